@@ -1,0 +1,49 @@
+# make run | test | lab | notebooks | models | bench        (help: make)
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# `make run` starts afresh; RUN_ARGS=--resume continues a run that was stopped.
+RUN_ARGS ?= --overwrite
+
+.PHONY: help setup run test lab notebooks models bench lint
+help:
+	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
+	@echo "make test       every test, every notebook executed"
+	@echo "make lab        JupyterLab on the notebooks"
+	@echo "make notebooks  rebuild the notebooks from notebooks/source and execute them"
+	@echo "make models     rebuild the data and the tiny models from nothing"
+	@echo "make bench      the benchmarks behind the README's numbers"
+
+# Installed once: again only when a requirements file changes, or when an install was cut short.
+STAMP := $(VENV)/.installed
+setup: $(STAMP)
+$(STAMP): requirements.txt requirements-unsloth.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -r requirements-unsloth.txt
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -e .
+	@touch $@
+
+run: $(STAMP)
+	$(BIN)/python -m grpo_workbook run $(RUN_ARGS)
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest
+
+lab: $(STAMP)
+	$(BIN)/jupyter lab --notebook-dir=notebooks
+
+notebooks: $(STAMP)
+	$(BIN)/python notebooks/build.py
+
+models: $(STAMP)
+	$(BIN)/python data/build_word_problems.py
+	$(BIN)/python data/build_tiny_models.py
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
