@@ -1,0 +1,379 @@
+"""Make the course's two tiny models from nothing: a Qwen3 and a Gemma3, byte-level tokenizers included.
+
+    python data/build_tiny_models.py              # both, side by side: about 11 minutes on two cores
+    python data/build_tiny_models.py --family qwen
+
+GRPO sharpens what a model can already do now and then; it cannot teach what never happens. So each model first learns
+the skill (arithmetic, then word problems in perfect form), and then to show it badly: most answers in some other
+form, some guessed, a few with a slip in the working. All problems come from the pool "tiny" of
+build_word_problems.py: no held-out problem and no training problem of the course is ever seen here, in any form.
+"""
+
+import argparse
+import math
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from build_word_problems import _SIGNS, Problem, build, draw_problem  # noqa: E402
+
+from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt  # noqa: E402
+
+FOLDERS = {"qwen": HERE / "tiny-qwen3", "gemma": HERE / "tiny-gemma3"}
+VOCABULARY = 640
+# (name, steps, sequences in a step, learning rate): about 4, 5 and 2 minutes on one core
+STAGES = (("equations", 1000, 24, 2e-3), ("problems", 900, 48, 2e-3), ("habits", 250, 48, 5e-4))
+
+# ---------------------------------------------------------------- what the models read and write
+
+
+def working(problem: Problem) -> str:
+    """The equations, one a line: 7+7=14."""
+    return "\n".join(f"{a}{sign}{b}={result}" for a, sign, b, result in problem.steps)
+
+
+def perfect(problem: Problem) -> str:
+    return f"<reasoning>\n{working(problem)}\n</reasoning>\n<answer>{problem.result}</answer>"
+
+
+def with_slip(rng: random.Random, problem: Problem) -> Problem:
+    """One step comes out wrong, and what follows uses the wrong number."""
+    slipping = rng.randrange(len(problem.steps))
+    steps: list[tuple[int, str, int, int]] = []
+    changed: dict[int, int] = {}
+    for i, (a, sign, b, result) in enumerate(problem.steps):
+        a2 = changed.get(a, a)
+        b2 = b if a in changed else changed.get(b, b)
+        wrong = max(0, _SIGNS[sign](a2, max(b2, 1)))
+        if i == slipping:
+            wrong = max(0, result + rng.choice((-10, -2, -1, 1, 2, 10)))
+        steps.append((a2, sign, b2, wrong))
+        changed = {result: wrong}
+    return replace(problem, steps=tuple(steps))
+
+
+def guess(rng: random.Random, problem: Problem) -> int:
+    return max(0, problem.result + rng.randint(-9, 9))
+
+
+# share of the completions, and how they look; s is the solved problem, perhaps with a slip
+HABITS = (
+    (24, lambda rng, s: perfect(s)),
+    (26, lambda rng, s: perfect(s) + f"\nSo the answer is {s.result}."),
+    (10, lambda rng, s: f"{working(s)}\nThe answer is {s.result}."),
+    (10, lambda rng, s: f"{working(s)}\n#### {s.result}"),
+    (8, lambda rng, s: f"<answer>{s.result}</answer>\n<reasoning>\n{working(s)}\n</reasoning>"),
+    (8, lambda rng, s: f"<reasoning>\n{working(s)}\n<answer>{s.result}</answer>"),
+    (6, lambda rng, s: f"<reasoning>\n{working(s)}\n</reasoning>\n{s.result}"),
+    (4, lambda rng, s: f"<answer>{guess(rng, s)}</answer>"),
+    (4, lambda rng, s: f"<reasoning>\nEasy.\n</reasoning>\n<answer>{guess(rng, s)}</answer>"),
+)
+SLIPS = 0.06
+
+
+def habit(rng: random.Random, problem: Problem) -> str:
+    """A completion in one of the bad habits, or in good form."""
+    if rng.random() < SLIPS:
+        problem = with_slip(rng, problem)
+    ((_, write),) = rng.choices(HABITS, [share for share, _ in HABITS])
+    return write(rng, problem)
+
+
+def equation(rng: random.Random) -> str:
+    """A line of arithmetic, of the size that the problems need."""
+    sign = rng.choice("++--*/")
+    if sign == "+":
+        a, b = rng.randint(2, 81), rng.randint(2, 20)
+    elif sign == "-":
+        a = rng.randint(3, 81)
+        b = rng.randint(2, a)
+    else:
+        b = rng.randint(2, 20)
+        a = rng.randint(2, 80 // b)
+        a = a * b if sign == "/" else a
+    return f"{a}{sign}{b}={_SIGNS[sign](a, b)}\n"
+
+
+# ---------------------------------------------------------------- tokenizers
+
+QWEN_TEMPLATE = """\
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+# No system role: what the system message says opens the user's first turn.
+GEMMA_TEMPLATE = """\
+{{- bos_token -}}
+{%- set opening = '' -%}
+{%- set turns = messages -%}
+{%- if messages[0].role == 'system' -%}
+    {%- set opening = messages[0].content + '\\n\\n' -%}
+    {%- set turns = messages[1:] -%}
+{%- endif -%}
+{%- for message in turns -%}
+    {%- set role = 'model' if message.role == 'assistant' else message.role -%}
+    {{- '<start_of_turn>' + role + '\\n' + (opening if loop.first else '') + message.content | trim -}}
+    {{- '<end_of_turn>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<start_of_turn>model\\n' -}}
+{%- endif -%}
+"""
+SPECIALS = {
+    "qwen": {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>", "additional": ["<|im_start|>"]},
+    "gemma": {
+        "pad_token": "<pad>",
+        "eos_token": "<end_of_turn>",
+        "bos_token": "<bos>",
+        "unk_token": "<unk>",
+        "additional": ["<start_of_turn>"],
+    },
+}
+
+
+def make_tokenizer(family: str):
+    """Byte-level BPE, digits apart, with the family's special tokens and turns."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    names = dict(SPECIALS[family])
+    additional = names.pop("additional")
+    tokenizer = Tokenizer(models.BPE())
+    words = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(words), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    rng = random.Random(5)
+
+    def corpus():
+        for _ in range(3000):
+            problem = draw_problem(rng, "tiny")
+            yield f"system\nuser\nassistant\nuser\nmodel\n{SYSTEM_PROMPT}\n\n"
+            yield from (problem.question, habit(rng, problem))
+
+    tokenizer.train_from_iterator(
+        corpus(),
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            special_tokens=[*names.values(), *additional],
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=1024,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        **names,
+    )
+    fast.chat_template = QWEN_TEMPLATE if family == "qwen" else GEMMA_TEMPLATE
+    return fast
+
+
+# ---------------------------------------------------------------- models and their training
+
+
+def make_model(family: str, tokenizer):
+    """Four layers of width 128: wide enough for 4-bit blocks, small enough for two cores."""
+    import torch
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig, Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    shape = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": 1024,
+        "tie_word_embeddings": True,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    if family == "qwen":
+        return Qwen3ForCausalLM(Qwen3Config(**shape))
+    layers = ["sliding_attention"] * 3 + ["full_attention"]
+    return Gemma3ForCausalLM(
+        Gemma3TextConfig(**shape, sliding_window=512, query_pre_attn_scalar=32, layer_types=layers)
+    )
+
+
+def equation_batch(tokenizer, rng, size, width=96):
+    """Lines of arithmetic, packed: every token is learned."""
+    import torch
+
+    rows = []
+    for _ in range(size):
+        ids: list[int] = []
+        while len(ids) < width:
+            ids += tokenizer(equation(rng), add_special_tokens=False)["input_ids"]
+        rows.append(ids[:width])
+    ids = torch.tensor(rows)
+    return {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def problem_batch(tokenizer, rng, size, write):
+    """Chats of one problem each: only the completion is learned."""
+    import torch
+
+    rows = []
+    for _ in range(size):
+        problem = draw_problem(rng, "tiny")
+        prompt = tokenizer.apply_chat_template(
+            chat_prompt(problem.question), tokenize=False, add_generation_prompt=True
+        )
+        prompt, completion = (
+            tokenizer(t, add_special_tokens=False)["input_ids"] for t in (prompt, write(rng, problem))
+        )
+        rows.append((prompt, [*completion, tokenizer.eos_token_id]))
+    width = max(len(p) + len(c) for p, c in rows)
+    ids = torch.full((size, width), tokenizer.pad_token_id)
+    labels, attention = torch.full_like(ids, -100), torch.zeros_like(ids)
+    for i, (prompt, completion) in enumerate(rows):
+        end = len(prompt) + len(completion)
+        ids[i, :end] = torch.tensor(prompt + completion)
+        labels[i, len(prompt) : end] = torch.tensor(completion)
+        attention[i, :end] = 1
+    return {"input_ids": ids, "labels": labels, "attention_mask": attention}
+
+
+def train_stage(model, tokenizer, rng, name, steps, size, learning_rate, say):
+    import torch
+
+    batches = {
+        "equations": lambda: equation_batch(tokenizer, rng, size),
+        "problems": lambda: problem_batch(tokenizer, rng, size, lambda rng, p: perfect(p)),
+        "habits": lambda: problem_batch(tokenizer, rng, size, habit),
+    }
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    model.train()
+    for step in range(1, steps + 1):
+        cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * min(1.0, step / 50) * (0.05 + 0.95 * cosine)
+        loss = model(**batches[name](), use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 50 == 0:
+            say(f"{name} {step}/{steps}, loss {loss.item():.4f}")
+
+
+def measure(model, tokenizer) -> dict[str, float]:
+    """Strict accuracy on the held-out problems, in float32."""
+    from grpo_workbook.evaluate import accuracy, generate, score
+
+    problems = build("heldout")
+    prompts, answers = [chat_prompt(p.question) for p in problems], [str(p.result) for p in problems]
+    return {
+        how: accuracy(
+            score(generate(model, tokenizer, prompts, max_new_tokens=64, sample=how == "sampled"), answers).strict
+        )
+        for how in ("sampled", "greedy")
+    }
+
+
+CARD = """\
+---
+license: apache-2.0
+language: en
+tags: [grpo, toy]
+---
+# {folder}
+
+A {kind} causal language model of {parameters:,} parameters, made from nothing by `data/build_tiny_models.py`
+(seeded). It exists so that the course's notebooks can train a real model of this family, in 4-bit, on two CPU cores. It
+is of no other use.
+
+- **Knows** sums, differences, products and quotients up to about 100, and word problems of one and two steps.
+- **Shows it badly**, on purpose: about a quarter of its answers are in the asked form
+  (`<reasoning>...</reasoning><answer>N</answer>`), the rest in eight other habits, some of them guesses, and
+  {slips:.0%} have a slip in the working.
+- **Never saw** a problem of `data/word_problems` (train or held-out), in any form: a hash of template and operands
+  keeps the pools apart. The bare arithmetic facts that those problems need, such as 7+7=14, it has seen.
+
+| | held-out problems, strict (float32) |
+| --- | --- |
+| after learning the skill, greedy | {skill:.1%} |
+| as shipped, greedy | {greedy:.1%} |
+| as shipped, sampled at temperature 1 | {sampled:.1%} |
+
+Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), every digit a token of its own, the family's
+turns as chat template{system}. Weights: bfloat16 safetensors.
+"""
+
+
+def build_model(family: str) -> None:
+    """Train one model on one core and write its folder."""
+    import torch
+    from transformers import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    started, rng = time.monotonic(), random.Random(7)
+
+    def say(text: str) -> None:
+        print(f"{family:<6} {time.monotonic() - started:4.0f} s  {text}", flush=True)
+
+    tokenizer = make_tokenizer(family)
+    model = make_model(family, tokenizer)
+    skill = {}
+    for stage in STAGES:
+        if stage[0] == "habits":
+            skill = measure(model, tokenizer)
+            say(f"strict on held-out problems: {skill}")
+        train_stage(model, tokenizer, rng, *stage, say)
+    model = model.to(torch.bfloat16)
+    shown = measure(model.float(), tokenizer)
+    say(f"strict on held-out problems: {shown}")
+    folder = FOLDERS[family]
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(
+        CARD.format(
+            folder=folder.name,
+            kind="Qwen3" if family == "qwen" else "Gemma3 (text)",
+            slips=SLIPS,
+            vocabulary=len(tokenizer),
+            parameters=sum(p.numel() for p in model.parameters()),
+            skill=skill["greedy"],
+            **shown,
+            system="" if family == "qwen" else " (no system role: its text opens the user's first turn)",
+        ),
+        encoding="utf-8",
+    )
+    (folder / "model.safetensors").chmod(0o644)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make the tiny models from nothing (about 11 minutes on two cores).")
+    parser.add_argument("--family", choices=FOLDERS, help="only this one (default: both, side by side)")
+    args = parser.parse_args()
+    if args.family:
+        build_model(args.family)
+        return 0
+    workers = [subprocess.Popen([sys.executable, __file__, "--family", family]) for family in FOLDERS]
+    return max(abs(worker.wait()) for worker in workers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
