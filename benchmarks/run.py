@@ -1,0 +1,81 @@
+"""What the main run costs, and what gradient checkpointing and 16-bit loading would cost instead.
+
+    python benchmarks/run.py                  # 40 steps of each, about 4 minutes on two cores
+    python benchmarks/run.py --steps 120      # the whole run
+    python benchmarks/run.py --seeds 0 1 2    # the README's table: every family and seed, full length
+
+Every row is a process of its own; ratios compare rows of one call, so a slow machine slows both sides.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VARIANTS = {
+    "main run (4-bit)": [],
+    "with gradient checkpointing": ["--gradient-checkpointing"],
+    "16-bit base": ["--load-in-16bit"],
+    "16-bit, checkpointing": ["--load-in-16bit", "--gradient-checkpointing"],
+}
+
+
+def run(arguments: list[str]) -> dict:
+    """One run's report. Raises CalledProcessError, with what it printed, when it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "grpo_workbook", "run", "--output", f"{folder}/run", *arguments]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode:
+            print(result.stdout[-2000:], result.stderr[-4000:], file=sys.stderr)
+            result.check_returncode()
+        return json.loads(Path(folder, "run", "report.json").read_text(encoding="utf-8"))
+
+
+def costs(steps: int, heldout: int, model: str) -> None:
+    print(f"{'':30} {'train s':>8} {'completions/s':>14} {'peak MB':>8} {'time x':>7} {'memory x':>9}")
+    first = None
+    for name, arguments in VARIANTS.items():
+        report = run(["--model", model, "--steps", str(steps), "--heldout", str(heldout), *arguments])
+        first = first or report
+        print(
+            f"{name:30} {report['train_seconds']:8.1f} "
+            f"{report['completions']['total'] / report['train_seconds']:14.1f} {report['peak_rss_mb']:8} "
+            f"{report['train_seconds'] / first['train_seconds']:7.2f} "
+            f"{report['peak_rss_mb'] / first['peak_rss_mb']:9.2f}",
+            flush=True,
+        )
+
+
+def seeds(chosen: list[int]) -> None:
+    print("| model | seed | strict sampled | strict greedy | p | merged greedy | train s | total s | peak MB |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for model in ("qwen", "gemma"):
+        for seed in chosen:
+            report = run(["--model", model, "--seed", str(seed)])
+            before, after = report["heldout"]["before"], report["heldout"]["after"]
+            print(
+                f"| {model} | {seed} | {before['strict_sampled']:.3f} → {after['strict_sampled']:.3f} | "
+                f"{before['strict_greedy']:.3f} → {after['strict_greedy']:.3f} | {report['heldout']['p_value']:.0e} | "
+                f"{report['merge']['merged_strict_greedy']:.3f} | {report['train_seconds']} | "
+                f"{report['total_seconds']} | {report['peak_rss_mb']} |",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--heldout", type=int, default=40, help="held-out problems measured in each run")
+    parser.add_argument("--model", default="qwen")
+    parser.add_argument("--seeds", type=int, nargs="+", help="instead: full runs of both families with these seeds")
+    args = parser.parse_args()
+    if args.seeds:
+        seeds(args.seeds)
+    else:
+        costs(args.steps, args.heldout, args.model)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Save the adapter, merge it into 16-bit weights, and prove that the merged model is the same policy."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.training import torch_dtype
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+    """Write the adapter (safetensors) and the tokenizer: all at once, so that a kill leaves no half-written folder."""
+    with_swap(
+        folder,
+        lambda target: (model.save_pretrained(target, safe_serialization=True), tokenizer.save_pretrained(target)),
+    )
+
+
+def merge(run: Run, adapter: Path, folder: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+    """Reload base and adapter in 16-bit, write the merged model, return base-plus-adapter for the proof.
+
+    Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it.
+    """
+    if not (adapter / "adapter_config.json").is_file():
+        raise WorkbookError(f"{adapter} holds no adapter: name the folder that save_adapter wrote")
+    from unsloth import FastLanguageModel  # isort: skip
+
+    s = run.settings
+    model, tokenizer = FastLanguageModel.from_pretrained(
+        str(adapter),
+        max_seq_length=s.max_prompt_tokens + s.max_completion_tokens,
+        dtype=torch_dtype(s.dtype),
+        load_in_4bit=False,
+        use_gradient_checkpointing=False,
+    )
+    tokenizer.padding_side = "left"
+    with_swap(folder, lambda target: model.save_pretrained_merged(str(target), tokenizer, save_method="merged_16bit"))
+    return model, tokenizer
+
+
+def load_merged(folder: Path, dtype: str = "float32", device: str = "cpu"):
+    """The merged folder through plain Transformers, as anyone without Unsloth would load it."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_dtype(dtype), device_map=device)
+    return model.eval(), AutoTokenizer.from_pretrained(folder, padding_side="left")
+
+
+def compare_logits(
+    ours, merged, tokenizer, prompts: Sequence[list[dict]], completions: Sequence[str], batch_size: int = 32
+) -> dict[str, float]:
+    """Largest logit difference, and the share of positions where both models would choose the same token.
+
+    Both read the same prompts and completions; every position of a completion (and the one before it) counts.
+    """
+    import torch
+
+    texts = tokenizer.apply_chat_template(list(prompts), tokenize=False, add_generation_prompt=True)
+    largest, same, total = 0.0, 0, 0
+    for start in range(0, len(texts), batch_size):
+        rows = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts[start : start + batch_size]]
+        tails = [tokenizer(c, add_special_tokens=False)["input_ids"] for c in completions[start : start + batch_size]]
+        width = max(len(r) + len(t) for r, t in zip(rows, tails, strict=True))
+        ids = torch.full((len(rows), width), tokenizer.pad_token_id)
+        attention, counted = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
+        for i, (row, tail) in enumerate(zip(rows, tails, strict=True)):
+            end = len(row) + len(tail)
+            ids[i, :end] = torch.tensor(row + tail)
+            attention[i, :end] = 1
+            counted[i, len(row) - 1 : end] = True
+        with torch.no_grad():
+            ids, attention, counted = (x.to(ours.device) for x in (ids, attention, counted))
+            a, b = (m(input_ids=ids, attention_mask=attention).logits[counted].float() for m in (ours, merged))
+        largest = max(largest, (a - b).abs().max().item())
+        same += (a.argmax(-1) == b.argmax(-1)).sum().item()
+        total += len(a)
+    return {"max_abs_logit_difference": round(largest, 5), "same_greedy_tokens": round(same / total, 5)}
+
+
+def with_swap(folder: Path, write) -> None:
+    """Let `write` fill a new folder beside `folder`, then put it in its place."""
+    new = folder.with_name(folder.name + ".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    write(new)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(new, folder)

@@ -1,0 +1,68 @@
+"""The folder of one run: whose it is, whether there is room, and never a half-written file in it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from grpo_workbook.run import Run, WorkbookError, readable
+
+PARTS = ("run.json", "before.json", "checkpoints", "log.json", "adapter", "merged", "figures", "report.json")
+
+
+def check_room(run: Run) -> None:
+    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights."""
+    folder = Path(run.model)
+    if folder.is_dir():
+        needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
+    else:
+        needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
+    existing = next(p for p in (run.output.absolute(), *run.output.absolute().parents) if p.is_dir())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise WorkbookError(
+            f"the disk of {readable(run.output)} has {free / 2**20:.0f} MiB free and the run needs about "
+            f"{needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
+        )
+
+
+def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
+    """Raise WorkbookError when the folder holds a run that is neither to be replaced nor this one to continue."""
+    if output.exists() and not output.is_dir():
+        raise WorkbookError(f"the output {output} is a file: name a folder with --output")
+    present = [name for name in PARTS if (output / name).exists()]
+    if not present or overwrite:
+        return
+    if not resume:
+        raise WorkbookError(
+            f"{output} holds another run ({', '.join(present)}): continue it with --resume, replace it "
+            "with --overwrite, or choose another folder with --output"
+        )
+    try:
+        there = json.loads((output / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise WorkbookError(
+            f"{output} has no readable run.json, so it cannot be continued: start again with --overwrite"
+        ) from None
+    different = [name for name in identity if there.get(name) != identity[name]]
+    if different:
+        raise WorkbookError(
+            f"{output} holds a different run (not the same: {', '.join(different)}): give the same "
+            "options to --resume it, or replace it with --overwrite"
+        )
+
+
+def claim_folder(output: Path, identity: dict, *, resume: bool) -> None:
+    """Make the checked folder this run's own: clear a run that is to be replaced, write run.json."""
+    if not resume:
+        for path in (output / name for name in PARTS if (output / name).exists()):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    output.mkdir(parents=True, exist_ok=True)
+    write_json(output / "run.json", identity)
+
+
+def write_json(path: Path, value) -> None:
+    """All or nothing: a kill in the middle leaves the old file."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(new, path)

@@ -1,0 +1,284 @@
+"""The main run, from problems to a proven merged model, with everything written into one folder.
+
+run.json          what this run is: --resume continues only the same run
+before.json       the baseline's completions
+checkpoints/      what training saved on its way
+log.json          TRL's metrics, step by step
+adapter/          the LoRA adapter
+merged/           base and adapter in 16-bit, for plain Transformers
+figures/          PNG and the same in words
+report.json       every number, in one place
+"""
+
+import json
+import os
+import platform
+import resource
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from grpo_workbook.data import (
+    WORD_PROBLEMS,
+    drop_leaked,
+    drop_long_prompts,
+    read_problems,
+    sha256_of,
+    split_rows,
+    to_dataset,
+)
+from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
+from grpo_workbook.run import Run, WorkbookError, readable
+
+VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C; a checkpoint and the adapter are saved."""
+
+
+def main_run(
+    run: Run,
+    *,
+    data: Path | None = None,
+    heldout_data: Path | None = None,
+    backend: str = "unsloth",
+    overwrite: bool = False,
+    resume: bool = False,
+    say=print,
+) -> dict:
+    """Load, measure, train, measure, save, merge, prove; returns the report that it wrote to report.json.
+
+    Everything that can be wrong with the input is found before the first file is written (WorkbookError).
+    """
+    started = time.monotonic()
+    train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data)
+    identity = {
+        "profile": run.profile,
+        "model": readable(run.model),
+        "seed": run.seed,
+        "backend": backend,
+        "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
+        "data_sha256": sha256_of(train_rows + heldout_rows),
+    }
+    check_backend(run, backend)
+    check_room(run)
+    check_folder(run.output, identity, overwrite=overwrite, resume=resume)
+    say(str(run))
+
+    if Path(run.model).is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk: ask no one
+    from grpo_workbook.notebook import quiet
+    from grpo_workbook.training import count_4bit_layers, count_trained_parameters, load_policy
+
+    say("\nLoading the model")
+    quiet()
+    model, tokenizer = load_policy(run, backend)
+    limit = run.settings.max_prompt_tokens
+    train_set, dropped_train = drop_long_prompts(to_dataset(train_rows), tokenizer, limit, "the training data")
+    heldout_set, dropped_heldout = drop_long_prompts(to_dataset(heldout_rows), tokenizer, limit, "the held-out data")
+    claim_folder(run.output, identity, resume=resume)
+    report = {
+        "profile": run.profile,
+        "device": run.device,
+        "model": readable(run.model),
+        "family": run.family,
+        "backend": backend,
+        "load_in_4bit": run.settings.load_in_4bit,
+        "linear4bit_layers": count_4bit_layers(model),
+        "lora_parameters": count_trained_parameters(model),
+        "steps": run.settings.steps,
+        "seed": run.seed,
+        "versions": versions(),
+        "data_sha256": identity["data_sha256"],
+        "data": {
+            "train": len(train_set),
+            "heldout": len(heldout_set),
+            "dropped_too_long_train": dropped_train,
+            "dropped_too_long_heldout": dropped_heldout,
+            "dropped_leaked": leaked,
+            "max_prompt_tokens": limit,
+        },
+    }
+    if dropped_train or dropped_heldout:
+        say(
+            f"Dropped {dropped_train} training and {dropped_heldout} held-out problems: their prompts are longer than "
+            f"{limit} tokens"
+        )
+
+    before = _baseline(run, model, tokenizer, heldout_set, say)
+    log, seconds, report["resumed_from_step"] = _train(run, model, tokenizer, train_set, resume, say)
+    report["train_seconds"] = round(seconds, 1)  # of this process: what a resumed run trained before is not in it
+    after = _measure(run, model, tokenizer, heldout_set, "measuring after")
+    del model
+
+    from grpo_workbook.evaluate import paired_p_value, summary
+
+    report["heldout"] = {
+        "n": len(heldout_set),
+        "before": summary(*before),
+        "after": summary(*after),
+        "p_value": paired_p_value(before[0].strict, after[0].strict),
+        "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
+    }
+    report["merge"], examples = _merge(run, heldout_set, after[1], say)
+    report["examples"] = [
+        {"question": q, "answer": a, "before": b, "after": c}
+        for q, a, b, c in zip(
+            heldout_set["question"][:5], heldout_set["answer"][:5], before[1].completions[:5], examples, strict=False
+        )
+    ]
+    report.update(_from_log(log, run))
+    report["verdict"] = verdict(report["heldout"])
+    _draw(run, log, report)
+    report["total_seconds"] = round(time.monotonic() - started, 1)
+    report["peak_rss_mb"] = peak_rss_mb()
+    write_json(run.output / "report.json", report)
+    return report
+
+
+def load_rows(run: Run, data: Path | None, heldout_data: Path | None) -> tuple[list[dict], list[dict], int]:
+    """(training rows, held-out rows, leaked rows dropped). Without files: the course's own word problems."""
+    if data is None:
+        train = read_problems(WORD_PROBLEMS["train"])
+        heldout = read_problems(heldout_data or WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+    elif heldout_data is None:
+        train, heldout = split_rows(read_problems(data), run.settings.heldout, run.seed)
+    else:
+        train, heldout = read_problems(data), read_problems(heldout_data)[: run.settings.heldout]
+    train, leaked = drop_leaked(train, heldout)
+    return train, heldout, leaked
+
+
+def check_backend(run: Run, backend: str) -> None:
+    """Raise WorkbookError when there is no such backend, or this machine cannot train with it."""
+    from grpo_workbook.training import BACKENDS, why_not_plain
+
+    if backend not in BACKENDS:
+        raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
+    if backend == "plain" and (reason := why_not_plain(run)):
+        raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth, which mends it")
+
+
+def _measure(run: Run, model, tokenizer, heldout, label: str):
+    """(sampled, greedy) scores on the held-out problems."""
+    from grpo_workbook.evaluate import evaluate
+
+    how = {"max_new_tokens": run.settings.max_completion_tokens, "seed": run.seed}
+    return (
+        evaluate(model, tokenizer, heldout, sample=True, progress=f"{label}, sampled", **how),
+        evaluate(model, tokenizer, heldout, progress=f"{label}, greedy", **how),
+    )
+
+
+def _baseline(run: Run, model, tokenizer, heldout, say):
+    """Measured once, kept in before.json, so that a resumed run compares with where it began."""
+    from grpo_workbook.evaluate import score
+
+    path = run.output / "before.json"
+    if path.is_file():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        say("The baseline was measured before the interruption")
+        return tuple(score(kept[how], list(heldout["answer"])) for how in ("sampled", "greedy"))
+    sampled, greedy = _measure(run, model, tokenizer, heldout, "measuring before")
+    write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
+    say(f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly right when sampled")
+    return sampled, greedy
+
+
+def _train(run: Run, model, tokenizer, dataset, resume: bool, say) -> tuple[list[dict], float, int]:
+    """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved."""
+    from grpo_workbook.export import save_adapter
+    from grpo_workbook.rewards import REWARDS
+    from grpo_workbook.training import last_checkpoint, make_trainer, stop_on_interrupt
+
+    checkpoint = last_checkpoint(run.output / "checkpoints") if resume else None
+    if checkpoint:
+        say(f"Continuing from {Path(checkpoint).name}")
+    trainer = make_trainer(run, model, tokenizer, dataset, REWARDS)
+    started = time.monotonic()
+    with stop_on_interrupt(trainer) as seen:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    seconds = time.monotonic() - started
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    write_json(run.output / "log.json", log)
+    save_adapter(model, tokenizer, run.output / "adapter")
+    if seen["interrupted"] and trainer.state.global_step < run.settings.steps:
+        raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.settings.steps}")
+    return log, seconds, int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
+
+
+def _merge(run: Run, heldout, after_greedy, say) -> tuple[dict, list[str]]:
+    """The merge's proof, and the merged model's answers to the first held-out questions."""
+    from grpo_workbook.evaluate import accuracy, evaluate
+    from grpo_workbook.export import compare_logits, load_merged, merge
+
+    say("Merging the adapter into 16-bit weights and proving it")
+    ours, tokenizer = merge(run, run.output / "adapter", run.output / "merged")
+    merged, merged_tokenizer = load_merged(run.output / "merged", run.settings.dtype, run.device)
+    proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), after_greedy.completions)
+    scores = evaluate(merged, merged_tokenizer, heldout, max_new_tokens=run.settings.max_completion_tokens)
+    return {**proof, "merged_strict_greedy": accuracy(scores.strict)}, scores.completions[:5]
+
+
+def _from_log(log: list[dict], run: Run) -> dict:
+    """Completions and rewards as the log has them: the first and the last tenth of the steps, by function."""
+    tenth = max(1, len(log) // 10)
+    names = [k for k in log[0] if k == "reward" or (k.startswith("rewards/") and k.endswith("/mean"))]
+
+    def mean(key, entries):
+        return round(sum(e[key] for e in entries) / len(entries), 4)
+
+    return {
+        "completions": {
+            "total": len(log) * run.settings.batch_size,
+            "mean_length": mean("completions/mean_length", log),
+        },
+        "rewards": {
+            k.removeprefix("rewards/").removesuffix("/mean"): {
+                "first_tenth": mean(k, log[:tenth]),
+                "last_tenth": mean(k, log[-tenth:]),
+            }
+            for k in names
+        },
+    }
+
+
+def verdict(heldout: dict) -> list[str]:
+    """What the held-out numbers allow one to say, in words."""
+    said = []
+    for key, name, p in (
+        ("strict_sampled", "strict accuracy", heldout["p_value"]),
+        ("well_formed_sampled", "the share of well-formed answers", heldout["p_value_well_formed"]),
+    ):
+        a, b = heldout["before"][key], heldout["after"][key]
+        change = "rose" if b > a else "fell" if b < a else "stayed"
+        if p >= 0.01:
+            said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that chance explains (p = {p:.2g})")
+        else:
+            said.append(f"{name} {change} from {a:.1%} to {b:.1%} (p = {p:.1g})")
+    return said
+
+
+def _draw(run: Run, log: list[dict], report: dict) -> None:
+    from grpo_workbook import figures
+
+    figures.save(*figures.reward_curves(log), run.output / "figures" / "rewards.png")
+    heldout = report["heldout"]
+    figures.save(
+        *figures.before_after(heldout["before"], heldout["after"], heldout["n"]),
+        run.output / "figures" / "before_after.png",
+    )
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of what the numbers depend on."""
+    from importlib.metadata import version
+
+    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
+
+
+def peak_rss_mb() -> int:
+    """The most memory this process has held, in MB (10^6 bytes); ru_maxrss is in KiB on Linux, bytes on macOS."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)

@@ -1,0 +1,244 @@
+"""What this run is: device, profile, model, seed, folders and every setting, each with the reason why.
+
+The same notebook runs on two CPU cores and on an 80 GB GPU; only the `Run` differs.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+DATA = REPO / "data"
+
+
+class WorkbookError(ValueError):
+    """Bad input. The message names the value that was wrong and how to mend it; the command line exits with 2."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every value that TRL and Unsloth would otherwise choose, and choose differently on a CPU and on a GPU."""
+
+    dtype: str  # of the weights that are not 4-bit, and of the arithmetic
+    qwen: str  # the model when the family is "qwen": folder or hub id
+    gemma: str
+    steps: int  # optimizer steps
+    batch_size: int  # completions in one optimizer step
+    num_generations: int  # completions per problem: the group
+    per_device_batch: int  # completions that go through the model at once while training
+    learning_rate: float
+    lora_rank: int
+    max_prompt_tokens: int  # longer prompts are dropped: TRL no longer truncates
+    max_completion_tokens: int
+    heldout: int  # held-out problems that are measured
+    gradient_checkpointing: bool
+    load_in_4bit: bool = True
+    temperature: float = 1.0
+    beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
+    loss_type: str = "dapo"
+    scale_rewards: str = "group"
+
+    @property
+    def prompts_per_step(self) -> int:
+        """Different problems in one optimizer step."""
+        return self.batch_size // self.num_generations
+
+
+PROFILES: dict[str, Settings] = {
+    # float32 on the CPU: bfloat16 is emulated, and slower, on most CPUs.
+    "smoke": Settings("float32", str(DATA / "tiny-qwen3"), str(DATA / "tiny-gemma3"), steps=120, batch_size=64,
+                      num_generations=8, per_device_batch=64, learning_rate=1e-3, lora_rank=16,
+                      max_prompt_tokens=160, max_completion_tokens=64, heldout=480, gradient_checkpointing=False),
+    # A T4 (16 GB) has no bfloat16.
+    "t4": Settings("float16", "unsloth/Qwen3-1.7B", "unsloth/gemma-3-1b-it", steps=250, batch_size=32,
+                   num_generations=8, per_device_batch=8, learning_rate=1e-5, lora_rank=32,
+                   max_prompt_tokens=384, max_completion_tokens=512, heldout=400, gradient_checkpointing=True),
+    "24gb": Settings("bfloat16", "unsloth/Qwen3-4B", "unsloth/gemma-3-4b-it", steps=300, batch_size=64,
+                     num_generations=8, per_device_batch=16, learning_rate=1e-5, lora_rank=32,
+                     max_prompt_tokens=512, max_completion_tokens=768, heldout=400, gradient_checkpointing=True),
+    "80gb": Settings("bfloat16", "unsloth/Qwen3-8B", "unsloth/gemma-3-12b-it", steps=500, batch_size=128,
+                     num_generations=8, per_device_batch=32, learning_rate=5e-6, lora_rank=32,
+                     max_prompt_tokens=512, max_completion_tokens=1024, heldout=400, gradient_checkpointing=True),
+}  # fmt: skip
+
+FAMILIES = ("qwen", "gemma")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the course: what it runs on, what it trains, where it writes, and why each was chosen."""
+
+    device: str  # "cpu" or "cuda"
+    profile: str
+    model: str  # a folder, or an id on the Hugging Face hub
+    family: str  # "qwen" or "gemma"
+    seed: int
+    output: Path
+    settings: Settings
+    why: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        profile: str | None = None,
+        model: str | None = None,
+        seed: int | None = None,
+        output: str | Path | None = None,
+        **settings,
+    ) -> "Run":
+        """Choose everything: an argument wins over the environment, the environment over what the machine has.
+
+        Reads GRPO_WORKBOOK_PROFILE, GRPO_WORKBOOK_MODEL, GRPO_WORKBOOK_SEED and GRPO_WORKBOOK_OUTPUT. Further keyword
+        arguments replace single settings of the profile (`steps=30`). Raises WorkbookError with the mend.
+        """
+        why: dict[str, str] = {}
+
+        def choose(name: str, given, default, reason: str):
+            variable = f"GRPO_WORKBOOK_{name.upper()}"
+            if given is not None:
+                why[name] = "given as an argument"
+                return given
+            if os.environ.get(variable):
+                why[name] = f"{variable} is set"
+                return os.environ[variable]
+            why[name] = reason
+            return default
+
+        device, gib, why["device"] = find_device()
+        fitting, reason = _fitting_profile(device, gib)
+        profile = choose("profile", profile, fitting, reason)
+        if profile not in PROFILES:
+            raise WorkbookError(
+                f"unknown profile {profile!r}: choose one of {', '.join(PROFILES)} (--profile or GRPO_WORKBOOK_PROFILE)"
+            )
+        if profile != "smoke" and device == "cpu":
+            raise WorkbookError(
+                f"profile {profile!r} needs a CUDA GPU and torch sees none: use the profile smoke, "
+                "or see `python -m grpo_workbook doctor`"
+            )
+        chosen = _replace_settings(PROFILES[profile], settings)
+        model = str(choose("model", model, "qwen", "the default family"))
+        model, family = _resolve_model(model, chosen)
+        seed = choose("seed", seed, 0, "the default")
+        try:
+            seed = int(seed)
+        except ValueError:
+            raise WorkbookError(f"the seed {seed!r} is not a whole number (GRPO_WORKBOOK_SEED)") from None
+        output = Path(choose("output", output, "outputs/run", "the default"))
+        return cls(device, profile, model, family, seed, output, chosen, why)
+
+    def __str__(self) -> str:
+        values = {
+            "device": self.device,
+            "profile": self.profile,
+            "model": f"{readable(self.model)} ({self.family})",
+            "seed": self.seed,
+            "output": readable(self.output),
+        }
+        lines = [f"{name:<8} {value!s:<28} {self.why.get(name, '')}" for name, value in values.items()]
+        s = self.settings
+        lines.append(
+            f"training {s.steps} steps of {s.prompts_per_step} problems x {s.num_generations} completions, "
+            f"{'4-bit NF4' if s.load_in_4bit else '16-bit'} base, LoRA rank {s.lora_rank}, "
+            f"learning rate {s.learning_rate:g}"
+        )
+        return "\n".join(lines)
+
+
+def readable(path: str | Path) -> str:
+    """The path as seen from this folder, or from the project's, when it lies below one of them; else unchanged."""
+    for root in (Path.cwd(), REPO):
+        if (resolved := Path(path).resolve()).is_relative_to(root):
+            return str(resolved.relative_to(root))
+    return str(path)
+
+
+def find_device() -> tuple[str, float, str]:
+    """(device, its memory in GiB, why): the first CUDA GPU that torch sees, else the CPU (memory 0)."""
+    import torch
+
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        return "cuda", properties.total_memory / 2**30, f"torch sees {properties.name}"
+    return "cpu", 0.0, "torch sees no CUDA GPU"
+
+
+def _fitting_profile(device: str, gib: float) -> tuple[str, str]:
+    if device == "cpu":
+        return "smoke", "no GPU: a tiny model that two CPU cores can train"
+    name = "t4" if gib < 20 else "24gb" if gib < 60 else "80gb"
+    return name, f"the GPU has {gib:.0f} GiB"
+
+
+def _replace_settings(settings: Settings, changes: dict) -> Settings:
+    known = {f.name for f in fields(Settings)}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    for name in changes:
+        if name not in known:
+            raise WorkbookError(f"unknown setting {name!r}: choose from {', '.join(sorted(known))}")
+    settings = replace(settings, **changes)
+    for name in (
+        "steps",
+        "batch_size",
+        "per_device_batch",
+        "lora_rank",
+        "heldout",
+        "max_prompt_tokens",
+        "max_completion_tokens",
+    ):
+        if getattr(settings, name) < 1:
+            raise WorkbookError(f"{name} is {getattr(settings, name)}: it must be at least 1")
+    if settings.num_generations < 2:
+        raise WorkbookError(
+            f"num_generations is {settings.num_generations}: a group needs at least 2 completions, "
+            "or there is nothing to compare"
+        )
+    if settings.batch_size % settings.num_generations:
+        raise WorkbookError(
+            f"a batch of {settings.batch_size} completions cannot be cut into groups of "
+            f"{settings.num_generations}: choose a batch size that {settings.num_generations} divides, "
+            f"such as {_next_multiple(settings.batch_size, settings.num_generations)}"
+        )
+    if "per_device_batch" in changes and settings.batch_size % settings.per_device_batch:
+        raise WorkbookError(
+            f"a step of {settings.batch_size} completions cannot be cut into batches of "
+            f"{settings.per_device_batch}: choose a per-device batch that divides it"
+        )
+    # The profile's own value bends to the batch: TRL takes per_device_batch x whole accumulation steps.
+    fitting = max(n for n in range(1, settings.per_device_batch + 1) if settings.batch_size % n == 0)
+    return replace(settings, per_device_batch=fitting)
+
+
+def _next_multiple(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def _resolve_model(model: str, settings: Settings) -> tuple[str, str]:
+    """(folder or hub id, family) of a family's name, a folder, or a hub id."""
+    if model in FAMILIES:
+        return getattr(settings, model), model
+    folder = Path(model).expanduser()
+    if folder.exists():
+        config = folder / "config.json"
+        if not config.is_file():
+            raise WorkbookError(
+                f"model folder {model!r} has no config.json: name the folder that save_pretrained wrote"
+            )
+        try:
+            kind = json.loads(config.read_text(encoding="utf-8")).get("model_type", "")
+        except (ValueError, AttributeError):
+            raise WorkbookError(f"{config} is not a JSON object: copy the model again") from None
+        model = str(folder)
+    elif model.count("/") == 1 and not model.startswith((".", "/", "~")):
+        kind = model.rsplit("/", 1)[1]
+    else:
+        raise WorkbookError(
+            f"unknown model {model!r}: give a family ({', '.join(FAMILIES)}), a folder that exists, "
+            "or a hub id such as unsloth/Qwen3-1.7B (--model or GRPO_WORKBOOK_MODEL)"
+        )
+    for family in FAMILIES:
+        if family in kind.lower():
+            return model, family
+    raise WorkbookError(f"unknown family {kind!r} of model {model!r}: this course runs {' and '.join(FAMILIES)} models")

@@ -1,0 +1,266 @@
+"""Load a model in 4-bit, give it adapters, build the GRPOConfig from a Run, train, resume.
+
+`import unsloth` must come before trl and transformers, which it patches: `load_policy` does it first.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_workbook.run import Run, WorkbookError
+
+if TYPE_CHECKING:
+    import torch
+    from datasets import Dataset
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from trl import GRPOConfig, GRPOTrainer
+
+BACKENDS = ("unsloth", "plain")
+TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def load_policy(run: Run, backend: str = "unsloth") -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+    """The base model (4-bit NF4 unless the settings say 16-bit) with fresh LoRA adapters, and its tokenizer."""
+    loaders = {"unsloth": _load_unsloth, "plain": _load_plain}
+    try:
+        return loaders[backend](run)
+    except OSError as error:  # what Transformers raises for a model that is not there
+        raise WorkbookError(
+            f"the model {run.model!r} cannot be loaded ({str(error).splitlines()[0]}): check the name, "
+            "and the network if it is a hub id"
+        ) from error
+
+
+def _load_unsloth(run: Run):
+    from unsloth import FastLanguageModel  # isort: skip  (before transformers)
+    from transformers import set_seed
+
+    s = run.settings
+    checkpointing = "unsloth" if s.gradient_checkpointing else False
+    set_seed(run.seed)  # the adapters' initial weights
+    model, tokenizer = FastLanguageModel.from_pretrained(
+        model_name=run.model,
+        max_seq_length=s.max_prompt_tokens + s.max_completion_tokens,
+        dtype=torch_dtype(s.dtype),
+        load_in_4bit=s.load_in_4bit,
+        use_gradient_checkpointing=checkpointing,
+    )
+    model = FastLanguageModel.get_peft_model(
+        model,
+        r=s.lora_rank,
+        lora_alpha=2 * s.lora_rank,
+        lora_dropout=0.0,
+        target_modules=list(TARGET_MODULES),
+        use_gradient_checkpointing=checkpointing,
+        random_state=run.seed,
+    )
+    tokenizer.padding_side = "left"  # a decoder continues its prompt: the padding must stand before it
+    return model, tokenizer
+
+
+def why_not_plain(run: Run) -> str | None:
+    """Why plain Transformers + PEFT + TRL cannot train here, or None when it can."""
+    from importlib.util import find_spec
+
+    if run.device == "cpu" and find_spec("triton") is None:
+        return (
+            "TRL 1.15's GRPOTrainer needs Triton, which the CPU build of torch does not bring: its "
+            "log-probability kernel is None and training stops at the first step"
+        )
+    return None
+
+
+def _load_plain(run: Run):
+    """The same set-up without Unsloth."""
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, set_seed
+
+    s = run.settings
+    set_seed(run.seed)
+    dtype = torch_dtype(s.dtype)
+    quantization = (
+        BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+        )
+        if s.load_in_4bit
+        else None
+    )
+    model = AutoModelForCausalLM.from_pretrained(
+        run.model, dtype=dtype, device_map=run.device, quantization_config=quantization
+    )
+    # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first generation, and the
+    # backward pass then misreads them.
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    if s.load_in_4bit:
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=s.gradient_checkpointing)
+    model = get_peft_model(
+        model,
+        LoraConfig(
+            r=s.lora_rank,
+            lora_alpha=2 * s.lora_rank,
+            lora_dropout=0.0,
+            target_modules=list(TARGET_MODULES),
+            task_type="CAUSAL_LM",
+        ),
+    )
+    tokenizer = AutoTokenizer.from_pretrained(run.model, padding_side="left")
+    return model, tokenizer
+
+
+def torch_dtype(name: str) -> "torch.dtype":
+    """float32, float16 or bfloat16 by name."""
+    import torch
+
+    return getattr(torch, name)
+
+
+def count_4bit_layers(model: "PreTrainedModel") -> int:
+    """How many linear layers really hold 4-bit weights: a fallback to 16-bit would otherwise pass unseen."""
+    return sum(type(module).__name__ == "Linear4bit" for module in model.modules())
+
+
+def count_trained_parameters(model: "PreTrainedModel") -> int:
+    """How many single weights will receive a gradient: with LoRA, those of the adapters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def grpo_config(run: Run) -> "GRPOConfig":
+    """Every value that TRL or Unsloth would choose differently on a CPU and on a GPU is set here."""
+    from trl import GRPOConfig
+
+    s = run.settings
+    return GRPOConfig(
+        output_dir=str(run.output / "checkpoints"),
+        seed=run.seed,
+        data_seed=run.seed,
+        # how much: batch_size completions, in groups of num_generations, in one optimizer step
+        max_steps=s.steps,
+        per_device_train_batch_size=s.per_device_batch,
+        gradient_accumulation_steps=s.batch_size // s.per_device_batch,
+        num_generations=s.num_generations,
+        num_iterations=1,
+        # how completions are drawn: the policy itself, nothing cut off
+        max_completion_length=s.max_completion_tokens,
+        temperature=s.temperature,
+        top_p=1.0,
+        top_k=0,
+        repetition_penalty=1.0,
+        use_vllm=False,
+        # the algorithm
+        loss_type=s.loss_type,
+        scale_rewards=s.scale_rewards,
+        importance_sampling_level="token",
+        epsilon=0.2,
+        epsilon_high=0.2,
+        beta=s.beta,
+        mask_truncated_completions=False,
+        # the optimizer
+        learning_rate=s.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=min(5, s.steps),
+        optim="adamw_torch_fused",
+        weight_decay=0.0,
+        adam_beta1=0.9,
+        adam_beta2=0.99,
+        max_grad_norm=1.0,
+        # the machine
+        bf16=s.dtype == "bfloat16",
+        fp16=s.dtype == "float16",
+        use_cpu=run.device == "cpu",
+        gradient_checkpointing=s.gradient_checkpointing,
+        dataloader_pin_memory=run.device != "cpu",
+        # what is kept
+        logging_steps=1,
+        save_strategy="steps",
+        save_steps=max(1, min(25, s.steps)),
+        save_total_limit=1,
+        report_to="none",
+        disable_tqdm=True,  # our own bar shows the reward
+        log_completions=False,
+    )
+
+
+def make_trainer(run: Run, model, tokenizer, dataset: "Dataset", rewards: Sequence[Callable]) -> "GRPOTrainer":
+    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward."""
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
+
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=list(rewards),
+        args=grpo_config(run),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(reward_bar())
+    return trainer
+
+
+def reward_bar():
+    """A callback: one line while training, with the steps done, the mean reward and the mean completion length."""
+    from tqdm.auto import tqdm
+    from transformers import TrainerCallback
+
+    class RewardBar(TrainerCallback):
+        """One line while training: steps done, mean reward, mean completion length."""
+
+        def on_train_begin(self, args, state, control, **kwargs):
+            self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", ncols=80)
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            if "reward" in (logs or {}):
+                self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{logs['completions/mean_length']:.0f}")
+
+        def on_step_end(self, args, state, control, **kwargs):
+            self.bar.update(state.global_step - self.bar.n)
+
+        def on_train_end(self, args, state, control, **kwargs):
+            self.bar.close()
+
+    return RewardBar()
+
+
+@contextmanager
+def stop_on_interrupt(trainer: "GRPOTrainer"):
+    """The first Ctrl-C ends training after the step under way and saves a checkpoint; the second stops at once.
+
+    Yields a dict whose "interrupted" says afterwards whether that happened.
+    """
+    from transformers import TrainerCallback
+
+    seen = {"interrupted": False}
+
+    class Stop(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if seen["interrupted"]:
+                control.should_save = control.should_training_stop = True
+            return control
+
+    def handle(signum, frame):
+        if seen["interrupted"]:
+            raise KeyboardInterrupt
+        seen["interrupted"] = True
+        print("\nCtrl-C: finishing this step, then saving (again: stop at once)", flush=True)
+
+    trainer.add_callback(Stop())
+    if threading.current_thread() is not threading.main_thread():
+        yield seen  # only the main thread may handle signals
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint that a killed or stopped run left, or None."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
