@@ -1,0 +1,481 @@
+# %% [markdown]
+# # 04 · A GRPO run you can trust
+#
+# **After this notebook you can** load a model in 4-bit, give it LoRA adapters, train it with GRPO through Unsloth and
+# TRL, and say with an interval and a paired test whether it got better on problems it never saw.
+#
+# **Time:** about 3 minutes on two CPU cores (smoke profile). On a GPU the same cells train Qwen3 or Gemma 3; the
+# times there have not been measured yet.
+#
+# The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
+
+# %% [markdown]
+# ## The idea, on four completions
+#
+# GRPO asks the model the same question several times and rewards every answer. What counts is only how an answer
+# compares with the others of its **group**: the *advantage* is the reward minus the group's mean, divided by the
+# group's standard deviation.
+
+# %%
+from statistics import mean, stdev
+
+rewards = [3.0, 0.25, 0.5, 3.0]  # two right and well-formed, two not
+advantages = [(r - mean(rewards)) / stdev(rewards) for r in rewards]
+print([round(a, 2) for a in advantages])
+
+# %% [markdown]
+# Answers above the mean are made more likely, those below less. When all four earn the same, every advantage is 0 and
+# the group teaches nothing:
+
+# %%
+rewards = [3.0, 3.0, 3.0, 3.0]
+print([r - mean(rewards) for r in rewards])
+
+# %% [markdown]
+# So GRPO needs a model that gets it right *sometimes*: never and always are both silent.
+
+# %% [markdown]
+# ## What this run is
+#
+# One object says what runs here, and why. `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` in the environment change
+# it; without a GPU it chooses the smoke profile.
+
+# %%
+from grpo_workbook.run import Run
+
+run = Run.from_env()
+print(run)
+
+# %% [markdown]
+# Unsloth comes first: it patches TRL and Transformers, and can do so only before they are loaded.
+
+# %%
+from grpo_workbook.notebook import quiet, show
+
+quiet()  # no loading bars, no advice
+
+import unsloth
+
+# %% [markdown]
+# ## The problems
+#
+# Word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. The held-out problems share no
+# combination of template and numbers with the training problems.
+
+# %%
+from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+
+train_rows = read_problems(WORD_PROBLEMS["train"])
+heldout_rows = read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
+print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
+
+# %% [markdown]
+# TRL wants a `prompt` (here a conversation) and hands every other column to the rewards: `answer` will be the number.
+
+# %%
+train_set, heldout_set = to_dataset(train_rows), to_dataset(heldout_rows)
+train_set[0]
+
+# %% [markdown]
+# ## The model, in 4-bit, with adapters
+#
+# The base model's weights are stored in 4 bits (NF4) and stay frozen. What will learn is a pair of thin matrices
+# beside each of them: LoRA.
+
+# %%
+import torch
+from unsloth import FastLanguageModel
+
+settings = run.settings
+torch.manual_seed(run.seed)
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name=run.model,
+    max_seq_length=settings.max_prompt_tokens + settings.max_completion_tokens,
+    dtype=getattr(torch, settings.dtype),
+    load_in_4bit=settings.load_in_4bit,
+    use_gradient_checkpointing=False,
+)
+
+# %% [markdown]
+# `r` is the rank: how thin the matrices are. Adapting all seven projections of a layer costs little and learns more
+# than attention alone. `lora_alpha / r` scales what they add.
+
+# %%
+model = FastLanguageModel.get_peft_model(
+    model,
+    r=settings.lora_rank,
+    lora_alpha=2 * settings.lora_rank,
+    lora_dropout=0.0,
+    target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+    use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+    random_state=run.seed,
+)
+tokenizer.padding_side = "left"  # the model continues its prompt: padding stands before it
+
+# %% [markdown]
+# Trust nothing: a layer that cannot be quantized falls back to 16 bits without an error. Count them.
+
+# %%
+from grpo_workbook.training import count_4bit_layers, count_trained_parameters
+
+print(count_4bit_layers(model), "linear layers in 4-bit")
+print(f"{count_trained_parameters(model):,} adapter weights will learn")
+
+# %% [markdown]
+# TRL no longer truncates prompts, so what does not fit is dropped before training. And this is what the model really
+# reads:
+
+# %%
+from grpo_workbook.data import drop_long_prompts
+
+train_set, dropped = drop_long_prompts(train_set, tokenizer, settings.max_prompt_tokens)
+print(dropped, "dropped\n")
+prompt = train_set[0]["prompt"]
+print(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))
+
+# %% [markdown]
+# <details><summary>The same without Unsloth: plain Transformers, PEFT and TRL</summary>
+#
+# ```python
+# from peft import LoraConfig
+# from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+# from trl import GRPOTrainer
+#
+# quantization = BitsAndBytesConfig(
+#     load_in_4bit=True, bnb_4bit_quant_type="nf4",
+#     bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16,
+# )
+# model = AutoModelForCausalLM.from_pretrained(
+#     name, dtype=torch.bfloat16, quantization_config=quantization
+# )
+# tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+# adapters = LoraConfig(
+#     r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"
+# )
+# trainer = GRPOTrainer(
+#     model=model, processing_class=tokenizer, peft_config=adapters,
+#     args=config, reward_funcs=rewards, train_dataset=train_set,
+# )
+# ```
+#
+# `python -m grpo_workbook run --backend plain` runs it on a GPU. On a CPU, TRL 1.15 stops without Triton, and the command
+# says so. Where it does start, 4-bit on a CPU **learns wrongly without a word**: bitsandbytes 0.50 repacks its weights at
+# the first generation and the backward pass misreads them. In one comparison of 40 steps, held-out greedy accuracy went
+# from 84.5 % *down* to 38 %, against 81 % with Unsloth, which turns the repacking off. Our plain backend does too.
+#
+# </details>
+
+# %% [markdown]
+# ## The rewards
+#
+# A reward function gets the completions and the dataset's columns, and returns one number for each completion. Ours:
+# up to 2.0 for the right number, 0.5 for perfect form, and up to 0.5 for parts of the form.
+
+# %%
+from grpo_workbook.rewards import REWARDS, correctness_reward
+
+show(correctness_reward)
+
+# %% [markdown]
+# Test each reward on completions you know, before any model is trained on it. The last one hedges: two answers.
+
+# %%
+samples = {
+    "right": "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>",
+    "no tags": "6*7=42. The answer is 42.",
+    "half the form": "<reasoning>\n6*7=42\n</reasoning>\n42",
+    "wrong number": "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>",
+    "hedged": "<answer>41</answer><answer>42</answer>",
+}
+print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>20}" for f in REWARDS])
+for name, text in samples.items():
+    values = [f(completions=[text], answer=["42"])[0] for f in REWARDS]
+    print(f"{name:15}", *[f"{v:20.3f}" for v in values])
+
+# %% [markdown]
+# ## The baseline
+#
+# Without it no later number means anything. *Strict* is right and well-formed, *lenient* takes any readable answer;
+# *sampled* draws at temperature 1, as training does, *greedy* takes the likeliest token.
+
+# %%
+from grpo_workbook.evaluate import evaluate, summary
+
+limit = settings.max_completion_tokens
+before_sampled = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit, sample=True, seed=run.seed)
+before_greedy = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit)
+before = summary(before_sampled, before_greedy)
+before
+
+# %% [markdown]
+# The model knows its arithmetic, and shows it badly. Look at what it writes:
+
+# %%
+for completion in before_sampled.completions[:4]:
+    print(completion, end="\n---\n")
+
+# %% [markdown]
+# ## The configuration
+#
+# TRL's defaults and Unsloth's differ, and differ again between CPU and GPU. So every value that matters is written
+# down, once, for all machines:
+
+# %%
+from grpo_workbook.training import grpo_config
+
+show(grpo_config)
+
+# %% [markdown]
+# | setting | what it does | small GPU (16 GB) | large GPU (80 GB) |
+# | --- | --- | --- | --- |
+# | `num_generations` | the group. Larger: steadier advantages, fewer silent groups, more time | 8 | 8 to 16 |
+# | batch size | completions in an optimizer step. Below 32 the gradient is noise | 32 | 128 and more |
+# | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 32 |
+# | `max_completion_length` | most of the time and memory. Too short, and answers are cut before they earn anything | 512 | 1024 and more |
+# | `learning_rate` | 1e-5 to 1e-6 for billions of weights; the tiny model takes 1e-3 | 1e-5 | 5e-6 |
+# | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 16 to 32 | 32 to 64 |
+# | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 to 0.04 |
+# | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
+# | vLLM (`fast_inference=True`) | generates several times faster, on a GPU only | if memory allows | on |
+#
+# The batch counts **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be
+# whole groups. A batch of 4 with groups of 8 stops with a `ValueError`, whatever older guides say; they also
+# pass `max_prompt_length`, which is gone.
+
+# %% [markdown]
+# ## Training
+#
+# TRL's own trainer. In every step it draws a group of completions for each of a few problems, rewards them, and moves
+# the adapters. The progress bar shows the mean reward, of at most 3.
+
+# %%
+from trl import GRPOTrainer
+from transformers import PrinterCallback
+from grpo_workbook.training import reward_bar
+
+trainer = GRPOTrainer(
+    model=model,
+    processing_class=tokenizer,
+    args=grpo_config(run),
+    reward_funcs=list(REWARDS),
+    train_dataset=train_set,
+)
+trainer.remove_callback(PrinterCallback)
+trainer.add_callback(reward_bar())
+result = trainer.train()
+
+# %% [markdown]
+# Watch the reward, not the loss. The loss starts near 0 and stays there, because advantages are centred within each
+# group: it says which way to move, not how good the model is.
+
+# %%
+log = [entry for entry in trainer.state.log_history if "reward" in entry]
+print(f"{'step':>5} {'reward':>8} {'loss':>8} {'grad_norm':>10} {'silent groups':>14} {'tokens':>7}")
+for entry in [log[0], *log[len(log) // 5 - 1 :: len(log) // 5]]:
+    print(f"{entry['step']:5} {entry['reward']:8.2f} {entry['loss']:8.3f} {entry['grad_norm']:10.2f} "
+          f"{entry['frac_reward_zero_std']:14.0%} {entry['completions/mean_length']:7.1f}")
+
+# %% [markdown]
+# Form is learned within a few steps, because it is the same for every problem. Then the reward creeps on, as slips in
+# the arithmetic become rarer, and more and more groups fall silent: they are all right.
+
+# %%
+from grpo_workbook import figures
+
+figures.show(*figures.reward_curves(log))
+
+# %% [markdown]
+# ## Did it learn?
+#
+# The training reward cannot say: it could have been gamed, or learned by heart. The held-out problems can.
+
+# %%
+after_sampled = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit, sample=True, seed=run.seed)
+after_greedy = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit)
+after = summary(after_sampled, after_greedy)
+figures.show(*figures.before_after(before, after, len(heldout_set)))
+
+# %% [markdown]
+# Could that be chance? Every problem was answered twice, before and after. If training did nothing, a problem whose
+# outcome changed was as likely to change for the better as for the worse: a coin. McNemar's exact test asks how often
+# a coin would do this.
+
+# %%
+from grpo_workbook.evaluate import paired_p_value, wilson_interval
+
+print("strict, sampled, 95 % interval before:", wilson_interval(before_sampled.strict))
+print("strict, sampled, 95 % interval after: ", wilson_interval(after_sampled.strict))
+p_value = paired_p_value(before_sampled.strict, after_sampled.strict)
+print(f"p = {p_value:.1g}")
+
+# %% [markdown]
+# ## Keep it: the adapter, and the merged model
+#
+# The adapter alone is small and needs its base. Adapters cannot be merged into 4-bit weights, so the base is loaded
+# again in 16-bit, and then the two become one model that plain Transformers can load.
+
+# %%
+from grpo_workbook.export import compare_logits, load_merged, merge, save_adapter
+
+save_adapter(model, tokenizer, run.output / "adapter")
+unmerged, _ = merge(run, run.output / "adapter", run.output / "merged")
+merged, merged_tokenizer = load_merged(run.output / "merged", settings.dtype, run.device)
+
+# %% [markdown]
+# A merge is proved by its logits: on the same tokens, both models must say the same. Rounding to 16 bits moves them a
+# little; the chosen tokens should not change.
+
+# %%
+proof = compare_logits(unmerged, merged, tokenizer, list(heldout_set["prompt"]), after_greedy.completions)
+proof
+
+# %% [markdown]
+# And five held-out questions, answered by what you would ship:
+
+# %%
+from grpo_workbook.evaluate import generate
+
+answers = generate(merged, merged_tokenizer, list(heldout_set["prompt"])[:5], max_new_tokens=limit)
+for question, reference, text in zip(heldout_set["question"][:5], heldout_set["answer"][:5], answers):
+    print(f"{question}  (right: {reference})\n    {' '.join(text.split())}")
+
+# %% [markdown]
+# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
+# not help.
+
+# %%
+import json
+
+run.output.mkdir(parents=True, exist_ok=True)
+proved = {"steps": trainer.state.global_step, "before": before, "after": after, "p_value": p_value,
+          "linear4bit_layers": count_4bit_layers(model), **proof}
+(run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
+assert trainer.state.global_step == settings.steps and len(log) == settings.steps
+assert all(entry["step_time"] > 0 for entry in log)
+if run.profile == "smoke":
+    assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "the model did not learn"
+    assert proof["same_greedy_tokens"] > 0.99, "the merged model is a different one"
+
+# %% [markdown]
+# ## Exercises
+#
+# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+
+# %% [markdown]
+# ### Exercise 1 · `accumulation_steps` · easy · 5 minutes
+#
+# An optimizer step shall hold `batch_size` completions. A process takes `per_device_batch` of them at a time. How many
+# accumulation steps does each process need? Raise `ValueError` when groups or batches do not come out whole.
+
+# %% tags=["exercise"]
+from grpo_workbook.checks import check
+
+
+def accumulation_steps(batch_size: int, per_device_batch: int, processes: int, num_generations: int) -> int:
+    raise NotImplementedError
+
+
+check(accumulation_steps);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# All processes together take `per_device_batch * processes` completions at a time. Two things must divide
+# `batch_size`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def accumulation_steps(batch_size: int, per_device_batch: int, processes: int, num_generations: int) -> int:
+#     at_once = per_device_batch * processes
+#     if batch_size % num_generations or batch_size % at_once:
+#         raise ValueError(f"{batch_size} completions are not whole groups of {num_generations} and batches of {at_once}")
+#     return batch_size // at_once
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 2 · `lora_parameters` · easy · 5 minutes
+#
+# Beside a frozen weight of `inputs x outputs`, LoRA of rank r puts A (r x inputs) and B (outputs x r). How many
+# weights learn, for a list of `(inputs, outputs)`?
+
+# %% tags=["exercise"]
+def lora_parameters(shapes: list[tuple[int, int]], rank: int) -> int:
+    raise NotImplementedError
+
+
+check(lora_parameters);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Each pair adds `rank * inputs + outputs * rank`. Compare with the number that was printed above.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def lora_parameters(shapes: list[tuple[int, int]], rank: int) -> int:
+#     return sum(rank * (inputs + outputs) for inputs, outputs in shapes)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 3 · `changed_outcomes` · medium · 8 minutes
+#
+# The paired test needs two counts: problems that got better and problems that got worse. Return `(better, worse)` from
+# the outcomes before and after. Lists of different length are an error: raise `ValueError`.
+
+# %% tags=["exercise"]
+def changed_outcomes(before: list[bool], after: list[bool]) -> tuple[int, int]:
+    raise NotImplementedError
+
+
+check(changed_outcomes);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Walk through both lists together. `zip` has an argument that refuses lists of different length.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def changed_outcomes(before: list[bool], after: list[bool]) -> tuple[int, int]:
+#     pairs = list(zip(before, after, strict=True))
+#     better = sum(a and not b for b, a in pairs)
+#     worse = sum(b and not a for b, a in pairs)
+#     return better, worse
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## A script to copy
+#
+# The same run without a notebook is `grpo_workbook/pipeline.py`, and from the command line:
+#
+# ```bash
+# python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
+# python -m grpo_workbook run --data my_problems.jsonl --steps 100 --output outputs/mine
+# python -m grpo_workbook run --resume        # after a Ctrl-C or a crash
+# ```
+
+# %% [markdown]
+# ## Summary
+#
+# - GRPO compares a model's answers to one question with each other. Groups that all earn the same teach nothing.
+# - 4-bit base, LoRA adapters, TRL's trainer, every setting written down: the same on a CPU and on a GPU.
+# - Measure on held-out problems before and after, with an interval and a paired test. The loss says nothing.
+# - A merge is proved by its logits.
+#
+# This is the first chapter that exists; the chapter table in the README grows with the others.

@@ -1,0 +1,62 @@
+"""Shared pieces: the command line as a user calls it, and one full main run of each family for many tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent
+SHARED = REPO.parent / "shared"
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This environment without the course's own variables, offline."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("GRPO_WORKBOOK_")}
+    return kept | {"COLUMNS": "80", "PYTHONUNBUFFERED": "1"} | more
+
+
+def cli(*arguments: str | Path, cwd: Path = REPO, timeout: int = 580, **env: str) -> subprocess.CompletedProcess:
+    """Run `python -m grpo_workbook ...` in a process of its own."""
+    command = [sys.executable, "-m", "grpo_workbook", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout)
+
+
+def report_of(folder: Path) -> dict:
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def main_runs(tmp_path_factory):
+    """family -> (folder of a full main run with seed 0, what it printed); each trains once a session."""
+    done: dict[str, tuple[Path, str]] = {}
+
+    def run(family: str) -> tuple[Path, str]:
+        if family not in done:
+            folder = tmp_path_factory.mktemp("main") / family
+            result = cli("run", "--model", family, "--output", folder)
+            assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+            done[family] = folder, result.stdout
+        return done[family]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """family -> (model in float32, tokenizer), loaded by plain Transformers."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folders = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
+    return {
+        family: (
+            AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval(),
+            AutoTokenizer.from_pretrained(folder),
+        )
+        for family, folder in folders.items()
+    }

@@ -1,0 +1,98 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
+from grpo_workbook.evaluate import generate
+from grpo_workbook.export import compare_logits, merge, with_swap
+from grpo_workbook.run import Run, WorkbookError
+
+ROWS = read_problems(WORD_PROBLEMS["heldout"])[:8]
+PROMPTS = [chat_prompt(r["question"]) for r in ROWS]
+
+
+def test_a_model_agrees_with_itself_and_not_with_a_disturbed_copy(tiny):
+    import copy
+
+    import torch
+
+    model, tokenizer = tiny["qwen"]
+    completions = generate(model, tokenizer, PROMPTS, max_new_tokens=48)
+    assert compare_logits(model, model, tokenizer, PROMPTS, completions) == {
+        "max_abs_logit_difference": 0.0,
+        "same_greedy_tokens": 1.0,
+    }
+    torch.manual_seed(0)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.model.layers[0].parameters():
+            parameter += torch.randn_like(parameter)
+    proof = compare_logits(model, other, tokenizer, PROMPTS, completions)
+    assert proof["max_abs_logit_difference"] > 1
+    assert proof["same_greedy_tokens"] < 0.9
+
+
+def test_padding_and_batches_do_not_change_the_comparison(tiny):
+    import copy
+
+    import torch
+
+    model, tokenizer = tiny["gemma"]
+    completions = generate(model, tokenizer, PROMPTS, max_new_tokens=48)
+    other = copy.deepcopy(model).to(torch.bfloat16).float()
+    with torch.no_grad():
+        other.model.norm.weight += 0.1
+    proofs = [compare_logits(model, other, tokenizer, PROMPTS, completions, batch_size=n) for n in (1, 3, 8)]
+    assert proofs[0]["max_abs_logit_difference"] > 0
+    assert proofs[1] == pytest.approx(proofs[0], abs=2e-5)
+    assert proofs[2] == pytest.approx(proofs[0], abs=2e-5)
+
+
+@pytest.mark.parametrize("family", ["qwen", "gemma"])
+def test_plain_transformers_loads_the_merged_folder(main_runs, family):
+    """In a process that never imports Unsloth, PEFT or bitsandbytes: the same answers as in the report."""
+    folder, _ = main_runs(family)
+    code = f"""
+import json, sys
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained({str(folder / "merged")!r}, dtype="float32")
+tokenizer = AutoTokenizer.from_pretrained({str(folder / "merged")!r}, padding_side="left")
+report = json.load(open({str(folder / "report.json")!r}))
+from grpo_workbook.data import chat_prompt
+for example in report["examples"]:
+    ids = tokenizer.apply_chat_template(chat_prompt(example["question"]), add_generation_prompt=True,
+                                        return_tensors="pt", return_dict=True)
+    out = model.generate(**ids, do_sample=False, max_new_tokens=64)
+    text = tokenizer.decode(out[0, ids["input_ids"].shape[1]:], skip_special_tokens=True)
+    assert text == example["after"], (text, example["after"])
+assert not [m for m in sys.modules if m.split(".")[0] in ("unsloth", "bitsandbytes")]
+print("same")
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "same", result.stderr[-2000:]
+    assert {f.suffix for f in (folder / "merged").iterdir()} <= {".safetensors", ".json", ".jinja"}
+
+
+def test_merging_a_folder_without_adapter_is_refused(tmp_path):
+    run = Run.from_env(model="qwen")
+    with pytest.raises(WorkbookError, match="holds no adapter"):
+        merge(run, Path(run.model), tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_failed_write_leaves_the_old_folder(tmp_path):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "old").write_text("old")
+
+    def fails(target):
+        (target / "half").write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        with_swap(folder, fails)
+    assert [p.name for p in folder.iterdir()] == ["old"]
+    with_swap(folder, lambda target: (target / "new").write_text("new"))
+    assert [p.name for p in folder.iterdir()] == ["new"]

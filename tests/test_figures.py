@@ -1,0 +1,56 @@
+import pytest
+
+from grpo_workbook import figures
+
+LOG = [{"step": i, "reward": i / 10, "rewards/a/mean": i / 20, "rewards/a/std": 0.1} for i in range(1, 31)]
+BEFORE = {"strict_sampled": 0.14, "strict_greedy": 0.7, "lenient_sampled": 0.6, "ci95": [0.11, 0.18]}
+AFTER = {"strict_sampled": 0.92, "strict_greedy": 0.97, "lenient_sampled": 0.93, "ci95": [0.89, 0.94]}
+
+
+def test_the_words_say_what_the_curves_show():
+    figure, words = figures.reward_curves(LOG)
+    assert "30 optimizer steps" in words
+    assert "total goes from 0.55 (first 10 steps) to 2.55 (last 10)" in words
+    assert "a goes from" in words
+    labels = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["total", "a"]
+    assert figure.axes[0].get_xlabel() == "optimizer step"
+
+
+def test_lines_differ_in_style_and_not_only_in_colour():
+    figure, _ = figures.reward_curves(LOG)
+    lines = [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
+    assert len({line.get_linestyle() for line in lines}) == len(lines) == 2
+
+
+def test_bars_say_before_and_after():
+    figure, words = figures.before_after(BEFORE, AFTER, 480)
+    assert "480 held-out problems" in words
+    assert "strict, sampled from 14.0% to 92.0%" in words
+    heights = sorted(bar.get_height() for bar in figure.axes[0].patches)
+    assert heights == sorted([0.14, 0.7, 0.6, 0.92, 0.97, 0.93])
+
+
+def test_an_empty_log_is_an_error():
+    with pytest.raises(ValueError, match="no step with a reward"):
+        figures.reward_curves([])
+
+
+def test_the_same_figure_is_the_same_file(tmp_path):
+    for name in ("a", "b"):
+        figures.save(*figures.before_after(BEFORE, AFTER, 480), tmp_path / name / "x.png")
+    assert (tmp_path / "a" / "x.png").read_bytes() == (tmp_path / "b" / "x.png").read_bytes()
+
+
+def test_a_notebook_image_carries_its_words(capsys):
+    from unittest import mock
+
+    shown = []
+    with mock.patch("IPython.display.display", shown.append):
+        figures.show(*figures.before_after(BEFORE, AFTER, 480))
+    assert 'alt="Bar chart of accuracy on 480' in shown[0].data
+    assert 'src="data:image/png;base64,' in shown[0].data
+
+
+def test_smoothing_never_looks_ahead():
+    assert figures.smooth([1, 2, 3, 4], window=2) == [1, 1.5, 2.5, 3.5]

@@ -1,0 +1,171 @@
+"""Every notebook is executed by nbmake in smoke mode, and what nbmake lets through is closed here.
+
+nbmake passes cells whose shell command failed, whose %pip failed, whose thread raised, and `raises-exception` cells
+that did not raise. So: none of these may stand in a notebook, the executed outputs may hold no traceback, and a
+notebook that trains must prove its steps and its gain in a file.
+"""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from conftest import REPO, environment
+
+sys.path.insert(0, str(REPO / "notebooks"))
+import build
+
+SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
+NAMES = [s.stem for s in SOURCES]
+
+
+def stored(name):
+    return nbformat.read(REPO / "notebooks" / f"{name}.ipynb", as_version=4)
+
+
+def test_every_source_has_its_notebook_and_the_other_way():
+    assert [p.stem for p in sorted((REPO / "notebooks").glob("*.ipynb"))] == NAMES
+    assert NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stored_notebook_is_built_from_its_source(name):
+    notebook, source = stored(name), REPO / "notebooks" / "source" / f"{name}.py"
+    assert notebook.metadata["grpo_workbook"]["source_sha256"] == build.source_hash(source), "run `make notebooks`"
+    fresh = build.build(source)
+    assert [(c.cell_type, c.id, c.source) for c in notebook.cells] == [
+        (c.cell_type, c.id, c.source) for c in fresh.cells
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stored_outputs_are_complete_clean_and_short(name):
+    notebook = stored(name)
+    codes = [c for c in notebook.cells if c.cell_type == "code"]
+    assert [c.execution_count for c in codes] == list(range(1, len(codes) + 1))
+    for cell in codes:
+        for output in cell.outputs:
+            assert output.output_type != "error"
+            text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+            assert len(text.splitlines()) <= 40, f"a flood in {cell.id}"
+            assert "\r" not in text
+            assert not re.search(r"(/home/|/root/|/tmp/|/Users/|/work/)", text), f"a path of one machine in {cell.id}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_image_has_words(name):
+    found = 0
+    for cell in stored(name).cells:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            assert "image/png" not in data, f"{cell.id}: show figures with figures.show, which carries the words"
+            for tag in re.findall(r"<img [^>]*>", data.get("text/html", "")):
+                assert len(re.search(r'alt="([^"]*)"', tag)[1]) > 40
+                found += 1
+        if cell.cell_type == "markdown":
+            assert not re.search(r"!\[\s*\]\(", cell.source)
+    assert found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_that_nbmake_cannot_see_fail(name):
+    for cell in stored(name).cells:
+        if cell.cell_type == "code":
+            assert not re.search(r"^\s*[!%]|\bget_ipython\(|\bos\.system\(|import threading", cell.source, re.MULTILINE)
+            assert "raises-exception" not in cell.metadata.get("tags", [])
+    assert "mock" not in stored(name).metadata.get("nbmake", {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_short_cells_with_words_between_them(name):
+    cells = stored(name).cells
+    for before, cell in itertools.pairwise(cells):
+        if cell.cell_type == "code":
+            assert before.cell_type == "markdown", f"{cell.id} follows another code cell without a word"
+            assert len(cell.source.splitlines()) <= 20
+            assert max(map(len, cell.source.splitlines())) <= 120
+    text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    for part in ("After this notebook you can", "**Time:**", "## Exercises", "## Summary"):
+        assert part in text
+
+
+def test_building_twice_gives_the_same_notebook():
+    first, second = (nbformat.writes(build.build(SOURCES[0])) for _ in range(2))
+    assert first == second
+
+
+def test_a_stale_notebook_is_found(tmp_path):
+    shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    command = [sys.executable, str(tmp_path / "notebooks" / "build.py"), "--check"]
+    assert subprocess.run(command).returncode == 0
+    with (tmp_path / "notebooks" / "source" / SOURCES[0].name).open("a") as source:
+        source.write("\n# a change\n")
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "make notebooks" in result.stdout
+
+
+@pytest.fixture(scope="session")
+def executed(tmp_path_factory):
+    """All notebooks, executed by nbmake in a copy of their folder; their output folder beside them."""
+    folder = tmp_path_factory.mktemp("nbmake")
+    for name in NAMES:
+        shutil.copy(REPO / "notebooks" / f"{name}.ipynb", folder)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--nbmake",
+        "--overwrite",
+        "--nbmake-timeout=900",
+        "--nbmake-kernel=python3",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        *[f"{name}.ipynb" for name in NAMES],
+    ]
+    env = environment(
+        GRPO_WORKBOOK_PROFILE="smoke",
+        GRPO_WORKBOOK_OUTPUT=str(folder / "outputs"),
+        GRPO_WORKBOOK_PROGRESS=str(folder / "progress.json"),
+        HF_HUB_OFFLINE="1",
+        PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
+    )
+    result = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    return folder, result
+
+
+def test_nbmake_executes_every_notebook(executed):
+    _, result = executed
+    assert result.returncode == 0, result.stdout[-6000:]
+    assert re.search(rf"\b{len(NAMES)} passed", result.stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_executed_outputs_hold_no_hidden_failure(executed, name):
+    folder, _ = executed
+    notebook = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    codes = [c for c in notebook.cells if c.cell_type == "code"]
+    assert all(c.execution_count for c in codes)
+    text = json.dumps([c.outputs for c in codes])
+    assert "Traceback (most recent call last)" not in text
+    assert "Exception in thread" not in text
+    assert text.count("Not attempted") == sum("exercise" in c.metadata.get("tags", []) for c in codes)
+
+
+def test_notebook_04_trained_and_learned(executed):
+    folder, _ = executed
+    proved = json.loads((folder / "outputs" / "notebook.json").read_text())
+    assert proved["steps"] == 120
+    assert proved["linear4bit_layers"] > 0
+    assert proved["before"]["strict_sampled"] <= 0.35
+    assert proved["after"]["strict_sampled"] >= 0.85
+    assert proved["after"]["strict_greedy"] >= max(0.90, proved["before"]["strict_greedy"])
+    assert proved["p_value"] < 1e-6
+    assert (folder / "outputs" / "adapter" / "adapter_model.safetensors").is_file()
+    assert (folder / "outputs" / "merged" / "model.safetensors").is_file()

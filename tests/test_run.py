@@ -1,0 +1,126 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import REPO
+
+from grpo_workbook.run import PROFILES, Run, WorkbookError, _fitting_profile
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for name in ("PROFILE", "MODEL", "SEED", "OUTPUT"):
+        monkeypatch.delenv(f"GRPO_WORKBOOK_{name}", raising=False)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    modules = ("run", "data", "answers", "rewards", "training", "evaluate", "export", "figures", "pipeline", "checks")
+    heavy = ("torch", "trl", "transformers", "datasets", "unsloth", "matplotlib", "scipy", "pandas")
+    code = f"import sys, {', '.join(f'grpo_workbook.{m}' for m in modules)}\n"
+    code += f"print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_default_on_this_machine_says_why():
+    run = Run.from_env()
+    assert run.family == "qwen"
+    assert run.seed == 0
+    assert set(run.why) == {"device", "profile", "model", "seed", "output"}
+    assert all(run.why.values())
+    text = str(run)
+    assert all(word in text for word in ("device", "profile", "model", "seed", "output", "LoRA rank"))
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_environment_is_read_and_arguments_win(monkeypatch):
+    monkeypatch.setenv("GRPO_WORKBOOK_MODEL", "gemma")
+    monkeypatch.setenv("GRPO_WORKBOOK_SEED", "5")
+    monkeypatch.setenv("GRPO_WORKBOOK_OUTPUT", "elsewhere")
+    run = Run.from_env()
+    assert (run.family, run.seed, str(run.output)) == ("gemma", 5, "elsewhere")
+    assert run.why["seed"] == "GRPO_WORKBOOK_SEED is set"
+    run = Run.from_env(model="qwen", seed=7)
+    assert (run.family, run.seed, run.why["seed"]) == ("qwen", 7, "given as an argument")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"profile": "huge"}, "unknown profile 'huge': choose one of smoke, t4, 24gb, 80gb"),
+        ({"model": "llama"}, "unknown model 'llama': give a family"),
+        ({"model": "org/Llama-3"}, "unknown family 'Llama-3' of model 'org/Llama-3'"),
+        ({"model": "./nowhere"}, "unknown model './nowhere'"),
+        ({"num_generations": 6}, "batch of 64 completions cannot be cut into groups of 6: .* such as 66"),
+        ({"num_generations": 1}, "needs at least 2"),
+        ({"batch_size": 20}, "20 completions cannot be cut into groups of 8"),
+        ({"per_device_batch": 24}, "64 completions cannot be cut into batches of 24"),
+        ({"steps": 0}, "steps is 0: it must be at least 1"),
+        ({"epochs": 3}, "unknown setting 'epochs'"),
+    ],
+)
+def test_bad_values_are_named_with_the_mend(arguments, message):
+    with pytest.raises(WorkbookError, match=message):
+        Run.from_env(**arguments)
+
+
+def test_a_seed_that_is_no_number(monkeypatch):
+    monkeypatch.setenv("GRPO_WORKBOOK_SEED", "lucky")
+    with pytest.raises(WorkbookError, match="'lucky' is not a whole number"):
+        Run.from_env()
+
+
+def test_model_folders(tmp_path):
+    with pytest.raises(WorkbookError, match=r"no config\.json"):
+        Run.from_env(model=str(tmp_path))
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(WorkbookError, match="not a JSON object"):
+        Run.from_env(model=str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    with pytest.raises(WorkbookError, match="unknown family 'gpt2'"):
+        Run.from_env(model=str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3_text"}))
+    assert Run.from_env(model=str(tmp_path)).family == "gemma"
+    assert Run.from_env(model=str(REPO / "data" / "tiny-qwen3")).family == "qwen"
+
+
+def test_a_hub_id_needs_no_network():
+    assert Run.from_env(model="unsloth/gemma-3-1b-it").family == "gemma"
+    assert Run.from_env(model="Qwen/Qwen3-0.6B").model == "Qwen/Qwen3-0.6B"
+
+
+def test_a_gpu_profile_without_a_gpu():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(WorkbookError, match="profile 't4' needs a CUDA GPU"):
+        Run.from_env(profile="t4")
+
+
+@pytest.mark.parametrize(
+    ("device", "gib", "profile"),
+    [
+        ("cpu", 0, "smoke"),
+        ("cuda", 14.7, "t4"),
+        ("cuda", 22.5, "24gb"),
+        ("cuda", 79.2, "80gb"),
+        ("cuda", 139.7, "80gb"),
+    ],
+)
+def test_the_profile_follows_the_memory(device, gib, profile):
+    assert _fitting_profile(device, gib)[0] == profile
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_is_a_batch_that_trl_takes(name):
+    settings = PROFILES[name]
+    assert settings.batch_size % settings.num_generations == 0
+    assert settings.batch_size % settings.per_device_batch == 0
+    assert settings.heldout >= 400
+
+
+def test_a_smaller_batch_bends_the_device_batch_and_nothing_else():
+    settings = Run.from_env(batch_size=48, num_generations=4).settings
+    assert (settings.batch_size, settings.per_device_batch, settings.prompts_per_step) == (48, 48, 12)

@@ -1,0 +1,89 @@
+import json
+
+import pytest
+from conftest import REPO
+
+from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt
+
+FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+def test_folder_is_small_safe_and_has_a_card(family):
+    files = [f for f in FOLDERS[family].rglob("*") if f.is_file()]
+    assert sum(f.stat().st_size for f in files) < 4_000_000
+    assert {f.suffix for f in files} <= {".safetensors", ".json", ".jinja", ".md"}
+    card = (FOLDERS[family] / "README.md").read_text(encoding="utf-8")
+    assert "Never saw" in card
+    assert card.startswith("---\nlicense: apache-2.0")
+
+
+@pytest.mark.parametrize(("family", "kind"), [("qwen", "qwen3"), ("gemma", "gemma3_text")])
+def test_models_are_of_their_family(tiny, family, kind):
+    model, _ = tiny[family]
+    assert model.config.model_type == kind == json.loads((FOLDERS[family] / "config.json").read_text())["model_type"]
+    assert model.config.hidden_size >= 64  # narrower layers cannot be quantized to 4 bits
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+@pytest.mark.parametrize(
+    "text", ["plain", "naïve café", "数学 ٣", "🦥 emoji\u200d", "\x00\x07 control", "a\tb\r\nc  d ", "1,234.5"]
+)
+def test_any_text_survives_the_tokenizer(tiny, family, text):
+    _, tokenizer = tiny[family]
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+def test_digits_stand_apart(tiny, family):
+    _, tokenizer = tiny[family]
+    assert tokenizer.tokenize("2026") == ["2", "0", "2", "6"]
+    assert all(sum(c.isdigit() for c in token) <= 1 for token in tokenizer.get_vocab())
+
+
+def test_chat_templates_are_like_the_family_s_own(tiny):
+    messages = [*chat_prompt("How many?"), {"role": "assistant", "content": "5"}, {"role": "user", "content": "Sure?"}]
+
+    def shown(family):
+        return tiny[family][1].apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+    assert shown("qwen") == (
+        f"<|im_start|>system\n{SYSTEM_PROMPT}<|im_end|>\n<|im_start|>user\nHow many?<|im_end|>\n"
+        "<|im_start|>assistant\n5<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert shown("gemma") == (
+        f"<bos><start_of_turn>user\n{SYSTEM_PROMPT}\n\nHow many?<end_of_turn>\n<start_of_turn>model\n5"
+        "<end_of_turn>\n<start_of_turn>user\nSure?<end_of_turn>\n<start_of_turn>model\n"
+    )
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+def test_the_end_of_turn_ends_generation(tiny, family):
+    model, tokenizer = tiny[family]
+    assert tokenizer.eos_token == {"qwen": "<|im_end|>", "gemma": "<end_of_turn>"}[family]
+    assert model.generation_config.eos_token_id in (tokenizer.eos_token_id, [tokenizer.eos_token_id])
+    assert tokenizer.pad_token_id not in (None, tokenizer.eos_token_id)
+
+
+def test_what_the_tiny_models_learn_from_is_only_the_tiny_pool(monkeypatch):
+    import random
+    import sys
+
+    sys.path.insert(0, str(REPO / "data"))
+    import build_tiny_models as models
+    import build_word_problems as words
+
+    drawn = []
+    monkeypatch.setattr(
+        models, "draw_problem", lambda rng, pool: drawn.append(words.draw_problem(rng, pool)) or drawn[-1]
+    )
+    tokenizer = models.make_tokenizer("qwen")
+    rng = random.Random(1)
+    for write in (lambda rng, p: models.perfect(p), models.habit):
+        models.problem_batch(tokenizer, rng, 200, write)
+    course = {(p.template, p.operands) for split in words.SIZES for p in words.build(split)}
+    assert len(drawn) > 3000
+    assert all(words.pool_of(p.template, p.operands) == "tiny" for p in drawn)
+    assert not {(p.template, p.operands) for p in drawn} & course
