@@ -51,8 +51,7 @@ def _smaller(a, b, *rest):
     return a > b
 
 
-_SUM, _DIFFERENCE = ((3, 30), (2, 20)), ((5, 40), (2, 20))
-_PRODUCT, _SMALL_PRODUCT = ((2, 20), (2, 20)), ((2, 9), (2, 9))
+_SUM, _DIFFERENCE, _PRODUCT = ((2, 25), (2, 12)), ((5, 32), (2, 12)), ((2, 12), (2, 12))
 
 TEMPLATES = (
     # one step
@@ -68,38 +67,39 @@ TEMPLATES = (
     Template("how_many_more", "{n} has {a} {t} and {m} has {b}. How many more {t} does {n} have than {m}?",
              _DIFFERENCE, lambda a, b: [(a, "-", b)], _smaller),
     Template("full_bags", "Each bag holds {a} {t}. {n} fills {b} bags. How many {t} is that?",
-             _PRODUCT, lambda a, b: [(a, "*", b)], lambda a, b: a * b <= 80),
+             _PRODUCT, lambda a, b: [(a, "*", b)], lambda a, b: a * b <= 60),
     Template("per_day", "{n} paints {a} {t} a day. How many {t} does {n} paint in {b} days?",
-             _PRODUCT, lambda a, b: [(a, "*", b)], lambda a, b: a * b <= 80),
+             _PRODUCT, lambda a, b: [(a, "*", b)], lambda a, b: a * b <= 60),
     Template("share", "{n} shares {p} {t} equally among {b} friends. How many {t} does each friend get?",
-             _PRODUCT, lambda a, b: [(a * b, "/", b)], lambda a, b: a * b <= 80),
+             _PRODUCT, lambda a, b: [(a * b, "/", b)], lambda a, b: a * b <= 60),
     # two steps
     Template("find_and_lose", "{n} has {a} {t}, finds {b} more and then loses {c}. "
              "How many {t} does {n} have at the end?",
-             (*_SUM, (2, 20)), lambda a, b, c: [(a, "+", b), (a + b, "-", c)], lambda a, b, c: a + b > c),
+             (*_SUM, (2, 12)), lambda a, b, c: [(a, "+", b), (a + b, "-", c)], lambda a, b, c: a + b > c),
     Template("bus_stop", "A bus carries {a} people. At the next stop {b} get off and {c} get on. "
              "How many people are on the bus now?",
-             (*_DIFFERENCE, (2, 20)), lambda a, b, c: [(a, "-", b), (a - b, "+", c)], _smaller),
+             (*_DIFFERENCE, (2, 12)), lambda a, b, c: [(a, "-", b), (a - b, "+", c)], _smaller),
     Template("three_friends", "{n} picks {a} {t}, {m} picks {b} and {k} picks {c}. "
              "How many {t} do they have together?",
-             (*_SUM, (2, 20)), lambda a, b, c: [(a, "+", b), (a + b, "+", c)]),
+             (*_SUM, (2, 12)), lambda a, b, c: [(a, "+", b), (a + b, "+", c)]),
     Template("boxes_and_more", "{n} buys {a} boxes with {b} {t} each and already had {c} {t}. "
              "How many {t} does {n} have in all?",
-             (*_SMALL_PRODUCT, (2, 20)), lambda a, b, c: [(a, "*", b), (a * b, "+", c)]),
+             ((2, 9), (2, 9), (2, 12)), lambda a, b, c: [(a, "*", b), (a * b, "+", c)],
+             lambda a, b, c: a * b <= 60),
     Template("trays", "{n} bakes {a} trays of {b} rolls and sells {c} rolls. How many rolls are left?",
-             (*_SMALL_PRODUCT, (2, 20)), lambda a, b, c: [(a, "*", b), (a * b, "-", c)],
-             lambda a, b, c: a * b > c),
+             ((2, 9), (2, 9), (2, 12)), lambda a, b, c: [(a, "*", b), (a * b, "-", c)],
+             lambda a, b, c: c < a * b <= 60),
     Template("daily_sales", "Every day {n} sells {a} green {t} and {b} white {t}. "
              "How many {t} does {n} sell in {c} days?",
-             ((2, 15), (2, 15), (2, 6)), lambda a, b, c: [(a, "+", b), (a + b, "*", c)],
-             lambda a, b, c: (a + b) * c <= 80),
+             ((2, 12), (2, 12), (2, 6)), lambda a, b, c: [(a, "+", b), (a + b, "*", c)],
+             lambda a, b, c: (a + b) * c <= 60),
     Template("bags_then_more", "{n} puts {p} {t} equally into {b} bags, then adds {c} {t} to each bag. "
              "How many {t} are in each bag?",
-             ((2, 12), (2, 9), (2, 20)), lambda a, b, c: [(a * b, "/", b), (a, "+", c)],
-             lambda a, b, c: a * b <= 80),
+             ((2, 12), (2, 9), (2, 12)), lambda a, b, c: [(a * b, "/", b), (a, "+", c)],
+             lambda a, b, c: a * b <= 60),
     Template("change", "A ticket costs ${a}. {n} buys {b} tickets and pays with ${c}. "
              "How many dollars come back?",
-             ((2, 12), (2, 9), (10, 60)), lambda a, b, c: [(a, "*", b), (c, "-", a * b)],
+             ((2, 9), (2, 9), (10, 40)), lambda a, b, c: [(a, "*", b), (c, "-", a * b)],
              lambda a, b, c: a * b < c),
 )  # fmt: skip
 

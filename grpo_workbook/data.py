@@ -14,12 +14,17 @@ from grpo_workbook.answers import reference_answer
 from grpo_workbook.run import DATA, WorkbookError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 WORD_PROBLEMS = {split: DATA / "word_problems" / f"{split}.jsonl" for split in ("train", "heldout")}
 
 SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
+
+# Qwen3's own template would otherwise open a <think> block before ours. Templates without the switch ignore it.
+CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
 
 
 def chat_prompt(question: str, system_prompt: str = SYSTEM_PROMPT) -> list[dict[str, str]]:
@@ -80,10 +85,16 @@ def to_dataset(rows: list[dict[str, str]], system_prompt: str = SYSTEM_PROMPT) -
     )
 
 
+def render(prompts: "Sequence[list[dict]]", tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+    """Each conversation as the text that the model reads, up to where its own turn begins."""
+    return tokenizer.apply_chat_template(
+        list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
+    )
+
+
 def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """Tokens of each prompt as the model sees it, template and generation prompt included."""
-    texts = tokenizer.apply_chat_template(list(dataset["prompt"]), tokenize=False, add_generation_prompt=True)
-    return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    return [len(ids) for ids in tokenizer(render(dataset["prompt"], tokenizer), add_special_tokens=False)["input_ids"]]
 
 
 def drop_long_prompts(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_workbook.answers import is_leniently_right, is_strictly_right, is_well_formed
+from grpo_workbook.data import render
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -86,7 +87,7 @@ def generate(
     import torch
     from tqdm.auto import tqdm
 
-    texts = tokenizer.apply_chat_template(list(prompts), tokenize=False, add_generation_prompt=True)
+    texts = render(prompts, tokenizer)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     how = {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0} if sample else {"do_sample": False}
     results = [""] * len(texts)
@@ -132,6 +133,7 @@ def evaluate(
     max_new_tokens: int,
     sample: bool = False,
     seed: int = 0,
+    batch_size: int = 128,
     progress: str | None = None,
 ) -> Scores:
     """Generate one completion for every row of the dataset (`prompt`, `answer`) and judge it."""
@@ -142,6 +144,7 @@ def evaluate(
         max_new_tokens=max_new_tokens,
         sample=sample,
         seed=seed,
+        batch_size=batch_size,
         progress=progress,
     )
     return score(completions, list(dataset["answer"]))

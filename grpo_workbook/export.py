@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.data import render
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.training import torch_dtype
 
@@ -21,13 +22,17 @@ def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase",
     )
 
 
-def merge(run: Run, adapter: Path, folder: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+def merge(
+    run: Run, adapter: Path, folder: Path, backend: str = "unsloth"
+) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
     """Reload base and adapter in 16-bit, write the merged model, return base-plus-adapter for the proof.
 
     Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it.
     """
     if not (adapter / "adapter_config.json").is_file():
         raise WorkbookError(f"{adapter} holds no adapter: name the folder that save_adapter wrote")
+    if backend == "plain":
+        return _merge_plain(run, adapter, folder)
     from unsloth import FastLanguageModel  # isort: skip
 
     s = run.settings
@@ -43,7 +48,21 @@ def merge(run: Run, adapter: Path, folder: Path) -> tuple["PreTrainedModel", "Pr
     return model, tokenizer
 
 
-def load_merged(folder: Path, dtype: str = "float32", device: str = "cpu"):
+def _merge_plain(run: Run, adapter: Path, folder: Path):
+    """The same with PEFT alone."""
+    import copy
+
+    import torch
+    from peft import PeftModel
+
+    base, tokenizer = load_merged(run.model, run.settings.dtype, run.device)
+    model = PeftModel.from_pretrained(base, adapter).eval()
+    merged = copy.deepcopy(model).merge_and_unload().to(torch.bfloat16)
+    with_swap(folder, lambda target: (merged.save_pretrained(target), tokenizer.save_pretrained(target)))
+    return model, tokenizer
+
+
+def load_merged(folder: Path | str, dtype: str = "float32", device: str = "cpu"):
     """The merged folder through plain Transformers, as anyone without Unsloth would load it."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -60,7 +79,7 @@ def compare_logits(
     """
     import torch
 
-    texts = tokenizer.apply_chat_template(list(prompts), tokenize=False, add_generation_prompt=True)
+    texts = render(prompts, tokenizer)
     largest, same, total = 0.0, 0, 0
     for start in range(0, len(texts), batch_size):
         rows = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts[start : start + batch_size]]

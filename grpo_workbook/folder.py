@@ -7,7 +7,17 @@ from pathlib import Path
 
 from grpo_workbook.run import Run, WorkbookError, readable
 
-PARTS = ("run.json", "before.json", "checkpoints", "log.json", "adapter", "merged", "figures", "report.json")
+PARTS = (
+    "run.json",
+    "before.json",
+    "checkpoints",
+    "log.json",
+    "adapter",
+    "after.json",
+    "merged",
+    "figures",
+    "report.json",
+)
 
 
 def check_room(run: Run) -> None:

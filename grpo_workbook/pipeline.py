@@ -1,10 +1,11 @@
 """The main run, from problems to a proven merged model, with everything written into one folder.
 
 run.json          what this run is: --resume continues only the same run
-before.json       the baseline's completions
+before.json       the baseline's completions on the held-out problems
 checkpoints/      what training saved on its way
 log.json          TRL's metrics, step by step
 adapter/          the LoRA adapter
+after.json        the trained policy's completions on the held-out problems
 merged/           base and adapter in 16-bit, for plain Transformers
 figures/          PNG and the same in words
 report.json       every number, in one place
@@ -110,6 +111,7 @@ def main_run(
     log, seconds, report["resumed_from_step"] = _train(run, model, tokenizer, train_set, resume, say)
     report["train_seconds"] = round(seconds, 1)  # of this process: what a resumed run trained before is not in it
     after = _measure(run, model, tokenizer, heldout_set, "measuring after")
+    write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions})
     del model
 
     from grpo_workbook.evaluate import paired_p_value, summary
@@ -121,7 +123,7 @@ def main_run(
         "p_value": paired_p_value(before[0].strict, after[0].strict),
         "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
     }
-    report["merge"], examples = _merge(run, heldout_set, after[1], say)
+    report["merge"], examples = _merge(run, backend, heldout_set, after[1], say)
     report["examples"] = [
         {"question": q, "answer": a, "before": b, "after": c}
         for q, a, b, c in zip(
@@ -164,7 +166,8 @@ def _measure(run: Run, model, tokenizer, heldout, label: str):
     """(sampled, greedy) scores on the held-out problems."""
     from grpo_workbook.evaluate import evaluate
 
-    how = {"max_new_tokens": run.settings.max_completion_tokens, "seed": run.seed}
+    s = run.settings
+    how = {"max_new_tokens": s.max_completion_tokens, "seed": run.seed, "batch_size": s.eval_batch}
     return (
         evaluate(model, tokenizer, heldout, sample=True, progress=f"{label}, sampled", **how),
         evaluate(model, tokenizer, heldout, progress=f"{label}, greedy", **how),
@@ -208,16 +211,22 @@ def _train(run: Run, model, tokenizer, dataset, resume: bool, say) -> tuple[list
     return log, seconds, int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
 
 
-def _merge(run: Run, heldout, after_greedy, say) -> tuple[dict, list[str]]:
+def _merge(run: Run, backend: str, heldout, after_greedy, say) -> tuple[dict, list[str]]:
     """The merge's proof, and the merged model's answers to the first held-out questions."""
     from grpo_workbook.evaluate import accuracy, evaluate
     from grpo_workbook.export import compare_logits, load_merged, merge
 
     say("Merging the adapter into 16-bit weights and proving it")
-    ours, tokenizer = merge(run, run.output / "adapter", run.output / "merged")
+    ours, tokenizer = merge(run, run.output / "adapter", run.output / "merged", backend)
     merged, merged_tokenizer = load_merged(run.output / "merged", run.settings.dtype, run.device)
-    proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), after_greedy.completions)
-    scores = evaluate(merged, merged_tokenizer, heldout, max_new_tokens=run.settings.max_completion_tokens)
+    s = run.settings
+    # whole logits are kept for the comparison: a quarter of what generating holds
+    proof = compare_logits(
+        ours, merged, tokenizer, list(heldout["prompt"]), after_greedy.completions, max(1, s.eval_batch // 4)
+    )
+    scores = evaluate(
+        merged, merged_tokenizer, heldout, max_new_tokens=s.max_completion_tokens, batch_size=s.eval_batch
+    )
     return {**proof, "merged_strict_greedy": accuracy(scores.strict)}, scores.completions[:5]
 
 

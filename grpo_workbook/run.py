@@ -32,6 +32,7 @@ class Settings:
     max_prompt_tokens: int  # longer prompts are dropped: TRL no longer truncates
     max_completion_tokens: int
     heldout: int  # held-out problems that are measured
+    eval_batch: int  # prompts that are answered at once while measuring
     gradient_checkpointing: bool
     load_in_4bit: bool = True
     temperature: float = 1.0
@@ -49,17 +50,21 @@ PROFILES: dict[str, Settings] = {
     # float32 on the CPU: bfloat16 is emulated, and slower, on most CPUs.
     "smoke": Settings("float32", str(DATA / "tiny-qwen3"), str(DATA / "tiny-gemma3"), steps=120, batch_size=64,
                       num_generations=8, per_device_batch=64, learning_rate=1e-3, lora_rank=16,
-                      max_prompt_tokens=160, max_completion_tokens=64, heldout=480, gradient_checkpointing=False),
+                      max_prompt_tokens=160, max_completion_tokens=64, heldout=480, eval_batch=128,
+                      gradient_checkpointing=False),
     # A T4 (16 GB) has no bfloat16.
     "t4": Settings("float16", "unsloth/Qwen3-1.7B", "unsloth/gemma-3-1b-it", steps=250, batch_size=32,
                    num_generations=8, per_device_batch=8, learning_rate=1e-5, lora_rank=32,
-                   max_prompt_tokens=384, max_completion_tokens=512, heldout=400, gradient_checkpointing=True),
+                   max_prompt_tokens=384, max_completion_tokens=512, heldout=400, eval_batch=16,
+                   gradient_checkpointing=True),
     "24gb": Settings("bfloat16", "unsloth/Qwen3-4B", "unsloth/gemma-3-4b-it", steps=300, batch_size=64,
                      num_generations=8, per_device_batch=16, learning_rate=1e-5, lora_rank=32,
-                     max_prompt_tokens=512, max_completion_tokens=768, heldout=400, gradient_checkpointing=True),
+                     max_prompt_tokens=512, max_completion_tokens=768, heldout=400, eval_batch=32,
+                     gradient_checkpointing=True),
     "80gb": Settings("bfloat16", "unsloth/Qwen3-8B", "unsloth/gemma-3-12b-it", steps=500, batch_size=128,
                      num_generations=8, per_device_batch=32, learning_rate=5e-6, lora_rank=32,
-                     max_prompt_tokens=512, max_completion_tokens=1024, heldout=400, gradient_checkpointing=True),
+                     max_prompt_tokens=512, max_completion_tokens=1024, heldout=400, eval_batch=64,
+                     gradient_checkpointing=True),
 }  # fmt: skip
 
 FAMILIES = ("qwen", "gemma")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.data import CHAT_TEMPLATE_KWARGS
 from grpo_workbook.run import Run, WorkbookError
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def grpo_config(run: Run) -> "GRPOConfig":
         num_iterations=1,
         # how completions are drawn: the policy itself, nothing cut off
         max_completion_length=s.max_completion_tokens,
+        chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
         temperature=s.temperature,
         top_p=1.0,
         top_k=0,
