@@ -33,7 +33,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest
 
 lab: $(STAMP)
-	$(BIN)/jupyter lab --notebook-dir=notebooks
+	$(BIN)/jupyter lab --notebook-dir=notebooks $(LAB_ARGS)
 
 notebooks: $(STAMP)
 	$(BIN)/python notebooks/build.py

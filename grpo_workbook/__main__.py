@@ -8,10 +8,10 @@ from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 
 EXAMPLES = """examples:
   python -m grpo_workbook doctor
-  python -m grpo_workbook run                                   the course's main run
-  python -m grpo_workbook run --model gemma --seed 1
+  python -m grpo_workbook run                       the course's main run
+  python -m grpo_workbook run --resume              after a Ctrl-C or a crash
+  python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
-  python -m grpo_workbook run --resume                          after a Ctrl-C or a crash
 """
 
 
@@ -28,7 +28,11 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("progress", help="which exercises you have solved")
 
     run = commands.add_parser(
-        "run", help="measure, train with GRPO, measure again, merge, report", epilog=EXAMPLES, formatter_class=raw
+        "run",
+        help="measure, train with GRPO, measure again, merge, report",
+        usage="%(prog)s [options]",
+        epilog=EXAMPLES,
+        formatter_class=raw,
     )
     what = run.add_argument_group("what")
     what.add_argument("--model", metavar="M", help=f"a family ({', '.join(FAMILIES)}), a folder or a hub id")

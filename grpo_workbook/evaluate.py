@@ -85,7 +85,7 @@ def generate(
     is seeded, and leaves the random state outside as it was. `progress` names the bar; None shows none.
     """
     import torch
-    from tqdm.auto import tqdm
+    from tqdm import tqdm
 
     texts = render(prompts, tokenizer)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))

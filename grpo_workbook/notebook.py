@@ -25,3 +25,4 @@ def quiet() -> None:
         os.environ.setdefault(name, value)
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a download for 4-bit kernels
     warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm's plain bars are what we want

@@ -3,6 +3,7 @@
 `import unsloth` must come before trl and transformers, which it patches: `load_policy` does it first.
 """
 
+import json
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -64,12 +65,14 @@ def _load_unsloth(run: Run):
 
 def why_not_plain(run: Run) -> str | None:
     """Why plain Transformers + PEFT + TRL cannot train here, or None when it can."""
-    from importlib.util import find_spec
+    from importlib.metadata import version
 
-    if run.device == "cpu" and find_spec("triton") is None:
+    from packaging.version import Version
+
+    if run.device == "cpu" and Version(version("trl")) < Version("1.16"):
         return (
-            "TRL 1.15's GRPOTrainer needs Triton, which the CPU build of torch does not bring: its "
-            "log-probability kernel is None and training stops at the first step"
+            f"TRL {version('trl')} computes log-probabilities in a Triton kernel, Triton has no driver for a CPU, and "
+            "training would stop at its first step (TRL 1.16 mends it, but Unsloth does not accept it yet)"
         )
     return None
 
@@ -92,8 +95,8 @@ def _load_plain(run: Run):
     model = AutoModelForCausalLM.from_pretrained(
         run.model, dtype=dtype, device_map=run.device, quantization_config=quantization
     )
-    # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first generation, and the
-    # backward pass then misreads them.
+    # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first generation, and lets no
+    # gradient back through them after that.
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
@@ -122,7 +125,9 @@ def torch_dtype(name: str) -> "torch.dtype":
 
 def count_4bit_layers(model: "PreTrainedModel") -> int:
     """How many linear layers really hold 4-bit weights: a fallback to 16-bit would otherwise pass unseen."""
-    return sum(type(module).__name__ == "Linear4bit" for module in model.modules())
+    from bitsandbytes.nn import Linear4bit  # PEFT's wrapper around it has the same name
+
+    return sum(isinstance(module, Linear4bit) for module in model.modules())
 
 
 def count_trained_parameters(model: "PreTrainedModel") -> int:
@@ -143,8 +148,10 @@ def grpo_config(run: Run) -> "GRPOConfig":
         max_steps=s.steps,
         per_device_train_batch_size=s.per_device_batch,
         gradient_accumulation_steps=s.batch_size // s.per_device_batch,
+        steps_per_generation=s.batch_size // s.per_device_batch,
         num_generations=s.num_generations,
         num_iterations=1,
+        shuffle_dataset=True,
         # how completions are drawn: the policy itself, nothing cut off
         max_completion_length=s.max_completion_tokens,
         chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
@@ -153,6 +160,7 @@ def grpo_config(run: Run) -> "GRPOConfig":
         top_k=0,
         repetition_penalty=1.0,
         use_vllm=False,
+        vllm_importance_sampling_correction=False,
         # the algorithm
         loss_type=s.loss_type,
         scale_rewards=s.scale_rewards,
@@ -206,7 +214,7 @@ def make_trainer(run: Run, model, tokenizer, dataset: "Dataset", rewards: Sequen
 
 def reward_bar():
     """A callback: one line while training, with the steps done, the mean reward and the mean completion length."""
-    from tqdm.auto import tqdm
+    from tqdm import tqdm
     from transformers import TrainerCallback
 
     class RewardBar(TrainerCallback):
@@ -262,7 +270,16 @@ def stop_on_interrupt(trainer: "GRPOTrainer"):
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """The newest checkpoint that a killed or stopped run left, or None."""
-    from transformers.trainer_utils import get_last_checkpoint
+    """The newest whole checkpoint that a killed or stopped run left, or None.
 
-    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    The Trainer writes trainer_state.json last and removes the older checkpoint only after that, so one whose state
+    cannot be read was cut off while it was written.
+    """
+    numbered = sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.rsplit("-", 1)[1]), reverse=True)
+    for checkpoint in numbered:
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return str(checkpoint)
+    return None

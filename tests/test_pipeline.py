@@ -40,7 +40,7 @@ def test_training_really_happened_in_4bit(main_runs, family):
     assert all(e["step_time"] > 0 for e in log)
     assert any(e["grad_norm"] > 0 for e in log[:10])
     assert report["load_in_4bit"] is True
-    assert report["linear4bit_layers"] == 4 * 7 * 2 or report["linear4bit_layers"] == 4 * 7
+    assert report["linear4bit_layers"] == 4 * 7  # layers x projections
     assert report["lora_parameters"] > 50_000
     assert report["completions"]["total"] == report["steps"] * 64
     assert report["rewards"]["reward"]["last_tenth"] > report["rewards"]["reward"]["first_tenth"] + 0.5

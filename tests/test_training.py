@@ -1,7 +1,7 @@
 import pytest
 
 from grpo_workbook.run import Run, WorkbookError
-from grpo_workbook.training import count_4bit_layers, grpo_config, load_policy
+from grpo_workbook.training import count_4bit_layers, grpo_config, last_checkpoint, load_policy
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (facts of TRL 1.15 and Unsloth 2026.10).
 DIFFERS = (
@@ -29,6 +29,8 @@ DIFFERS = (
     "report_to",
     "logging_steps",
     "seed",
+    "steps_per_generation",
+    "vllm_importance_sampling_correction",
 )
 
 
@@ -63,9 +65,10 @@ def test_trl_takes_the_config_and_keeps_our_values(tmp_path, changes):
 def test_the_policy_is_4bit_and_only_adapters_learn(family):
     run = Run.from_env(model=family)
     model, tokenizer = load_policy(run)
-    assert count_4bit_layers(model) > 0
-    quantized = [m for m in model.modules() if type(m).__name__ == "Linear4bit"]
-    assert {m.weight.quant_type for m in quantized} == {"nf4"}
+    assert count_4bit_layers(model) == 4 * 7
+    bases = [m.base_layer.weight for m in model.modules() if hasattr(m, "base_layer")]
+    assert len(bases) == 4 * 7
+    assert {(str(w.dtype), w.quant_type) for w in bases} == {("torch.uint8", "nf4")}
     learning = [n for n, p in model.named_parameters() if p.requires_grad]
     assert learning
     assert all("lora_" in n for n in learning)
@@ -79,6 +82,30 @@ def test_the_policy_is_4bit_and_only_adapters_learn(family):
         "down_proj",
     }
     assert tokenizer.padding_side == "left"
+
+
+@pytest.mark.parametrize("family", ["qwen", "gemma"])
+def test_generating_does_not_spoil_the_gradient(family):
+    """bitsandbytes repacks 4-bit weights when it generates, and then lets no gradient through: stock 4-bit on a CPU."""
+    import torch
+
+    from grpo_workbook.data import chat_prompt
+    from grpo_workbook.evaluate import generate
+
+    model, tokenizer = load_policy(Run.from_env(model=family))
+    ids = torch.arange(300, 340).reshape(2, 20)
+
+    def gradients():
+        model.zero_grad()
+        model.train()
+        model(input_ids=ids, labels=ids).loss.backward()
+        return {n: p.grad.clone() for n, p in model.named_parameters() if "lora_B" in n}
+
+    before = gradients()
+    generate(model, tokenizer, [chat_prompt("How many?")], max_new_tokens=4)
+    after = gradients()
+    assert all(g.abs().sum() > 0 for g in before.values())
+    assert all(torch.allclose(before[n], after[n], rtol=1e-4, atol=1e-7) for n in before)
 
 
 def test_fresh_adapters_change_nothing_and_follow_the_seed():
@@ -97,6 +124,15 @@ def test_fresh_adapters_change_nothing_and_follow_the_seed():
 
 def test_16bit_loads_no_4bit_layer():
     assert count_4bit_layers(load_policy(Run.from_env(load_in_4bit=False))[0]) == 0
+
+
+def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path):
+    assert last_checkpoint(tmp_path / "none") is None
+    for step, state in ((25, "{}"), (100, '{"global'), (75, None), (50, "{}")):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if state:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-50")
 
 
 def test_a_model_that_is_not_there_is_named():
