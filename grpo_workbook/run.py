@@ -144,11 +144,11 @@ class Run:
         }
         lines = [f"{name:<8} {value!s:<28} {self.why.get(name, '')}" for name, value in values.items()]
         s = self.settings
-        lines.append(
-            f"training {s.steps} steps of {s.prompts_per_step} problems x {s.num_generations} completions, "
-            f"{'4-bit NF4' if s.load_in_4bit else '16-bit'} base, LoRA rank {s.lora_rank}, "
-            f"learning rate {s.learning_rate:g}"
-        )
+        lines += [
+            f"training {s.steps} steps of {s.prompts_per_step} problems x {s.num_generations} completions,",
+            f"         {'4-bit NF4' if s.load_in_4bit else '16-bit'} base, LoRA rank {s.lora_rank}, "
+            f"learning rate {s.learning_rate:g}",
+        ]
         return "\n".join(lines)
 
 
@@ -172,7 +172,7 @@ def find_device() -> tuple[str, float, str]:
 
 def _fitting_profile(device: str, gib: float) -> tuple[str, str]:
     if device == "cpu":
-        return "smoke", "no GPU: a tiny model that two CPU cores can train"
+        return "smoke", "no GPU: a tiny model for two CPU cores"
     name = "t4" if gib < 20 else "24gb" if gib < 60 else "80gb"
     return name, f"the GPU has {gib:.0f} GiB"
 

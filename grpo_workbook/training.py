@@ -1,4 +1,4 @@
-"""Load a model in 4-bit, give it adapters, build the GRPOConfig from a Run, train, resume.
+"""Load a model in 4-bit, give it adapters, train it with TRL's GRPOTrainer, stop and resume.
 
 `import unsloth` must come before trl and transformers, which it patches: `load_policy` does it first.
 """
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.data import CHAT_TEMPLATE_KWARGS
+from grpo_workbook.config import grpo_config
 from grpo_workbook.run import Run, WorkbookError
 
 if TYPE_CHECKING:
     import torch
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
 BACKENDS = ("unsloth", "plain")
 TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -133,66 +133,6 @@ def count_4bit_layers(model: "PreTrainedModel") -> int:
 def count_trained_parameters(model: "PreTrainedModel") -> int:
     """How many single weights will receive a gradient: with LoRA, those of the adapters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def grpo_config(run: Run) -> "GRPOConfig":
-    """Every value that TRL or Unsloth would choose differently on a CPU and on a GPU is set here."""
-    from trl import GRPOConfig
-
-    s = run.settings
-    return GRPOConfig(
-        output_dir=str(run.output / "checkpoints"),
-        seed=run.seed,
-        data_seed=run.seed,
-        # how much: batch_size completions, in groups of num_generations, in one optimizer step
-        max_steps=s.steps,
-        per_device_train_batch_size=s.per_device_batch,
-        gradient_accumulation_steps=s.batch_size // s.per_device_batch,
-        steps_per_generation=s.batch_size // s.per_device_batch,
-        num_generations=s.num_generations,
-        num_iterations=1,
-        shuffle_dataset=True,
-        # how completions are drawn: the policy itself, nothing cut off
-        max_completion_length=s.max_completion_tokens,
-        chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
-        temperature=s.temperature,
-        top_p=1.0,
-        top_k=0,
-        repetition_penalty=1.0,
-        use_vllm=False,
-        vllm_importance_sampling_correction=False,
-        # the algorithm
-        loss_type=s.loss_type,
-        scale_rewards=s.scale_rewards,
-        importance_sampling_level="token",
-        epsilon=0.2,
-        epsilon_high=0.2,
-        beta=s.beta,
-        mask_truncated_completions=False,
-        # the optimizer
-        learning_rate=s.learning_rate,
-        lr_scheduler_type="linear",
-        warmup_steps=min(5, s.steps),
-        optim="adamw_torch_fused",
-        weight_decay=0.0,
-        adam_beta1=0.9,
-        adam_beta2=0.99,
-        max_grad_norm=1.0,
-        # the machine
-        bf16=s.dtype == "bfloat16",
-        fp16=s.dtype == "float16",
-        use_cpu=run.device == "cpu",
-        gradient_checkpointing=s.gradient_checkpointing,
-        dataloader_pin_memory=run.device != "cpu",
-        # what is kept
-        logging_steps=1,
-        save_strategy="steps",
-        save_steps=max(1, min(25, s.steps)),
-        save_total_limit=1,
-        report_to="none",
-        disable_tqdm=True,  # our own bar shows the reward
-        log_completions=False,
-    )
 
 
 def make_trainer(run: Run, model, tokenizer, dataset: "Dataset", rewards: Sequence[Callable]) -> "GRPOTrainer":

@@ -31,7 +31,7 @@ def test_default_on_this_machine_says_why():
     assert all(run.why.values())
     text = str(run)
     assert all(word in text for word in ("device", "profile", "model", "seed", "output", "LoRA rank"))
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_environment_is_read_and_arguments_win(monkeypatch):

@@ -222,12 +222,24 @@ for completion in before_sampled.completions[:4]:
 # ## The configuration
 #
 # TRL's defaults and Unsloth's differ, and differ again between CPU and GPU. So every value that matters is written
-# down, once, for all machines:
+# down, once, for all machines. How much goes into one step, and how completions are drawn:
 
 # %%
-from grpo_workbook.training import grpo_config
+from grpo_workbook import config
 
-show(grpo_config)
+show(config.batch_arguments, config.sampling_arguments)
+
+# %% [markdown]
+# Which of GRPO's many forms, and how the adapters move:
+
+# %%
+show(config.algorithm_arguments, config.optimizer_arguments)
+
+# %% [markdown]
+# Together with the seed and what depends on the machine, they are TRL's `GRPOConfig`:
+
+# %%
+show(config.grpo_config)
 
 # %% [markdown]
 # | setting | what it does | small GPU (16 GB) | large GPU (80 GB) |
@@ -260,7 +272,7 @@ from grpo_workbook.training import reward_bar
 trainer = GRPOTrainer(
     model=model,
     processing_class=tokenizer,
-    args=grpo_config(run),
+    args=config.grpo_config(run),
     reward_funcs=list(REWARDS),
     train_dataset=train_set,
 )
