@@ -31,26 +31,23 @@ def strict_format_reward(completions: Sequence[Completion], **columns) -> list[f
 
 
 def incremental_format_reward(completions: Sequence[Completion], **columns) -> list[float]:
-    """0.125 for each tag that appears exactly once, in its place: at most 0.5, never negative.
+    """0.125 for each of the four tags that is in place, counted from the first: at most 0.5, never negative.
 
-    A closing tag counts only behind its opening tag with something between them, so that empty, reversed or repeated
-    tags earn next to nothing.
+    A tag is in place when it stands exactly once, all tags before it are in place, and a block that it closes is not
+    empty. So each step towards the form pays, and leaving a part out, repeating or reversing tags does not.
     """
     return [0.125 * _tags_in_place(text_of(c)) for c in completions]
 
 
 def _tags_in_place(text: str) -> int:
-    """How many of the four tags stand exactly once and in order."""
+    """How many of the four tags are in place, from the first on."""
     count, end = 0, 0
-    for opening, closing in (TAGS[:2], TAGS[2:]):
-        start = text.find(opening)
-        if text.count(opening) != 1 or start < end:
-            continue
-        count, end = count + 1, start + len(opening)
-        stop = text.find(closing)
-        inside = text[end:stop]
-        if text.count(closing) == 1 and stop > end and inside.strip() and not any(tag in inside for tag in TAGS):
-            count, end = count + 1, stop + len(closing)
+    for tag in TAGS:
+        start = text.find(tag, end)
+        closes = tag.startswith("</")
+        if text.count(tag) != 1 or start < 0 or (closes and not text[end:start].strip()):
+            break
+        count, end = count + 1, start + len(tag)
     return count
 
 

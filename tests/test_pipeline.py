@@ -1,7 +1,6 @@
 """The main run as a user calls it: what it must show, bad input, Ctrl-C, a pulled plug, real data."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -152,19 +151,7 @@ def test_the_same_seed_gives_the_same_report(tmp_path):
 def test_real_gsm8k_is_reported_honestly(tmp_path):
     if not GSM8K.is_file():
         pytest.skip("GSM8K's train set is not beside the project (shared/data/gsm8k/train.jsonl)")
-    result = cli(
-        "run",
-        "--data",
-        GSM8K,
-        "--steps",
-        "20",
-        "--heldout",
-        "120",
-        "--max-prompt-tokens",
-        "130",
-        "--output",
-        tmp_path / "run",
-    )
+    result = cli("run", "--data", GSM8K, "--steps", "30", "--heldout", "120", "--output", tmp_path / "run")
     assert result.returncode == 0, result.stderr[-3000:]
     report = report_of(tmp_path / "run")
     dropped = report["data"]["dropped_too_long_train"] + report["data"]["dropped_too_long_heldout"]
@@ -258,18 +245,23 @@ def test_a_disk_without_room(tmp_path):
 # ------------------------------------------------------------------ interrupted
 
 
-def _start(folder, *arguments):
-    command = [sys.executable, "-m", "grpo_workbook", "run", *SHORT, "--output", str(folder), *arguments]
-    return subprocess.Popen(
-        command, cwd=REPO, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+@pytest.fixture
+def started(tmp_path):
+    """(process of a run in tmp_path / "run", file of what it prints); killed at the end whatever happens."""
+    command = [sys.executable, "-m", "grpo_workbook", "run", *SHORT, "--output", str(tmp_path / "run")]
+    said = tmp_path / "said.txt"
+    with said.open("w") as out:
+        process = subprocess.Popen(command, cwd=REPO, env=environment(), stdout=out, stderr=subprocess.STDOUT)
+    yield process, said
+    process.kill()
+    process.wait()
 
 
-def _wait_for(condition, process, seconds=300):
+def _wait_for(condition, process, said, seconds=300):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None, process.stdout.read()[-3000:]
-        assert time.monotonic() < deadline
+        assert process.poll() is None, said.read_text()[-3000:]
+        assert time.monotonic() < deadline, said.read_text()[-3000:]
         time.sleep(0.2)
 
 
@@ -283,23 +275,15 @@ def _resume_and_check(folder):
     assert [e["step"] for e in log] == list(range(1, 41))
 
 
-def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
+def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path, started):
     folder = tmp_path / "run"
-    process = _start(folder)
-    seen = []
-    os.set_blocking(process.stdout.fileno(), False)
-
-    def training_has_begun():
-        seen.append(process.stdout.read() or "")
-        return "reward=" in "".join(seen)
-
-    _wait_for(training_has_begun, process)
+    process, said = started
+    _wait_for(lambda: "reward=" in said.read_text(), process, said)
     process.send_signal(signal.SIGINT)
-    os.set_blocking(process.stdout.fileno(), True)
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 130, out
-    assert "Interrupted: stopped after step" in out
-    assert "--resume" in out
+    process.wait(timeout=120)
+    assert process.returncode == 130, said.read_text()
+    assert "Interrupted: stopped after step" in said.read_text()
+    assert "--resume" in said.read_text()
     assert not (folder / "report.json").exists()
 
     from peft import PeftModel
@@ -311,11 +295,12 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
     _resume_and_check(folder)
 
 
-def test_a_pulled_plug_loses_nothing_before_the_last_checkpoint(tmp_path):
+def test_a_pulled_plug_loses_nothing_before_the_last_checkpoint(tmp_path, started):
     folder = tmp_path / "run"
-    process = _start(folder)
-    _wait_for(lambda: (folder / "checkpoints" / "checkpoint-25" / "trainer_state.json").exists(), process)
+    process, said = started
+    state = folder / "checkpoints" / "checkpoint-25" / "trainer_state.json"
+    _wait_for(state.exists, process, said)
     process.kill()
-    process.communicate()
+    process.wait()
     assert not (folder / "report.json").exists()
     _resume_and_check(folder)
