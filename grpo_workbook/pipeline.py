@@ -238,10 +238,11 @@ def _from_log(log: list[dict], run: Run) -> dict:
     def mean(key, entries):
         return round(sum(e[key] for e in entries) / len(entries), 4)
 
+    length = "completions/mean_length" if "completions/mean_length" in log[0] else "completion_length"
     return {
         "completions": {
             "total": len(log) * run.settings.batch_size,
-            "mean_length": mean("completions/mean_length", log),
+            "mean_length": mean(length, log),
         },
         "rewards": {
             k.removeprefix("rewards/").removesuffix("/mean"): {

@@ -165,7 +165,10 @@ def reward_bar():
 
         def on_log(self, args, state, control, logs=None, **kwargs):
             if "reward" in (logs or {}):
-                self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{logs['completions/mean_length']:.0f}")
+                length = logs.get(
+                    "completions/mean_length", logs.get("completion_length", 0.0)
+                )  # TRL's name, Unsloth's
+                self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
 
         def on_step_end(self, args, state, control, **kwargs):
             self.bar.update(state.global_step - self.bar.n)
