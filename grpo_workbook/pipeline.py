@@ -109,7 +109,7 @@ def main_run(
 
     before = _baseline(run, model, tokenizer, heldout_set, say)
     log, seconds, report["resumed_from_step"] = _train(run, model, tokenizer, train_set, resume, say)
-    report["train_seconds"] = round(seconds, 1)  # of this process: what a resumed run trained before is not in it
+    report["train_seconds"] = round(seconds, 1)
     after = _measure(run, model, tokenizer, heldout_set, "measuring after")
     write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions})
     del model
@@ -208,7 +208,11 @@ def _train(run: Run, model, tokenizer, dataset, resume: bool, say) -> tuple[list
     save_adapter(model, tokenizer, run.output / "adapter")
     if seen["interrupted"] and trainer.state.global_step < run.settings.steps:
         raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.settings.steps}")
-    return log, seconds, int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
+    resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
+    seconds += sum(
+        entry["step_time"] for entry in log if entry["step"] <= resumed
+    )  # what was trained before counts too
+    return log, seconds, resumed
 
 
 def _merge(run: Run, backend: str, heldout, after_greedy, say) -> tuple[dict, list[str]]:

@@ -270,8 +270,9 @@ def _resume_and_check(folder):
     assert result.returncode == 0, result.stderr[-3000:]
     assert "Continuing from checkpoint-" in result.stdout
     assert "The baseline was measured before" in result.stdout
-    assert report_of(folder)["resumed_from_step"] > 0
-    log = json.loads((folder / "log.json").read_text())
+    report, log = report_of(folder), json.loads((folder / "log.json").read_text())
+    assert report["resumed_from_step"] > 0
+    assert report["train_seconds"] >= sum(e["step_time"] for e in log) - 1  # steps before the interruption included
     assert [e["step"] for e in log] == list(range(1, 41))
 
 
