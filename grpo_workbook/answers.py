@@ -15,7 +15,7 @@ TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})  # unicode minus, en dash
 # Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything.
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
+_DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
 _NUMBER = rf"(?:{_DIGITS})"
 _WHOLE = re.compile(
     rf"(?P<sign>[-+]?)\s*(?:[$€£]\s*(?P<sign2>-?))?(?P<top>{_NUMBER})(?:\s*/\s*(?P<bottom>{_NUMBER}))?\s*%?\.?",

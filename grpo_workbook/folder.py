@@ -41,8 +41,12 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
     if output.exists() and not output.is_dir():
         raise WorkbookError(f"the output {output} is a file: name a folder with --output")
     present = [name for name in PARTS if (output / name).exists()]
-    if not present or overwrite:
+    if not present or (overwrite and "run.json" in present):
         return
+    if overwrite:
+        raise WorkbookError(
+            f"{output} holds {', '.join(present)} but no run.json, so it is no run to overwrite: choose another --output"
+        )
     if not resume:
         raise WorkbookError(
             f"{output} holds another run ({', '.join(present)}): continue it with --resume, replace it "

@@ -78,6 +78,11 @@ def main_run(
     limit = run.settings.max_prompt_tokens
     train_set, dropped_train = drop_long_prompts(to_dataset(train_rows), tokenizer, limit, "the training data")
     heldout_set, dropped_heldout = drop_long_prompts(to_dataset(heldout_rows), tokenizer, limit, "the held-out data")
+    if len(train_set) < run.settings.prompts_per_step:
+        raise WorkbookError(
+            f"{len(train_set)} training problems are left and one step needs {run.settings.prompts_per_step}: "
+            "give more, or lower --batch-size"
+        )
     claim_folder(run.output, identity, resume=resume)
     report = {
         "profile": run.profile,

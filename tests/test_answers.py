@@ -151,3 +151,4 @@ def test_a_huge_text_is_read_in_linear_time():
     assert lenient_answer("12 " * 500_000 + "7") == "7"
     assert tagged_answer("<answer>" * 100_000) is None
     assert parse_number("9" * 1_000_000) is None
+    assert parse_number("1" + ",111" * 1500) is None
