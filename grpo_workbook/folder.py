@@ -45,7 +45,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
         return
     if overwrite:
         raise WorkbookError(
-            f"{output} holds {', '.join(present)} but no run.json, so it is no run to overwrite: choose another --output"
+            f"{output} holds {', '.join(present)} but no run.json, so it is no run: choose another --output"
         )
     if not resume:
         raise WorkbookError(
