@@ -198,22 +198,25 @@ def _train(run: Run, model, tokenizer, dataset, resume: bool, say) -> tuple[list
     """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved."""
     from grpo_workbook.export import save_adapter
     from grpo_workbook.rewards import REWARDS
-    from grpo_workbook.training import last_checkpoint, make_trainer, stop_on_interrupt
+    from grpo_workbook.training import last_checkpoint, make_trainer, restore, stop_on_interrupt
 
     checkpoint = last_checkpoint(run.output / "checkpoints") if resume else None
     if checkpoint:
         say(f"Continuing from {Path(checkpoint).name}")
     trainer = make_trainer(run, model, tokenizer, dataset, REWARDS)
     started = time.monotonic()
+    resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
+    if resumed >= run.settings.steps:  # the Trainer would take one step too many
+        restore(trainer, checkpoint)
     with stop_on_interrupt(trainer) as seen:
-        trainer.train(resume_from_checkpoint=checkpoint)
+        if resumed < run.settings.steps:
+            trainer.train(resume_from_checkpoint=checkpoint)
     seconds = time.monotonic() - started
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
     write_json(run.output / "log.json", log)
     save_adapter(model, tokenizer, run.output / "adapter")
     if seen["interrupted"] and trainer.state.global_step < run.settings.steps:
         raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.settings.steps}")
-    resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
     seconds += sum(
         entry["step_time"] for entry in log if entry["step"] <= resumed
     )  # what was trained before counts too

@@ -226,3 +226,13 @@ def last_checkpoint(folder: Path) -> str | None:
             continue
         return str(checkpoint)
     return None
+
+
+def restore(trainer: "GRPOTrainer", checkpoint: str) -> None:
+    """Take adapter and log from a checkpoint without training: for a run whose training had ended."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+    from transformers import TrainerState
+
+    set_peft_model_state_dict(trainer.model, load_file(Path(checkpoint) / "adapter_model.safetensors"))
+    trainer.state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
