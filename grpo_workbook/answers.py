@@ -118,7 +118,7 @@ def _plain(text: str) -> str:
     if not text.isascii():
         text = text.translate(_PLAIN)
     if "\\" in text:
-        text = re.sub(r"\\[dt]?frac\{(\d{1,30})\}\{(\d{1,30})\}", r" \1/\2", text)
+        text = re.sub(r"\\[dt]?frac\{(-?\d{1,30})\}\{(\d{1,30})\}", r" \1/\2", text)
         text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r" \1", text)
         text = re.sub(r"\\([$%])", r"\1", text).replace("\\!", "").replace("\\,", " ").replace("{,}", ",").strip()
     return text
