@@ -197,13 +197,13 @@ def _baseline(run: Run, model, tokenizer, heldout, say):
 def _train(run: Run, model, tokenizer, dataset, resume: bool, say) -> tuple[list[dict], float, int]:
     """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved."""
     from grpo_workbook.export import save_adapter
-    from grpo_workbook.rewards import REWARDS
+    from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS
     from grpo_workbook.training import last_checkpoint, make_trainer, restore, stop_on_interrupt
 
     checkpoint = last_checkpoint(run.output / "checkpoints") if resume else None
     if checkpoint:
         say(f"Continuing from {Path(checkpoint).name}")
-    trainer = make_trainer(run, model, tokenizer, dataset, REWARDS)
+    trainer = make_trainer(run, model, tokenizer, dataset, REWARDS, REWARD_WEIGHTS)
     started = time.monotonic()
     resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
     if resumed >= run.settings.steps:  # the Trainer would take one step too many
