@@ -92,6 +92,44 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
     return figure, f"Bar chart of accuracy on {n} held-out problems before and after training: {said}."
 
 
+def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) -> tuple["Figure", str]:
+    """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 0.5 + 1.15 * len(groups)), layout="constrained")
+    panels = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
+    said = []
+    for axes, (name, table) in zip(panels, groups.items(), strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.25)
+        equal = 0
+        for x, group in enumerate(table, 1):
+            values = [v for v in group if v is not None]
+            same = len(set(group)) == 1
+            equal += same
+            # Side by side where they are equal, so that each completion is seen.
+            shift = [0.5 * (i + 0.5) / len(values) - 0.25 for i in range(len(values))]
+            how = {"color": GREY, "marker": "x"} if same else {"color": BLUE, "marker": "o"}
+            axes.scatter([x + s for s in shift], sorted(values), s=14, linewidths=1, **how)
+        axes.set_title(
+            f"{name.removesuffix('_reward')}: {equal} of {len(table)} groups all equal", fontsize=10, loc="left"
+        )
+        given = [v for group in table for v in group if v is not None]
+        axes.margins(y=0.2)
+        if len(set(given)) == 1:
+            axes.set_ylim(given[0] - 0.5, given[0] + 0.5)
+        axes.set_xticks(range(1, len(table) + 1))
+        said.append(
+            f"{name} has a mean of {_mean(given):.2f}, and all rewards are equal in {equal}"
+            if given
+            else f"{name} applies to none, and is equal in {equal}"
+        )
+    panels[-1].set_xlabel("group (one dot for each completion; grey crosses: all equal, no gradient)")
+    figure.supylabel("reward", fontsize=10)
+    count = len(next(iter(groups.values())))
+    return figure, f"Dot plot of rewards within {count} groups, by reward function: " + "; ".join(said) + "."
+
+
 def save(figure: "Figure", alternative: str, path: Path) -> None:
     """Write the PNG with its text alternative inside (as Description) and beside it (.txt)."""
     path.parent.mkdir(parents=True, exist_ok=True)

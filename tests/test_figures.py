@@ -54,3 +54,13 @@ def test_a_notebook_image_carries_its_words(capsys):
 
 def test_smoothing_never_looks_ahead():
     assert figures.smooth([1, 2, 3, 4], window=2) == [1, 1.5, 2.5, 3.5]
+
+
+def test_distributions_mark_the_groups_without_gradient():
+    groups = {"right_reward": [[1.0, 0.0, None], [1.0, 1.0, 1.0]], "none_reward": [[None] * 3, [None] * 3]}
+    figure, words = figures.reward_distributions(groups)
+    assert words.startswith("Dot plot of rewards within 2 groups")
+    assert "right_reward has a mean of 0.80, and all rewards are equal in 1" in words
+    assert "none_reward applies to none" in words
+    assert [len(c.get_offsets()) for c in figure.axes[0].collections] == [2, 3]
+    assert figure.axes[0].get_title(loc="left") == "right: 1 of 2 groups all equal"
