@@ -84,7 +84,7 @@ def parse_number(text: str) -> Fraction | None:
 def read_answer(text: str) -> Fraction | None:
     """The number that an answer is, exactly, or None where it is none, or more than one.
 
-    - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2 (one and a half), 1e3, \\frac{1}{2}, full-width digits, a unicode minus.
+    - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2 (that is 3/2), 1e3, **72**, \\frac{1}{2}, full-width digits, a unicode minus.
     - A unit may stand behind: "72 apples", "60 km/h". Units are neither converted nor compared. "%" is such a unit: 50%
       is the number 50, never 0.5, as in questions that ask "what percent".
     - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "72?".
@@ -94,7 +94,7 @@ def read_answer(text: str) -> Fraction | None:
     text = text.strip()
     if not 0 < len(text) <= MAX_NUMBER:
         return None
-    text = _plain(text)
+    text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text).strip()
     match = _ANSWER.match(text)
     if match is None or not _is_unit(text[match.end() :]):
         return None

@@ -29,10 +29,10 @@ UNWANTED = (
     "the answer could be",
 )
 
-_NUMBER = r"\d{1,12}(?:\.\d{1,6})?"
-_EQUATION = re.compile(
-    rf"(?<![\d.+*/=x×-])({_NUMBER}(?:\s{{0,3}}[-+*/x×]\s{{0,3}}{_NUMBER}){{1,6}})"
-    rf"\s{{0,3}}=\s{{0,3}}(-?{_NUMBER})(?!\d|\.\d)",
+_NUMBER = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
+_EQUATION = re.compile(  # begins with a digit, so that the search can skip to one; the look behind it comes after
+    r"(\d(?<![\d.+*/=x×-]\d)\d{0,11}+(?:\.\d{1,6}+)?+"
+    rf"(?:\s{{0,3}}+[-+*/x×]\s{{0,3}}+{_NUMBER}){{1,6}}+)\s{{0,3}}+=\s{{0,3}}+(-?{_NUMBER})(?!\d|\.\d)",
     re.ASCII,
 )
 
