@@ -130,6 +130,38 @@ def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) ->
     return figure, f"Dot plot of rewards within {count} groups, by reward function: " + "; ".join(said) + "."
 
 
+def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figure", str]:
+    """What attacks earn as a share of the honest answer: a row for each kind, a colour for each set of rewards.
+
+    `earned` is {rewards: {kind: shares}}. A share of 1 or more gets through; what lies outside of -0.5 to 1.5 is drawn
+    at the edge.
+    """
+    kinds = list(next(iter(earned.values())))
+    figure, axes = _new(7.0, 0.9 + 0.26 * len(kinds))
+    axes.grid(axis="y", visible=False)
+    axes.axvline(1.0, color="black", linewidth=1)
+    said = []
+    for (name, table), colour, marker, shift in zip(
+        earned.items(), (ORANGE, BLUE), ("x", "o"), (-0.15, 0.15), strict=True
+    ):
+        for row, kind in enumerate(kinds):
+            values = [min(1.5, max(-0.5, v)) for v in table[kind]]
+            label = name if row == 0 else None
+            axes.scatter(
+                values, [row + shift] * len(values), s=16, linewidths=1, color=colour, marker=marker, label=label
+            )
+        every = [v for kind in kinds for v in table[kind]]
+        through = sum(v >= 1 for v in every)
+        said.append(f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}")
+    axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn")
+    axes.set_xlabel("share of the honest answer's reward (right of the line: gets through)")
+    axes.invert_yaxis()
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure, f"Dot plot of {len(kinds)} kinds of attack against {len(earned)} sets of rewards. " + "; ".join(
+        said
+    ) + "."
+
+
 def save(figure: "Figure", alternative: str, path: Path) -> None:
     """Write the PNG with its text alternative inside (as Description) and beside it (.txt)."""
     path.parent.mkdir(parents=True, exist_ok=True)

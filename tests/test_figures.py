@@ -64,3 +64,13 @@ def test_distributions_mark_the_groups_without_gradient():
     assert "none_reward applies to none" in words
     assert [len(c.get_offsets()) for c in figure.axes[0].collections] == [2, 3]
     assert figure.axes[0].get_title(loc="left") == "right: 1 of 2 groups all equal"
+
+
+def test_attacks_are_drawn_beside_the_line_of_the_honest_answer():
+    earned = {"naive": {"hedging": [1.0, 0.2], "spam": [-400.0]}, "ours": {"hedging": [0.1, 0.2], "spam": [0.0]}}
+    figure, words = figures.attack_shares(earned)
+    assert "naive: 1 of 3 get through, the best earns 100%" in words
+    assert "ours: 0 of 3 get through, the best earns 20%" in words
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["hedging", "spam"]
+    drawn = [x for c in figure.axes[0].collections for x, _ in c.get_offsets()]
+    assert min(drawn) == -0.5
