@@ -93,8 +93,16 @@ def main(arguments: list[str] | None = None) -> int:
     except WorkbookError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("grpo_workbook"):
+            raise
+        print(f"error: {error.name} is not installed: run `make setup`, or see the README for pip", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("\nInterrupted: nothing more was written. --resume goes on from what is there.", file=sys.stderr)
+        print(
+            "\nInterrupted: nothing more was written. --resume (or `make run`) goes on from what is there.",
+            file=sys.stderr,
+        )
         return 130
 
 
@@ -120,7 +128,7 @@ def _run(args: argparse.Namespace) -> int:
     except Interrupted as stopped:
         print(
             f"\nInterrupted: {stopped}. The adapter is in {readable(run.output / 'adapter')}; the same command with "
-            "--resume goes on from there.",
+            "--resume goes on from there, and so does `make run`.",
             file=sys.stderr,
         )
         return 130

@@ -29,7 +29,7 @@ from grpo_workbook.data import (
     to_dataset,
 )
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.run import Run, WorkbookError
 
 VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
 
@@ -56,7 +56,7 @@ def main_run(
     train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data)
     identity = {
         "profile": run.profile,
-        "model": readable(run.model),
+        "model": run.model_name,
         "seed": run.seed,
         "backend": backend,
         "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
@@ -87,7 +87,7 @@ def main_run(
     report = {
         "profile": run.profile,
         "device": run.device,
-        "model": readable(run.model),
+        "model": run.model_name,
         "family": run.family,
         "backend": backend,
         "load_in_4bit": run.settings.load_in_4bit,
@@ -276,7 +276,7 @@ def verdict(heldout: dict) -> list[str]:
         a, b = heldout["before"][key], heldout["after"][key]
         change = "rose" if b > a else "fell" if b < a else "stayed"
         if p >= 0.01:
-            said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that chance explains (p = {p:.2g})")
+            said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that may be chance (p = {p:.2g})")
         else:
             said.append(f"{name} {change} from {a:.1%} to {b:.1%} (p = {p:.1g})")
     return said
