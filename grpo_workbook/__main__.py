@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     choice.add_argument("--overwrite", action="store_true", help="replace the run that is there")
     choice.add_argument("--resume", action="store_true", help="continue the run that is there")
     how = run.add_argument_group("how (default: the profile's values)")
+    how.add_argument("--rewards", metavar="SPEC", help="such as correctness:2,strict_format:0.5 (name:weight)")
     how.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
     how.add_argument("--batch-size", type=int, metavar="N", help="completions in a step")
     how.add_argument("--num-generations", type=int, metavar="N", help="completions in a group")
@@ -66,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 SETTINGS = (
+    "rewards",
     "steps",
     "batch_size",
     "num_generations",

@@ -40,6 +40,7 @@ class Settings:
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
     loss_type: str = "dapo"
     scale_rewards: str = "group"
+    rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight, see rubric.py
 
     @property
     def prompts_per_step(self) -> int:

@@ -135,15 +135,22 @@ def count_trained_parameters(model: "PreTrainedModel") -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def make_trainer(run: Run, model, tokenizer, dataset: "Dataset", rewards: Sequence[Callable]) -> "GRPOTrainer":
-    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward."""
+def make_trainer(
+    run: Run,
+    model,
+    tokenizer,
+    dataset: "Dataset",
+    rewards: Sequence[Callable],
+    weights: Sequence[float] | None = None,
+) -> "GRPOTrainer":
+    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the weighted reward."""
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=list(rewards),
-        args=grpo_config(run),
+        args=grpo_config(run, weights),
         train_dataset=dataset,
         processing_class=tokenizer,
     )

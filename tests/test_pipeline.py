@@ -199,6 +199,7 @@ BAD_INPUT = {
     "no config.json": (lambda t: ["--model", t], "no config.json"),
     "unknown profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),
     "unknown family": (lambda t: ["--model", "mistral"], "unknown model 'mistral'"),
+    "unknown reward": (lambda t: ["--rewards", "corectness:2"], "unknown reward 'corectness': choose from correct"),
     "groups": (lambda t: ["--batch-size", "20"], "20 completions cannot be cut into groups of 8"),
     "all prompts too long": (lambda t: ["--max-prompt-tokens", "3"], "longer than 3 tokens"),
     "no such model": (lambda t: ["--model", "unsloth/Qwen3-none"], "'unsloth/Qwen3-none' cannot be loaded"),
@@ -287,8 +288,13 @@ def test_a_folder_is_continued_or_replaced_only_when_it_is_a_run(tmp_path):
     assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == weights
 
     (folder / "notes.txt").write_text("mine")
-    assert cli("run", *options, "--seed", "1", "--overwrite", "--output", folder).returncode == 0
+    rewards = ("--rewards", "strict_format:1,repetition=3:0.5")
+    assert cli("run", *options, "--seed", "1", *rewards, "--overwrite", "--output", folder).returncode == 0
     assert report_of(folder)["seed"] == 1
+    assert report_of(folder)["reward_weights"] == {"strict_format_reward": 1.0, "repetition_reward": 0.5}
+    entry = json.loads((folder / "log.json").read_text())[-1]
+    parts = entry["rewards/strict_format_reward/mean"] + 0.5 * entry["rewards/repetition_reward/mean"]
+    assert entry["reward"] == pytest.approx(parts, abs=1e-5)
     assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() != weights
     assert (folder / "notes.txt").read_text() == "mine"
 

@@ -175,16 +175,20 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # %% [markdown]
 # ## The rewards
 #
-# A reward function gets the completions and the dataset's columns, and returns one number for each completion. Ours:
-# up to 2.0 for the right number, 0.5 for perfect form, and up to 0.5 for parts of the form.
+# A reward function gets the completions and the dataset's columns, and returns one number for each completion. Ours
+# give 0 to 1 each: for the right number, for perfect form, for parts of the form. Weights say what each counts.
 
 # %%
-from grpo_workbook.rewards import REWARDS, correctness_reward
+from grpo_workbook.rewards import correctness_reward
+from grpo_workbook.rubric import parse_rewards
 
+print(settings.rewards)
+functions, weights = parse_rewards(settings.rewards)
 show(correctness_reward)
 
 # %% [markdown]
-# Test each reward on completions you know, before any model is trained on it. The last one hedges: two answers.
+# Test each reward on completions you know, before any model is trained on it. The last one hedges: two answers. The
+# total is what GRPO compares.
 
 # %%
 samples = {
@@ -194,10 +198,11 @@ samples = {
     "wrong number": "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>",
     "hedged": "<answer>41</answer><answer>42</answer>",
 }
-print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>20}" for f in REWARDS])
+print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>20}" for f in functions], f"{'total':>7}")
 for name, text in samples.items():
-    values = [f(completions=[text], answer=["42"])[0] for f in REWARDS]
-    print(f"{name:15}", *[f"{v:20.3f}" for v in values])
+    values = [f(completions=[text], answer=["42"])[0] for f in functions]
+    total = sum(w * v for w, v in zip(weights, values))
+    print(f"{name:15}", *[f"{v:20.2f}" for v in values], f"{total:7.2f}")
 
 # %% [markdown]
 # ## The baseline
@@ -266,8 +271,8 @@ show(config.grpo_config)
 # ## Training
 #
 # TRL's own trainer. In every step it draws a group of completions for each of a few problems, rewards them, and moves
-# the adapters. The progress bar shows the mean reward, of at most 3. Interrupting the kernel ends training after the
-# step under way: what was learned stays in `model`, and a checkpoint is saved.
+# the adapters. The progress bar shows the mean weighted reward, of at most 3. Interrupting the kernel ends training
+# after the step under way: what was learned stays in `model`, and a checkpoint is saved.
 
 # %%
 from trl import GRPOTrainer
@@ -277,8 +282,8 @@ from grpo_workbook.training import reward_bar, stop_on_interrupt
 trainer = GRPOTrainer(
     model=model,
     processing_class=tokenizer,
-    args=config.grpo_config(run),
-    reward_funcs=list(REWARDS),
+    args=config.grpo_config(run, weights),
+    reward_funcs=functions,
     train_dataset=train_set,
 )
 trainer.remove_callback(PrinterCallback)
