@@ -38,6 +38,7 @@ def test_every_module_has_a_docstring_and_stays_small():
 def test_modules_import_only_from_those_before_them():
     order = [
         "run",
+        "figures",
         "answers",
         "data",
         "symbolic",
@@ -49,7 +50,6 @@ def test_modules_import_only_from_those_before_them():
         "training",
         "evaluate",
         "export",
-        "figures",
         "folder",
         "pipeline",
     ]
