@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
-_STYLES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), ("#CC79A7", ":"))
+_COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
 
 
 def smooth(values: Sequence[float], window: int = 7) -> list[float]:
@@ -26,16 +27,15 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
     if not steps:
         raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
     names = sorted({k for e in log for k in e if k.startswith("rewards/") and k.endswith("/mean")})
-    said = []
-    for (key, name), (colour, style) in zip(
-        [("reward", "total"), *((k, k.split("/")[1]) for k in names)], _STYLES, strict=False
-    ):
+    said, few = [], min(10, len(steps))
+    for i, (key, name) in enumerate([("reward", "total"), *((k, k.split("/")[1]) for k in names)]):
+        colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
         values = [e[key] for e in log if "reward" in e]
         axes.plot(steps, values, color=colour, alpha=0.18, linewidth=1)
         line = smooth(values)
         axes.plot(steps, line, color=colour, linestyle=style, linewidth=2, label=name)
         said.append(
-            f"{name} goes from {_mean(values[:10]):.2f} (first 10 steps) to {_mean(values[-10:]):.2f} (last 10)"
+            f"{name} goes from {_mean(values[:few]):.2f} (first {few} steps) to {_mean(values[-few:]):.2f} (last {few})"
         )
     axes.set(xlabel="optimizer step", ylabel="mean reward", title="Reward while training")
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from grpo_workbook import rewards, shaping
 from grpo_workbook.rewards import Completion, RewardFunction
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.run import Settings, WorkbookError
 
-DEFAULT_REWARDS = "correctness:2,strict_format:0.5,incremental_format:0.5"
+DEFAULT_REWARDS = Settings.rewards
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,8 @@ def last_checkpoint(folder: Path) -> str | None:
     The Trainer writes trainer_state.json last and removes the older checkpoint only after that, so one whose state
     cannot be read was cut off while it was written.
     """
-    numbered = sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.rsplit("-", 1)[1]), reverse=True)
+    found = [p for p in folder.glob("checkpoint-*") if p.name.rsplit("-", 1)[1].isdigit()]
+    numbered = sorted(found, key=lambda p: int(p.name.rsplit("-", 1)[1]), reverse=True)
     for checkpoint in numbered:
         try:
             json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))

@@ -23,6 +23,15 @@ def test_lines_differ_in_style_and_not_only_in_colour():
     assert len({line.get_linestyle() for line in lines}) == len(lines) == 2
 
 
+def test_every_reward_gets_a_line_of_its_own():
+    log = [{"step": i, "reward": 1.0, **{f"rewards/r{k}/mean": k / 10 for k in range(9)}} for i in (1, 2, 3)]
+    figure, words = figures.reward_curves(log)
+    lines = [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
+    assert len(lines) == 10
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 10
+    assert "r8 goes from 0.80 (first 3 steps) to 0.80 (last 3)" in words
+
+
 def test_bars_say_before_and_after():
     figure, words = figures.before_after(BEFORE, AFTER, 480)
     assert "480 held-out problems" in words
