@@ -31,6 +31,13 @@ TAKEN = frozenset(
     "prompt question answer solution prompts completion completions completion_ids trainer_state log_extra log_metric "
     "image images environment environments".split()
 )
+# What others call these columns, for the hint.
+ELSEWHERE = {
+    "--question-column": "question problem prompt query instruction input frage aufgabe pregunta domanda "
+    "pergunta".split(),
+    "--answer-column": "answer expert_answer solution response output target label antwort lösung réponse respuesta "
+    "risposta resposta".split(),
+}
 
 
 @dataclass
@@ -74,8 +81,8 @@ def load(
         raise WorkbookError(f"unknown kind of answers {answers!r}: choose one of {', '.join(KINDS)}")
     opened = open_source(source, seed)
     columns = question_column, answer_column
-    if opened.schema is not None:
-        _check_columns(opened, opened.schema.names, columns)
+    if opened.columns is not None:
+        _check_columns(opened, columns)
     kind, reason = (answers, "as asked") if answers != "auto" else _guess(opened, columns)
     loaded = Loaded(None, opened, kind, reason)
     schema = _other_columns(opened.schema, columns)
@@ -87,15 +94,16 @@ def load(
     return loaded
 
 
-def _check_columns(source: Source, present: list[str], wanted: tuple[str, str]) -> None:
+def _check_columns(source: Source, wanted: tuple[str, str]) -> None:
     for name, option in zip(wanted, ("--question-column", "--answer-column"), strict=True):
-        if name not in present:
-            raise WorkbookError(f"{source.name}: {_no_column(name, present, option)}")
+        if name not in source.columns:
+            raise WorkbookError(f"{source.name}: {_no_column(name, source.columns, option)}")
 
 
 def _no_column(name: str, present: list[str], option: str) -> str:
     lowered = {p.lower().strip(): p for p in present}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    near = [n for n in ELSEWHERE.get(option, ()) if n in lowered]
+    near = near or difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     hint = f" (such as {option} {lowered[near[0]]!r})" if near else ""
     return f"no {name!r} among {sorted(present)}: rename the column, fill it in, or name it with {option}{hint}"
 
@@ -205,7 +213,8 @@ def _give_up(loaded: Loaded, dataset: "Dataset | None") -> None:
     if dataset is None and bad > 1:
         raise WorkbookError(f"none of the {bad:,} rows can be used. The first: {message}")
     if bad > 1:
-        message += f" ({bad - 1:,} more rows are invalid: check-data lists them, --skip-invalid drops them)"
+        more = "1 more row is" if bad == 2 else f"{bad - 1:,} more rows are"
+        message += f" ({more} invalid: check-data lists them, --skip-invalid drops them)"
     elif dataset is not None:
         message += " (or drop it with --skip-invalid)"
     raise WorkbookError(message)

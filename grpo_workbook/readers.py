@@ -142,17 +142,7 @@ def read_csv(path: Path) -> Rows:
 
     The separator is the one of comma, semicolon, tab and bar that cuts the header into most columns.
     """
-    lines = _CsvLines(path)
-    first = next(lines, None)
-    if first is None:
-        raise WorkbookError(f"{path} is empty: give a CSV file whose first line names the columns")
-    if "\r" in first.rstrip("\r\n"):
-        raise WorkbookError(f"{path} ends its lines with \\r alone: save it with \\n or \\r\\n")
-    separator = max(SEPARATORS, key=lambda s: len(next(csv.reader([first], delimiter=s))))
-    lines.push_back(first)
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_BYTES))
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    header: list[str] | None = None
+    lines, reader, separator, header = _begin_csv(path)
     number = 0
     while True:
         start = lines.number + 1
@@ -162,13 +152,41 @@ def read_csv(path: Path) -> Rows:
             raise WorkbookError(f"{path.name}, row {number + 1} (line {start}): {_quoting(error)}") from None
         if fields is None:
             return
-        if not fields:  # a blank line
-            continue
-        if header is None:
-            header = _header(path, fields)
-            continue
-        number += 1
-        yield number, _csv_row(header, fields, separator, start)
+        if fields:  # not a blank line
+            number += 1
+            yield number, _csv_row(header, fields, separator, start)
+
+
+def csv_columns(path: Path) -> list[str]:
+    """The names in the header."""
+    return _begin_csv(path)[3]
+
+
+def _begin_csv(path: Path):
+    """(lines, reader that stands behind the header, separator, header)."""
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_BYTES))
+    lines = _CsvLines(path)
+    first = next((line for line in lines if line.strip()), None)
+    if first is None:
+        raise WorkbookError(f"{path} has no rows: give a CSV file whose first line names the columns")
+    if "\r" in first.rstrip("\r\n"):
+        raise WorkbookError(f"{path} ends its lines with \\r alone: save it with \\n or \\r\\n")
+    separator = max(SEPARATORS, key=lambda s: len(next(csv.reader([first], delimiter=s))))
+    lines.push_back(first)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    try:
+        fields = next(reader)
+    except csv.Error as error:
+        raise WorkbookError(f"{path}, the header: {_quoting(error)}") from None
+    try:
+        "".join(fields).encode()
+    except UnicodeEncodeError:
+        raise WorkbookError(f"{path}: the header is not UTF-8: save the file as UTF-8 text") from None
+    header = [name.strip() or f"column_{place}" for place, name in enumerate(fields, 1)]
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise WorkbookError(f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one")
+    return lines, reader, separator, header
 
 
 def _csv_row(header: list[str], fields: list[str], separator: str, line: int) -> dict | Fault:
@@ -187,18 +205,6 @@ def _quoting(error: csv.Error) -> str:
     if "unexpected end of data" in str(error):
         return "a quoted field begins here and is never closed: double the quotes inside a field"
     return f'{error}: inside a quoted field write "" for each quote'
-
-
-def _header(path: Path, fields: list[str]) -> list[str]:
-    try:
-        "".join(fields).encode()
-    except UnicodeEncodeError:
-        raise WorkbookError(f"{path}: the header is not UTF-8: save the file as UTF-8 text") from None
-    names = [name.strip() or f"column_{place}" for place, name in enumerate(fields, 1)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise WorkbookError(f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one")
-    return names
 
 
 class _CsvLines:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.readers import Fault, Rows, check_row, open_parquet, read_csv, read_jsonl
+from grpo_workbook.readers import Fault, Rows, check_row, csv_columns, open_parquet, read_csv, read_jsonl
 from grpo_workbook.run import WorkbookError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Source:
     rows: Callable[[], Rows]
     unit: str = "row"
     schema: "pa.Schema | None" = None  # the columns' types, where the source knows them
+    columns: list[str] | None = None  # their names, where every row has the same
 
     def place(self, number: int, line: int | None = None) -> str:
         """How an error names a row: `my.csv, row 3 (line 7)`."""
@@ -102,11 +103,13 @@ def _open_file(path: Path) -> Source:
         raise WorkbookError(f"{path} is empty: give a file with 'question' and 'answer' in every row")
     if kind == ".parquet":
         schema, rows = open_parquet(path)
-        return Source(path.name, rows, "row", schema)
+        return Source(path.name, rows, "row", schema, schema.names)
     if kind not in FORMATS:
         raise WorkbookError(f"{path} is of an unknown kind {kind!r}: name it {', '.join((*FORMATS, '.parquet'))}")
     reader = FORMATS[kind]
-    return Source(path.name, lambda: reader(path), "line" if reader is read_jsonl else "row")
+    if reader is read_csv:
+        return Source(path.name, lambda: read_csv(path), columns=csv_columns(path))
+    return Source(path.name, lambda: reader(path), "line")
 
 
 def _open_dataset(dataset: "Dataset", name: str = "the dataset") -> Source:
@@ -119,7 +122,7 @@ def _open_dataset(dataset: "Dataset", name: str = "the dataset") -> Source:
                 number += 1
                 yield number, dict(zip(batch, values, strict=True))
 
-    return Source(name, rows, "row", features)
+    return Source(name, rows, "row", features, list(dataset.features))
 
 
 def _open_gym(name: str, seed: int) -> Source:
