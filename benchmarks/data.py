@@ -3,9 +3,9 @@
     python benchmarks/data.py                   # 1,000,000 rows, about 2 minutes on two cores
     python benchmarks/data.py --rows 100000
 
-Both ways read the same JSONL file, check every row, extract every answer, and build every chat prompt; each is a process
-of its own. The file is made on the spot and removed. Memory is the peak of what the process itself holds (VmHWM's
-anonymous part, sampled): pages of a mapped file are the operating system's to take back, and are printed beside it.
+Both ways read the same JSONL file, extract every answer and build every chat prompt; each is a process
+of its own. The file is made on the spot and removed. Memory is the peak, sampled, of what the process itself holds
+(RssAnon); pages of a mapped file (RssFile) are the operating system's to take back, and are printed beside it.
 """
 
 import argparse

@@ -170,9 +170,11 @@ def drop_long_prompts(
     dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_tokens: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
     """(the rows whose prompt fits, how many did not). TRL truncates none. Raises WorkbookError when none fits."""
+    import numpy as np
+
     lengths = prompt_lengths(dataset, tokenizer)
-    fitting = [i for i, length in enumerate(lengths) if length <= max_tokens]
-    if not fitting:
+    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_tokens)
+    if not len(fitting):
         raise WorkbookError(
             f"every prompt of {name} is longer than {max_tokens} tokens (the shortest has "
             f"{min(lengths)}): raise --max-prompt-tokens"

@@ -46,11 +46,21 @@ def template(text: str) -> str:
     return " ".join("#" if p[0].isdigit() else p for p in pieces(text))
 
 
+def digest(found: list[str]) -> int:
+    """64 bits for a text's pieces: enough to find equal ones among many millions, in little memory."""
+    return int.from_bytes(blake2b(" ".join(found).encode(), digest_size=8).digest())
+
+
+def numbers_of(found: list[str]) -> int:
+    """64 bits for the numbers and signs among the pieces, in their order; the same within one process."""
+    return hash(tuple(p for p in found if not p[0].isalpha()))
+
+
 @dataclass
 class Index:
-    """The questions in a form that finds twins: per row 8 bytes, and 4 for each different word."""
+    """The questions in a form that finds twins: per row 24 bytes, and 4 for each different word."""
 
-    digests: list[bytes]
+    digests: array  # a hash of each row's pieces
     numbers: array  # a hash of each row's numbers, in their order
     words: array  # the ids of each row's different words, one row behind the other
     starts: array  # where each row begins in `words`
@@ -59,11 +69,11 @@ class Index:
     @classmethod
     def of(cls, *parts: Iterable[str]) -> "Index":
         """An index over the texts of all parts, one part behind the other."""
-        index = cls([], array("q"), array("I"), array("q", [0]), {})
+        index = cls(array("Q"), array("q"), array("I"), array("q", [0]), {})
         for text in itertools.chain(*parts):
             found = pieces(text)
-            index.digests.append(blake2b(" ".join(found).encode(), digest_size=8).digest())
-            index.numbers.append(hash(tuple(p for p in found if not p[0].isalpha())))
+            index.digests.append(digest(found))
+            index.numbers.append(numbers_of(found))
             ids = {index.vocabulary.setdefault(p, len(index.vocabulary)) for p in found if p[0].isalnum()}
             index.words.extend(sorted(ids))
             index.starts.append(len(index.words))
@@ -78,7 +88,7 @@ class Index:
 
 def same(index: Index) -> list[list[int]]:
     """Groups of two or more rows with equal questions, in the order of their first rows."""
-    groups: dict[bytes, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for row, code in enumerate(index.digests):
         groups.setdefault(code, []).append(row)
     return [rows for rows in groups.values() if len(rows) > 1]

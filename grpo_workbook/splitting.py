@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from grpo_workbook.duplicates import Index, near
+from grpo_workbook.duplicates import Index, near, numbers_of, pieces
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.table import column
 
@@ -27,43 +27,45 @@ def split(dataset: "Dataset", heldout: int, seed: int, by: str | None = "length"
         raise WorkbookError(
             f"{len(dataset)} rows are too few to hold some out: give at least 5, or --heldout-data FILE"
         )
+    import numpy as np
+
     rng = random.Random(seed)
-    members: dict[object, list[int]] = {}
-    for row, stratum in enumerate(_strata(dataset, by)):
-        members.setdefault(stratum, []).append(row)
-    chosen = {row for stratum, n in _quotas(members, count).items() for row in rng.sample(members[stratum], n)}
-    return (
-        dataset.select([row for row in range(len(dataset)) if row not in chosen]),
-        dataset.select(sorted(chosen)),
-    )
+    strata = _strata(dataset, by)
+    members = [np.flatnonzero(strata == stratum) for stratum in range(strata.max() + 1)]
+    held = np.zeros(len(dataset), bool)
+    for rows, n in zip(members, _quotas([len(rows) for rows in members], count), strict=True):
+        held[rows[rng.sample(range(len(rows)), n)]] = True
+    return dataset.select(np.flatnonzero(~held)), dataset.select(np.flatnonzero(held))
 
 
-def _strata(dataset: "Dataset", by: str | None) -> list:
+def _strata(dataset: "Dataset", by: str | None):
+    """The number of each row's stratum, from 0."""
+    import numpy as np
+
     if by is None:
-        return [0] * len(dataset)
+        return np.zeros(len(dataset), np.int16)
     if by in dataset.column_names:
-        values = [value if isinstance(value, str | int | float) else str(value) for value in column(dataset, by)]
-        if len(set(values)) > LEVELS:
+        names: dict[str, int] = {}
+        numbers = (names.setdefault(str(value), len(names)) for value in column(dataset, by))
+        strata = np.fromiter(numbers, np.int64, len(dataset))
+        if len(names) > LEVELS:
             raise WorkbookError(
-                f"column {by!r} has {len(set(values)):,} different values: stratify by one of at most {LEVELS}"
+                f"column {by!r} has {len(names):,} different values: stratify by one of at most {LEVELS}"
             )
-        return values
+        return strata
     if by != "length":
         raise WorkbookError(f"no column {by!r} to stratify by: choose 'length' or one of {dataset.column_names}")
-    lengths = [len(question) for question in column(dataset, "question")]
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    strata = [0] * len(lengths)
-    for place, row in enumerate(order):
-        strata[row] = place * BUCKETS // len(order)
+    lengths = np.fromiter((len(question) for question in column(dataset, "question")), np.int64, len(dataset))
+    strata = np.zeros(len(dataset), np.int16)
+    strata[np.argsort(lengths, kind="stable")] = np.arange(len(dataset)) * BUCKETS // len(dataset)
     return strata
 
 
-def _quotas(members: dict[object, list[int]], count: int) -> dict[object, int]:
+def _quotas(sizes: list[int], count: int) -> list[int]:
     """How many to draw from each stratum: its share, rounded so that the sum is `count` (largest remainder)."""
-    total = sum(map(len, members.values()))
-    exact = {stratum: count * len(rows) / total for stratum, rows in members.items()}
-    quotas = {stratum: int(share) for stratum, share in exact.items()}
-    for stratum in sorted(exact, key=lambda s: quotas[s] - exact[s])[: count - sum(quotas.values())]:
+    exact = [count * size / sum(sizes) for size in sizes]
+    quotas = [int(share) for share in exact]
+    for stratum in sorted(range(len(sizes)), key=lambda s: quotas[s] - exact[s])[: count - sum(quotas)]:
         quotas[stratum] += 1
     return quotas
 
@@ -75,20 +77,33 @@ def shares(dataset: "Dataset", name: str) -> dict:
 
 
 def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
-    """Training row -> the held-out row whose question it repeats, or nearly repeats (see duplicates.py)."""
-    index = Index.of(column(train, "question"), column(heldout, "question"))
-    first: dict[bytes, int] = {}
-    for row in range(len(train), len(index)):
-        first.setdefault(index.digests[row], row - len(train))
-    found = {row: first[index.digests[row]] for row in range(len(train)) if index.digests[row] in first}
-    for row, twin in near(index, boundary=len(train)):
-        found.setdefault(row, twin - len(train))
+    """Training row -> the held-out row whose question it repeats, or nearly repeats (see duplicates.py).
+
+    Only training rows with the numbers of a held-out one are looked at twice, so millions of them take little memory.
+    """
+    held = Index.of(column(heldout, "question"))
+    numbers = set(held.numbers)
+    suspects, texts = [], []
+    for row, question in enumerate(column(train, "question")):
+        if numbers_of(pieces(question)) in numbers:
+            suspects.append(row)
+            texts.append(question)
+    index = Index.of(texts, column(heldout, "question"))
+    first: dict[int, int] = {}
+    for row, code in enumerate(held.digests):
+        first.setdefault(code, row)
+    found = {row: first[code] for row, code in zip(suspects, index.digests, strict=False) if code in first}
+    for place, twin in near(index, boundary=len(suspects)):
+        found.setdefault(suspects[place], twin - len(suspects))
     return dict(sorted(found.items()))
 
 
 def drop_leaked(train: "Dataset", heldout: "Dataset") -> tuple["Dataset", int]:
     """(the training rows whose question is not held out, nor nearly so; how many were)."""
+    import numpy as np
+
     leaked = leaked_rows(train, heldout)
     if len(leaked) == len(train):
         raise WorkbookError("every training question is also held out: give different files")
-    return (train.select([i for i in range(len(train)) if i not in leaked]) if leaked else train), len(leaked)
+    kept = np.delete(np.arange(len(train)), list(leaked))
+    return (train.select(kept) if leaked else train), len(leaked)
