@@ -15,7 +15,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook check-data my.csv --question-column frage \\
       --answer-column antwort
   python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
-  python -m grpo_workbook check-data my.jsonl --skip-invalid --output clean.jsonl
+  python -m grpo_workbook check-data my.jsonl --skip-invalid --output good.jsonl
   python -m grpo_workbook check-data openai/gsm8k:main
   python -m grpo_workbook check-data reasoning-gym:chain_sum,size=500
 
@@ -42,7 +42,7 @@ def add_parser(commands) -> None:
         "check-data",
         help="report on a data set: what is in it, what would hurt training",
         usage="%(prog)s SOURCE [options]",
-        description="Report on a data set: invalid rows, duplicates, leaks, prompt lengths, diversity.",
+        description="Report on a data set: invalid rows, duplicates, leaks, lengths, diversity.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -55,11 +55,6 @@ class Report:
         """Everything but the length of every single prompt, ready for JSON."""
         return {k: v for k, v in asdict(self).items() if k != "token_counts"} | {"well": not self.hurts}
 
-    def __str__(self) -> str:
-        from grpo_workbook.data_report import as_text
-
-        return as_text(self)
-
 
 def validate(
     loaded: Loaded,

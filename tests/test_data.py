@@ -87,7 +87,6 @@ def test_token_boundaries_mark_every_token_and_lose_nothing(tiny, family):
     _, tokenizer = tiny[family]
     text = render([chat_prompt("Ana has 12 shells.")], tokenizer)[0]
     marked = token_boundaries(text, tokenizer)
-    assert marked.replace("|\n", "\n").count("\\n\n") == text.count("\n")
     count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
     assert len(token_boundaries(text, tokenizer, mark="\x01").split("\x01")) == count
     assert token_boundaries(text, tokenizer, mark="").replace("\\n\n", "\n") == text

@@ -35,7 +35,15 @@ def test_modules_import_only_from_those_before_them():
     order = [
         "run",
         "answers",
+        "readers",
+        "sources",
+        "table",
+        "problems",
         "data",
+        "duplicates",
+        "splitting",
+        "validation",
+        "data_report",
         "rewards",
         "config",
         "training",
@@ -59,7 +67,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"], ["check-data", "--help"]])
 def test_help_fits_80_columns(arguments):
     result = cli(*arguments)
     assert result.returncode == 0
