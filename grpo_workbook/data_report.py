@@ -188,7 +188,8 @@ def as_text(report: Report) -> str:
 
 def _say_lengths(report: Report, say, lines: list[str]) -> None:
     lengths = report.lengths
-    say("tokens", ", ".join(f"{p} %: {n:,}" for p, n in lengths["percentiles"].items()))
+    names = {0: "min", 50: "median", 100: "max"}
+    say("tokens", ", ".join(f"{names.get(p, f'p{p}')} {n:,}" for p, n in lengths["percentiles"].items()))
     bins = histogram(report.token_counts)
     most, budget = max(n for *_, n in bins), lengths.get("budget")
     for low, high, count in bins:

@@ -45,7 +45,7 @@ def _parse(line: bytes) -> dict | Fault:
     if b"\x00" in line:
         return Fault("null bytes", "holds null bytes: the file was cut or damaged, write it again")
     try:
-        row = _DECODER.decode(line.decode("utf-8"))
+        row = _DECODER.decode(line.rstrip(b"\r\n").decode("utf-8"))
     except UnicodeDecodeError as error:
         return _not_utf8(line[error.start], error.start)
     except RecursionError:

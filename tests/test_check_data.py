@@ -29,7 +29,7 @@ def test_good_data_is_0_and_fits_80_columns(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
-    for word in ("2,400 valid", "0 also", "tokens", "50 %:", "####", "160 tokens", "diversity", "Nothing here"):
+    for word in ("2,400 valid", "0 also", "tokens", "median 56", "####", "160 tokens", "diversity", "Nothing here"):
         assert word in result.stdout
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["well"] is True
