@@ -168,7 +168,7 @@ def as_text(report: Report) -> str:
         examples(held["examples"])
     say(
         "diversity",
-        f"{d['distinct_1']:.1%} of the words and {d['distinct_3']:.1%} of the word triples differ; "
+        f"{d['distinct_1']:.1%} of the words are different ones, {d['distinct_3']:.1%} of the word triples; "
         f"{d['templates']:,} templates in {d['rows']:,} rows",
     )
     say("openings", ", ".join(f"{text} ({share:.1%})" for text, share in d["openings"]))
@@ -195,6 +195,7 @@ def _say_lengths(report: Report, say, lines: list[str]) -> None:
     for low, high, count in bins:
         bar = "#" * -(-count * 40 // most)
         over = "  over the budget" if budget is not None and low > budget else ""
-        lines.append(f"{low:>7,} to {high - 1:>7,} {count:>9,} {bar}{over}"[:WIDTH])
+        span = f"{low:,} to {high - 1:,}" if high - low > 1 else f"{low:,}"
+        lines.append(f"{span:>17} {count:>9,} {bar}{over}"[:WIDTH])
     if budget is not None:
         say("budget", f"{budget:,} tokens: {lengths['kept']:,} prompts fit, {lengths['dropped']:,} would be dropped")

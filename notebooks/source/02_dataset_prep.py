@@ -43,7 +43,9 @@ from transformers import AutoTokenizer
 
 run = Run.from_env()
 tokenizer = AutoTokenizer.from_pretrained(run.model)
-text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+text = tokenizer.apply_chat_template(
+    prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False
+)
 print(text)
 
 # %% [markdown]
@@ -76,7 +78,8 @@ show(chat_prompt)
 # again.
 
 # %%
-example = ("Ben has 3 hats and buys 4. How many has he?", "<reasoning>\n3+4=7\n</reasoning>\n<answer>7</answer>")
+solved = "<reasoning>\n3+4=7\n</reasoning>\n<answer>7</answer>"
+example = ("Ben has 3 hats and buys 4. How many has he?", solved)
 
 
 def tokens_of(conversation):
@@ -115,12 +118,13 @@ print(render([prompt], gemma)[0])
 # %%
 import copy
 
-extra = "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}{% endif %}"
-refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
 qwen = AutoTokenizer.from_pretrained(DATA / "tiny-qwen3")
 adds, refuses, drops = (copy.deepcopy(qwen) for _ in range(3))
-adds.chat_template = extra + qwen.chat_template
-refuses.chat_template = refuse + qwen.chat_template
+own = "{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}"
+error = "{{ raise_exception('no system role') }}"
+first = "{% if messages[0].role"
+adds.chat_template = first + " != 'system' %}" + own + "{% endif %}" + qwen.chat_template
+refuses.chat_template = first + " == 'system' %}" + error + "{% endif %}" + qwen.chat_template
 drops.chat_template = qwen.chat_template.replace("in messages", "in messages if message.role != 'system'")
 
 # %% [markdown]
@@ -147,7 +151,7 @@ print(render([fold_system(prompt)], refuses)[0])
 #
 # GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it in `#### N`. The course's
 # own problems have that form. Loading splits it: `answer` becomes what a reward compares with, `solution` keeps the
-# rest.
+# whole text.
 
 # %%
 from grpo_workbook.data import WORD_PROBLEMS
@@ -225,8 +229,9 @@ import tempfile
 from pathlib import Path
 
 good = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(1, 5)]
-bad = [{"question": "What is 5 + 5?"}, {"question": " ", "answer": "12"}, {"question": "Why?", "answer": "no idea"}]
-lines = [json.dumps(row) for row in good + bad] + ['{"question": "What is 8 + 8?", "ans', '{"question": 9, "answer": 18}']
+bad = [{"question": "What is 5 + 5?"}, {"question": " ", "answer": "12"},
+       {"question": "Why?", "answer": "no idea"}, {"question": 8, "answer": 16}]
+lines = [json.dumps(row) for row in good + bad] + ['{"question": "What is 9 + 9?", "ans']
 folder = tempfile.TemporaryDirectory()
 messy = Path(folder.name) / "messy.jsonl"
 messy.write_text("\n".join(lines) + "\n");
@@ -276,7 +281,7 @@ from grpo_workbook.validation import percentiles
 budget = run.settings.max_prompt_tokens
 long = ["Read this first. " * n + "What is 1 + 1?" for n in range(budget // 16, budget // 4)]
 rows = [{"question": question, "answer": "2", "solution": "2"} for question in long]
-mixed = to_dataset(train.dataset.to_list() + rows)
+mixed = to_dataset(train.dataset.to_list()[:200] + rows)
 lengths = prompt_lengths(mixed, tokenizer)
 print(percentiles(lengths))
 
@@ -318,12 +323,13 @@ print("nearly the same:", near(index))
 
 # %% [markdown]
 # Rows 0 and 1 differ in case and punctuation. Row 2 has another name and the same answer: a **near-duplicate**, with the
-# same numbers and 80 % of the words in common. Row 3 has other numbers: another problem from the same **template**.
+# same numbers and at least 80 % of the words in common. Row 3 has other numbers: another problem from the same **template**.
 
 # %%
 for other in (2, 3):
     overlap = jaccard(set(words(texts[0])), set(words(texts[other])))
-    print(f"0 and {other}: {overlap:.0%} of the words, same template: {template(texts[0]) == template(texts[other])}")
+    alike = template(texts[0]) == template(texts[other])
+    print(f"0 and {other}: {overlap:.0%} of the words, same template: {alike}")
 
 # %% [markdown]
 # ## Leakage
