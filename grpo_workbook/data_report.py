@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import textwrap
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     for path in (args.output, args.json):
         if path is not None and (not path.absolute().parent.is_dir() or path.is_dir()):
             raise WorkbookError(f"{path} cannot be written: name a file in a folder that exists")
-        if path is not None and path.exists() and Path(args.source).exists() and path.samefile(args.source):
+        if path is not None and path.exists() and os.path.exists(args.source) and path.samefile(args.source):
             raise WorkbookError(f"{path} is the source: name another file")
     run = Run.from_env(profile=args.profile, model=args.model, max_prompt_tokens=args.max_prompt_tokens)
     reading = {
@@ -99,8 +100,6 @@ def main(args: argparse.Namespace) -> int:
 
 def load_tokenizer(model: str):
     """The model's own tokenizer. Raises WorkbookError when it cannot be had."""
-    import os
-
     if Path(model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoTokenizer
@@ -115,13 +114,14 @@ def load_tokenizer(model: str):
 
 
 def write_rows(loaded: Loaded, report: Report, budget: int, path: Path) -> int:
-    """Write the valid rows whose prompt fits, in their order; how many. All or nothing."""
-    import os
+    """Write the valid rows whose prompt fits, in their order and with their answers as they came; how many.
 
+    All or nothing: a kill leaves no half-written file.
+    """
     kept = [row for row, tokens in enumerate(report.token_counts) if tokens <= budget]
     if not kept:
         raise WorkbookError(f"no prompt has at most {budget} tokens: raise --max-prompt-tokens; {path} is not written")
-    rows = loaded.dataset.select(kept)
+    rows = loaded.dataset.select(kept).remove_columns("answer").rename_column("solution", "answer")
     new = path.with_name(path.name + ".new")
     if path.suffix == ".parquet":
         rows.to_parquet(new)
@@ -149,7 +149,7 @@ def as_text(report: Report) -> str:
     say("source", report.name)
     say("rows", f"{report.rows:,} ({report.rows - invalid:,} valid, {invalid:,} invalid)")
     say("columns", ", ".join(report.columns))
-    say("answers", f"{report.answers} ({report.answers_reason})")
+    say("answer kind", f"{report.answers} ({report.answers_reason})")
     for kind, count in report.invalid.items():
         say("invalid", f"{count:,} x {kind}")
     examples(report.invalid_examples)

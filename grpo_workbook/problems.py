@@ -9,7 +9,7 @@ import itertools
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -116,11 +116,17 @@ def _other_columns(schema, columns: tuple[str, str]):
 
     core = [pa.field(name, pa.string()) for name in ("question", "answer", "solution")]
     rest = [f for f in schema if f.name not in columns]
-    return pa.schema([*core, *(f.with_name(_free(f.name)) for f in rest)])
+    return pa.schema([*core, *(f.with_name(_free(f.name, schema.names)) for f in rest)])
 
 
-def _free(name: str) -> str:
-    return f"{name}_original" if name in TAKEN else name
+def _free(name: str, names: Iterable[str]) -> str:
+    """The name that a source's own column goes on under; `names` are all of its columns."""
+    if name not in TAKEN:
+        return name
+    name += "_original"
+    while name in names:
+        name += "_"
+    return name
 
 
 def _guess(source: Source, columns: tuple[str, str]) -> tuple[str, str]:
@@ -148,16 +154,16 @@ def _checked(loaded: Loaded, columns: tuple[str, str], progress: bool) -> Iterat
             fault = row if isinstance(row, Fault) else None
         if fault is None:
             loaded.places.append(number)
-            renamed.update(name for name in row if name.endswith("_original"))
+            renamed.update(name for name in row if name.rstrip("_").endswith("_original"))
             yield row
             continue
         loaded.fault_counts[fault.kind] += 1
         if len(loaded.faults) < KEPT:
             loaded.faults.append((loaded.source.place(number, fault.line), fault))
     loaded.notes += [
-        f"column {name.removesuffix('_original')!r} goes on as {name!r}: the course or TRL fills the first itself"
+        f"column {name.rstrip('_').removesuffix('_original')!r} goes on as {name!r}: the course or TRL fills the first"
         for name in sorted(renamed)
-        if name.removesuffix("_original") in TAKEN
+        if name.rstrip("_").removesuffix("_original") in TAKEN
     ]
 
 
@@ -186,7 +192,7 @@ def _problem(row: dict, columns: tuple[str, str], kind: str) -> dict | Fault:
             "no number",
             f"no number in the answer {_short(solution[-60:])}: end it in '#### N', or give N",
         )
-    others = {_free(name): value for name, value in row.items() if name not in columns}
+    others = {_free(name, row): value for name, value in row.items() if name not in columns}
     return {"question": question, "answer": answer, "solution": solution, **others}
 
 

@@ -64,11 +64,11 @@ def _open_name(name: str, seed: int) -> Source:
     if name.startswith(GYM):
         return _open_gym(name, seed)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):
         inside = sorted(p.name for p in path.iterdir() if _format(p) in {*FORMATS, ".parquet"})
         holds = f"it holds {', '.join(inside[:5])}" if inside else "it holds none"
         raise WorkbookError(f"{path} is a folder: name one data file ({holds})")
-    if path.exists():
+    if os.path.exists(path):
         return _open_file(path)
     hub = _HUB_ID.fullmatch(name)
     if hub and _format(Path(name)) not in {*FORMATS, ".parquet"}:
@@ -165,10 +165,16 @@ def _open_hub(repository: str, config: str | None, split: str) -> Source:
             f"there is no file {repository}, and as a hub id it cannot be loaded: {reason}. Give a file, or go online"
         )
     from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
 
     try:
         dataset = load_dataset(repository, config, split=split)
-    except (OSError, ValueError, RuntimeError) as error:  # not found, gated, no such configuration or split
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        DatasetsError,
+    ) as error:  # not found, gated, no such configuration or split
         said = " ".join(str(error).split())[:300]
         raise WorkbookError(
             f"{repository} cannot be loaded from the hub ({said}): name configuration and split as in "

@@ -51,6 +51,7 @@ def test_harm_is_1_and_the_cleaned_file_is_good(messy, tmp_path):
         clean = load(tmp_path / name).dataset
         assert clean["question"][:] == [r["frage"] for r in ROWS]
         assert clean["level"][:] == [r["level"] for r in ROWS]
+        assert clean.column_names == ["question", "answer", "solution", "level"]
     assert messy.read_bytes() == before
 
 
@@ -76,6 +77,12 @@ def test_bad_input_is_2_and_nothing_is_written(messy, name, monkeypatch, capsys)
     assert message in capsys.readouterr().err
     assert [p.name for p in messy.parent.iterdir()] == ["messy.jsonl"]
     assert messy.read_bytes() == before
+
+
+def test_a_cleaned_file_keeps_the_whole_answers(tmp_path, capsys):
+    out = tmp_path / "clean.jsonl"
+    assert main(["check-data", str(WORD_PROBLEMS["heldout"]), "--output", str(out)]) == 0
+    assert out.read_text(encoding="utf-8") == WORD_PROBLEMS["heldout"].read_text(encoding="utf-8")
 
 
 def test_help_has_examples_and_exit_statuses():

@@ -66,6 +66,8 @@ def test_columns_that_trl_fills_go_on_under_another_name():
     found = load([{"question": "q", "answer": "1", "completions": "mine", "prompt": "p", "level": 3}])
     assert found.dataset.column_names[3:] == ["completions_original", "prompt_original", "level"]
     assert "column 'completions' goes on as 'completions_original'" in found.notes[0]
+    row = load([{"question": "q", "answer": "1", "prompt": "a", "prompt_original": "b"}]).dataset[0]
+    assert (row["prompt_original_"], row["prompt_original"]) == ("a", "b")
 
 
 def test_other_columns_stay_what_they_are_and_odd_ones_become_json():
