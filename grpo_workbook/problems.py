@@ -185,7 +185,9 @@ def _problem(row: dict, columns: tuple[str, str], kind: str) -> dict | Fault:
     try:
         (question + solution).encode()
     except UnicodeEncodeError as error:
-        return Fault("broken character", f"holds half a character ({error.object[error.start]!r}): write it again")
+        return Fault(
+            "broken character", f"holds half of a surrogate pair ({error.object[error.start]!r}): write it again"
+        )
     answer = reference_answer(solution) if kind == "number" else solution
     if answer is None:
         return Fault(

@@ -49,7 +49,7 @@ def _parse(line: bytes) -> dict | Fault:
     except UnicodeDecodeError as error:
         return _not_utf8(line[error.start], error.start)
     except RecursionError:
-        return Fault("too deep", f"nested deeper than {MAX_DEPTH} levels: flatten it")
+        return Fault("too deep", f"nested too deeply (more than {MAX_DEPTH} levels): flatten it")
     except json.JSONDecodeError as error:
         cut = "" if line.endswith(b"\n") else "; the file ends inside this line, so it may have been cut short"
         return Fault(
@@ -59,7 +59,9 @@ def _parse(line: bytes) -> dict | Fault:
         return Fault("not JSON", f"not JSON ({str(error).split(':')[0]}): every line must be one JSON object")
     # An escape can hold half of a pair that only together is a character.
     if b"\\ud" in line.lower() and not _is_text(row):
-        return Fault("broken character", "holds half a character (\\ud83d or the like): write the file again as UTF-8")
+        return Fault(
+            "broken character", "holds half of a surrogate pair (\\ud83d or the like): write it again as UTF-8"
+        )
     return check_row(row)
 
 
@@ -73,7 +75,7 @@ def check_row(row: object) -> dict | Fault:
             return row
         inside = (v.values() if isinstance(v, dict) else v for v in nested)
         nested = [v for values in inside for v in values if isinstance(v, list | dict)]
-    return Fault("too deep", f"nested deeper than {MAX_DEPTH} levels: flatten it")
+    return Fault("too deep", f"nested too deeply (more than {MAX_DEPTH} levels): flatten it")
 
 
 def _no_constant(name: str):
@@ -111,7 +113,7 @@ def _read_array(path: Path) -> Rows:
         ) from None
     for number, row in enumerate(rows, 1):
         if not _is_text(row):
-            yield number, Fault("broken character", "holds half a character: write the file again as UTF-8")
+            yield number, Fault("broken character", "holds half of a surrogate pair: write the file again as UTF-8")
         else:
             yield number, check_row(row)
 
