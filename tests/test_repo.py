@@ -40,7 +40,15 @@ def test_modules_import_only_from_those_before_them():
         "run",
         "figures",
         "answers",
+        "readers",
+        "sources",
+        "table",
+        "problems",
         "data",
+        "duplicates",
+        "splitting",
+        "validation",
+        "data_report",
         "symbolic",
         "rewards",
         "shaping",
@@ -74,7 +82,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"], ["check-data", "--help"]])
 def test_help_fits_80_columns(arguments):
     result = cli(*arguments)
     assert result.returncode == 0
