@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.lengths import histogram, percentiles
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -94,8 +96,6 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
 
 def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
     """Prompt lengths in tokens as bars; those over the budget are hatched, and a line marks it."""
-    from grpo_workbook.validation import histogram, percentiles
-
     figure, axes = _new(7.0, 3.2)
     for low, high, count in histogram(counts, bins=24):
         over = low > budget
