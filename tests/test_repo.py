@@ -37,6 +37,8 @@ def test_modules_import_only_from_those_before_them():
         "answers",
         "data",
         "rewards",
+        "grpo",
+        "grpo_trainer",
         "config",
         "training",
         "evaluate",
