@@ -8,10 +8,10 @@ Tests compare losses and gradients with TRL 1.15's own. Letters in shapes: B com
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
@@ -34,60 +34,60 @@ def group_advantages(
     and for NaN or infinite ones, with the index.
     """
     _one_of("scale", scale, SCALES)
-    r, scored = _as_rewards(rewards)
+    r, scored, device = _as_rewards(rewards)
     if group_size < 2:
         raise ValueError(f"group_size is {group_size}: a group needs at least 2 completions, or nothing is compared")
-    if r.ndim != 1 or r.numel() == 0 or r.numel() % group_size:
-        raise ValueError(f"rewards of shape {tuple(r.shape)} are not one flat row of whole groups of {group_size}")
-    if scored is not None:
-        return _advantages_of_scored(r, scored, group_size, scale)
-
-    groups = r.reshape(-1, group_size)
-    centred = groups - groups[:, :1]  # equal rewards become exactly 0 here; in floats, r - mean(r) need not
-    centred -= centred.mean(dim=1, keepdim=True)
-    if scale == "group":
-        # std as length / sqrt(n - 1): torch sums short rows much faster than it takes their std (benchmarks/)
-        std = torch.linalg.vector_norm(centred, dim=1, keepdim=True) / (group_size - 1) ** 0.5
-    else:
-        std = r.std() if scale == "batch" else centred.sum()
-    if not std.sum().isfinite():  # a NaN or an infinity anywhere in r arrives here
+    if r.ndim != 1 or r.size == 0 or r.size % group_size:
+        raise ValueError(f"rewards of shape {r.shape} are not one flat row of whole groups of {group_size}")
+    with np.errstate(over="ignore", invalid="ignore"):  # what these would warn of is raised below
+        centred, std = _centre(r.reshape(-1, group_size), scored, scale)
+    if not np.isfinite(std.sum()):  # a NaN or an infinity anywhere in r arrives here
         _refuse_non_finite(r)
     if scale != "none":
-        centred /= std + EPSILON_STD
-    return centred.view(-1)
+        centred /= std + r.dtype.type(EPSILON_STD)
+    return torch.from_numpy(centred.reshape(-1)).to(device)
 
 
-def _as_rewards(rewards) -> "tuple[Tensor, Tensor | None]":
-    """(a float tensor, which entries are scored or None when all are)."""
-    scored = None
-    if str(getattr(rewards, "dtype", None)) == "object":
-        rewards = rewards.tolist()
-    if not hasattr(rewards, "dtype"):
+def _as_rewards(rewards) -> "tuple[np.ndarray, np.ndarray | None, torch.device | None]":
+    """(a float array, which entries are scored or None when all are, the device to return to)."""
+    scored, device = None, None
+    if isinstance(rewards, torch.Tensor):
+        device = rewards.device
+        rewards = rewards.detach().cpu()
+        rewards = (rewards if rewards.dtype == torch.float64 else rewards.float()).numpy()
+    elif not hasattr(rewards, "dtype") or rewards.dtype.kind == "O":
         missing = [value is None for value in rewards]
         if any(missing):
-            scored = ~torch.tensor(missing)
+            scored = ~np.array(missing)
             rewards = [0.0 if value is None else value for value in rewards]
-    r = torch.as_tensor(rewards)
-    if r.dtype not in (torch.float32, torch.float64):
-        r = r.float()
-    return r.detach(), scored
+        rewards = np.array(rewards, dtype=np.float32)
+    return rewards if rewards.dtype == np.float64 else rewards.astype(np.float32, copy=False), scored, device
 
 
-def _advantages_of_scored(r: "Tensor", scored: "Tensor", group_size: int, scale: str) -> "Tensor":
-    """The same with gaps: sums run over the scored completions only, and the others get 0."""
-    if not r.isfinite().all():
-        _refuse_non_finite(r)
-    r, there = r.reshape(-1, group_size), scored.view(-1, group_size)
-    count = there.sum(dim=1, keepdim=True)
-    first = r.gather(1, there.int().argmax(dim=1, keepdim=True))
-    centred = (r - first).where(there, 0.0)
-    centred = (centred - centred.sum(dim=1, keepdim=True) / count.clamp(min=1)).where(there, 0.0)
+def _centre(groups: "np.ndarray", scored: "np.ndarray | None", scale: str) -> "tuple[np.ndarray, np.ndarray]":
+    """(r - mean of the group, the standard deviation to divide by): (G, n) and (G, 1), or a single number for "batch".
+
+    Rewards are small and live on the CPU: NumPy's einsum sums short rows without starting threads, which costs more
+    than the sums do (benchmarks/advantages.py).
+    """
+    size = groups.shape[1]
+    if scored is None:
+        there, count, first = None, size, groups[:, :1]
+    else:
+        there = scored.reshape(groups.shape)
+        count = there.sum(axis=1, keepdims=True).astype(groups.dtype)
+        first = np.take_along_axis(groups, there.argmax(axis=1)[:, None], axis=1)
+    centred = groups - first  # equal rewards become exactly 0 here; in floats, r - mean(r) need not
+    if there is not None:
+        centred[~there] = 0.0
+    centred -= np.einsum("gn->g", centred)[:, None] / np.maximum(count, 1)
+    if there is not None:
+        centred[~there] = 0.0
     if scale == "group":
-        variance = centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)
-        centred = centred / (variance.sqrt() + EPSILON_STD)
-    elif scale == "batch" and scored.sum() > 1:
-        centred = centred / (r[there].std() + EPSILON_STD)
-    return centred.view(-1)
+        squares = np.einsum("gn,gn->g", centred, centred)[:, None]
+        return centred, np.sqrt(squares / np.maximum(count - 1, 1))
+    values = groups.reshape(-1) if there is None else groups[there]
+    return centred, values.std(ddof=1) if scale == "batch" and len(values) > 1 else centred.sum()
 
 
 def combine_rewards(
@@ -279,10 +279,8 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
         raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
 
 
-def _refuse_non_finite(r: "Tensor") -> None:
-    broken = (~r.isfinite()).nonzero().flatten()
+def _refuse_non_finite(r: "np.ndarray") -> None:
+    broken = np.flatnonzero(~np.isfinite(r))
     if len(broken):
-        raise ValueError(
-            f"reward {int(broken[0])} is {float(r[broken[0]])}: rewards must be finite (None: not applicable)"
-        )
-    raise ValueError(f"rewards up to {float(r.abs().max()):g} overflow {r.dtype}: scale them down")
+        raise ValueError(f"reward {broken[0]} is {r[broken[0]]}: rewards must be finite (None: not applicable)")
+    raise ValueError(f"rewards up to {np.abs(r).max():g} overflow {r.dtype}: scale them down")

@@ -23,7 +23,7 @@ def numbers(tmp_path_factory):
     """The module that made TRL's numbers, and the numbers: from a process of its own, which never saw Unsloth."""
     path = tmp_path_factory.mktemp("trl") / "numbers.safetensors"
     script = REPO / "tests" / "trl_numbers.py"
-    env = environment(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    env = environment(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", OMP_NUM_THREADS="1")
     result = subprocess.run([sys.executable, str(script), str(path)], env=env, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-4000:]
     return load_file(path)
