@@ -25,6 +25,15 @@ def adapted(seed=0):
     return get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The matrices are tiny: where other work shares the cores, waiting for a second thread costs four times over."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def rows():
     return list(to_dataset(read_problems(WORD_PROBLEMS["train"])))
