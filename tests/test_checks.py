@@ -1,16 +1,22 @@
 """Both ways: the solutions in the notebooks pass, stubs and typical mistakes are told what they are."""
 
+import contextlib
 import re
-import textwrap
+import signal
+import subprocess
+import sys
+import threading
+import time
 
 import jupytext
 import pytest
 from conftest import REPO
 
 from grpo_workbook import checks
+from grpo_workbook.checks import limits
 
 SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
-checks._load_all()
+checks.load_all()
 
 
 def _blocks():
@@ -18,20 +24,22 @@ def _blocks():
     for source in SOURCES:
         cells = jupytext.read(source, fmt="py:percent").cells
         for heading, stub, answer in zip(cells, cells[1:], cells[2:], strict=False):
-            match = re.match(r"### Exercise \d+ · `(\w+)` · (easy|medium|hard) · \d+ minutes", heading.source)
+            match = re.match(r"### Exercise (\d\d\.\d) · `(\w+)` · (easy|medium|hard) · \d+ minutes", heading.source)
             if match:
                 solution = re.search(r"<summary>Solution</summary>\n\n```python\n(.*?)```", answer.source, re.DOTALL)
-                yield pytest.param(source.stem, match[1], stub.source, solution and solution[1], id=match[1])
+                yield pytest.param(source.stem, match[1], match[2], stub.source, solution and solution[1], id=match[1])
 
 
 blocks = list(_blocks())
 
 
 def test_every_exercise_has_its_place_in_a_notebook():
-    placed = {(b.values[0], b.values[1]) for b in blocks}
-    assert placed == {(e.notebook, e.name) for e in checks.EXERCISES.values()}
+    placed = [b.values[:3] for b in blocks]
+    assert sorted(placed) == sorted((e.notebook, e.number, e.name) for e in checks.EXERCISES.values())
     for source in SOURCES:
-        assert 3 <= sum(notebook == source.stem for notebook, _ in placed) <= 6
+        numbers = [number for notebook, number, _ in placed if notebook == source.stem]
+        assert numbers == [f"{source.stem[:2]}.{i + 1}" for i in range(len(numbers))]
+        assert 3 <= len(numbers) <= 6
 
 
 @pytest.fixture
@@ -40,49 +48,103 @@ def progress(tmp_path, monkeypatch):
     return tmp_path / "deep" / "progress.json"
 
 
-@pytest.mark.parametrize(("notebook", "name", "stub", "solution"), blocks)
-def test_solution_passes_and_is_recorded(notebook, name, stub, solution, progress, capsys):
+@pytest.mark.parametrize(("notebook", "number", "name", "stub", "solution"), blocks)
+def test_solution_passes_and_is_recorded(notebook, number, name, stub, solution, progress, capsys):
     space = {"check": checks.check}
     exec(solution, space)
-    assert checks.check(space[name]).status == "solved"
+    result = checks.check(number, space[name])
+    assert result.status == "solved", result
     assert "Solved" in capsys.readouterr().out
-    assert checks.solved() == {name}
+    assert set(checks.solved()) == {number}
 
 
-@pytest.mark.parametrize(("notebook", "name", "stub", "solution"), blocks)
-def test_stub_runs_through_and_is_not_attempted(notebook, name, stub, solution, progress, capsys):
+@pytest.mark.parametrize(("notebook", "number", "name", "stub", "solution"), blocks)
+def test_stub_runs_through_and_is_not_attempted(notebook, number, name, stub, solution, progress, capsys):
     exec(stub, {"check": checks.check})
+    assert f'check("{number}", {name});' in stub
     assert "Not attempted" in capsys.readouterr().out
-    assert checks.solved() == set()
+    assert checks.solved() == {}
     assert "raise NotImplementedError" in stub
     # the stub is typed, and the solution keeps its signature
-    signature = re.search(rf"def {name}\((.*)\) -> (.*):", stub)
+    signature = re.search(rf"def {name}\((.*?)\) -> (.*?):\n", stub, re.DOTALL)
     assert signature
     assert signature[0] in solution
 
 
-@pytest.mark.parametrize("name", checks.EXERCISES)
-def test_typical_mistakes_fail_and_are_named(name):
-    task = checks.EXERCISES[name]
+@pytest.mark.parametrize("number", checks.EXERCISES)
+def test_typical_mistakes_fail_and_are_named(number):
+    task = checks.EXERCISES[number]
     assert len(task.mistakes) >= 2
     for wrong, sentence in task.mistakes:
-        wrong.__name__ = name
-        result = checks.judge(wrong)
+        result = checks.judge(number, wrong)
         assert (result.status, result.message) == ("wrong", sentence)
         assert len(sentence) > 30
 
 
 def test_an_unknown_mistake_is_shown_its_case():
+    assert checks.judge("04.2", lambda shapes, rank: 7).message == (
+        "lora_parameters([(128, 128)], 16) should give 4096, but gave 7"
+    )
+
+
+def test_a_learners_exception_is_shown_with_its_arguments_and_line(progress, capsys):
     def lora_parameters(shapes, rank):
-        return 7
+        return sum(rank * a for a, b, c in shapes)
 
-    message = checks.judge(lora_parameters).message
-    assert message == "lora_parameters([(128, 128)], 16) should give 4096, but gave 7"
+    result = checks.check("04.2", lora_parameters)
+    assert result.status == "wrong"
+    out = capsys.readouterr().out
+    assert "lora_parameters([(128, 128)], 16) should give 4096, but raised ValueError: not enough values" in out
+    assert "in your line: return sum(rank * a for a, b, c in shapes)" in out
 
+
+@pytest.mark.parametrize("error", [SystemExit(3), ZeroDivisionError("x" * 10_000), type("Odd", (Exception,), {})()])
+def test_whatever_a_learner_raises_check_does_not(error, progress):
     def lora_parameters(shapes, rank):
-        return undefined  # noqa: F821
+        raise error
 
-    assert "raised NameError" in checks.judge(lora_parameters).message
+    result = checks.check("04.2", lora_parameters)
+    assert result.status == "wrong"
+    assert f"raised {type(error).__name__}" in result.message
+    assert len(result.message) < 600
+
+
+def test_what_is_no_function_is_said():
+    assert "give the function itself" in checks.judge("04.2", 4096).message
+
+
+def _loop(shapes, rank):
+    while True:
+        pass
+
+
+def _stubborn_loop(shapes, rank):
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(1)
+
+
+@pytest.mark.parametrize("where", ["main thread", "another thread"])
+@pytest.mark.parametrize("loop", [_loop, _stubborn_loop])
+def test_an_endless_loop_is_stopped(loop, where, monkeypatch):
+    monkeypatch.setattr(checks, "TIME_LIMIT", 1.0)
+    results = []
+    if where == "main thread":
+        results.append(checks.judge("04.2", loop))
+    else:
+        thread = threading.Thread(target=lambda: results.append(checks.judge("04.2", loop)), daemon=True)
+        thread.start()
+        thread.join(60)
+    assert results
+    assert results[0].status == "wrong"
+    assert "was stopped after 1 s" in results[0].message
+
+
+def test_after_the_limit_nothing_is_left_running():
+    with limits.time_limit(0.2):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    time.sleep(0.4)  # an alarm left behind would end this
 
 
 def test_a_function_that_changes_its_arguments_does_not_spoil_the_cases():
@@ -93,29 +155,69 @@ def test_a_function_that_changes_its_arguments_does_not_spoil_the_cases():
             total += rank * (a + b)
         return total
 
-    assert checks.judge(lora_parameters).status == checks.judge(lora_parameters).status == "solved"
+    assert checks.judge("04.2", lora_parameters).status == checks.judge("04.2", lora_parameters).status == "solved"
 
 
-def test_a_wrong_name_is_said():
-    def something_else():
-        pass
+def test_numbers_of_numpy_and_torch_are_numbers():
+    import numpy as np
+    import torch
 
-    with pytest.raises(ValueError, match="no exercise is called 'something_else'"):
-        checks.judge(something_else)
+    def right(shapes, rank):
+        return sum(rank * (a + b) for a, b in shapes)
+
+    assert checks.judge("04.2", lambda shapes, rank: np.int64(right(shapes, rank))).status == "solved"
+    assert checks.judge("04.2", lambda shapes, rank: torch.tensor(right(shapes, rank))).status == "solved"
+    assert checks.judge("04.2", lambda shapes, rank: float(right(shapes, rank))).status == "wrong"
+
+
+def test_a_wrong_number_is_said():
+    with pytest.raises(ValueError, match=r"no exercise has the number '99\.9': choose from .*04\.1"):
+        checks.judge("99.9", print)
 
 
 def test_a_damaged_progress_file_is_kept_aside(progress, capsys):
     progress.parent.mkdir(parents=True)
     progress.write_text("{broken")
-    checks.record("lora_parameters")
-    assert checks.solved() == {"lora_parameters"}
+    assert checks.record("04.2") is None
+    assert set(checks.solved()) == {"04.2"}
     assert progress.with_suffix(".damaged").read_text() == "{broken"
 
 
+def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "file" / "progress.json"))
+    result = checks.check("04.2", lambda shapes, rank: sum(rank * (a + b) for a, b in shapes))
+    assert result.status == "solved"
+    assert "set GRPO_WORKBOOK_PROGRESS" in capsys.readouterr().out
+
+
+def test_two_notebooks_at_once_lose_nothing(progress):
+    """Four processes record a hundred solutions each: none overwrites another's."""
+    code = "import sys; from grpo_workbook.checks import record\n"
+    code += "for i in range(100): assert record(f'{sys.argv[1]}.{i}') is None"
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(k)], cwd=REPO) for k in range(4)]
+    assert [p.wait(timeout=300) for p in processes] == [0] * 4
+    assert set(checks.solved()) == {f"{k}.{i}" for k in range(4) for i in range(100)}
+
+
+def test_a_killed_write_leaves_a_whole_file(progress):
+    code = "from grpo_workbook.checks import record\nimport itertools\n"
+    code += "for i in itertools.count(): record(f'1.{i}'); print(i, flush=True)"
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=REPO, stdout=subprocess.PIPE, text=True)
+        written = [int(process.stdout.readline()) for _ in range(30)]
+        process.kill()
+        process.wait()
+        assert set(checks.solved()) >= {f"1.{i}" for i in written}
+    assert not progress.with_suffix(".damaged").exists()
+
+
 def test_progress_lists_every_exercise(progress, capsys):
-    checks.record("lora_parameters")
+    checks.record("04.2")
     assert checks.show_progress() == 0
     out = capsys.readouterr().out
-    assert "[x] lora_parameters" in out
-    assert "[ ] accumulation_steps" in out
-    assert textwrap.shorten(out, 10_000).endswith(f"1 of {len(checks.EXERCISES)} solved")
+    assert re.search(r"^  \[x\] 04\.2  lora_parameters +\d{4}-\d\d-\d\d$", out, re.MULTILINE)
+    assert re.search(r"^  \[ \] 04\.1  accumulation_steps$", out, re.MULTILINE)
+    assert re.search(r"^04_grpo_run  1 of \d$", out, re.MULTILINE)
+    assert out.strip().endswith(f"1 of {len(checks.EXERCISES)} solved")
+    assert max(map(len, out.splitlines())) <= 80

@@ -1,22 +1,25 @@
-"""The exercise checks: `check(fn)` says not attempted, names the mistake, or records the solution.
+"""The exercise checks: `check("04.1", fn)` says not attempted, names the mistake, or records the solution.
 
-An exercise is its name, cases, and the typical mistakes with the sentence that names each. Modules chNN define them;
-`check` finds the exercise by the function's name.
+An exercise is its number, its function's name, cases, and the typical mistakes with the sentence that names each.
+Modules chNN define them.
 """
 
 from __future__ import annotations
 
 import copy
 import importlib
-import json
 import math
-import os
 import pkgutil
+import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+from grpo_workbook.checks.limits import TimeUp, time_limit
+from grpo_workbook.checks.progress import record, solved
 
 EXERCISES: dict[str, Exercise] = {}
+TIME_LIMIT = 10.0  # seconds for all cases of one check
 
 
 @dataclass(frozen=True)
@@ -30,21 +33,30 @@ class Raises:
 class Exercise:
     """What a right answer does, and what typical wrong ones would do.
 
-    `cases` are (arguments, expected) pairs; expected may be `Raises(ValueError)`. `mistakes` are (function, sentence)
-    pairs: an answer that gives what that function gives, on the cases where it errs, is told the sentence.
+    `cases` are (arguments, expected) pairs, or a function that makes them (so that a module needs no torch to be
+    imported); expected may be `Raises(ValueError)`. `mistakes` are (function, sentence) pairs: an answer that gives
+    what that function gives, on the cases where it errs, is told the sentence. `call` says how the function is called
+    with a case's arguments, when plain `fn(*arguments)` will not do. Numbers agree within `tolerance`, relative;
+    tensors and arrays are compared as lists.
     """
 
+    number: str
     name: str
     notebook: str
-    cases: Sequence[tuple[tuple, object]]
+    cases: Sequence[tuple[tuple, object]] | Callable[[], Sequence[tuple[tuple, object]]]
     mistakes: Sequence[tuple[Callable, str]] = ()
+    call: Callable = lambda fn, *arguments: fn(*arguments)
+    tolerance: float = 1e-6
+
+    def all_cases(self) -> list[tuple[tuple, object]]:
+        return list(self.cases() if callable(self.cases) else self.cases)
 
 
 @dataclass(frozen=True)
 class Result:
     """status: "solved", "not attempted" or "wrong"."""
 
-    name: str
+    number: str
     status: str
     message: str
 
@@ -53,126 +65,154 @@ class Result:
         return f"{heading}: {self.message}"
 
 
-def exercise(name: str, notebook: str, cases, mistakes=()) -> Exercise:
-    """Register an exercise under the name of the function that the learner writes."""
-    EXERCISES[name] = Exercise(name, notebook, cases, mistakes)
-    return EXERCISES[name]
+@dataclass(frozen=True)
+class Failure:
+    """A case that ended in an exception: which, and where in the learner's function."""
+
+    error: BaseException
+    line: str = ""
 
 
-def check(fn: Callable) -> Result:
-    """Judge the learner's function, print one line, and record a solution in the learner's progress."""
-    result = judge(fn)
+def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) -> Exercise:
+    """Register an exercise: its number ("04.1"), the name of the function to write, and what `Exercise` takes."""
+    if number in EXERCISES and EXERCISES[number].name != name:
+        raise ValueError(f"two exercises have the number {number}: {EXERCISES[number].name} and {name}")
+    EXERCISES[number] = Exercise(number, name, notebook, cases, mistakes, **more)
+    return EXERCISES[number]
+
+
+def check(number: str, fn: Callable) -> Result:
+    """Judge the learner's function, print the result, and record a solution in the learner's progress.
+
+    Never raises what the function raises: that is shown, with the arguments that caused it. An endless loop is stopped
+    after TIME_LIMIT seconds.
+    """
+    result = judge(number, fn)
     print(result)
-    if result.status == "solved":
-        record(result.name)
+    if result.status == "solved" and (trouble := record(result.number)):
+        print(f"It could not be recorded: {trouble}")
     return result
 
 
-def judge(fn: Callable) -> Result:
-    """Judge without printing or recording."""
-    _load_all()
-    if fn.__name__ not in EXERCISES:
-        raise ValueError(f"no exercise is called {fn.__name__!r}: keep the stub's name ({', '.join(EXERCISES)})")
-    task = EXERCISES[fn.__name__]
-    for arguments, expected in task.cases:
-        got = _outcome(fn, arguments)
-        if isinstance(got, NotImplementedError):
-            return Result(task.name, "not attempted", f"write {task.name}, then run the cell again")
-        if not _same(got, expected):
-            return Result(task.name, "wrong", _name_mistake(task, fn) or _describe(task.name, arguments, got, expected))
-    return Result(task.name, "solved", f"{task.name} is right on {len(task.cases)} cases")
+def judge(number: str, fn: Callable) -> Result:
+    """Judge without printing or recording. Raises ValueError for a number that no exercise has."""
+    load_all()
+    if number not in EXERCISES:
+        raise ValueError(f"no exercise has the number {number!r}: choose from {', '.join(sorted(EXERCISES))}")
+    task = EXERCISES[number]
+    if not callable(fn):
+        return Result(number, "wrong", f"{task.name} is {_short(fn)}: give the function itself, without calling it")
+    cases, deadline, outcomes = task.all_cases(), time.monotonic() + TIME_LIMIT, []
+    for arguments, _ in cases:
+        got = _outcome(task, fn, arguments, max(0.1, deadline - time.monotonic()))
+        if isinstance(got, Failure) and isinstance(got.error, NotImplementedError):
+            return Result(number, "not attempted", f"write {task.name}, then run the cell again")
+        if isinstance(got, Failure) and isinstance(got.error, TimeUp):
+            call = _call(task.name, arguments)
+            return Result(number, "wrong", f"{call} was stopped after {TIME_LIMIT:g} s: does a loop never end?")
+        outcomes.append(got)
+    wrong = [i for i, (_, expected) in enumerate(cases) if not _same(outcomes[i], expected, task.tolerance)]
+    if not wrong:
+        return Result(number, "solved", f"{task.name} is right on {len(cases)} cases")
+    arguments, expected = cases[wrong[0]]
+    named = _name_mistake(task, cases, outcomes)
+    return Result(number, "wrong", named or _describe(task.name, arguments, outcomes[wrong[0]], expected))
 
 
-def _outcome(fn: Callable, arguments: tuple):
-    """What the function returns for copies of the arguments, or the exception that it raised."""
+def _outcome(task: Exercise, fn: Callable, arguments: tuple, seconds: float = TIME_LIMIT):
+    """What the function returns for copies of the arguments, or the Failure that it ended in."""
     try:
-        return fn(*copy.deepcopy(arguments))
-    except Exception as error:
-        return error
+        with time_limit(seconds):
+            return task.call(fn, *copy.deepcopy(arguments))
+    except (Exception, TimeUp, SystemExit) as error:
+        code = getattr(fn, "__code__", None)
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if code and f.filename == code.co_filename]
+        return Failure(error, frames[-1].line or "" if frames else "")
 
 
-def _same(got, expected) -> bool:
+def _same(got, expected, tolerance: float) -> bool:
     if isinstance(expected, Raises):
-        return isinstance(got, expected.kind) and not isinstance(got, NotImplementedError)
-    if isinstance(got, Exception):
+        return (
+            isinstance(got, Failure)
+            and isinstance(got.error, expected.kind)
+            and not isinstance(got.error, NotImplementedError)
+        )
+    if isinstance(got, Failure):
         return False
+    got, expected = (x.tolist() if hasattr(x, "tolist") else x for x in (got, expected))  # tensors, NumPy's numbers
     if isinstance(expected, float) and isinstance(got, int | float) and not isinstance(got, bool):
-        return math.isclose(got, expected, rel_tol=1e-6, abs_tol=1e-9)
+        return (math.isnan(got) and math.isnan(expected)) or math.isclose(
+            got, expected, rel_tol=tolerance, abs_tol=tolerance / 1000
+        )
     if isinstance(expected, list | tuple):
         return (
             isinstance(got, list | tuple)
             and len(got) == len(expected)
-            and all(_same(g, e) for g, e in zip(got, expected, strict=True))
+            and all(_same(g, e, tolerance) for g, e in zip(got, expected, strict=True))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(got, dict)
+            and got.keys() == expected.keys()
+            and all(_same(got[k], e, tolerance) for k, e in expected.items())
         )
     return type(got) is type(expected) and got == expected
 
 
-def _name_mistake(task: Exercise, fn: Callable) -> str | None:
-    """The sentence of the mistake that gives just what fn gives, wherever that mistake errs."""
+def _name_mistake(task: Exercise, cases, outcomes) -> str | None:
+    """The sentence of the mistake that gives just what the learner's function gave, wherever that mistake errs."""
     for wrong, sentence in task.mistakes:
-        errs = [(a, _outcome(wrong, a)) for a, expected in task.cases if not _same(_outcome(wrong, a), expected)]
-        if errs and all(_alike(_outcome(fn, a), outcome) for a, outcome in errs):
+        theirs = [_outcome(task, wrong, arguments) for arguments, _ in cases]
+        errs = [i for i, (_, expected) in enumerate(cases) if not _same(theirs[i], expected, task.tolerance)]
+        if errs and all(_alike(outcomes[i], theirs[i], task.tolerance) for i in errs):
             return sentence
     return None
 
 
-def _alike(a, b) -> bool:
-    return type(a) is type(b) if isinstance(b, Exception) else _same(a, b)
+def _alike(a, b, tolerance: float) -> bool:
+    if isinstance(b, Failure):
+        return isinstance(a, Failure) and type(a.error) is type(b.error)
+    return _same(a, b, tolerance)
 
 
 def _describe(name: str, arguments: tuple, got, expected) -> str:
-    call = f"{name}({', '.join(_short(a) for a in arguments)})"
     wanted = f"raise {expected.kind.__name__}" if isinstance(expected, Raises) else f"give {_short(expected)}"
-    did = f"raised {type(got).__name__}: {got}" if isinstance(got, Exception) else f"gave {_short(got)}"
-    return f"{call} should {wanted}, but {did}"
+    did = f"gave {_short(got)}"
+    if isinstance(got, Failure):
+        did = f"raised {type(got.error).__name__}: {_short(str(got.error), plain=True)}"
+        did += f"\n    in your line: {got.line}" if got.line else ""
+    return f"{_call(name, arguments)} should {wanted}, but {did}"
 
 
-def _short(value) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else repr(value)
+def _call(name: str, arguments: tuple) -> str:
+    return f"{name}({', '.join(_short(a) for a in arguments)})"
+
+
+def _short(value, plain: bool = False) -> str:
+    try:
+        text = f"{value:.6g}" if isinstance(value, float) else value if plain else repr(value)
+    except Exception as error:  # a learner's class may fail to say what it is
+        text = f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
     return text if len(text) <= 200 else text[:200] + "..."
 
 
-def _load_all() -> None:
+def load_all() -> None:
+    """Import every chapter's exercises."""
     for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-
-
-def progress_file() -> Path:
-    """Where solutions are recorded: GRPO_WORKBOOK_PROGRESS, else a file in the home folder."""
-    return Path(os.environ.get("GRPO_WORKBOOK_PROGRESS") or Path.home() / ".grpo_workbook" / "progress.json")
-
-
-def solved() -> set[str]:
-    """The names of the solved exercises. A damaged file counts as none, and is kept aside."""
-    path = progress_file()
-    if not path.is_file():
-        return set()
-    try:
-        return set(json.loads(path.read_text(encoding="utf-8"))["solved"])
-    except (ValueError, KeyError, TypeError):
-        os.replace(path, path.with_suffix(".damaged"))
-        print(f"{path} could not be read; it was kept as {path.with_suffix('.damaged').name}")
-        return set()
-
-
-def record(name: str) -> None:
-    """Add a solved exercise to the learner's progress."""
-    path = progress_file()
-    names = solved() | {name}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_text(json.dumps({"solved": sorted(names)}, indent=2) + "\n", encoding="utf-8")
-    os.replace(new, path)
+        if module.name.startswith("ch"):
+            importlib.import_module(f"{__name__}.{module.name}")
 
 
 def show_progress() -> int:
     """Print every exercise by notebook, solved or open."""
-    _load_all()
+    load_all()
     done = solved()
-    for notebook in sorted({e.notebook for e in EXERCISES.values()}):
-        print(notebook)
-        for task in EXERCISES.values():
-            if task.notebook == notebook:
-                print(f"  [{'x' if task.name in done else ' '}] {task.name}")
-    print(f"\n{len(done & EXERCISES.keys())} of {len(EXERCISES)} solved")
+    tasks = sorted(EXERCISES.values(), key=lambda task: (task.notebook, task.number))
+    for notebook in sorted({task.notebook for task in tasks}):
+        mine = [task for task in tasks if task.notebook == notebook]
+        print(f"{notebook}  {sum(task.number in done for task in mine)} of {len(mine)}")
+        for task in mine:
+            mark, day = ("x" if task.number in done else " "), done.get(task.number, "")
+            print(f"  [{mark}] {task.number}  {task.name:<32} {day}".rstrip())
+    print(f"\n{len(done.keys() & EXERCISES.keys())} of {len(EXERCISES)} solved")
     return 0

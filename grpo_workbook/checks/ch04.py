@@ -24,6 +24,7 @@ def _no_group_error(batch_size, per_device_batch, processes, num_generations):
 
 
 exercise(
+    "04.1",
     "accumulation_steps",
     NOTEBOOK,
     [
@@ -54,6 +55,7 @@ exercise(
 
 
 exercise(
+    "04.2",
     "lora_parameters",
     NOTEBOOK,
     [
@@ -82,6 +84,7 @@ def _all_right(before, after):
 
 
 exercise(
+    "04.3",
     "changed_outcomes",
     NOTEBOOK,
     [

@@ -378,7 +378,7 @@ if run.profile == "smoke":
 # Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
-# ### Exercise 1 · `accumulation_steps` · easy · 5 minutes
+# ### Exercise 04.1 · `accumulation_steps` · easy · 5 minutes
 #
 # An optimizer step shall hold `batch_size` completions. A process takes `per_device_batch` of them at a time. How many
 # accumulation steps does each process need? Raise `ValueError` when groups or batches do not come out whole.
@@ -391,7 +391,7 @@ def accumulation_steps(batch_size: int, per_device_batch: int, processes: int, n
     raise NotImplementedError
 
 
-check(accumulation_steps);
+check("04.1", accumulation_steps);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -414,7 +414,7 @@ check(accumulation_steps);
 # </details>
 
 # %% [markdown]
-# ### Exercise 2 · `lora_parameters` · easy · 5 minutes
+# ### Exercise 04.2 · `lora_parameters` · easy · 5 minutes
 #
 # Beside a frozen weight of `inputs x outputs`, LoRA of rank r puts A (r x inputs) and B (outputs x r). How many
 # weights learn, for a list of `(inputs, outputs)`?
@@ -424,7 +424,7 @@ def lora_parameters(shapes: list[tuple[int, int]], rank: int) -> int:
     raise NotImplementedError
 
 
-check(lora_parameters);
+check("04.2", lora_parameters);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -443,7 +443,7 @@ check(lora_parameters);
 # </details>
 
 # %% [markdown]
-# ### Exercise 3 · `changed_outcomes` · medium · 8 minutes
+# ### Exercise 04.3 · `changed_outcomes` · medium · 8 minutes
 #
 # The paired test needs two counts: problems that got better and problems that got worse. Return `(better, worse)` from
 # the outcomes before and after. Lists of different length are an error: raise `ValueError`.
@@ -453,7 +453,7 @@ def changed_outcomes(before: list[bool], after: list[bool]) -> tuple[int, int]:
     raise NotImplementedError
 
 
-check(changed_outcomes);
+check("04.3", changed_outcomes);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
