@@ -6,13 +6,10 @@ Tests compare losses and gradients with TRL 1.15's own. Letters in shapes: B com
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
 SCALES = ("group", "batch", "none")
@@ -21,8 +18,8 @@ EPSILON_STD = 1e-4  # TRL's: keeps the division harmless where rewards hardly di
 
 
 def group_advantages(
-    rewards: "Tensor | np.ndarray | Sequence[float | None]", group_size: int, scale: str = "group"
-) -> "Tensor":
+    rewards: Tensor | np.ndarray | Sequence[float | None], group_size: int, scale: str = "group"
+) -> Tensor:
     """How much better each completion is than the others of its group: A = (r - mean) / (std + 1e-4).
 
     `rewards`: one flat row of any number of groups, each of `group_size` neighbours. A tensor of the same length comes
@@ -48,12 +45,11 @@ def group_advantages(
     return torch.from_numpy(centred.reshape(-1)).to(device)
 
 
-def _as_rewards(rewards) -> "tuple[np.ndarray, np.ndarray | None, torch.device | None]":
+def _as_rewards(rewards) -> tuple[np.ndarray, np.ndarray | None, torch.device | None]:
     """(a float array, which entries are scored or None when all are, the device to return to)."""
     scored, device = None, None
-    if isinstance(rewards, torch.Tensor):
-        device = rewards.device
-        rewards = rewards.detach().cpu()
+    if isinstance(rewards, Tensor):
+        device, rewards = rewards.device, rewards.detach().cpu()
         rewards = (rewards if rewards.dtype == torch.float64 else rewards.float()).numpy()
     elif not hasattr(rewards, "dtype") or rewards.dtype.kind == "O":
         missing = [value is None for value in rewards]
@@ -64,29 +60,24 @@ def _as_rewards(rewards) -> "tuple[np.ndarray, np.ndarray | None, torch.device |
     return rewards if rewards.dtype == np.float64 else rewards.astype(np.float32, copy=False), scored, device
 
 
-def _centre(groups: "np.ndarray", scored: "np.ndarray | None", scale: str) -> "tuple[np.ndarray, np.ndarray]":
-    """(r - mean of the group, the standard deviation to divide by): (G, n) and (G, 1), or a single number for "batch".
+def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str) -> tuple[np.ndarray, np.ndarray]:
+    """(r - mean of the group (G, n), the deviation to divide by: (G, 1), or one number for "batch").
 
-    Rewards are small and live on the CPU: NumPy's einsum sums short rows without starting threads, which costs more
-    than the sums do (benchmarks/advantages.py).
+    einsum sums short rows without starting threads, which costs more than the sums do (benchmarks/advantages.py).
     """
-    size = groups.shape[1]
     if scored is None:
-        there, count, first = None, size, groups[:, :1]
+        gaps, count, first = np.s_[:0], groups.shape[1], groups[:, :1]
     else:
-        there = scored.reshape(groups.shape)
-        count = there.sum(axis=1, keepdims=True).astype(groups.dtype)
-        first = np.take_along_axis(groups, there.argmax(axis=1)[:, None], axis=1)
+        gaps = ~scored.reshape(groups.shape)
+        count = np.maximum(1, (~gaps).sum(axis=1, keepdims=True)).astype(groups.dtype)
+        first = np.take_along_axis(groups, gaps.argmin(axis=1)[:, None], axis=1)
     centred = groups - first  # equal rewards become exactly 0 here; in floats, r - mean(r) need not
-    if there is not None:
-        centred[~there] = 0.0
-    centred -= np.einsum("gn->g", centred)[:, None] / np.maximum(count, 1)
-    if there is not None:
-        centred[~there] = 0.0
+    centred[gaps] = 0.0
+    centred -= np.einsum("gn->g", centred)[:, None] / count
+    centred[gaps] = 0.0
     if scale == "group":
-        squares = np.einsum("gn,gn->g", centred, centred)[:, None]
-        return centred, np.sqrt(squares / np.maximum(count - 1, 1))
-    values = groups.reshape(-1) if there is None else groups[there]
+        return centred, np.sqrt(np.einsum("gn,gn->g", centred, centred)[:, None] / np.maximum(count - 1, 1))
+    values = groups.reshape(-1) if scored is None else groups[~gaps]
     return centred, values.std(ddof=1) if scale == "batch" and len(values) > 1 else centred.sum()
 
 
@@ -98,11 +89,9 @@ def combine_rewards(
     `per_function[i][j]` is what function i gave completion j. Raises ValueError when lengths differ.
     """
     weights = [1.0] * len(per_function) if weights is None else list(weights)
-    lengths = [len(values) for values in per_function]
-    if len(weights) != len(lengths) or len(set(lengths)) > 1:
-        raise ValueError(
-            f"{len(lengths)} reward functions gave {lengths} rewards, and there are {len(weights)} weights"
-        )
+    sizes = [len(values) for values in per_function]
+    if len(weights) != len(sizes) or len(set(sizes)) > 1:
+        raise ValueError(f"{len(sizes)} reward functions gave {sizes} rewards, and there are {len(weights)} weights")
     combined: list[float | None] = []
     for values in zip(*per_function, strict=True):
         terms = [w * v for w, v in zip(weights, values, strict=True) if v is not None]
@@ -111,8 +100,8 @@ def combine_rewards(
 
 
 def sequence_logprobs(
-    model, input_ids: "Tensor", attention_mask: "Tensor", completion_length: int, temperature: float = 1.0
-) -> "Tensor":
+    model, input_ids: Tensor, attention_mask: Tensor, completion_length: int, temperature: float = 1.0
+) -> Tensor:
     """log pi(token | all tokens before it), for the last `completion_length` tokens of each row: (B, T).
 
     `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions on the right. A whole
@@ -130,7 +119,7 @@ def sequence_logprobs(
     return logits.log_softmax(dim=-1).gather(-1, targets).squeeze(-1)
 
 
-def kl_estimate(logp: "Tensor", ref_logp: "Tensor", kind: str = "k3") -> "Tensor":
+def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
     """Per-token estimate of KL(policy || reference) from tokens that the policy drew; same shape as `logp`.
 
     With d = log pi_ref - log pi (Schulman, 2020):
@@ -150,14 +139,71 @@ def kl_estimate(logp: "Tensor", ref_logp: "Tensor", kind: str = "k3") -> "Tensor
     return d.exp() - d - 1
 
 
+def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "token") -> Tensor:
+    """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1).
+
+    The ratio of a sequence is the geometric mean of its tokens' (GSPO, equation 7): long answers do not run away.
+    """
+    _one_of("level", level, LEVELS)
+    log_ratio = (logp - old_logp.detach()) * mask
+    if level == "sequence":
+        log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
+    return log_ratio.exp()
+
+
+def clipped_losses(
+    ratio: Tensor, A: Tensor, epsilon_low: float = 0.2, epsilon_high: float = 0.2, delta: float | None = None
+) -> Tensor:
+    """-min(ratio A, clip(ratio, 1 - epsilon_low, 1 + epsilon_high) A) (DeepSeekMath, equation 3; PPO).
+
+    The minimum stops a token whose ratio has already gone far enough the way A wants. The other way stays open, and
+    `delta` caps the ratio there (A < 0). DAPO raises epsilon_high alone, so that rare tokens can become likely.
+    """
+    clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
+    capped = ratio if delta is None else ratio.clamp(max=delta)
+    return -torch.min(capped * A, clipped * A)
+
+
+def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, epsilon_high: float) -> Tensor:
+    """-min(ratio, epsilon_high) A log pi, the weight held constant: no token loses its gradient (CISPO, equation 4)."""
+    return -ratio.clamp(max=epsilon_high).detach() * A * logp
+
+
+def reduce_tokens(
+    per_token: Tensor,
+    mask: Tensor,
+    loss_type: str,
+    max_completion_length: int | None = None,
+    num_items_in_batch: int | None = None,
+    accumulation_steps: int = 1,
+) -> Tensor:
+    """From (B, T) to one number:
+
+        grpo      mean over tokens, then over completions: a token of a long answer counts less
+        dr_grpo   sum / (B max_completion_length): every token counts the same, whatever the length
+        bnpo      sum / number of tokens in this batch
+        dapo, cispo   sum / num_items_in_batch, the tokens of the whole optimizer step (None: of this batch)
+
+    When a step is cut into `accumulation_steps` batches, the first three are divided by that number (TRL's rule).
+    """
+    per_token = per_token * mask
+    if loss_type == "grpo":
+        return (per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).mean() / accumulation_steps
+    if loss_type == "dr_grpo":
+        return per_token.sum() / (len(mask) * max_completion_length) / accumulation_steps
+    if loss_type == "bnpo":
+        return per_token.sum() / mask.sum().clamp(min=1.0) / accumulation_steps
+    return per_token.sum() / max(1.0, float(mask.sum() if num_items_in_batch is None else num_items_in_batch))
+
+
 def grpo_loss(
-    logp: "Tensor",
-    advantages: "Tensor",
-    mask: "Tensor",
+    logp: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
     *,
-    old_logp: "Tensor | None" = None,
-    ref_logp: "Tensor | None" = None,
-    truncated: "Tensor | None" = None,
+    old_logp: Tensor | None = None,
+    ref_logp: Tensor | None = None,
+    truncated: Tensor | None = None,
     beta: float = 0.0,
     unbiased_kl: bool = True,
     epsilon_low: float = 0.2,
@@ -168,31 +214,19 @@ def grpo_loss(
     max_completion_length: int | None = None,
     num_items_in_batch: int | None = None,
     accumulation_steps: int = 1,
-) -> "tuple[Tensor, dict[str, float]]":
+) -> tuple[Tensor, dict[str, float]]:
     """The loss to minimise, and what to log: kl (when there is a reference), clip_low, clip_high (shares of tokens).
 
     logp (B, T)       log-probabilities under the policy, with gradient; old_logp those when the completions were drawn
                       (None: this is the first update, they are the same numbers), ref_logp the frozen reference's
     advantages (B,)   from group_advantages
     mask (B, T)       1 for tokens of the completion, 0 for padding; truncated (B,) True leaves a completion out
-    Per token, with ratio = pi / pi_old and A the completion's advantage (DeepSeekMath, equation 3):
-        -min(ratio A, clip(ratio, 1 - epsilon_low, 1 + epsilon_high) A) + beta k3
-    The value of k3 is unbiased, its gradient is not. `unbiased_kl` multiplies it by the ratio, which mends that (V3.2,
-    2512.02556) and is TRL 1.15's default; False is equation 3 as printed.
-    epsilon_high None is epsilon_low; DAPO raises it alone. delta caps the ratio on the side that clipping leaves open
-    (A < 0). "cispo" instead weighs log pi by min(ratio, epsilon_high), held constant, so every token keeps a gradient.
-    level "sequence": one ratio for a completion, the geometric mean of its tokens' (GSPO).
-    How tokens become one number:
-        grpo      mean over tokens, then over completions: a token of a long answer counts less
-        dr_grpo   sum / (B max_completion_length): every token counts the same, whatever the length
-        bnpo      sum / number of tokens in this batch
-        dapo, cispo   sum / num_items_in_batch, the tokens of the whole optimizer step (None: of this batch)
-    When a step is cut into `accumulation_steps` batches, the first three are divided by that number (TRL's rule).
-
+    beta              weight of k3. Its value is unbiased, its gradient is not: `unbiased_kl` multiplies by the ratio,
+                      which mends that (DeepSeek-V3.2, 2512.02556; TRL 1.15's default). False: DeepSeekMath as printed
+    epsilon_high      None is epsilon_low; "cispo" has no default, 5.0 is common
     Raises ValueError for shapes that do not fit, an empty completion, a mask of zeros, a missing reference.
     """
     _one_of("loss_type", loss_type, LOSS_TYPES)
-    _one_of("level", level, LEVELS)
     mask = _checked_mask(logp, advantages, mask, truncated)
     if loss_type == "cispo" and epsilon_high is None:
         raise ValueError("cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0")
@@ -200,7 +234,6 @@ def grpo_loss(
         raise ValueError("dr_grpo divides by max_completion_length, a constant: give the sampling limit")
     if beta and ref_logp is None:
         raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, the reference's log-probabilities")
-    high = epsilon_low if epsilon_high is None else epsilon_high
     # padding is 0 from here on: nothing that stands there can overflow
     logp, old_logp, ref_logp = (
         None if x is None else _same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
@@ -208,55 +241,35 @@ def grpo_loss(
     )
     A = advantages.detach().unsqueeze(1)  # (B, 1): every token of a completion shares its advantage
 
-    # 1. the ratio of the policies
-    log_ratio = logp - (logp if old_logp is None else old_logp).detach()
-    if level == "sequence":
-        log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
-    ratio = log_ratio.exp()
-
-    # 2. the loss of each token
+    ratio = policy_ratio(logp, logp if old_logp is None else old_logp, mask, level)
     if loss_type == "cispo":
-        per_token = -ratio.clamp(max=high).detach() * A * logp
-        clipped_low, clipped_high = torch.zeros_like(ratio), (ratio > high) & (A > 0)
+        low, high = 0.0, epsilon_high
+        per_token = cispo_losses(ratio, A, logp, epsilon_high)
     else:
-        clipped = ratio.clamp(1 - epsilon_low, 1 + high)
-        capped = ratio if delta is None else ratio.clamp(max=delta)
-        per_token = -torch.min(capped * A, clipped * A)
-        clipped_low, clipped_high = (ratio < 1 - epsilon_low) & (A < 0), (ratio > 1 + high) & (A > 0)
-
-    # 3. the penalty for leaving the reference, which is a constant: no gradient through it
-    metrics = {"clip_low": _mean(clipped_low, mask), "clip_high": _mean(clipped_high, mask)}
+        epsilon_high = epsilon_low if epsilon_high is None else epsilon_high
+        low, high = 1 - epsilon_low, 1 + epsilon_high
+        per_token = clipped_losses(ratio, A, epsilon_low, epsilon_high, delta)
+    metrics = {"clip_low": _mean((ratio < low) & (A < 0), mask), "clip_high": _mean((ratio > high) & (A > 0), mask)}
     if ref_logp is not None:
-        per_token_kl = kl_estimate(logp, ref_logp.detach(), "k3")
+        per_token_kl = kl_estimate(logp, ref_logp.detach(), "k3")  # the reference is a constant: no gradient into it
         metrics["kl"] = _mean(per_token_kl, mask)
         if beta:
             per_token = per_token + beta * (per_token_kl * ratio if unbiased_kl else per_token_kl)
-
-    # 4. from tokens to one number
-    per_token = per_token * mask
-    if loss_type == "grpo":
-        loss = (per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).mean() / accumulation_steps
-    elif loss_type == "bnpo":
-        loss = per_token.sum() / mask.sum().clamp(min=1.0) / accumulation_steps
-    elif loss_type == "dr_grpo":
-        loss = per_token.sum() / (len(mask) * max_completion_length) / accumulation_steps
-    else:
-        loss = per_token.sum() / max(1.0, float(mask.sum() if num_items_in_batch is None else num_items_in_batch))
-    return loss, metrics
+    return reduce_tokens(
+        per_token, mask, loss_type, max_completion_length, num_items_in_batch, accumulation_steps
+    ), metrics
 
 
-def _checked_mask(logp: "Tensor", advantages: "Tensor", mask: "Tensor", truncated: "Tensor | None") -> "Tensor":
+def _checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tensor | None) -> Tensor:
     """The mask as floats without the truncated completions. Raises ValueError for what no loss can be taken of."""
     if logp.ndim != 2 or advantages.shape != logp.shape[:1]:
         raise ValueError(f"logp {tuple(logp.shape)} must be (B, T) and advantages {tuple(advantages.shape)} (B,)")
     mask = _same_shape("mask", mask, logp).to(logp.dtype)
-    empty = (mask.sum(dim=1) == 0).nonzero().flatten()
+    empty = (mask.sum(dim=1) == 0).nonzero().flatten().tolist()
     if len(empty) == len(mask):
         raise ValueError(f"the mask {tuple(mask.shape)} is all zeros: there is no token to learn from")
-    if len(empty):
-        raise ValueError(
-            f"completion {int(empty[0])} is empty: its mask of shape {tuple(mask.shape)} has no token in it"
-        )
+    if empty:
+        raise ValueError(f"completion {empty[0]} is empty: its row of the mask {tuple(mask.shape)} has no token in it")
     if truncated is not None:
         if truncated.shape != advantages.shape:
             raise ValueError(f"truncated {tuple(truncated.shape)} must be one bool per completion: ({len(mask)},)")
@@ -264,11 +277,11 @@ def _checked_mask(logp: "Tensor", advantages: "Tensor", mask: "Tensor", truncate
     return mask
 
 
-def _mean(values: "Tensor", mask: "Tensor") -> float:
+def _mean(values: Tensor, mask: Tensor) -> float:
     return float((values.detach() * mask).sum() / mask.sum().clamp(min=1.0))
 
 
-def _same_shape(name: str, value: "Tensor", logp: "Tensor") -> "Tensor":
+def _same_shape(name: str, value: Tensor, logp: Tensor) -> Tensor:
     if value.shape != logp.shape:
         raise ValueError(f"{name} has shape {tuple(value.shape)}, the policy's log-probabilities {tuple(logp.shape)}")
     return value
@@ -279,7 +292,7 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> None:
         raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
 
 
-def _refuse_non_finite(r: "np.ndarray") -> None:
+def _refuse_non_finite(r: np.ndarray) -> None:
     broken = np.flatnonzero(~np.isfinite(r))
     if len(broken):
         raise ValueError(f"reward {broken[0]} is {r[broken[0]]}: rewards must be finite (None: not applicable)")

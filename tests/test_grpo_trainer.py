@@ -69,7 +69,7 @@ def test_it_learns_the_main_runs_task(rows, tiny):
     assert strict() >= 0.8
     assert [m["step"] for m in log] == list(range(1, 41))
     first, last = log[:5], log[-5:]
-    assert sum(m["reward"] for m in last) > 1.3 * sum(m["reward"] for m in first)
+    assert sum(m["reward"] for m in last) / 5 > 1.5 * log[0]["reward"]
     assert sum(m["reward_std"] for m in last) < sum(m["reward_std"] for m in first)  # they agree, on what is right
     assert sum(m["silent_groups"] for m in last) > sum(m["silent_groups"] for m in first)
     assert log[0]["kl"] == pytest.approx(0, abs=1e-9)  # the policy is still its reference
