@@ -44,6 +44,7 @@ def test_modules_import_only_from_those_before_them():
         "evaluate",
         "export",
         "figures",
+        "charts",
         "folder",
         "pipeline",
     ]
