@@ -83,4 +83,4 @@ def _check_names(series: Mapping) -> None:
 
 
 def _number(value: float) -> str:
-    return f"{float(value):.3g}"
+    return "0" if abs(value) < 1e-6 else f"{float(value):.3g}"  # no -0, and no 1.8e-07 that is only rounding
