@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# `make run` starts afresh; RUN_ARGS=--resume continues a run that was stopped.
-RUN_ARGS ?= --overwrite
+# `make run` continues a run that was stopped, and replaces one that had ended; RUN_ARGS=--overwrite always starts afresh.
+UNFINISHED := $(and $(wildcard outputs/run/run.json),$(if $(wildcard outputs/run/report.json),,yes))
+RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
 
 .PHONY: help setup run test lab notebooks models bench lint
 help:
@@ -19,7 +20,7 @@ STAMP := $(VENV)/.installed
 setup: $(STAMP)
 $(STAMP): requirements.txt requirements-unsloth.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -r requirements-unsloth.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -e .

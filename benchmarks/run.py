@@ -48,23 +48,29 @@ def costs(steps: int, heldout: int, model: str) -> None:
         )
 
 
-def seeds(chosen: list[int]) -> None:
+def seeds(chosen: list[int]) -> bool:
+    """Print the table; whether every run kept the bounds that the tests hold seed 0 to."""
+    kept = True
     print("| model | seed | strict sampled | strict greedy | p | merged greedy | train s | total s | peak MB |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for model in ("qwen", "gemma"):
         for seed in chosen:
             report = run(["--model", model, "--seed", str(seed)])
+            merged = report["merge"]["merged_strict_greedy"]
             before, after = report["heldout"]["before"], report["heldout"]["after"]
+            kept &= before["strict_sampled"] <= 0.35 and after["strict_sampled"] >= 0.85 and merged >= 0.90
+            kept &= after["strict_greedy"] >= max(0.90, before["strict_greedy"])
             print(
                 f"| {model} | {seed} | {before['strict_sampled']:.3f} → {after['strict_sampled']:.3f} | "
                 f"{before['strict_greedy']:.3f} → {after['strict_greedy']:.3f} | {report['heldout']['p_value']:.0e} | "
-                f"{report['merge']['merged_strict_greedy']:.3f} | {report['train_seconds']} | "
+                f"{merged:.3f} | {report['train_seconds']} | "
                 f"{report['total_seconds']} | {report['peak_rss_mb']} |",
                 flush=True,
             )
+    return kept
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--heldout", type=int, default=40, help="held-out problems measured in each run")
@@ -72,10 +78,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", help="instead: full runs of both families with these seeds")
     args = parser.parse_args()
     if args.seeds:
-        seeds(args.seeds)
-    else:
-        costs(args.steps, args.heldout, args.model)
+        return 0 if seeds(args.seeds) else 1
+    costs(args.steps, args.heldout, args.model)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

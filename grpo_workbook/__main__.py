@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     choice.add_argument("--overwrite", action="store_true", help="replace the run that is there")
     choice.add_argument("--resume", action="store_true", help="continue the run that is there")
     how = run.add_argument_group("how (default: the profile's values)")
+    how.add_argument("--rewards", metavar="SPEC", help="such as correctness:2,strict_format:0.5 (name:weight)")
     how.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
     how.add_argument("--batch-size", type=int, metavar="N", help="completions in a step")
     how.add_argument("--num-generations", type=int, metavar="N", help="completions in a group")
@@ -66,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 SETTINGS = (
+    "rewards",
     "steps",
     "batch_size",
     "num_generations",
@@ -93,8 +95,16 @@ def main(arguments: list[str] | None = None) -> int:
     except WorkbookError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("grpo_workbook"):
+            raise
+        print(f"error: {error.name} is not installed: run `make setup`, or see the README for pip", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("\nInterrupted: nothing more was written. --resume goes on from what is there.", file=sys.stderr)
+        print(
+            "\nInterrupted: nothing more was written. --resume (or `make run`) goes on from what is there.",
+            file=sys.stderr,
+        )
         return 130
 
 
@@ -120,7 +130,7 @@ def _run(args: argparse.Namespace) -> int:
     except Interrupted as stopped:
         print(
             f"\nInterrupted: {stopped}. The adapter is in {readable(run.output / 'adapter')}; the same command with "
-            "--resume goes on from there.",
+            "--resume goes on from there, and so does `make run`.",
             file=sys.stderr,
         )
         return 130

@@ -6,22 +6,64 @@ A completion is well-formed when it is one reasoning block, one answer block, an
     7+7=14
     </reasoning>
     <answer>14</answer>
+
+Two readers of numbers: `parse_number` takes a number alone, as data should have it. `read_answer` takes what a model
+may write for one: a unit behind it, an exponent, full-width digits. Both are exact, and neither evaluates anything.
+
+However long the text, the work is bounded: marks are counted and cut at with `str` methods, an answer is at most 1,000
+characters, a number at most 200, and the lenient reader looks at the last 4,000.
 """
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
+
+from grpo_workbook.run import WorkbookError
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+FORMS = ("tag", "boxed", "hashes")  # the order in which extract_answer looks
+
+MAX_MARKS = 64  # more answer marks than that are spam, and no answer
+MAX_ANSWER = 1_000  # characters
+MAX_NUMBER = 200  # characters
+MAX_EXPONENT = 400  # a float ends at 308
+LENIENT_WINDOW = 4_000  # characters from the end
 
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})  # unicode minus, en dash
+# What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and spaces that are not the plain one.
+_PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {ord(c): " " for c in "\u00a0\u2007\u2009\u202f\u3000"} | _MINUS
 # Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything.
 _DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
 _NUMBER = rf"(?:{_DIGITS})"
+_CURRENCY = "[$€£¥₹]"
+_SIGN = rf"(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?"
 _WHOLE = re.compile(
     rf"(?P<sign>[-+]?)\s*(?:[$€£]\s*(?P<sign2>-?))?(?P<top>{_NUMBER})(?:\s*/\s*(?P<bottom>{_NUMBER}))?\s*%?\.?",
     re.ASCII,
 )
-_LAST = re.compile(rf"(?<!\d)-?[$€£]?{_NUMBER}(?:/{_NUMBER})?(?!\d)", re.ASCII)
+_ANSWER = re.compile(
+    rf"{_SIGN}(?:(?:(?P<whole>\d{{1,30}})\s+)?(?P<top>\d{{1,30}})\s*/\s*(?P<bottom>\d{{1,30}})(?!\d|[.,]\d|\s*/)"
+    rf"|(?P<number>{_NUMBER})(?:[eE](?P<exponent>[-+]?\d{{1,4}}))?)",
+    re.ASCII,
+)
+# The last number of a text. Possessive: each digit is read once, and a number of 40 decimals is never cut to 0.
+_LAST = re.compile(
+    rf"(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:\d{{1,3}}+(?:,\d{{3}}(?!\d))++|\d++)(?:\.\d++)?+|\.\d++)"
+    rf"(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)",
+    re.ASCII,
+)
+_BOX = "\\boxed{"
+# Words behind a number that change it, take it back or offer another: no units.
+_NOT_UNITS = frozenset(
+    "or and not no but if maybe perhaps possibly probably wait than to from plus minus times divided by over mod is "
+    "are equals equal actually either instead rather correction sorry i mean think else otherwise also then so dozen "
+    "dozens hundred hundreds thousand thousands million millions billion billions trillion half quarter third point "
+    "squared cubed factorial k bn mn mio zero one two three four five six seven eight nine ten eleven twelve thirteen "
+    "fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
+)
+_SHORT_UNITS = frozenset("m g l L s h t W V A N J C F".split())
+_BETWEEN_WORDS = re.compile(r"[\s/.'’-]+")
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -29,7 +71,8 @@ def parse_number(text: str) -> Fraction | None:
 
     A currency sign before and a percent sign or full stop after it are ignored; any other word makes it None.
     """
-    match = _WHOLE.fullmatch(text.strip().translate(_MINUS))
+    text = text.strip()
+    match = _WHOLE.fullmatch(text.translate(_MINUS)) if len(text) <= MAX_NUMBER else None
     if match is None:
         return None
     top, bottom = (Fraction((match[g] or "1").replace(",", "")) for g in ("top", "bottom"))
@@ -38,12 +81,164 @@ def parse_number(text: str) -> Fraction | None:
     return (-1 if "-" in (match["sign"], match["sign2"]) else 1) * top / bottom
 
 
-def same_number(text: str | None, reference: str) -> bool:
-    """Whether both texts are the same rational number. Raises ValueError when the reference is none."""
-    wanted = parse_number(reference)
-    if wanted is None:
-        raise ValueError(f"the reference answer {reference!r} is not a number: clean the data before training")
-    return text is not None and parse_number(text) == wanted
+def read_answer(text: str) -> Fraction | None:
+    """The number that an answer is, exactly, or None where it is none, or more than one.
+
+    - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2 (that is 3/2), 1e3, **72**, \\frac{1}{2}, full-width digits, a unicode minus.
+    - A unit may stand behind: "72 apples", "60 km/h". Units are neither converted nor compared. "%" is such a unit: 50%
+      is the number 50, never 0.5, as in questions that ask "what percent".
+    - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "72?".
+    - A fraction is an answer where its value is not whole: 1/2, 2/4, 7/2. Division that was left undone is not: 84/2 is
+      no 42.
+    """
+    text = text.strip()
+    if not 0 < len(text) <= MAX_NUMBER:
+        return None
+    text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text).strip()
+    match = _ANSWER.match(text)
+    if match is None or not _is_unit(text[match.end() :]):
+        return None
+    if match["bottom"]:
+        top, bottom, whole = int(match["top"]), int(match["bottom"]), int(match["whole"] or 0)
+        if bottom == 0 or top % bottom == 0 or (match["whole"] and top > bottom):
+            return None
+        value = whole + Fraction(top, bottom)
+    else:
+        exponent = int(match["exponent"] or 0)
+        if abs(exponent) > MAX_EXPONENT:
+            return None
+        digits = match["number"].replace(",", "")
+        value = Fraction(int(digits)) if digits.isdecimal() else Fraction(digits)
+        value *= Fraction(10) ** exponent if exponent else 1
+    return -value if "-" in (match["sign"], match["sign2"]) else value
+
+
+def _plain(text: str) -> str:
+    """Full-width forms, unusual spaces, unicode minus and LaTeX's ways to write a number, in plain ASCII."""
+    if not text.isascii():
+        text = text.translate(_PLAIN)
+    if "\\" in text:
+        text = re.sub(r"\\[dt]?frac\{(-?\d{1,30})\}\{(\d{1,30})\}", r" \1/\2", text)
+        text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r" \1", text)
+        text = re.sub(r"\\([$%])", r"\1", text).replace("\\!", "").replace("\\,", " ").replace("{,}", ",").strip()
+    return text
+
+
+def _is_unit(rest: str) -> bool:
+    """Whether what stands behind a number is nothing, or a unit of up to four words that leaves the number as it is."""
+    rest = rest.strip().rstrip(".,;:").strip()
+    if rest in ("", "%", "$", "€", "£", "¥", "₹", "°"):
+        return True
+    words = [w.lstrip("°").rstrip("²³") for w in _BETWEEN_WORDS.split(rest) if w]
+    return len(words) <= 4 and all(
+        w.isalpha() and w.lower() not in _NOT_UNITS and (len(w) > 1 or w in _SHORT_UNITS) for w in words
+    )
+
+
+@lru_cache(maxsize=4096)
+def _gold(reference: str) -> Fraction:
+    """The reference as a number; it may be looser than an answer: 84/2 is read as 42."""
+    value = parse_number(reference)
+    value = read_answer(reference) if value is None else value
+    if value is None:
+        raise WorkbookError(
+            f"the reference answer {reference[:80]!r} is not a number: clean the data before training, "
+            "or use the symbolic reward"
+        )
+    return value
+
+
+def is_correct(prediction: str | None, gold: str) -> bool:
+    """Whether the prediction is exactly the number that the gold answer is; None never is.
+
+    Raises WorkbookError when the gold answer is no number: that is broken data, not a wrong prediction.
+    """
+    if not isinstance(gold, str):
+        raise WorkbookError(f"the reference answer {gold!r} is a {type(gold).__name__}: give it as text, str(...)")
+    wanted = _gold(gold)
+    return prediction is not None and read_answer(prediction) == wanted
+
+
+same_number = is_correct  # its name where the lesson is about numbers
+
+
+def extract_answer(text: str, forms: Sequence[str] = FORMS) -> str | None:
+    """The final answer of a text, or None where there is none, or where several different ones hedge.
+
+    Looks for the forms in their order, and the first that occurs decides:
+    - "tag": complete <answer>...</answer> pairs; an opening tag that is not closed before the next one is none.
+    - "boxed": LaTeX's \\boxed{...} with balanced braces.
+    - "hashes": the rest of the line after ####, as in GSM8K; headings ("#### Step 1") only where no number stands.
+
+    Several answers of one form are one answer if they are equal as numbers or as text; else None. `<answer>42</answer>
+    no wait, 41` is 42: what the model marked is its answer, and what it says about it outside of the marks costs it its
+    form (`is_well_formed`), not its number.
+    """
+    finders = {"tag": _tagged, "boxed": _boxed, "hashes": _hashed}
+    for form in forms:
+        if form not in finders:
+            raise WorkbookError(f"unknown form {form!r}: choose from {', '.join(FORMS)}")
+        found = finders[form](text)
+        if found is None:
+            return None
+        if found:
+            one = len(found) == 1 or len({_key(a) for a in found}) == 1
+            return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
+    return None
+
+
+def _key(answer: str) -> Fraction | str:
+    """Equal for equal answers: the number, where it is one."""
+    number = read_answer(answer)
+    return answer if number is None else number
+
+
+def _tagged(text: str) -> list[str] | None:
+    """What stands in each complete answer pair; None where there are too many. An empty pair is no answer."""
+    if text.count(TAGS[3]) > MAX_MARKS:
+        return None
+    pairs = [piece.rpartition(TAGS[2]) for piece in text.split(TAGS[3])[:-1]]
+    found = [inside.strip() for _, opened, inside in pairs if opened]
+    return [_unboxed(a) for a in found if a]
+
+
+def _boxed(text: str) -> list[str] | None:
+    if text.count(_BOX) > MAX_MARKS:
+        return None
+    found, start = [], text.find(_BOX)
+    while start >= 0:
+        inside = _balanced(text, start + len(_BOX))
+        if inside is not None and inside.strip():
+            found.append(_unboxed(inside.strip()))
+        start = text.find(_BOX, start + len(_BOX) + len(inside or ""))
+    return found
+
+
+def _balanced(text: str, start: int) -> str | None:
+    """The text from start up to the brace that closes the one before it, at most MAX_ANSWER characters."""
+    depth = 1
+    for match in re.finditer(r"\\.|[{}]", text[start : start + MAX_ANSWER + 1]):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return text[start : start + match.start()]
+    return None
+
+
+def _unboxed(answer: str) -> str:
+    """The content of a box that is all of the answer, else the answer."""
+    if answer.startswith(_BOX) and answer.endswith("}"):
+        inside = _balanced(answer, len(_BOX))
+        if inside is not None and len(_BOX) + len(inside) + 1 == len(answer):
+            return inside.strip()
+    return answer
+
+
+def _hashed(text: str) -> list[str] | None:
+    if text.count("####") > MAX_MARKS:
+        return None
+    lines = [piece.split("\n", 1)[0].strip() for piece in text.split("####")[1:]]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return [line for line in lines if read_answer(line) is not None] or lines
 
 
 def reference_answer(solution: str) -> str | None:
@@ -53,7 +248,10 @@ def reference_answer(solution: str) -> str | None:
 
 
 def tagged_answer(text: str) -> str | None:
-    """What stands in the only <answer> block, or None when there is none or more than one tag of a kind."""
+    """What stands in the only <answer> block, or None when there is none or more than one tag of a kind.
+
+    Stricter than extract_answer, because training rewards it: an answer repeated fifty times is no answer.
+    """
     if text.count("<answer>") != 1 or text.count("</answer>") != 1:
         return None
     _, _, rest = text.partition("<answer>")
@@ -64,12 +262,14 @@ def tagged_answer(text: str) -> str | None:
 def lenient_answer(text: str) -> str | None:
     """The answer that a kind reader would take: the answer block, else after ####, else the last number."""
     inside = tagged_answer(text)
-    if inside is not None and parse_number(inside) is not None:
+    if inside is not None and read_answer(inside) is not None:
         return inside
     if "####" in text and (final := reference_answer(text)) is not None:
         return final
-    numbers = _LAST.findall(text.translate(_MINUS))
-    return numbers[-1] if numbers else None
+    last = None
+    for last in _LAST.finditer(text[-LENIENT_WINDOW:].translate(_MINUS)):  # noqa: B007 (the last one is wanted)
+        pass
+    return last and last[0]
 
 
 def is_well_formed(text: str) -> bool:
@@ -84,9 +284,9 @@ def is_well_formed(text: str) -> bool:
 
 def is_strictly_right(text: str, reference: str) -> bool:
     """Well-formed, and the answer block holds exactly the reference number."""
-    return is_well_formed(text) and same_number(tagged_answer(text), reference)
+    return is_well_formed(text) and is_correct(tagged_answer(text), reference)
 
 
 def is_leniently_right(text: str, reference: str) -> bool:
     """The kindly read answer is the reference number, whatever the form."""
-    return same_number(lenient_answer(text), reference)
+    return is_correct(lenient_answer(text), reference)

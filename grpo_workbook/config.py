@@ -4,6 +4,7 @@ The arguments come in four groups, each small enough to read: how much, how comp
 optimizer. What depends on the machine is in `grpo_config` itself.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import CHAT_TEMPLATE_KWARGS
@@ -68,8 +69,8 @@ def optimizer_arguments(s: Settings) -> dict:
     }
 
 
-def grpo_config(run: Run) -> "GRPOConfig":
-    """The run's whole GRPOConfig."""
+def grpo_config(run: Run, reward_weights: Sequence[float] | None = None) -> "GRPOConfig":
+    """The run's whole GRPOConfig. `reward_weights`: one per reward function, in their order; None counts each once."""
     from trl import GRPOConfig
 
     s = run.settings
@@ -81,6 +82,7 @@ def grpo_config(run: Run) -> "GRPOConfig":
         **sampling_arguments(s),
         **algorithm_arguments(s),
         **optimizer_arguments(s),
+        reward_weights=None if reward_weights is None else list(reward_weights),
         # the machine
         bf16=s.dtype == "bfloat16",
         fp16=s.dtype == "float16",

@@ -39,6 +39,8 @@ def read_problems(path: str | Path) -> list[dict[str, str]]:
     empty field, an answer without a number.
     """
     path = Path(path)
+    if path.is_dir():
+        raise WorkbookError(f"data file {path} is a folder: name the JSONL file in it")
     if not path.is_file():
         raise WorkbookError(f"data file {path} does not exist: give a JSONL file with 'question' and 'answer'")
     rows = []
@@ -58,6 +60,8 @@ def read_problems(path: str | Path) -> list[dict[str, str]]:
 def _read_row(where: str, line: str) -> dict[str, str]:
     try:
         row = json.loads(line)
+    except RecursionError:
+        raise WorkbookError(f"{where}: nested too deeply: give one flat JSON object on a line") from None
     except ValueError as error:
         raise WorkbookError(f"{where}: not JSON ({error}): every line must be one JSON object") from None
     if not isinstance(row, dict):
@@ -67,6 +71,8 @@ def _read_row(where: str, line: str) -> dict[str, str]:
             raise WorkbookError(f"{where}: no {name!r} among {sorted(row)}: rename the column or fill it in")
         if not isinstance(row[name], str) or not row[name].strip():
             raise WorkbookError(f"{where}: {name!r} is {row[name]!r}: it must be a non-empty text")
+        if any("\ud800" <= c <= "\udfff" for c in row[name]):
+            raise WorkbookError(f"{where}: {name!r} holds half of a surrogate pair: save the file as whole UTF-8 text")
     answer = reference_answer(row["answer"])
     if answer is None:
         raise WorkbookError(f"{where}: no number in the answer {row['answer'][-60:]!r}: end it in '#### N', or give N")

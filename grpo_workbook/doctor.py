@@ -38,8 +38,8 @@ def pins(*files: Path) -> dict[str, str]:
 def examine() -> list[Finding]:
     """All findings, in the order in which they are printed. Loads torch and bitsandbytes."""
     findings = [_python(), *_versions(pins())]
-    if any(f.name == "torch" and f.mend for f in findings):
-        return findings  # nothing more can be said without it
+    if any(f.name in ("torch", "psutil") and f.value == "not installed" for f in findings):
+        return findings  # nothing more can be said without them
     findings += [*_machine(), _four_bit(), *_models()]
     try:
         run = Run.from_env()
@@ -79,6 +79,7 @@ def _machine() -> list[Finding]:
     memory = psutil.virtual_memory()
     disk = shutil.disk_usage(Path.cwd())
     return [
+        *_gpus(torch.cuda.device_count() if torch.cuda.is_available() else 0),
         Finding("cpu", f"{psutil.cpu_count(logical=True)} cores, torch uses {torch.get_num_threads()} threads"),
         Finding(
             "memory",
@@ -91,6 +92,13 @@ def _machine() -> list[Finding]:
             "" if disk.free > 2**30 else "free at least 1 GiB, or choose another disk with --output",
         ),
     ]
+
+
+def _gpus(count: int) -> list[Finding]:
+    """One process may see one GPU only: TRL refuses several."""
+    if count < 2:
+        return []
+    return [Finding("gpus", f"{count} visible", "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU")]
 
 
 def _four_bit() -> Finding:

@@ -113,7 +113,7 @@ def generate(
                     max_new_tokens=max_new_tokens,
                     use_cache=True,
                     pad_token_id=tokenizer.pad_token_id,
-                    eos_token_id=tokenizer.eos_token_id,
+                    eos_token_id=end_tokens(model, tokenizer),
                     **how,
                 )
                 for i, ids in zip(chosen, out[:, batch["input_ids"].shape[1] :], strict=True):
@@ -123,6 +123,16 @@ def generate(
         tokenizer.padding_side = side
         model.train(was_training)
     return results
+
+
+def end_tokens(model, tokenizer) -> list[int]:
+    """The tokens that end a completion, as TRL takes them: the tokenizer's, and those of the model's generation config.
+
+    Gemma and Qwen end a turn with another token than a text.
+    """
+    config = model.generation_config.eos_token_id
+    more = config if isinstance(config, list) else [] if config is None else [config]
+    return sorted({tokenizer.eos_token_id, *more})
 
 
 def evaluate(

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
-_STYLES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), ("#CC79A7", ":"))
+_COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
 
 
 def smooth(values: Sequence[float], window: int = 7) -> list[float]:
@@ -26,16 +27,15 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
     if not steps:
         raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
     names = sorted({k for e in log for k in e if k.startswith("rewards/") and k.endswith("/mean")})
-    said = []
-    for (key, name), (colour, style) in zip(
-        [("reward", "total"), *((k, k.split("/")[1]) for k in names)], _STYLES, strict=False
-    ):
+    said, few = [], min(10, len(steps))
+    for i, (key, name) in enumerate([("reward", "total"), *((k, k.split("/")[1]) for k in names)]):
+        colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
         values = [e[key] for e in log if "reward" in e]
         axes.plot(steps, values, color=colour, alpha=0.18, linewidth=1)
         line = smooth(values)
         axes.plot(steps, line, color=colour, linestyle=style, linewidth=2, label=name)
         said.append(
-            f"{name} goes from {_mean(values[:10]):.2f} (first 10 steps) to {_mean(values[-10:]):.2f} (last 10)"
+            f"{name} goes from {_mean(values[:few]):.2f} (first {few} steps) to {_mean(values[-few:]):.2f} (last {few})"
         )
     axes.set(xlabel="optimizer step", ylabel="mean reward", title="Reward while training")
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -90,6 +90,76 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     said = "; ".join(f"{name} from {before[k]:.1%} to {after[k]:.1%}" for k, name in keys.items())
     return figure, f"Bar chart of accuracy on {n} held-out problems before and after training: {said}."
+
+
+def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) -> tuple["Figure", str]:
+    """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 0.5 + 1.15 * len(groups)), layout="constrained")
+    panels = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
+    said = []
+    for axes, (name, table) in zip(panels, groups.items(), strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.25)
+        equal = 0
+        for x, group in enumerate(table, 1):
+            values = [v for v in group if v is not None]
+            same = len(set(group)) == 1
+            equal += same
+            # Side by side where they are equal, so that each completion is seen.
+            shift = [0.5 * (i + 0.5) / len(values) - 0.25 for i in range(len(values))]
+            how = {"color": GREY, "marker": "x"} if same else {"color": BLUE, "marker": "o"}
+            axes.scatter([x + s for s in shift], sorted(values), s=14, linewidths=1, **how)
+        axes.set_title(
+            f"{name.removesuffix('_reward')}: {equal} of {len(table)} groups all equal", fontsize=10, loc="left"
+        )
+        given = [v for group in table for v in group if v is not None]
+        axes.margins(y=0.2)
+        if len(set(given)) == 1:
+            axes.set_ylim(given[0] - 0.5, given[0] + 0.5)
+        axes.set_xticks(range(1, len(table) + 1))
+        said.append(
+            f"{name} has a mean of {_mean(given):.2f}, and all rewards are equal in {equal}"
+            if given
+            else f"{name} applies to none, and is equal in {equal}"
+        )
+    panels[-1].set_xlabel("group (one dot for each completion; grey crosses: all equal, no gradient)")
+    figure.supylabel("reward", fontsize=10)
+    count = len(next(iter(groups.values())))
+    return figure, f"Dot plot of rewards within {count} groups, by reward function: " + "; ".join(said) + "."
+
+
+def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figure", str]:
+    """What attacks earn as a share of the honest answer: a row for each kind, a colour for each set of rewards.
+
+    `earned` is {rewards: {kind: shares}}. A share of 1 or more gets through; what lies outside of -0.5 to 1.5 is drawn
+    at the edge.
+    """
+    kinds = list(next(iter(earned.values())))
+    figure, axes = _new(7.0, 0.9 + 0.26 * len(kinds))
+    axes.grid(axis="y", visible=False)
+    axes.axvline(1.0, color="black", linewidth=1)
+    said = []
+    for (name, table), colour, marker, shift in zip(
+        earned.items(), (ORANGE, BLUE), ("x", "o"), (-0.15, 0.15), strict=True
+    ):
+        for row, kind in enumerate(kinds):
+            values = [min(1.5, max(-0.5, v)) for v in table[kind]]
+            label = name if row == 0 else None
+            axes.scatter(
+                values, [row + shift] * len(values), s=16, linewidths=1, color=colour, marker=marker, label=label
+            )
+        every = [v for kind in kinds for v in table[kind]]
+        through = sum(v >= 1 for v in every)
+        said.append(f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}")
+    axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn")
+    axes.set_xlabel("share of the honest answer's reward (right of the line: gets through)")
+    axes.invert_yaxis()
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure, f"Dot plot of {len(kinds)} kinds of attack against {len(earned)} sets of rewards. " + "; ".join(
+        said
+    ) + "."
 
 
 def save(figure: "Figure", alternative: str, path: Path) -> None:

@@ -160,16 +160,18 @@ class ScratchTrainer:
             loss.backward()
             grad_norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
             self.optimizer.step()
+        return {"loss": float(loss.detach()), "grad_norm": float(grad_norm), **logged, **self.measure(rewards, batch)}
+
+    def measure(self, rewards: Sequence[float | None], batch: dict) -> dict[str, float]:
+        """Mean reward, mean deviation within groups, share of groups without a gradient; length, share cut off."""
         groups = torch.tensor([float("nan") if r is None else r for r in rewards]).view(-1, self.group_size)
+        advantages = group_advantages(rewards, self.group_size).view_as(groups)
         return {
             "reward": float(groups.nanmean()),
             "reward_std": _spread(groups),
-            "silent_groups": float((advantages.view_as(groups) == 0).all(dim=1).float().mean()),
-            "loss": float(loss.detach()),
-            "grad_norm": float(grad_norm),
+            "silent_groups": float((advantages == 0).all(dim=1).float().mean()),
             "tokens": float(batch["mask"].sum(dim=1).float().mean()),
             "truncated": float(batch["truncated"].float().mean()),
-            **logged,
         }
 
     def rollout(self, rows: Sequence[dict]) -> dict:

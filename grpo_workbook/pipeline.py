@@ -29,7 +29,8 @@ from grpo_workbook.data import (
     to_dataset,
 )
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.rubric import parse_rewards
+from grpo_workbook.run import Run, WorkbookError
 
 VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
 
@@ -53,10 +54,11 @@ def main_run(
     Everything that can be wrong with the input is found before the first file is written (WorkbookError).
     """
     started = time.monotonic()
+    functions, weights = parse_rewards(run.settings.rewards)
     train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data)
     identity = {
         "profile": run.profile,
-        "model": readable(run.model),
+        "model": run.model_name,
         "seed": run.seed,
         "backend": backend,
         "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
@@ -87,13 +89,14 @@ def main_run(
     report = {
         "profile": run.profile,
         "device": run.device,
-        "model": readable(run.model),
+        "model": run.model_name,
         "family": run.family,
         "backend": backend,
         "load_in_4bit": run.settings.load_in_4bit,
         "linear4bit_layers": count_4bit_layers(model),
         "lora_parameters": count_trained_parameters(model),
         "steps": run.settings.steps,
+        "reward_weights": {f.__name__: w for f, w in zip(functions, weights, strict=True)},
         "seed": run.seed,
         "versions": versions(),
         "data_sha256": identity["data_sha256"],
@@ -113,7 +116,9 @@ def main_run(
         )
 
     before = _baseline(run, model, tokenizer, heldout_set, say)
-    log, seconds, report["resumed_from_step"] = _train(run, model, tokenizer, train_set, resume, say)
+    log, seconds, report["resumed_from_step"] = _train(
+        run, model, tokenizer, train_set, (functions, weights), resume, say
+    )
     report["train_seconds"] = round(seconds, 1)
     after = _measure(run, model, tokenizer, heldout_set, "measuring after")
     write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions})
@@ -194,16 +199,15 @@ def _baseline(run: Run, model, tokenizer, heldout, say):
     return sampled, greedy
 
 
-def _train(run: Run, model, tokenizer, dataset, resume: bool, say) -> tuple[list[dict], float, int]:
+def _train(run: Run, model, tokenizer, dataset, rewards, resume: bool, say) -> tuple[list[dict], float, int]:
     """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved."""
     from grpo_workbook.export import save_adapter
-    from grpo_workbook.rewards import REWARDS
     from grpo_workbook.training import last_checkpoint, make_trainer, restore, stop_on_interrupt
 
     checkpoint = last_checkpoint(run.output / "checkpoints") if resume else None
     if checkpoint:
         say(f"Continuing from {Path(checkpoint).name}")
-    trainer = make_trainer(run, model, tokenizer, dataset, REWARDS)
+    trainer = make_trainer(run, model, tokenizer, dataset, *rewards)
     started = time.monotonic()
     resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
     if resumed >= run.settings.steps:  # the Trainer would take one step too many
@@ -276,7 +280,7 @@ def verdict(heldout: dict) -> list[str]:
         a, b = heldout["before"][key], heldout["after"][key]
         change = "rose" if b > a else "fell" if b < a else "stayed"
         if p >= 0.01:
-            said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that chance explains (p = {p:.2g})")
+            said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that may be chance (p = {p:.2g})")
         else:
             said.append(f"{name} {change} from {a:.1%} to {b:.1%} (p = {p:.1g})")
     return said

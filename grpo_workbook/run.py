@@ -4,6 +4,7 @@ The same notebook runs on two CPU cores and on an 80 GB GPU; only the `Run` diff
 """
 
 import json
+import math
 import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ class Settings:
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
     loss_type: str = "dapo"
     scale_rewards: str = "group"
+    rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight, see rubric.py
 
     @property
     def prompts_per_step(self) -> int:
@@ -124,6 +126,9 @@ class Run:
                 "or see `python -m grpo_workbook doctor`"
             )
         chosen = _replace_settings(PROFILES[profile], settings)
+        if device == "cuda" and chosen.dtype == "bfloat16" and not _has_bfloat16():
+            chosen = replace(chosen, dtype="float16")
+            why["dtype"] = "the GPU has no bfloat16"
         model = str(choose("model", model, "qwen", "the default family"))
         model, family = _resolve_model(model, chosen)
         seed = choose("seed", seed, 0, "the default")
@@ -131,8 +136,16 @@ class Run:
             seed = int(seed)
         except ValueError:
             raise WorkbookError(f"the seed {seed!r} is not a whole number (GRPO_WORKBOOK_SEED)") from None
+        if not 0 <= seed < 2**32:
+            raise WorkbookError(f"the seed {seed} is not between 0 and {2**32 - 1}, which NumPy can take")
         output = Path(choose("output", output, "outputs/run", "the default"))
         return cls(device, profile, model, family, seed, output, chosen, why)
+
+    @property
+    def model_name(self) -> str:
+        """The model as reports name it, the same from every folder: a hub id, or a path seen from the project's."""
+        folder = Path(self.model)
+        return str(folder.relative_to(REPO)) if folder.is_relative_to(REPO) else self.model
 
     def __str__(self) -> str:
         values = {
@@ -170,6 +183,12 @@ def find_device() -> tuple[str, float, str]:
     return "cpu", 0.0, "torch sees no CUDA GPU"
 
 
+def _has_bfloat16() -> bool:
+    import torch
+
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
 def _fitting_profile(device: str, gib: float) -> tuple[str, str]:
     if device == "cpu":
         return "smoke", "no GPU: a tiny model for two CPU cores"
@@ -195,6 +214,10 @@ def _replace_settings(settings: Settings, changes: dict) -> Settings:
     ):
         if getattr(settings, name) < 1:
             raise WorkbookError(f"{name} is {getattr(settings, name)}: it must be at least 1")
+    for name, least in (("learning_rate", "more than 0"), ("temperature", "more than 0"), ("beta", "at least 0")):
+        value = getattr(settings, name)
+        if not math.isfinite(value) or value < 0 or (value == 0 and least == "more than 0"):
+            raise WorkbookError(f"{name} is {value}: it must be a number, {least}")
     if settings.num_generations < 2:
         raise WorkbookError(
             f"num_generations is {settings.num_generations}: a group needs at least 2 completions, "
@@ -223,7 +246,13 @@ def _next_multiple(number: int, step: int) -> int:
 def _resolve_model(model: str, settings: Settings) -> tuple[str, str]:
     """(folder or hub id, family) of a family's name, a folder, or a hub id."""
     if model in FAMILIES:
-        return getattr(settings, model), model
+        chosen = getattr(settings, model)
+        if chosen.startswith(str(DATA)) and not Path(chosen).is_dir():
+            raise WorkbookError(
+                f"the tiny model {chosen} is missing: the course runs from a clone (`pip install -e .` there, or "
+                "`make models`); elsewhere name a --model"
+            )
+        return chosen, model
     folder = Path(model).expanduser()
     if folder.exists():
         config = folder / "config.json"
@@ -235,7 +264,7 @@ def _resolve_model(model: str, settings: Settings) -> tuple[str, str]:
             kind = json.loads(config.read_text(encoding="utf-8")).get("model_type", "")
         except (ValueError, AttributeError):
             raise WorkbookError(f"{config} is not a JSON object: copy the model again") from None
-        model = str(folder)
+        model = str(folder.resolve())  # the adapter will name its base by this path
     elif model.count("/") == 1 and not model.startswith((".", "/", "~")):
         kind = model.rsplit("/", 1)[1]
     else:

@@ -135,15 +135,22 @@ def count_trained_parameters(model: "PreTrainedModel") -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def make_trainer(run: Run, model, tokenizer, dataset: "Dataset", rewards: Sequence[Callable]) -> "GRPOTrainer":
-    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward."""
+def make_trainer(
+    run: Run,
+    model,
+    tokenizer,
+    dataset: "Dataset",
+    rewards: Sequence[Callable],
+    weights: Sequence[float] | None = None,
+) -> "GRPOTrainer":
+    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the weighted reward."""
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=list(rewards),
-        args=grpo_config(run),
+        args=grpo_config(run, weights),
         train_dataset=dataset,
         processing_class=tokenizer,
     )
@@ -218,7 +225,8 @@ def last_checkpoint(folder: Path) -> str | None:
     The Trainer writes trainer_state.json last and removes the older checkpoint only after that, so one whose state
     cannot be read was cut off while it was written.
     """
-    numbered = sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.rsplit("-", 1)[1]), reverse=True)
+    found = [p for p in folder.glob("checkpoint-*") if p.name.rsplit("-", 1)[1].isdigit()]
+    numbered = sorted(found, key=lambda p: int(p.name.rsplit("-", 1)[1]), reverse=True)
     for checkpoint in numbered:
         try:
             json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))

@@ -11,8 +11,10 @@ import pytest
 REPO = Path(__file__).resolve().parent.parent
 SHARED = REPO.parent / "shared"
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["HF_HUB_OFFLINE"] = "1"
+# The same suite everywhere: on the CPU, offline, with none of the course's own variables set.
+os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+for _name in [name for name in os.environ if name.startswith("GRPO_WORKBOOK_")]:
+    del os.environ[_name]
 
 
 def environment(**more: str) -> dict[str, str]:

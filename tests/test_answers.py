@@ -1,13 +1,18 @@
+import random
+import time
 from fractions import Fraction
 
 import pytest
 
 from grpo_workbook.answers import (
+    extract_answer,
+    is_correct,
     is_leniently_right,
     is_strictly_right,
     is_well_formed,
     lenient_answer,
     parse_number,
+    read_answer,
     reference_answer,
     same_number,
     tagged_answer,
@@ -152,3 +157,234 @@ def test_a_huge_text_is_read_in_linear_time():
     assert tagged_answer("<answer>" * 100_000) is None
     assert parse_number("9" * 1_000_000) is None
     assert parse_number("1" + ",111" * 1500) is None
+
+
+# ------------------------------------------------------------------ what a model may write for a number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("72", 72),
+        ("72 apples", 72),
+        ("5 km", 5),
+        ("60 km/h", 60),
+        ("5 cups of flour.", 5),
+        ("$72", 72),
+        ("72 €", 72),
+        ("\\$72", 72),
+        ("1,000", 1000),
+        ("1e3", 1000),
+        ("**72**", 72),
+        ("1.5E+2", 150),
+        ("25e-2", Fraction(1, 4)),
+        ("72.", 72),
+        ("72,", 72),
+        ("42;", 42),
+        ("50%", 50),
+        ("50\\%", 50),
+        ("50 percent", 50),
+        ("1/2", Fraction(1, 2)),
+        ("2/4", Fraction(1, 2)),
+        ("1 1/2", Fraction(3, 2)),
+        ("-1 1/2", Fraction(-3, 2)),
+        ("3\\frac{1}{4}", Fraction(13, 4)),
+        ("\\dfrac{7}{2}", Fraction(7, 2)),
+        ("1/2 cup", Fraction(1, 2)),
+        ("\u22125", -5),
+        ("４２", 42),
+        ("１，０００．５", Fraction(2001, 2)),
+        ("1\u202f", 1),
+        ("5 m²", 5),
+        ("36.6 °C", Fraction(183, 5)),
+        ("5\\text{ apples}", 5),
+    ],
+)
+def test_answers_are_read_exactly(text, number):
+    assert read_answer(text) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "72 or 73",
+        "42 41",
+        "42 maybe",
+        "42 not 41",
+        "42 forty-one",
+        "5 thousand",
+        "5k",
+        "2 dozen",
+        "5 squared",
+        "72?",
+        "5!",
+        "84/2",
+        "42/1",
+        "0/5",
+        "84/2 apples",
+        "**",
+        "****",
+        "2**",
+        "1/0",
+        "1/2/3",
+        "40+2",
+        "6*7",
+        "6 x 7",
+        "4 x",
+        "1, 2, 3 or 72",
+        "1,00",
+        "12,34",
+        "1.2.3",
+        "1e999999999",
+        "1e-999999999",
+        "1e9999",
+        "4\u200b2",
+        "4\x002",
+        "٣",
+        "9" * 200,
+        "9" * 1_000_000,
+        "x = 5",
+        "forty-two",
+        "42 a b c d e f",
+        "<answer>42</answer>",
+        "3 1/2 1/2",
+        "1 7/2",
+    ],
+)
+def test_what_is_no_answer_is_none(text):
+    assert read_answer(text) is None
+
+
+def test_percent_has_one_meaning():
+    assert is_correct("50%", "50")
+    assert is_correct("50", "50%")
+    assert not is_correct("50%", "0.5")
+    assert not is_correct("0.5", "50%")
+
+
+def test_division_left_undone_is_no_answer_but_may_be_a_gold():
+    assert not is_correct("84/2", "42")
+    assert is_correct("42", "84/2")
+    assert is_correct("2/4", "1/2")
+    assert is_correct("3.5", "7/2")
+
+
+def test_a_broken_gold_is_said_whatever_its_type():
+    for gold in ("x^2", "", "72 or 5"):
+        with pytest.raises(ValueError, match="is not a number"):
+            is_correct("3", gold)
+    with pytest.raises(ValueError, match="42 is a int: give it as text"):
+        is_correct("3", 42)
+
+
+def test_every_rational_is_read_back_from_every_way_to_write_it():
+    """Seeded: the same number in all spellings is right, its neighbours are wrong."""
+    rng = random.Random(7)
+    full_width = str.maketrans({str(d): chr(0xFF10 + d) for d in range(10)})
+    for _ in range(500):
+        n = rng.randrange(-(10 ** rng.randrange(1, 12)), 10**9)
+        cents = rng.randrange(1, 100)
+        spellings = [str(n), f"{n:,}", f"{n}.0", f"{n} apples", f"{n}.", f"{n}e0", str(n).translate(full_width)]
+        spellings += [str(n).replace("-", "\u2212"), f"${n}" if n >= 0 else f"-${-n}", f" {n}\n"]
+        assert [s for s in spellings if not is_correct(s, str(n))] == []
+        assert not any(is_correct(s, str(n + 1)) or is_correct(s, f"{n}.5") for s in spellings)
+        assert is_correct(f"{n}.{cents:02}", f"{n}.{cents:02}0")
+        assert is_correct(str(Fraction(n, 7)), f"{3 * n}/21")
+
+
+# ------------------------------------------------------------------ the final answer of a text
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (GOOD, "42"),
+        ("so \\boxed{42}.", "42"),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+        ("6*7=42\n#### 42", "42"),
+        ("#### Step 1\n6*7\n#### 42\n", "42"),
+        ("<answer>\\boxed{42}</answer>", "42"),
+        ("<answer>42</answer> \\boxed{7}", "42"),  # the order of the forms
+        ("\\boxed{42}\n#### 7", "42"),
+        ("<answer>42</answer> no wait, 41", "42"),
+        ("<answer>42</answer><answer>42.0</answer>", "42.0"),
+        ("<answer>0</answer><answer>0.0</answer>", "0.0"),
+        ("Give it in <answer> tags: <answer>42</answer>", "42"),
+        ("<answer></answer><answer>42</answer>", "42"),
+        ("<answer>x</answer><answer>x</answer>", "x"),
+        # hedging
+        ("<answer>41</answer><answer>42</answer>", None),
+        ("\\boxed{41} or \\boxed{42}", None),
+        ("#### 41\n#### 42", None),
+        ("<answer>72 of them</answer> or <answer>5</answer>", None),
+        # nothing there
+        ("", None),
+        ("42", None),
+        ("<answer>42", None),
+        ("</answer>42<answer>", None),
+        ("<answer></answer>", None),
+        ("\\boxed{42", None),
+        ("\\boxed{}", None),
+        ("####", None),
+        ("<answer>" + "x" * 2000 + "</answer>", None),
+    ],
+)
+def test_the_final_answer(text, answer):
+    assert extract_answer(text) == answer
+
+
+def test_forms_are_chosen_by_name():
+    text = "<answer>1</answer> \\boxed{2}\n#### 3"
+    assert [extract_answer(text, forms=(f,)) for f in ("tag", "boxed", "hashes")] == ["1", "2", "3"]
+    assert extract_answer(text, forms=("hashes", "tag")) == "3"
+    with pytest.raises(ValueError, match="unknown form 'xml': choose from tag, boxed, hashes"):
+        extract_answer(text, forms=("xml",))
+
+
+def test_a_number_is_never_cut():
+    assert not is_leniently_right("it is 0." + "3" * 40, "0")
+    assert not is_leniently_right("it is 5, no, 0." + "3" * 40, "5")
+    assert is_leniently_right("version 1.2.3 costs 5", "5")
+    assert not is_leniently_right("1e3", "3")
+    assert is_leniently_right("that makes 1e3", "1000")
+    assert is_leniently_right("so 1,250 in all", "1250")
+
+
+HOSTILE = {
+    "opening tags": "<answer>",
+    "pairs": "<answer>1</answer>",
+    "closing tags": "</answer>",
+    "boxes": "\\boxed{",
+    "braces": "\\boxed{" + "{" * 15000,
+    "hashes": "#",
+    "hash lines": "#### 1\n",
+    "digits": "9",
+    "commas": "1,",
+    "thousands": ",111",
+    "space": " \n",
+    "full-width": "４",
+    "minus": "-",
+    "dots": ".1",
+    "slashes": "1/",
+    "zero width": "\u200b",
+    "exponents": "1e1",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_texts_cost_time_in_proportion_to_their_length(kind):
+    """Ten times the text may cost twenty times the time; a quadratic reader takes a hundred. The floor is for noise."""
+    functions = (extract_answer, lenient_answer, tagged_answer, is_well_formed, parse_number, read_answer)
+
+    def seconds(function, text):
+        started = time.perf_counter()
+        function(text)
+        return time.perf_counter() - started
+
+    for function in functions:
+        short, long = (HOSTILE[kind] * (n // len(HOSTILE[kind]) + 1) for n in (100_000, 1_000_000))
+        allowed = 20 * max(0.02, min(seconds(function, short) for _ in range(3)))
+        assert min(seconds(function, long) for _ in range(3)) < allowed, function.__name__

@@ -64,3 +64,9 @@ def test_trl_takes_the_config_and_keeps_our_values(tmp_path, changes):
     assert (made.learning_rate, made.temperature, made.beta) == (s.learning_rate, s.temperature, s.beta)
     assert made.bf16 is False
     assert made.warmup_steps <= s.steps
+
+
+def test_reward_weights_reach_trl(tmp_path):
+    run = Run.from_env(output=tmp_path)
+    assert config.grpo_config(run).reward_weights is None
+    assert config.grpo_config(run, (2.0, 0.5)).reward_weights == [2.0, 0.5]

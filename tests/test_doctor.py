@@ -39,6 +39,17 @@ def test_bad_settings_are_a_finding_and_not_a_crash():
     assert "Traceback" not in result.stderr
 
 
+def test_several_gpus_are_too_many():
+    assert doctor._gpus(0) == doctor._gpus(1) == []
+    assert "CUDA_VISIBLE_DEVICES=0" in doctor._gpus(2)[0].mend
+
+
+def test_another_torch_does_not_end_the_report(monkeypatch):
+    monkeypatch.setattr(doctor, "pins", lambda: {"torch": "1.0.0"})
+    names = [f.name for f in doctor.examine()]
+    assert {"memory", "4-bit", "profile"} <= set(names)
+
+
 def test_no_secret_is_printed():
     result = cli("doctor", HF_TOKEN="hf_" + "s" * 20)
     assert "hf_ss" not in result.stdout + result.stderr

@@ -3,8 +3,17 @@ from itertools import product
 
 import pytest
 
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.evaluate import accuracy, evaluate, generate, paired_p_value, score, summary, wilson_interval
+from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems, to_dataset
+from grpo_workbook.evaluate import (
+    accuracy,
+    end_tokens,
+    evaluate,
+    generate,
+    paired_p_value,
+    score,
+    summary,
+    wilson_interval,
+)
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 
@@ -71,3 +80,22 @@ def test_sampling_is_seeded_and_leaves_the_random_state_alone(tiny):
     assert torch.rand(1) == expected
     assert evaluate(model, tokenizer, dataset, max_new_tokens=48, sample=True, seed=3) == first
     assert evaluate(model, tokenizer, dataset, max_new_tokens=48, sample=True, seed=4) != first
+
+
+def test_a_completion_ends_at_every_end_token_that_trl_knows(tiny):
+    """Gemma and Qwen end a turn with another token than a text: a model says so in its generation config."""
+    model, tokenizer = tiny["qwen"]
+    prompts = [chat_prompt("Anna has 3 apples and buys 4 more. How many apples has she?")]
+    whole = generate(model, tokenizer, prompts, max_new_tokens=40)[0]
+    third = tokenizer(whole, add_special_tokens=False)["input_ids"][2]
+    before = model.generation_config.eos_token_id
+    try:
+        model.generation_config.eos_token_id = [tokenizer.eos_token_id, third]
+        assert end_tokens(model, tokenizer) == sorted({tokenizer.eos_token_id, third})
+        cut = generate(model, tokenizer, prompts, max_new_tokens=40)[0]
+        assert whole.startswith(cut)
+        assert len(cut) < len(whole)
+        model.generation_config.eos_token_id = None
+        assert end_tokens(model, tokenizer) == [tokenizer.eos_token_id]
+    finally:
+        model.generation_config.eos_token_id = before

@@ -23,6 +23,15 @@ def test_lines_differ_in_style_and_not_only_in_colour():
     assert len({line.get_linestyle() for line in lines}) == len(lines) == 2
 
 
+def test_every_reward_gets_a_line_of_its_own():
+    log = [{"step": i, "reward": 1.0, **{f"rewards/r{k}/mean": k / 10 for k in range(9)}} for i in (1, 2, 3)]
+    figure, words = figures.reward_curves(log)
+    lines = [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
+    assert len(lines) == 10
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 10
+    assert "r8 goes from 0.80 (first 3 steps) to 0.80 (last 3)" in words
+
+
 def test_bars_say_before_and_after():
     figure, words = figures.before_after(BEFORE, AFTER, 480)
     assert "480 held-out problems" in words
@@ -54,3 +63,23 @@ def test_a_notebook_image_carries_its_words(capsys):
 
 def test_smoothing_never_looks_ahead():
     assert figures.smooth([1, 2, 3, 4], window=2) == [1, 1.5, 2.5, 3.5]
+
+
+def test_distributions_mark_the_groups_without_gradient():
+    groups = {"right_reward": [[1.0, 0.0, None], [1.0, 1.0, 1.0]], "none_reward": [[None] * 3, [None] * 3]}
+    figure, words = figures.reward_distributions(groups)
+    assert words.startswith("Dot plot of rewards within 2 groups")
+    assert "right_reward has a mean of 0.80, and all rewards are equal in 1" in words
+    assert "none_reward applies to none" in words
+    assert [len(c.get_offsets()) for c in figure.axes[0].collections] == [2, 3]
+    assert figure.axes[0].get_title(loc="left") == "right: 1 of 2 groups all equal"
+
+
+def test_attacks_are_drawn_beside_the_line_of_the_honest_answer():
+    earned = {"naive": {"hedging": [1.0, 0.2], "spam": [-400.0]}, "ours": {"hedging": [0.1, 0.2], "spam": [0.0]}}
+    figure, words = figures.attack_shares(earned)
+    assert "naive: 1 of 3 get through, the best earns 100%" in words
+    assert "ours: 0 of 3 get through, the best earns 20%" in words
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["hedging", "spam"]
+    drawn = [x for c in figure.axes[0].collections for x, _ in c.get_offsets()]
+    assert min(drawn) == -0.5

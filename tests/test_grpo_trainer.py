@@ -11,7 +11,7 @@ from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 from grpo_workbook.evaluate import accuracy, evaluate
 from grpo_workbook.grpo import sequence_logprobs
 from grpo_workbook.grpo_trainer import ScratchTrainer, completion_masks, sample
-from grpo_workbook.rewards import REWARDS, correctness_reward, strict_format_reward
+from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS, correctness_reward, strict_format_reward
 
 FOLDER = REPO / "data" / "tiny-qwen3"
 
@@ -63,7 +63,7 @@ def test_it_learns_the_main_runs_task(rows, tiny):
         return accuracy(evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict)
 
     before = strict()
-    trainer = ScratchTrainer(model, tokenizer, REWARDS, learning_rate=2e-3)
+    trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, learning_rate=2e-3)
     log = list(trainer.train(rows[: 8 * 40]))
     assert before < 0.35
     assert strict() >= 0.8

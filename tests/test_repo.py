@@ -1,8 +1,12 @@
 """The project as a whole: what the README promises exists, and setting up twice installs once."""
 
+import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import REPO, cli
@@ -36,7 +40,11 @@ def test_modules_import_only_from_those_before_them():
         "run",
         "answers",
         "data",
+        "symbolic",
         "rewards",
+        "shaping",
+        "rubric",
+        "attacks",
         "grpo",
         "grpo_trainer",
         "config",
@@ -49,9 +57,16 @@ def test_modules_import_only_from_those_before_them():
         "pipeline",
     ]
     for place, name in enumerate(order):
-        text = (REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8")
-        used = set(re.findall(r"from grpo_workbook\.(\w+) import", text)) & set(order)
-        assert used <= set(order[:place]), name
+        tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
+        used = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "grpo_workbook":
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("grpo_workbook."):
+                used.add(node.module.split(".")[1])
+            elif isinstance(node, ast.Import):
+                used |= {a.name.split(".")[1] for a in node.names if a.name.startswith("grpo_workbook.")}
+        assert used & set(order) <= set(order[:place]), name
 
 
 def test_nothing_loads_foreign_code_or_pickles():
@@ -83,7 +98,7 @@ def test_make_installs_once(tmp_path):
         (tmp_path / name).write_text((REPO / name).read_text())
     bin_ = tmp_path / ".venv" / "bin"
     bin_.mkdir(parents=True)
-    (bin_ / "python").write_text(f"#!/bin/sh\necho $* >> {tmp_path}/calls\n")
+    (bin_ / "python").write_text(f'#!/bin/sh\ntest "$3" = --version || echo $* >> {tmp_path}/calls\n')
     (bin_ / "python").chmod(0o755)
 
     def calls():
@@ -94,9 +109,49 @@ def test_make_installs_once(tmp_path):
     assert [("--no-deps" in c, "-r requirements-unsloth.txt" in c) for c in first][1] == (True, True)
     assert calls() == first
     (tmp_path / "requirements.txt").write_text("torch==2.13.0\n")
-    import os
-    import time
-
     later = time.time() + 5
     os.utime(tmp_path / "requirements.txt", (later, later))
     assert len(calls()) == 2 * len(first)
+
+
+@pytest.fixture
+def small_project(tmp_path):
+    """The Makefile with nothing to install: setting up takes seconds and needs no network."""
+    shutil.copy(REPO / "Makefile", tmp_path)
+    for name in ("requirements.txt", "requirements-unsloth.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "0"\n')
+    return tmp_path
+
+
+def make(folder, *arguments):
+    command = ["make", f"PYTHON={sys.executable}", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("left", ["Python and no pip", "an empty folder", "nothing"])
+def test_an_environment_that_was_cut_off_is_made_again(small_project, left):
+    bin_ = small_project / ".venv" / "bin"
+    if left == "an empty folder":
+        bin_.mkdir(parents=True)
+    if left == "Python and no pip":
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", small_project / ".venv"], check=True)
+    makefile = small_project / "Makefile"
+    makefile.write_text(makefile.read_text().replace("-m pip install", "-m pip --version #"))
+    result = make(small_project, "setup")
+    assert result.returncode == 0, result.stderr
+    assert subprocess.run([bin_ / "python", "-m", "pip", "--version"], capture_output=True).returncode == 0
+
+
+def test_make_run_continues_what_was_stopped_and_replaces_what_had_ended(small_project):
+    def command():
+        out = make(small_project, "-n", "run").stdout
+        return re.search(r"grpo_workbook run (.*)", out)[1].strip()
+
+    folder = small_project / "outputs" / "run"
+    folder.mkdir(parents=True)
+    assert command() == "--overwrite"
+    (folder / "run.json").write_text("{}")
+    assert command() == "--resume"
+    (folder / "report.json").write_text("{}")
+    assert command() == "--overwrite"

@@ -2,14 +2,26 @@ import pytest
 
 from grpo_workbook.rewards import (
     MAX_REWARD,
+    REWARD_WEIGHTS,
     REWARDS,
     correctness_reward,
     incremental_format_reward,
+    integer_answer_reward,
+    json_schema,
+    soft_format_reward,
     strict_format_reward,
+    symbolic_correctness,
     text_of,
 )
+from grpo_workbook.symbolic import SymbolicChecker
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
+
+
+def total(text):
+    """What GRPO compares: TRL's weighted sum."""
+    values = [f(completions=[text], answer=["42"])[0] for f in REWARDS]
+    return sum(w * v for w, v in zip(REWARD_WEIGHTS, values, strict=True))
 
 
 def chat(text):
@@ -18,19 +30,19 @@ def chat(text):
 
 def test_both_forms_of_completions():
     assert text_of(GOOD) == text_of(chat(GOOD)) == GOOD
-    assert correctness_reward([GOOD], answer=["42"]) == correctness_reward([chat(GOOD)], answer=["42"]) == [2.0]
+    assert correctness_reward([GOOD], answer=["42"]) == correctness_reward([chat(GOOD)], answer=["42"]) == [1.0]
 
 
 def test_the_best_completion_earns_the_maximum():
-    assert sum(f(completions=[GOOD], answer=["42"])[0] for f in REWARDS) == MAX_REWARD
+    assert total(GOOD) == MAX_REWARD == sum(REWARD_WEIGHTS)
 
 
 @pytest.mark.parametrize(
     ("text", "reward"),
     [
-        (GOOD, 2.0),
-        ("<answer>42</answer>", 2.0),
-        ("<answer>$42.00</answer>", 2.0),
+        (GOOD, 1.0),
+        ("<answer>42</answer>", 1.0),
+        ("<answer>$42.00</answer>", 1.0),
         ("<answer>41</answer>", 0.0),
         ("42", 0.0),
         ("<answer>41</answer><answer>42</answer>", 0.0),
@@ -54,25 +66,25 @@ def test_a_broken_reference_is_an_error_and_not_a_zero():
 
 
 def test_strict_format():
-    assert strict_format_reward([GOOD, GOOD + " bye", "42"]) == [0.5, 0.0, 0.0]
+    assert strict_format_reward([GOOD, GOOD + " bye", "42"]) == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
     ("text", "reward"),
     [
-        (GOOD, 0.5),
-        (GOOD + " trailing words", 0.5),
-        ("<reasoning>\nabc", 0.125),
-        ("<reasoning>abc</reasoning> 42", 0.25),
-        ("<reasoning>abc</reasoning><answer>42", 0.375),
-        ("<reasoning>abc<answer>42</answer>", 0.125),
+        (GOOD, 1.0),
+        (GOOD + " trailing words", 1.0),
+        ("<reasoning>\nabc", 0.25),
+        ("<reasoning>abc</reasoning> 42", 0.5),
+        ("<reasoning>abc</reasoning><answer>42", 0.75),
+        ("<reasoning>abc<answer>42</answer>", 0.25),
         ("<answer>42</answer>", 0.0),
         ("", 0.0),
         ("42", 0.0),
         # gaming it
-        ("</answer><answer></reasoning><reasoning>", 0.125),
-        ("<reasoning></reasoning><answer></answer>", 0.125),
-        ("<reasoning>a</reasoning><answer> </answer>", 0.375),
+        ("</answer><answer></reasoning><reasoning>", 0.25),
+        ("<reasoning></reasoning><answer></answer>", 0.25),
+        ("<reasoning>a</reasoning><answer> </answer>", 0.75),
         (GOOD * 3, 0.0),
         ("<reasoning>" * 50, 0.0),
         ("<answer>1</answer>" * 4, 0.0),
@@ -89,5 +101,56 @@ def test_no_text_earns_less_than_nothing_or_more_than_everything():
     for length in range(6):
         for text in map("".join, product(parts, repeat=length)):
             values = [f(completions=[text], answer=["42"])[0] for f in REWARDS]
-            assert all(v >= 0 for v in values)
-            assert sum(values) < MAX_REWARD or (sum(values) == MAX_REWARD and text.count("<") == 4)
+            assert all(0 <= v <= 1 for v in values)
+            assert total(text) < MAX_REWARD or (total(text) == MAX_REWARD and text.count("<") == 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        (GOOD, 1.0),
+        ("<answer>41 apples</answer>", 1.0),
+        ("<answer>42.0</answer>", 1.0),
+        ("<answer>42.5</answer>", 0.0),
+        ("<answer>84/2</answer>", 0.0),
+        ("<answer>many</answer>", 0.0),
+        ("42", 0.0),
+    ],
+)
+def test_integer_answer(text, reward):
+    assert integer_answer_reward([text]) == [reward]
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        (GOOD, 1.0),
+        (f"Sure! {GOOD} Bye.", 1.0),
+        ("<reasoning>a</reasoning> so <answer>42</answer>", 1.0),
+        ("<answer>42</answer><reasoning>a</reasoning>", 0.0),
+        ("<reasoning></reasoning><answer>42</answer>", 0.0),
+        (GOOD * 2, 0.0),
+    ],
+)
+def test_soft_format(text, reward):
+    assert soft_format_reward([text]) == [reward]
+
+
+def test_json_schema():
+    reward = json_schema({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}})
+    texts = ['{"n": 42}', '<answer>{"n": 42}</answer>', '{"n": "42"}', "[]", "42", "NaN", '{"n": 42', "", "[" * 9000]
+    assert reward(texts) == [1.0, 1.0, 0.25, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0]
+    assert reward(['{"n": 4, "more": "' + "x" * 20_000 + '"}']) == [0.0]
+    with pytest.raises(ValueError, match="no JSON schema: 'int' is not valid"):
+        json_schema({"type": "int"})
+
+
+def test_symbolic_correctness_says_nothing_where_nothing_is_known():
+    with SymbolicChecker(time_limit=1.0) as checker:
+        reward = symbolic_correctness(checker)
+        texts = [chat("<answer>2x</answer>"), "\\boxed{x}", "no answer", "<answer>9^{9^{9^{9}}}</answer>"]
+        assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
+        assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
+        with pytest.raises(ValueError, match=r"1 of 1 completions could not be judged \(1 timeouts, 0 errors"):
+            reward(texts[3:], answer=["x^2"])
+        assert symbolic_correctness(checker, max_failed=1.0)(texts[3:], answer=["x^2"]) == [None]

@@ -56,6 +56,11 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"num_generations": 1}, "needs at least 2"),
         ({"batch_size": 20}, "20 completions cannot be cut into groups of 8"),
         ({"per_device_batch": 24}, "64 completions cannot be cut into batches of 24"),
+        ({"seed": -1}, "seed -1 is not between 0 and 4294967295"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan: it must be a number, more than 0"),
+        ({"learning_rate": -1e-3}, r"learning_rate is -0\.001"),
+        ({"temperature": 0.0}, r"temperature is 0\.0"),
+        ({"beta": -0.1}, r"beta is -0\.1: it must be a number, at least 0"),
         ({"steps": 0}, "steps is 0: it must be at least 1"),
         ({"epochs": 3}, "unknown setting 'epochs'"),
     ],
@@ -83,6 +88,17 @@ def test_model_folders(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3_text"}))
     assert Run.from_env(model=str(tmp_path)).family == "gemma"
     assert Run.from_env(model=str(REPO / "data" / "tiny-qwen3")).family == "qwen"
+
+
+def test_a_model_has_one_name_from_every_folder(tmp_path, monkeypatch):
+    here = Run.from_env(model="qwen")
+    monkeypatch.chdir(REPO / "data")
+    there = Run.from_env(model="tiny-qwen3")
+    assert here.model == there.model == str(REPO / "data" / "tiny-qwen3")
+    assert here.model_name == there.model_name == "data/tiny-qwen3"
+    assert Run.from_env(model="Qwen/Qwen3-0.6B").model_name == "Qwen/Qwen3-0.6B"
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    assert Run.from_env(model=str(tmp_path)).model_name == str(tmp_path)
 
 
 def test_a_hub_id_needs_no_network():

@@ -71,6 +71,7 @@ def test_16bit_loads_no_4bit_layer():
 
 def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path):
     assert last_checkpoint(tmp_path / "none") is None
+    (tmp_path / "checkpoint-old").mkdir()
     for step, state in ((25, "{}"), (100, '{"global'), (75, None), (50, "{}")):
         (tmp_path / f"checkpoint-{step}").mkdir()
         if state:

@@ -140,7 +140,7 @@ def pull(ratio: float, A: float, loss: str) -> float:
     return -float(torch.autograd.grad(value, logp)[0])
 
 
-ratios = [round(0.4 + 0.05 * i, 2) for i in range(29)]
+ratios = [round(0.4 + 0.01 * i, 2) for i in range(141)]
 pulls = {
     "A = +1": (ratios, [pull(r, 1.0, "dapo") for r in ratios]),
     "A = -1": (ratios, [pull(r, -1.0, "dapo") for r in ratios]),
@@ -216,10 +216,10 @@ model.print_trainable_parameters()
 # %%
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 from grpo_workbook.grpo_trainer import ScratchTrainer
-from grpo_workbook.rewards import REWARDS
+from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS
 
 rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])))
-trainer = ScratchTrainer(model, tokenizer, REWARDS, group_size=8, prompts_per_step=8, learning_rate=2e-3)
+trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, group_size=8, prompts_per_step=8, learning_rate=2e-3)
 torch.manual_seed(1)
 batch = trainer.rollout(rows[:8])
 rewards = trainer.score(rows[:8], batch["texts"])
@@ -323,7 +323,7 @@ from grpo_workbook.grpo_trainer import sample
 show(sample)
 
 # %% [markdown]
-# One step: draw, reward, compare, update. The rest of `grpo_trainer.py` prepares tokens and chooses problems.
+# One step: draw, reward, compare, update. The rest of `grpo_trainer.py` prepares tokens, chooses problems and measures.
 
 # %%
 show(ScratchTrainer.step)
@@ -373,8 +373,9 @@ print(f"strict, sampled: {accuracy(after):.1%}, 95 % interval {wilson_interval(a
 # %% [markdown]
 # ## Beside TRL
 #
-# The same 40 steps by TRL's trainer: same model, problems, rewards, batch, adapters and learning rate. Its curve is
-# stored in `data/trl_curve.json`; `python data/build_trl_curve.py` runs it again.
+# The same 40 steps by TRL's trainer, through Unsloth: same model, problems, rewards, batch, adapters and learning rate,
+# which TRL reaches after five steps of warm-up. Its curve is stored in `data/trl_curve.json`;
+# `python data/build_trl_curve.py` runs it again.
 
 # %%
 import json
@@ -391,7 +392,7 @@ figures.show(*charts.line_chart(
 ))
 
 # %% [markdown]
-# They draw different answers, so they agree as two seeds agree. On the *same* answers they agree to 1e-5 in loss and in
+# They see other problems and draw other answers, so they agree as two seeds agree. On the *same* answers they agree to 1e-5 in loss and in
 # every gradient, for all loss types: `tests/test_grpo.py`. What TRL adds is everything else: several GPUs, vLLM, chat
 # templates, checkpoints, logging. From chapter 04 on, the course trains with TRL.
 
@@ -455,8 +456,7 @@ needs = {
 }
 
 # %% [markdown]
-# With adapters the reference costs nothing: it is the same model with the adapters turned off. (In 4-bit the frozen
-# weights shrink to about a seventh, too.)
+# With adapters the reference costs nothing: it is the same model with the adapters turned off.
 
 # %%
 for name, value in needs.items():

@@ -50,9 +50,13 @@ print(run)
 # Unsloth comes first: it patches TRL and Transformers, and can do so only before they are loaded.
 
 # %%
+import os
+
 from grpo_workbook.notebook import quiet, show
 
 quiet()  # no loading bars, no advice
+if os.path.isdir(run.model):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network for it
 
 import unsloth
 
@@ -127,12 +131,11 @@ print(f"{count_trained_parameters(model):,} adapter weights will learn")
 # reads:
 
 # %%
-from grpo_workbook.data import drop_long_prompts
+from grpo_workbook.data import drop_long_prompts, render
 
 train_set, dropped = drop_long_prompts(train_set, tokenizer, settings.max_prompt_tokens)
 print(dropped, "dropped\n")
-prompt = train_set[0]["prompt"]
-print(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))
+print(render([train_set[0]["prompt"]], tokenizer)[0])
 
 # %% [markdown]
 # <details><summary>The same without Unsloth: plain Transformers, PEFT and TRL</summary>
@@ -164,24 +167,28 @@ print(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_promp
 #
 # Where stock TRL does start on a CPU (1.16 and later), 4-bit **learns wrongly without a word**: on processors with
 # AVX512-BF16, bitsandbytes 0.50 repacks a layer's weights at the first generation, and after that no gradient flows
-# back through the layer. After 40 steps with one seed, this notebook's model had 79 % sampled accuracy, against 85 %
-# with the repacking off and 88 % in 16-bit. Unsloth turns it off, and so does our plain backend.
+# back through the layer. The other layers go on learning, so the reward still rises, only less. Unsloth turns the
+# repacking off, and so does our plain backend.
 #
 # </details>
 
 # %% [markdown]
 # ## The rewards
 #
-# A reward function gets the completions and the dataset's columns, and returns one number for each completion. Ours:
-# up to 2.0 for the right number, 0.5 for perfect form, and up to 0.5 for parts of the form.
+# A reward function gets the completions and the dataset's columns, and returns one number for each completion. Ours
+# give 0 to 1 each: for the right number, for perfect form, for parts of the form. Weights say what each counts.
 
 # %%
-from grpo_workbook.rewards import REWARDS, correctness_reward
+from grpo_workbook.rewards import correctness_reward
+from grpo_workbook.rubric import parse_rewards
 
+print(settings.rewards)
+functions, weights = parse_rewards(settings.rewards)
 show(correctness_reward)
 
 # %% [markdown]
-# Test each reward on completions you know, before any model is trained on it. The last one hedges: two answers.
+# Test each reward on completions you know, before any model is trained on it. The last one hedges: two answers. The
+# total is what GRPO compares.
 
 # %%
 samples = {
@@ -191,10 +198,11 @@ samples = {
     "wrong number": "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>",
     "hedged": "<answer>41</answer><answer>42</answer>",
 }
-print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>20}" for f in REWARDS])
+print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>20}" for f in functions], f"{'total':>7}")
 for name, text in samples.items():
-    values = [f(completions=[text], answer=["42"])[0] for f in REWARDS]
-    print(f"{name:15}", *[f"{v:20.3f}" for v in values])
+    values = [f(completions=[text], answer=["42"])[0] for f in functions]
+    total = sum(w * v for w, v in zip(weights, values))
+    print(f"{name:15}", *[f"{v:20.2f}" for v in values], f"{total:7.2f}")
 
 # %% [markdown]
 # ## The baseline
@@ -205,17 +213,18 @@ for name, text in samples.items():
 # %%
 from grpo_workbook.evaluate import evaluate, summary
 
-limit = settings.max_completion_tokens
-before_sampled = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit, sample=True, seed=run.seed)
-before_greedy = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit)
+how = {"max_new_tokens": settings.max_completion_tokens, "batch_size": settings.eval_batch}
+before_sampled = evaluate(model, tokenizer, heldout_set, sample=True, seed=run.seed, **how)
+before_greedy = evaluate(model, tokenizer, heldout_set, **how)
 before = summary(before_sampled, before_greedy)
 before
 
 # %% [markdown]
-# The model knows its arithmetic, and shows it badly. Look at what it writes:
+# The model knows its arithmetic, and shows it badly. Look at what it writes when it is sampled, whole, before any
+# number:
 
 # %%
-for completion in before_sampled.completions[:4]:
+for completion in before_sampled.completions[1:5]:
     print(completion, end="\n---\n")
 
 # %% [markdown]
@@ -245,7 +254,7 @@ show(config.grpo_config)
 # | setting | what it does | small GPU (16 GB) | large GPU (80 GB) |
 # | --- | --- | --- | --- |
 # | `num_generations` | the group. Larger: steadier advantages, fewer silent groups, more time | 8 | 8 to 16 |
-# | batch size | completions in an optimizer step. Below 32 the gradient is noise | 32 | 128 and more |
+# | batch size | completions in an optimizer step. Fewer: a noisier gradient, faster steps | 32 | 128 and more |
 # | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 32 |
 # | `max_completion_length` | most of the time and memory. Too short, and answers are cut before they earn anything | 512 | 1024 and more |
 # | `learning_rate` | 1e-5 to 1e-6 for billions of weights; the tiny model takes 1e-3 | 1e-5 | 5e-6 |
@@ -255,45 +264,52 @@ show(config.grpo_config)
 # | vLLM (`fast_inference=True`) | generates several times faster, on a GPU only | if memory allows | on |
 #
 # The batch counts **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be
-# whole groups. A batch of 4 with groups of 8 stops with a `ValueError`, whatever older guides say; they also
-# pass `max_prompt_length`, which is gone.
+# whole groups. For a batch of 4 with groups of 8, which older guides use, TRL raises a `ValueError` (Unsloth raises
+# the batch size on a GPU, without asking). They also pass `max_prompt_length`, which is gone.
 
 # %% [markdown]
 # ## Training
 #
 # TRL's own trainer. In every step it draws a group of completions for each of a few problems, rewards them, and moves
-# the adapters. The progress bar shows the mean reward, of at most 3.
+# the adapters. The progress bar shows the mean weighted reward, of at most 3. Interrupting the kernel ends training
+# after the step under way: what was learned stays in `model`, and a checkpoint is saved.
 
 # %%
 from trl import GRPOTrainer
 from transformers import PrinterCallback
-from grpo_workbook.training import reward_bar
+from grpo_workbook.training import reward_bar, stop_on_interrupt
 
 trainer = GRPOTrainer(
     model=model,
     processing_class=tokenizer,
-    args=config.grpo_config(run),
-    reward_funcs=list(REWARDS),
+    args=config.grpo_config(run, weights),
+    reward_funcs=functions,
     train_dataset=train_set,
 )
 trainer.remove_callback(PrinterCallback)
 trainer.add_callback(reward_bar())
-result = trainer.train()
+with stop_on_interrupt(trainer):
+    result = trainer.train()
 
 # %% [markdown]
-# Watch the reward, not the loss. The loss starts near 0 and stays there, because advantages are centred within each
-# group: it says which way to move, not how good the model is.
+# Watch the reward, not the loss. Advantages are centred within each group, so the loss hovers around 0 from the first
+# step to the last: it says which way to move, not how good the model is. Each line is the mean of a tenth of the steps.
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
-print(f"{'step':>5} {'reward':>8} {'loss':>8} {'grad_norm':>10} {'silent groups':>14} {'tokens':>7}")
-for entry in [log[0], *log[len(log) // 5 - 1 :: len(log) // 5]]:
-    print(f"{entry['step']:5} {entry['reward']:8.2f} {entry['loss']:8.3f} {entry['grad_norm']:10.2f} "
-          f"{entry['frac_reward_zero_std']:14.0%} {entry['completions/mean_length']:7.1f}")
+length = "completions/mean_length" if "completions/mean_length" in log[0] else "completion_length"  # TRL's, Unsloth's
+columns = {"reward": "reward", "loss": "loss", "grad_norm": "gradient norm",
+           "frac_reward_zero_std": "silent groups", length: "tokens"}
+print(f"{'steps':>9}", *[f"{name:>14}" for name in columns.values()])
+tenth = max(1, len(log) // 10)
+for start in range(0, len(log), tenth):
+    part = log[start : start + tenth]
+    values = [mean(entry[key] for entry in part) for key in columns]
+    print(f"{part[0]['step']:4}-{part[-1]['step']:4}", *[f"{value:14.3f}" for value in values])
 
 # %% [markdown]
-# Form is learned within a few steps, because it is the same for every problem. Then the reward creeps on, as slips in
-# the arithmetic become rarer, and more and more groups fall silent: they are all right.
+# Form is learned first, because it is the same for every problem. Then the reward creeps on, as slips in the arithmetic
+# become rarer. The share of silent groups grows with it: all their completions are right, and they teach nothing more.
 
 # %%
 from grpo_workbook import figures
@@ -306,8 +322,8 @@ figures.show(*figures.reward_curves(log))
 # The training reward cannot say: it could have been gamed, or learned by heart. The held-out problems can.
 
 # %%
-after_sampled = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit, sample=True, seed=run.seed)
-after_greedy = evaluate(model, tokenizer, heldout_set, max_new_tokens=limit)
+after_sampled = evaluate(model, tokenizer, heldout_set, sample=True, seed=run.seed, **how)
+after_greedy = evaluate(model, tokenizer, heldout_set, **how)
 after = summary(after_sampled, after_greedy)
 figures.show(*figures.before_after(before, after, len(heldout_set)))
 
@@ -328,7 +344,7 @@ print(f"p = {p_value:.1g}")
 # ## Keep it: the adapter, and the merged model
 #
 # The adapter alone is small and needs its base. Adapters cannot be merged into 4-bit weights, so the base is loaded
-# again in 16-bit, and then the two become one model that plain Transformers can load.
+# again unquantized, and then the two become one model, saved in 16-bit, that plain Transformers can load.
 
 # %%
 from grpo_workbook.export import compare_logits, load_merged, merge, save_adapter
@@ -342,7 +358,8 @@ merged, merged_tokenizer = load_merged(run.output / "merged", settings.dtype, ru
 # little; the chosen tokens should not change.
 
 # %%
-proof = compare_logits(unmerged, merged, tokenizer, list(heldout_set["prompt"]), after_greedy.completions)
+prompts = list(heldout_set["prompt"])
+proof = compare_logits(unmerged, merged, tokenizer, prompts, after_greedy.completions, settings.eval_batch // 4)
 proof
 
 # %% [markdown]
@@ -351,7 +368,7 @@ proof
 # %%
 from grpo_workbook.evaluate import generate
 
-answers = generate(merged, merged_tokenizer, list(heldout_set["prompt"])[:5], max_new_tokens=limit)
+answers = generate(merged, merged_tokenizer, prompts[:5], **how)
 for question, reference, text in zip(heldout_set["question"][:5], heldout_set["answer"][:5], answers):
     print(f"{question}  (right: {reference})\n    {' '.join(text.split())}")
 

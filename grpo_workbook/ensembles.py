@@ -1,0 +1,102 @@
+"""Several rewards as one: their mean, their minimum, their vote; and a weight that follows a success rate.
+
+All take and give functions in TRL's contract. A member that answers None ("does not apply") is left out for that
+completion; where none applies, the ensemble answers None too.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from grpo_workbook.rewards import RewardFunction
+from grpo_workbook.run import WorkbookError
+
+
+def mean_of(*rewards: RewardFunction) -> RewardFunction:
+    """The mean of the rewards that apply: good for several views of one thing, each a little wrong."""
+    return _ensemble("mean", rewards, lambda values: sum(values) / len(values))
+
+
+def minimum_of(*rewards: RewardFunction) -> RewardFunction:
+    """The least of the rewards that apply: all must be satisfied, and cheating one of them gains nothing."""
+    return _ensemble("minimum", rewards, min)
+
+
+def vote_of(*rewards: RewardFunction) -> RewardFunction:
+    """1.0 where more than half of the rewards that apply give more than 0.5, else 0.0. A tie is lost."""
+    return _ensemble("vote", rewards, lambda values: float(2 * sum(v > 0.5 for v in values) > len(values)))
+
+
+def _ensemble(kind: str, rewards: Sequence[RewardFunction], join: Callable[[list[float]], float]) -> RewardFunction:
+    if len(rewards) < 2:
+        raise WorkbookError(f"a {kind} of {len(rewards)} rewards: give at least 2")
+
+    def ensemble_reward(completions, **columns):
+        table = zip(*(reward(completions=completions, **columns) for reward in rewards), strict=True)
+        applying = [[v for v in values if v is not None] for values in table]
+        return [join(values) if values else None for values in applying]
+
+    names = "_".join(reward.__name__.removesuffix("_reward") for reward in rewards)
+    ensemble_reward.__name__ = f"{kind}_of_{names}_reward"
+    ensemble_reward.__doc__ = f"The {kind} of {', '.join(reward.__name__ for reward in rewards)}."
+    return ensemble_reward
+
+
+class AdaptiveWeight:
+    """A reward whose weight follows the success rate of another: format may pay less and less once it is mastered.
+
+    Before each batch: weight = at_zero + (at_one - at_zero) * rate. The batch earns weight * reward. Then
+    rate = memory * rate + (1 - memory) * (the share of the batch where `success` gives more than 0.5). It begins at 0.
+
+    With at_zero=1, at_one=0.2 the reward fades as success grows; with at_zero=0, at_one=1 it grows with it. Both are
+    between 0 and 1, so the range stays that of the reward. Deterministic, and each call is a batch: do not call it to
+    look. `state` goes into a checkpoint as a plain dict, `restore` takes it back, and then training goes on exactly. In
+    several processes each keeps the rate of its own batches.
+    """
+
+    def __init__(
+        self,
+        reward: RewardFunction,
+        success: RewardFunction,
+        *,
+        at_zero: float = 1.0,
+        at_one: float = 0.0,
+        memory: float = 0.9,
+    ):
+        for name, value in (("at_zero", at_zero), ("at_one", at_one), ("memory", memory)):
+            if not 0 <= value <= 1:
+                raise WorkbookError(f"{name} is {value}: give 0 to 1")
+        if memory == 1:
+            raise WorkbookError("memory is 1, so the rate would never move: give less")
+        self.reward, self.success = reward, success
+        self.at_zero, self.at_one, self.memory = at_zero, at_one, memory
+        self.rate, self.batches = 0.0, 0
+        self.__name__ = f"adaptive_{reward.__name__}"
+        self.__doc__ = f"{reward.__name__}, weighted by the success rate of {success.__name__}."
+
+    @property
+    def weight(self) -> float:
+        """The weight of the next batch."""
+        return self.at_zero + (self.at_one - self.at_zero) * self.rate
+
+    def __call__(self, completions, **columns) -> list[float | None]:
+        weight = self.weight
+        values = self.reward(completions=completions, **columns)
+        judged = [v for v in self.success(completions=completions, **columns) if v is not None]
+        if judged:
+            share = sum(v > 0.5 for v in judged) / len(judged)
+            self.rate = self.memory * self.rate + (1 - self.memory) * share
+            self.batches += 1
+        return [None if v is None else weight * v for v in values]
+
+    def state(self) -> dict:
+        """What a checkpoint must keep."""
+        return {"rate": self.rate, "batches": self.batches}
+
+    def restore(self, state: dict) -> None:
+        """Go on from `state()`. Raises WorkbookError when it is none."""
+        rate, batches = state.get("rate"), state.get("batches")
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1 or not math.isfinite(rate):
+            raise WorkbookError(f"the state of {self.__name__} has the rate {rate!r}: give what state() returned")
+        if not isinstance(batches, int) or batches < 0:
+            raise WorkbookError(f"the state of {self.__name__} has {batches!r} batches: give what state() returned")
+        self.rate, self.batches = float(rate), batches

@@ -1,0 +1,622 @@
+# %% [markdown]
+# # 03 · Reward design
+#
+# **After this notebook you can** write a reward in TRL's contract, combine three to five of them with weights, see what
+# they say about a model's completions before any training, and attack them before the model does.
+#
+# **Time:** about 1 minute on two CPU cores. Nothing is trained here; a GPU changes only which model writes the samples.
+#
+# GRPO makes more likely whatever earns more than its group. So the reward *is* the task: what it forgets, the model
+# forgets, and what it pays for by mistake, the model learns.
+
+# %% [markdown]
+# ## The contract, on four completions
+#
+# A reward is a function. Completions come in as a list, and one float per completion goes out.
+
+# %%
+def says_42(completions, **columns):
+    return [1.0 if "42" in text else 0.0 for text in completions]
+
+
+completions = ["6*7=42", "6*7=41", "It is 41 or 42.", "421"]
+says_42(completions=completions)
+
+# %% [markdown]
+# Three of four are paid, and only one of them answered. Training would find out quickly.
+#
+# TRL calls a reward with keywords only: `prompts`, `completions`, `completion_ids` (the tokens), every further column
+# of the dataset, `trainer_state`, and two functions to log with. Take what you need; `**columns` swallows the rest.
+# With chat prompts a completion is a list of messages. `None` means "does not apply": TRL leaves it out of the sum.
+
+# %%
+def greeting_reward(completions, kind, **columns):
+    """1.0 for a greeting that greets; None where the row asks for something else."""
+    texts = [messages[0]["content"] for messages in completions]
+    return [float("hello" in t.lower()) if k == "greeting" else None for t, k in zip(texts, kind)]
+
+
+chat = [[{"role": "assistant", "content": text}] for text in ("Hello!", "No.", "42")]
+greeting_reward(prompts=["?"] * 3, completions=chat, kind=["greeting", "greeting", "sum"])
+
+# %% [markdown]
+# The function's `__name__` is its name in the log (`rewards/greeting_reward/mean`). An exception stops training, and
+# that is right: swallowed into a zero, it would train on noise.
+
+# %% [markdown]
+# ## Is it right?
+#
+# The reward that matters most. Compare as text and `1,000` is not `1000`; compare within 1 % and 1009 is 1000.
+# `is_correct` compares exact fractions, and evaluates nothing:
+
+# %%
+from grpo_workbook.answers import is_correct
+
+for gold, predictions in {
+    "1000": ["1,000", "$1000.00", "1e3", "１０００", "1009", "2000/2"],
+    "0.5": ["1/2", "2/4", ".50", "50%"],
+    "72": ["72 apples", "72.", "72 or 73", "70+2", "7 dozen"],
+}.items():
+    print(f"{gold:5}", {p: is_correct(p, gold) for p in predictions})
+
+# %% [markdown]
+# Three decisions to know: `50%` is the number 50, never 0.5. Units are not compared. And work left undone is no answer:
+# `2000/2` earns nothing, though `1/2`, which is not whole, is a number like any other.
+#
+# The reward looks into the only answer block. Two blocks are no answer, or the model would learn to write them all:
+
+# %%
+from grpo_workbook.notebook import show
+from grpo_workbook.answers import tagged_answer
+from grpo_workbook.rewards import correctness_reward
+
+show(tagged_answer, correctness_reward)
+
+# %% [markdown]
+# For texts in other forms, `extract_answer` finds the last `<answer>` pair, `\boxed{}`, or what follows `####`, in this
+# order. Several different ones are a hedge, and a hedge is `None`.
+
+# %%
+from grpo_workbook.answers import extract_answer
+
+for text in ["<answer>42</answer> no wait, 41", r"so \boxed{\frac{1}{2}}", "6*7=42\n#### 42",
+             "<answer>41</answer><answer>42</answer>", "It is 42."]:
+    print(f"{text!r:45} -> {extract_answer(text)!r}")
+
+# %% [markdown]
+# ## Does it have the form?
+#
+# Three rewards for one form. *Strict* wants the two blocks and nothing else. *Soft* lets words stand around them.
+# *Incremental* pays a quarter for each tag in place, counted from the first:
+
+# %%
+from grpo_workbook import rewards
+
+show(rewards._tags_in_place)
+
+# %% [markdown]
+# That is **partial credit**: a model that never writes the whole form still earns a different reward for each step
+# towards it, so its group has a gradient. Strict alone would be silent until it succeeds by chance.
+
+# %%
+ladder = {
+    "nothing": "42",
+    "first tag": "<reasoning>\n6*7=42",
+    "one block": "<reasoning>\n6*7=42\n</reasoning>\n42",
+    "words around": "Sure! <reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer> Bye!",
+    "the form": "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>",
+    "empty tags": "<reasoning></reasoning><answer></answer>",
+    "reversed": "</answer>42<answer></reasoning><reasoning>",
+}
+formats = (rewards.strict_format_reward, rewards.soft_format_reward, rewards.incremental_format_reward)
+for name, text in ladder.items():
+    print(f"{name:13}", [f([text])[0] for f in formats])
+
+# %% [markdown]
+# The last two lines are cheats, and earn no more than a first tag. Order matters, and an empty block fills no place.
+
+# %% [markdown]
+# ## Weights
+#
+# Each reward here is unit-scaled: 0 to 1, a penalty -1 to 0. What it *counts* is said apart, in TRL's own argument, so
+# that you can read the log without knowing the weights:
+#
+# ```python
+# GRPOConfig(reward_weights=[2.0, 0.5, 0.5], ...)
+# GRPOTrainer(reward_funcs=[correctness_reward, strict_format_reward, incremental_format_reward], ...)
+# ```
+#
+# `parse_rewards` makes both from a line of text, and refuses what is unknown or makes no sense:
+
+# %%
+from grpo_workbook.rubric import DEFAULT_REWARDS, parse_rewards
+
+functions, weights = parse_rewards(DEFAULT_REWARDS)
+print(DEFAULT_REWARDS)
+print([f.__name__ for f in functions], weights)
+
+# %% [markdown]
+# | type | weight | why |
+# | --- | --- | --- |
+# | correctness | 2 | the task. More than all others together, or form without content wins |
+# | form: strict, soft, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
+# | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and reasoning disappears |
+# | style, repetition | 0.1 to 0.3 | a penalty for what you have seen, not for what you fear |
+# | debug | 0 | prints, counts nothing |
+#
+# Three to five rewards are enough. Every further one is one more thing to game.
+
+# %% [markdown]
+# ## The library
+#
+# What can be had by name, with the range of each:
+
+# %%
+from grpo_workbook.rubric import REGISTRY
+
+for name, entry in REGISTRY.items():
+    call = f"{name}={entry.argument.rstrip('!')}" if entry.argument else name
+    print(f"{call:23} {entry.low:4g} to {entry.high:g}  {entry.description}")
+
+# %% [markdown]
+# Rewards with a setting are made by a **factory**: a function that returns the reward. This is DAPO's penalty for
+# completions that come near the length at which they would be cut:
+
+# %%
+from grpo_workbook import shaping
+
+show(shaping.overlong)
+shaping.overlong(max_length=100, cache=20)(["..."] * 4, completion_ids=[[0] * n for n in (80, 90, 100, 500)])
+
+# %% [markdown]
+# Try each of them alone, on texts of which you know what they deserve. Reasoning is paid by true equations: connecting
+# words would be the cheapest thing to learn.
+
+# %%
+samples = {
+    "works it out": "<reasoning>\n6*7=42\n42/2=21\n</reasoning>\n<answer>21</answer>",
+    "only sounds so": "<reasoning>\nFirst, we think. Then, therefore, 21.\n</reasoning>\n<answer>21</answer>",
+    "goes round": "<reasoning>\n" + "6*7=42 and so on " * 6 + "\n</reasoning>\n<answer>21</answer>",
+    "chats": "Sure! As an AI, I hope this helps: 21",
+}
+alone, _ = parse_rewards("reasoning_steps=2,length=8,repetition=2,style,integer_answer")
+print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
+for name, text in samples.items():
+    print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
+
+# %% [markdown]
+# ## What would GRPO see on step 1?
+#
+# Before you train, let the model answer a few problems, a group each, and score them. This is the course's model as it
+# comes (chapter 04 trains it):
+
+# %%
+from grpo_workbook.notebook import quiet
+
+quiet()
+import unsloth
+from grpo_workbook.run import Run
+from grpo_workbook.training import load_policy
+
+run = Run.from_env()
+model, tokenizer = load_policy(run)
+
+# %% [markdown]
+# Eight problems, eight completions each, drawn as training draws them:
+
+# %%
+from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook.evaluate import generate
+
+rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])[:8]))
+prompts = [row["prompt"] for row in rows for _ in range(8)]
+completions = generate(model, tokenizer, prompts, max_new_tokens=run.settings.max_completion_tokens,
+                       sample=True, seed=run.seed)
+print(completions[0])
+
+# %% [markdown]
+# `score` calls every reward as TRL would, and shows for each what GRPO would compare:
+
+# %%
+from grpo_workbook.rubric import score
+
+scored = score(functions, completions, rows, group_size=8, weights=weights)
+scored.show()
+
+# %% [markdown]
+# Read the column *equal*. A group whose rewards are all equal has advantages of 0: it teaches nothing, and its
+# completions were drawn for nothing. In groups of 8 that is rare here, for this model wavers at every problem. Cut the
+# same completions into groups of 4, and look for the grey crosses:
+
+# %%
+from grpo_workbook import figures
+
+one_row_each = [row for row in rows for _ in range(8)]
+fours = score(functions, completions, one_row_each, group_size=4, weights=weights)
+figures.show(*fours.figure())
+
+# %% [markdown]
+# Small groups fall silent more often, and so does a reward that stands alone. Where one is silent, another still tells
+# the completions apart.
+
+# %% [markdown]
+# What to look for in a table or figure like these:
+#
+# - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
+# - **mean 1 and all groups equal**: it is mastered, or broken. Nothing more will be learned from it.
+# - **none** is not 0: the reward did not apply, or could not be computed. Find out which.
+#
+# The **debug reward** shows samples while training runs. Here it prints at the first and every tenth call:
+
+# %%
+debug_reward = shaping.debug(every=10)
+columns = {"prompts": prompts, "answer": [row["answer"] for row in rows for _ in range(8)]}
+for _ in range(10):
+    debug_reward(completions=completions, **columns)
+
+# %% [markdown]
+# ## Attack it before the model does
+#
+# A policy under GRPO searches for what pays, with thousands of samples and no shame. These two rewards are written the
+# way many notebooks have them:
+
+# %%
+import re
+
+
+def first_number(text):
+    found = re.search(r"-?\d+(\.\d+)?", text[:300])
+    return float(found[0]) if found else float("nan")
+
+
+def naive_correctness(completions, answer, **columns):
+    """2.0 if any answer block begins with the number, within 1 %."""
+    blocks = [[first_number(block) for block in text.split("<answer>")[1:]] for text in completions]
+    return [2.0 if any(abs(number - float(a)) <= 0.01 * float(a) for number in numbers) else 0.0
+            for numbers, a in zip(blocks, answer)]
+
+
+def naive_format(completions, **columns):
+    """0.125 for every tag that is there, less 0.001 for every character behind the last."""
+    tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+    return [sum(0.125 * (tag in text) for tag in tags) - 0.001 * len(text.split("</answer>")[-1])
+            for text in completions]
+
+# %% [markdown]
+# The collection holds completions that try to be paid without answering: hedges, spam, empty tags, sums left undone,
+# bombs, invisible characters, texts of a million characters.
+
+# %%
+from grpo_workbook.attacks import attacks, honest
+
+collection = attacks(right="42", wrong="41", prompt="What is 6 times 7?")
+print(len(collection), "attacks of", len({a.kind for a in collection}), "kinds\n")
+for attack in collection[::9]:
+    print(f"{attack.kind + ': ' + attack.name:50} {attack.text[:42]!r}")
+
+# %% [markdown]
+# Each attack is paid by both sets of rewards, and compared with what the honest right answer earns from the same set.
+# At 1 or more, it gets through.
+
+# %%
+def total(functions, weights, text):
+    return sum(w * f(completions=[text], answer=["42"])[0] for f, w in zip(functions, weights))
+
+
+earned = {}
+for name, fs, ws in (("naive", [naive_correctness, naive_format], [1, 1]), ("ours", functions, weights)):
+    best = total(fs, ws, honest())
+    earned[name] = {attack.kind: [] for attack in collection}
+    for attack in collection:
+        earned[name][attack.kind].append(total(fs, ws, attack.text) / best)
+figures.show(*figures.attack_shares(earned))
+
+# %% [markdown]
+# These fool the naive rewards:
+
+# %%
+naive = [naive_correctness, naive_format]
+for attack in collection:
+    if total(naive, [1, 1], attack.text) >= total(naive, [1, 1], honest()):
+        print(f"{attack.kind + ': ' + attack.name:52} {attack.text[-40:]!r}")
+
+# %% [markdown]
+# And the other side: the penalty without a floor. A right answer with a long farewell earns less than nothing, so the
+# model learns to be silent. Ours keeps what it earned, less the strict form:
+
+# %%
+chatty = honest() + " " + "I hope this helps! " * 200
+print(f"naive: {total(naive, [1, 1], chatty):.2f}")
+print(f"ours:  {total(functions, weights, chatty):.2f}")
+
+# %% [markdown]
+# No reward is proof against everything. What remains: an answer that is right by luck, whatever the reasoning says. So
+# read samples while it trains (chapter 05), and measure on held-out problems (chapter 04).
+
+# %% [markdown]
+# ## Symbolic answers: math-verify and its traps
+#
+# For golds such as `x^2+2x+1`, no comparison of numbers helps. math-verify parses LaTeX and compares with algebra. As a
+# reward it has traps:
+
+# %%
+import logging
+from math_verify import parse, verify
+
+logging.disable(logging.WARNING)
+for gold, prediction in [("72", "1, 2, 3 or 72"), ("72", r"\boxed{2+70}"), ("50", r"\boxed{50\%}"),
+                         ("0.5", r"\boxed{50\%}"), ("72", "<answer>72</answer>"), ("1000", "1e3")]:
+    print(f"{prediction:20} against {gold:5}", verify(parse(gold), parse(prediction)))
+
+# %% [markdown]
+# A hedge passes, a sum left undone passes, 50 % is two numbers, and the tagged answer fails. Its time limit works in
+# the main thread alone, and elsewhere it raises `ValueError`; whoever swallowed that got zeros for a whole run.
+#
+# `SymbolicChecker` compares numbers exactly by itself, refuses several answers, and leaves the algebra to math-verify
+# in a process of its own. One that is late is killed: *timeout* is an outcome, not a wrong answer.
+
+# %%
+from grpo_workbook.symbolic import SymbolicChecker
+
+pairs = [("1, 2, 3 or 72", "72"), (r"\boxed{2+70}", "72"), (r"\boxed{50\%}", "50"), ("<answer>72</answer>", "72"),
+         ("(x+1)^2", "x^2+2x+1"), (r"\frac{2}{\sqrt{2}}", r"\sqrt{2}"), ("9^{9^{9^{9}}}", "x^2")]
+with SymbolicChecker(time_limit=1.0) as checker:
+    for (prediction, gold), outcome in zip(pairs, checker.check(pairs)):
+        print(f"{prediction:20} against {gold:9} {outcome.verdict:8} {outcome.reason}")
+    print(dict(checker.counts))
+
+# %% [markdown]
+# As a reward it is `symbolic_correctness(checker)`: 1.0, 0.0, or `None` where nothing could be said. When more than
+# half of a batch is like that, it stops the run and says why.
+
+# %% [markdown]
+# ## Ensembles
+#
+# Several rewards as one. The *minimum* wants all of them satisfied, so that cheating one gains nothing; the *mean*
+# evens out errors; the *vote* is for judges that are each often wrong.
+
+# %%
+from grpo_workbook.ensembles import mean_of, minimum_of, vote_of
+
+members = (correctness_reward, rewards.strict_format_reward, shaping.reasoning_steps(1))
+texts = [honest(), honest(work="I just know it."), "<answer>42</answer>"]
+for make in (minimum_of, mean_of, vote_of):
+    ensemble = make(*members)
+    print(ensemble.__name__, [round(v, 2) for v in ensemble(completions=texts, answer=["42"] * 3)])
+
+# %% [markdown]
+# ## A weight that adapts
+#
+# Form is learned first. After that its reward only adds noise, so its weight may fade as the form succeeds:
+
+# %%
+from grpo_workbook.ensembles import AdaptiveWeight
+
+fading = AdaptiveWeight(rewards.strict_format_reward, success=rewards.strict_format_reward,
+                        at_zero=1.0, at_one=0.2, memory=0.8)
+for well_formed in (0, 2, 4, 6, 8, 8, 8, 8):
+    weight = fading.weight
+    fading(completions=[honest()] * well_formed + ["42"] * (8 - well_formed))
+    print(f"{well_formed} of 8 well-formed: weight {weight:.2f}, then a success rate of {fading.rate:.2f}")
+
+# %% [markdown]
+# The rate belongs to the run: keep `fading.state()` beside the checkpoint, and `restore` it to go on exactly.
+# Chapter 07 uses this in stages.
+
+# %% [markdown]
+# ## Exercises
+#
+# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+
+# %% [markdown]
+# ### Exercise 03.1 · `exact_reward` · easy · 5 minutes
+#
+# A reward in TRL's contract, for chat completions: 1.0 where the assistant's text, without white space around it, is
+# the row's `answer`, else 0.0.
+
+# %% tags=["exercise"]
+from grpo_workbook.checks import check
+
+
+def exact_reward(completions: list, answer: list[str], **columns) -> list[float]:
+    raise NotImplementedError
+
+
+check("03.1", exact_reward);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Walk through completions and answers together. A completion is `[{"role": "assistant", "content": text}]`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def exact_reward(completions: list, answer: list[str], **columns) -> list[float]:
+#     texts = [messages[0]["content"].strip() for messages in completions]
+#     return [1.0 if text == a else 0.0 for text, a in zip(texts, answer, strict=True)]
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 03.2 · `final_answer` · medium · 10 minutes
+#
+# What stands in the `<answer>...</answer>` pairs of a text, without white space around it. `None` where there is no
+# complete pair, or where several pairs hold different answers. Two equal ones are one answer.
+
+# %% tags=["exercise"]
+def final_answer(text: str) -> str | None:
+    raise NotImplementedError
+
+
+check("03.2", final_answer);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `re.findall` with a group gives all pairs; `re.DOTALL` lets the dot match new lines. How many *different* ones are
+# there?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# import re
+#
+#
+# def final_answer(text: str) -> str | None:
+#     found = {inside.strip() for inside in re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)}
+#     return found.pop() if len(found) == 1 else None
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 03.3 · `soft_overlong` · medium · 8 minutes
+#
+# DAPO's penalty (arXiv 2503.14476, equation 13) for each length in tokens: 0 up to `max_length - cache`, from there
+# falling evenly to -1 at `max_length`, and -1 beyond.
+
+# %% tags=["exercise"]
+def soft_overlong(lengths: list[int], max_length: int, cache: int) -> list[float]:
+    raise NotImplementedError
+
+
+check("03.3", soft_overlong);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Between the two limits it is `(max_length - cache - n) / cache`. Keep it between -1 and 0.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def soft_overlong(lengths: list[int], max_length: int, cache: int) -> list[float]:
+#     return [max(-1.0, min(0.0, (max_length - cache - n) / cache)) for n in lengths]
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 03.4 · `weighted_total` · medium · 8 minutes
+#
+# `values` has a list for each reward function, with one entry for each completion. Return each completion's total as
+# TRL computes it: the weighted sum, in which `None` counts nothing.
+
+# %% tags=["exercise"]
+def weighted_total(values: list[list[float | None]], weights: list[float]) -> list[float]:
+    raise NotImplementedError
+
+
+check("03.4", weighted_total);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `zip(*values)` turns the table round: what it gives belongs to one completion.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def weighted_total(values: list[list[float | None]], weights: list[float]) -> list[float]:
+#     return [
+#         sum(w * v for w, v in zip(weights, of_one, strict=True) if v is not None)
+#         for of_one in zip(*values, strict=True)
+#     ]
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 03.5 · `silent_share` · easy · 5 minutes
+#
+# The share of groups in which all rewards are equal. Completions of one group stand next to each other. Raise
+# `ValueError` when the groups do not come out whole.
+
+# %% tags=["exercise"]
+def silent_share(rewards: list[float], group_size: int) -> float:
+    raise NotImplementedError
+
+
+check("03.5", silent_share);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `rewards[i : i + group_size]` is the group that begins at i. A set has one element when all are equal.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def silent_share(rewards: list[float], group_size: int) -> float:
+#     if not rewards or len(rewards) % group_size:
+#         raise ValueError(f"{len(rewards)} rewards are not whole groups of {group_size}")
+#     groups = [rewards[i : i + group_size] for i in range(0, len(rewards), group_size)]
+#     return sum(len(set(group)) == 1 for group in groups) / len(groups)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 03.6 · `adaptive_weights` · hard · 10 minutes
+#
+# The weight of each batch, when `shares` are the success shares of the batches: `at_zero + (at_one - at_zero) * rate`,
+# where the rate begins at 0 and becomes `memory * rate + (1 - memory) * share` *after* each batch.
+
+# %% tags=["exercise"]
+def adaptive_weights(shares: list[float], at_zero: float, at_one: float, memory: float) -> list[float]:
+    raise NotImplementedError
+
+
+check("03.6", adaptive_weights);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A batch's weight is written down before the batch changes the rate.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def adaptive_weights(shares: list[float], at_zero: float, at_one: float, memory: float) -> list[float]:
+#     rate, weights = 0.0, []
+#     for share in shares:
+#         weights.append(at_zero + (at_one - at_zero) * rate)
+#         rate = memory * rate + (1 - memory) * share
+#     return weights
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## Before you train, a checklist
+#
+# - Every reward was tried alone on texts of which you know the worth, and on the attacks.
+# - The honest right answer earns strictly the most.
+# - Every reward is bounded, and correctness weighs more than all others together.
+# - `score` on real samples: no reward is 0 everywhere or 1 everywhere, and few groups are silent.
+# - Errors stop the run or are counted; none becomes a zero.
+
+# %% [markdown]
+# ## Summary
+#
+# - A reward takes completions and columns, and gives one float per completion, or None. Its name goes into the log.
+# - Compare answers exactly, read one answer only, and give partial credit for form, in order.
+# - Unit-scaled functions, weights apart. Three to five of them.
+# - Score samples before training: groups whose rewards are all equal teach nothing.
+# - Attack your rewards first. What gets through will be learned.
+#
+# Next: [04 · A GRPO run you can trust](04_grpo_run.ipynb) trains with these rewards.
