@@ -219,7 +219,8 @@ from grpo_workbook.grpo_trainer import ScratchTrainer
 from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS
 
 rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])))
-trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, group_size=8, prompts_per_step=8, learning_rate=2e-3)
+trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, group_size=8, prompts_per_step=8,
+                         learning_rate=2e-3)
 torch.manual_seed(1)
 batch = trainer.rollout(rows[:8])
 rewards = trainer.score(rows[:8], batch["texts"])
@@ -301,7 +302,7 @@ pulled = {k: [pull_on_the_model(k, answers) for answers in parts.values()] for k
 labels = [f"{name} ({lengths[a].float().mean():.0f} tokens)" for name, a in parts.items()]
 
 # %% [markdown]
-# Under `grpo` a short answer moves the model three times as much as a long one; under the others both move it alike. So
+# Under `grpo` a short answer moves the model over three times as much as a long one; elsewhere both move it alike. So
 # `grpo` praises a short right answer strongly and blames a long wrong one weakly: Dr. GRPO's authors saw wrong answers
 # grow longer from that. `dr_grpo` is smaller throughout, because it divides by the largest possible length; the learning
 # rate makes up for it.
