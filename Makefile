@@ -45,6 +45,7 @@ models: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/advantages.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -159,8 +159,8 @@ figures.show(*charts.line_chart(
 ))
 
 # %% [markdown]
-# GSPO takes one ratio for the whole answer, the geometric mean of its tokens' (`importance_sampling_level="sequence"` in
-# TRL), so that an answer is clipped as a whole or not at all. DAPO raises `epsilon_high` alone, to 0.28.
+# GSPO takes one ratio for the whole answer, the geometric mean of its tokens' (`importance_sampling_level="sequence"`
+# in TRL), so that an answer is clipped as a whole or not at all. DAPO raises `epsilon_high` alone, to 0.28.
 
 # %% [markdown]
 # ## Staying near the reference
@@ -172,8 +172,8 @@ figures.show(*charts.line_chart(
 show(grpo.kl_estimate)
 
 # %% [markdown]
-# On a vocabulary of three tokens the exact divergence is known. The last row turns the ratio over, as a published helper
-# does: never negative either, and it measures something else.
+# On a vocabulary of three tokens the exact divergence is known. The last row turns the ratio over, as a published
+# helper does: never negative either, and it measures something else.
 
 # %%
 policy, reference = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.2, 0.5, 0.3])
@@ -195,7 +195,8 @@ for name, values in estimates.items():
 # %% [markdown]
 # ## A real batch
 #
-# Now a model: the tiny Qwen3 of this course, in float32, with LoRA adapters. It knows its arithmetic and shows it badly.
+# Now a model: the tiny Qwen3 of this course, in float32, with LoRA adapters. It knows its arithmetic and shows it
+# badly.
 
 # %%
 from peft import LoraConfig, get_peft_model
@@ -246,8 +247,8 @@ for kind in grpo.LOSS_TYPES:
 
 # %% [markdown]
 # The ratio is 1, so each answer contributes its advantage, and within a group advantages sum to 0: `grpo` shows 0. The
-# others weigh answers by their length, and CISPO's number holds log-probabilities: what they show is not 0, and means as
-# little. The gradient is what moves the model, and it is not 0. A dead run has a gradient of 0 in every step.
+# others weigh answers by their length, and CISPO's number holds log-probabilities: what they show is not 0, and means
+# as little. The gradient is what moves the model, and it is not 0. A dead run has a gradient of 0 in every step.
 
 # %% [markdown]
 # ## What each loss type does to short and long answers
@@ -258,8 +259,8 @@ for kind in grpo.LOSS_TYPES:
 show(grpo.reduce_tokens)
 
 # %% [markdown]
-# The gradient of the loss in each token's log-probability is that token's weight. Divided by the advantage, it says what
-# one token of an answer counts:
+# The gradient of the loss in each token's log-probability is that token's weight. Divided by the advantage, it says
+# what one token of an answer counts:
 
 # %%
 lengths = batch["mask"].sum(dim=1)
@@ -304,8 +305,8 @@ labels = [f"{name} ({lengths[a].float().mean():.0f} tokens)" for name, a in part
 # %% [markdown]
 # Under `grpo` a short answer moves the model over three times as much as a long one; elsewhere both move it alike. So
 # `grpo` praises a short right answer strongly and blames a long wrong one weakly: Dr. GRPO's authors saw wrong answers
-# grow longer from that. `dr_grpo` is smaller throughout, because it divides by the largest possible length; the learning
-# rate makes up for it.
+# grow longer from that. `dr_grpo` is smaller throughout, because it divides by the largest possible length; the
+# learning rate makes up for it.
 
 # %%
 figures.show(*charts.bar_chart(
@@ -393,9 +394,9 @@ figures.show(*charts.line_chart(
 ))
 
 # %% [markdown]
-# They see other problems and draw other answers, so they agree as two seeds agree. On the *same* answers they agree to 1e-5 in loss and in
-# every gradient, for all loss types: `tests/test_grpo.py`. What TRL adds is everything else: several GPUs, vLLM, chat
-# templates, checkpoints, logging. From chapter 04 on, the course trains with TRL.
+# They see other problems and draw other answers, so they agree as two seeds agree. On the *same* answers they agree to
+# 1e-5 in loss and in every gradient, for all loss types: `tests/test_grpo.py`. What TRL adds is everything else:
+# several GPUs, vLLM, chat templates, checkpoints, logging. From chapter 04 on, the course trains with TRL.
 
 # %% [markdown]
 # ## Rounds with a refreshed reference
@@ -436,7 +437,8 @@ def megabytes(trained: list, frozen: list) -> float:
     return sum(t.numel() * t.element_size() for t in held) / 1e6
 
 # %% [markdown]
-# Policy, reference, critic and reward model all have the tiny model's size here; the last two have one number as output.
+# Policy, reference, critic and reward model all have the tiny model's size here; the last two have one number as
+# output.
 
 # %%
 def language_model():
@@ -484,10 +486,10 @@ print(f"three rules {rules * 1e3:.1f} ms, a reward model of the policy's size {n
 # | | reward model (RLHF) | verifiable reward |
 # | --- | --- | --- |
 # | memory beside the policy | one more model, measured above | none |
-# | time for a batch | a forward pass, measured above: it grows with the model | the time of the rules, whatever the model |
+# | time for a batch | a forward pass, measured above: grows with the model | the time of the rules, whatever the model |
 # | needs | many human comparisons | a reference answer, a unit test, a format |
 # | judges | style, helpfulness, tone | what a program can check, and nothing else |
-# | fails by | flattery: the policy finds what the judge overrates, so the KL penalty must hold it | loopholes in the rules |
+# | fails by | flattery: the policy finds what the judge overrates; a KL penalty holds it | loopholes in the rules |
 #
 # GRPO works with either. It needs several answers for each question, so it pays where answers are cheap to draw and to
 # check. Where a good answer can be shown but not checked, fine-tune on examples (SFT) or on pairs (DPO).
@@ -678,8 +680,8 @@ check("01.5", kl_penalty);
 # %% [markdown]
 # ### Exercise 01.6 · `reduce_losses` · medium · 10 minutes
 #
-# From the tokens' losses of each answer (lists of different length) to one number, for the loss types "grpo", "dapo" and
-# "dr_grpo". Raise `ValueError` for any other.
+# From the tokens' losses of each answer (lists of different length) to one number, for the loss types "grpo", "dapo"
+# and "dr_grpo". Raise `ValueError` for any other.
 
 # %% tags=["exercise"]
 def reduce_losses(losses: list[list[float]], loss_type: str, max_length: int) -> float:
@@ -717,7 +719,7 @@ check("01.6", reduce_losses);
 # - An answer is compared with its group. Groups that all earn the same are silent; 8 answers are a good start.
 # - Clipping stops a token that has moved far enough the right way, and leaves the way back open.
 # - k3 estimates the distance from the reference; turn its ratio over and it measures something else.
-# - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. The loss shows about 0 and means nothing: watch the reward.
+# - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. The loss shows about 0: watch the reward.
 # - No critic, and with a checkable reward no reward model either.
 #
 # Next: [04 · A GRPO run you can trust](04_grpo_run.ipynb) trains with Unsloth and TRL in 4-bit.
