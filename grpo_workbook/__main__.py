@@ -1,9 +1,10 @@
-"""The command line: python -m grpo_workbook run | doctor | progress."""
+"""The command line: python -m grpo_workbook run | check-data | doctor | progress."""
 
 import argparse
 import sys
 from pathlib import Path
 
+from grpo_workbook import data_report
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 
 EXAMPLES = """examples:
@@ -12,6 +13,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --resume              after a Ctrl-C or a crash
   python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
+  python -m grpo_workbook check-data my.jsonl       before you train on it
 """
 
 
@@ -27,6 +29,8 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="what this machine is, what is wrong with it, how to mend it")
     commands.add_parser("progress", help="which exercises you have solved")
 
+    data_report.add_parser(commands)
+
     run = commands.add_parser(
         "run",
         help="measure, train with GRPO, measure again, merge, report",
@@ -38,8 +42,9 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--model", metavar="M", help=f"a family ({', '.join(FAMILIES)}), a folder or a hub id")
     what.add_argument("--profile", metavar="P", help=f"{', '.join(PROFILES)} (default: what fits the device)")
     what.add_argument("--backend", default="unsloth", metavar="B", help="unsloth, or plain (Transformers + PEFT + TRL)")
-    what.add_argument("--data", type=Path, metavar="FILE", help="training problems, JSONL with question and answer")
-    what.add_argument("--heldout-data", type=Path, metavar="FILE", help="held-out problems (default: part of --data)")
+    what.add_argument("--data", metavar="SOURCE", help=".jsonl, .csv, .parquet, a hub id, reasoning-gym:TASK")
+    what.add_argument("--heldout-data", metavar="SOURCE", help="held-out problems (default: part of --data)")
+    data_report.add_reading_options(what)
     what.add_argument("--seed", type=int, metavar="N", help="default 0")
     where = run.add_argument_group("where")
     where.add_argument("--output", type=Path, metavar="DIR", help="default outputs/run")
@@ -79,6 +84,9 @@ SETTINGS = (
 )
 
 
+READING = ("question_column", "answer_column", "skip_invalid")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted."""
     args = parser().parse_args(arguments)
@@ -91,6 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
             from grpo_workbook.checks import show_progress
 
             return show_progress()
+        if args.command == "check-data":
+            return data_report.main(args)
         return _run(args)
     except WorkbookError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -123,6 +133,7 @@ def _run(args: argparse.Namespace) -> int:
             run,
             data=args.data,
             heldout_data=args.heldout_data,
+            reading={name: getattr(args, name) for name in READING},
             backend=args.backend,
             overwrite=args.overwrite,
             resume=args.resume,

@@ -1,94 +1,135 @@
-"""From a file of problems to the rows that TRL trains on: read, validate, chat prompts, length budget, split.
+"""From problems to what the model reads: chat prompts, examples in the prompt, token boundaries, the length budget.
 
-A row in is GSM8K's: `question`, and `answer` ending in `#### N` (or a plain number). A row out has `prompt` (a list of
-role and content), `answer` (the number as text) and `question`.
+Rows in have `question` and `answer` (see problems.py). Rows out begin with `prompt` (a list of role and content), which
+TRL reads; it hands `answer` and every other column to the rewards.
 """
 
+import contextlib
 import hashlib
 import json
-import random
+from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.answers import reference_answer
+from grpo_workbook.problems import load
 from grpo_workbook.run import DATA, WorkbookError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 WORD_PROBLEMS = {split: DATA / "word_problems" / f"{split}.jsonl" for split in ("train", "heldout")}
+KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 
 SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 
 # Qwen3's own template would otherwise open a <think> block before ours. Templates without the switch ignore it.
 CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
 
-
-def chat_prompt(question: str, system_prompt: str = SYSTEM_PROMPT) -> list[dict[str, str]]:
-    """The question as a conversation. Models without a system role fold it into the user's turn by their template."""
-    return [{"role": "system", "content": system_prompt}, {"role": "user", "content": question}]
+BATCH = 1000  # rows that are held at once
+BAR_FROM = 50_000  # rows that take long enough for a progress bar
 
 
-def read_problems(path: str | Path) -> list[dict[str, str]]:
-    """The rows of a JSONL file, validated: `question`, `answer` (the final number as text) and `solution` (the whole).
+def read_problems(source: str | Path) -> list[dict[str, str]]:
+    """The rows of a small source as a list: `question`, `answer` (the final number as text), `solution` (the whole).
 
-    Raises WorkbookError with file and line for a missing or empty file, a line that is not a JSON object, a missing or
-    empty field, an answer without a number.
+    Raises WorkbookError with file and line for whatever is wrong. `problems.load` does the same for any size.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise WorkbookError(f"data file {path} is a folder: name the JSONL file in it")
-    if not path.is_file():
-        raise WorkbookError(f"data file {path} does not exist: give a JSONL file with 'question' and 'answer'")
-    rows = []
-    # Split at \n alone: str.splitlines would also cut at characters that may stand inside a JSON text.
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise WorkbookError(f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8 text") from None
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            rows.append(_read_row(f"{path.name}, line {number}", line))
-    if not rows:
-        raise WorkbookError(f"{path} is empty: give a JSONL file with 'question' and 'answer' on every line")
-    return rows
+    return load(source, answers="number").dataset.to_list()
 
 
-def _read_row(where: str, line: str) -> dict[str, str]:
-    try:
-        row = json.loads(line)
-    except RecursionError:
-        raise WorkbookError(f"{where}: nested too deeply: give one flat JSON object on a line") from None
-    except ValueError as error:
-        raise WorkbookError(f"{where}: not JSON ({error}): every line must be one JSON object") from None
-    if not isinstance(row, dict):
-        raise WorkbookError(f"{where}: a {type(row).__name__}, not a JSON object with 'question' and 'answer'")
-    for name in ("question", "answer"):
-        if name not in row:
-            raise WorkbookError(f"{where}: no {name!r} among {sorted(row)}: rename the column or fill it in")
-        if not isinstance(row[name], str) or not row[name].strip():
-            raise WorkbookError(f"{where}: {name!r} is {row[name]!r}: it must be a non-empty text")
-        if any("\ud800" <= c <= "\udfff" for c in row[name]):
-            raise WorkbookError(f"{where}: {name!r} holds half of a surrogate pair: save the file as whole UTF-8 text")
-    answer = reference_answer(row["answer"])
-    if answer is None:
-        raise WorkbookError(f"{where}: no number in the answer {row['answer'][-60:]!r}: end it in '#### N', or give N")
-    return {"question": row["question"], "answer": answer, "solution": row["answer"]}
+def chat_prompt(
+    question: str, system_prompt: str | None = SYSTEM_PROMPT, examples: "Sequence[tuple[str, str]]" = ()
+) -> list[dict[str, str]]:
+    """The question as a conversation, after the system prompt and after `examples`: (question, completion) each.
+
+    One example is one-shot, several are few-shot. Without a system prompt (None or "") there is no system turn: then
+    the template may add its own.
+    """
+    shown = [
+        {"role": role, "content": text}
+        for pair in examples
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+    opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    return [*opening, *shown, {"role": "user", "content": question}]
 
 
-def to_dataset(rows: list[dict[str, str]], system_prompt: str = SYSTEM_PROMPT) -> "Dataset":
-    """The rows as a dataset with the columns that TRL and the rewards read: prompt, answer, question."""
+def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The conversation without a system turn: its text goes before the first user's, for templates that refuse one."""
+    if prompt[0]["role"] != "system":
+        return prompt
+    system, first, *rest = prompt
+    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
+
+
+def to_dataset(
+    rows: "Dataset | Sequence[dict]",
+    system_prompt: str | None = SYSTEM_PROMPT,
+    examples: "Sequence[tuple[str, str]]" = (),
+    fold: bool = False,
+) -> "Dataset":
+    """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
+
+    `fold` writes the system prompt into the user's turn, for a template without a system role (see system_role).
+    """
     from datasets import Dataset
 
-    return Dataset.from_list(
-        [
-            {"prompt": chat_prompt(r["question"], system_prompt), "answer": r["answer"], "question": r["question"]}
-            for r in rows
-        ]
-    )
+    dataset = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
+
+    def prompts(batch: dict) -> dict:
+        made = [chat_prompt(question, system_prompt, examples) for question in batch["question"]]
+        return {"prompt": [fold_system(prompt) for prompt in made] if fold else made}
+
+    with _bars(len(dataset)):
+        dataset = dataset.map(prompts, batched=True, batch_size=BATCH)
+    first = ["prompt", "answer", "question"]
+    return dataset.select_columns([*first, *(name for name in dataset.column_names if name not in first)])
+
+
+@contextlib.contextmanager
+def _bars(rows: int):
+    """Progress bars of `datasets` for long work only."""
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    shown = not are_progress_bars_disabled()
+    if rows < BAR_FROM:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            enable_progress_bars()
+
+
+def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """What the chat template does with a system message.
+
+    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; for the last two give `to_dataset` fold=True.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        text = render([chat_prompt("USER TEXT", "SYSTEM TEXT")], tokenizer)[0]
+    except TemplateError:
+        return "refused"
+    _, found, after = text.partition("SYSTEM TEXT")
+    if not found:
+        return "ignored"
+    return "own turn" if after.partition("USER TEXT")[0].strip() else "in the user's turn"
+
+
+def added_system_text(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """What the template itself puts before the first user's turn when there is no system message; "" for nothing."""
+    turns = [("user", "FIRST"), ("assistant", "x"), ("user", "SECOND")]
+    text = render([[{"role": role, "content": content} for role, content in turns]], tokenizer)[0]
+    first, second = text.partition("FIRST")[0], text.partition("SECOND")[0]
+    common = 0  # how both users' turns begin
+    while common < len(first) and first[-1 - common] == second[-1 - common]:
+        common += 1
+    return first[: len(first) - common].removeprefix(tokenizer.bos_token or "").strip()
 
 
 def render(prompts: "Sequence[list[dict]]", tokenizer: "PreTrainedTokenizerBase") -> list[str]:
@@ -98,18 +139,42 @@ def render(prompts: "Sequence[list[dict]]", tokenizer: "PreTrainedTokenizerBase"
     )
 
 
-def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+def token_boundaries(text: str, tokenizer: "PreTrainedTokenizerBase", mark: str = "|") -> str:
+    """The text with a mark between every two tokens; a line end is written out before it is made.
+
+    Tokens that share a character (a rare one, of several byte tokens) stand together.
+    """
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    ends = sorted({end for _, end in offsets if 0 < end < len(text)})
+    parts = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
+    return mark.join(part.replace("\n", "\\n\n") for part in parts)
+
+
+def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> array:
     """Tokens of each prompt as the model sees it, template and generation prompt included."""
-    return [len(ids) for ids in tokenizer(render(dataset["prompt"], tokenizer), add_special_tokens=False)["input_ids"]]
+    from tqdm import tqdm
+
+    lengths = array("q")
+    bar = tqdm(
+        total=len(dataset), desc="tokenizing", unit="row", ncols=80, leave=False, disable=len(dataset) < BAR_FROM
+    )
+    with bar:
+        for batch in dataset.select_columns("prompt").iter(BATCH):
+            ids = tokenizer(render(batch["prompt"], tokenizer), add_special_tokens=False, verbose=False)["input_ids"]
+            lengths.extend(map(len, ids))
+            bar.update(len(ids))
+    return lengths
 
 
 def drop_long_prompts(
     dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_tokens: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
-    """(the rows whose prompt fits, how many did not). Raises WorkbookError when none fits."""
+    """(the rows whose prompt fits, how many did not). TRL truncates none. Raises WorkbookError when none fits."""
+    import numpy as np
+
     lengths = prompt_lengths(dataset, tokenizer)
-    fitting = [i for i, length in enumerate(lengths) if length <= max_tokens]
-    if not fitting:
+    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_tokens)
+    if not len(fitting):
         raise WorkbookError(
             f"every prompt of {name} is longer than {max_tokens} tokens (the shortest has "
             f"{min(lengths)}): raise --max-prompt-tokens"
@@ -117,24 +182,12 @@ def drop_long_prompts(
     return (dataset if len(fitting) == len(lengths) else dataset.select(fitting)), len(lengths) - len(fitting)
 
 
-def split_rows(rows: list[dict[str, str]], heldout: int, seed: int) -> tuple[list[dict], list[dict]]:
-    """(train, held-out): a seeded sample of at most `heldout` rows, and never more than a fifth, is held out."""
-    count = min(heldout, len(rows) // 5)
-    if count == 0:
-        raise WorkbookError(f"{len(rows)} rows are too few to hold some out: give at least 5, or --heldout-data FILE")
-    chosen = set(random.Random(seed).sample(range(len(rows)), count))
-    return [r for i, r in enumerate(rows) if i not in chosen], [rows[i] for i in sorted(chosen)]
-
-
-def drop_leaked(train: list[dict], heldout: list[dict]) -> tuple[list[dict], int]:
-    """(the training rows whose question is not held out, how many were): case and white space do not count."""
-    seen = {" ".join(r["question"].lower().split()) for r in heldout}
-    kept = [r for r in train if " ".join(r["question"].lower().split()) not in seen]
-    if not kept:
-        raise WorkbookError("every training question is also held out: give different files")
-    return kept, len(train) - len(kept)
-
-
-def sha256_of(rows: list[dict]) -> str:
-    """A hash of the rows' content, so that a report names the data it was measured on."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+def sha256_of(*parts: "Iterable[dict]") -> str:
+    """A hash of the rows' content, of all parts in order, so that a report names the data it was measured on."""
+    found, separator = hashlib.sha256(b"["), b""
+    for part in parts:
+        for row in part:
+            found.update(separator + json.dumps(row, sort_keys=True, ensure_ascii=False, default=str).encode())
+            separator = b", "
+    found.update(b"]")
+    return found.hexdigest()

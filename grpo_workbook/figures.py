@@ -92,6 +92,25 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
     return figure, f"Bar chart of accuracy on {n} held-out problems before and after training: {said}."
 
 
+def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
+    """Prompt lengths in tokens as bars; those over the budget are hatched, and a line marks it."""
+    from grpo_workbook.validation import histogram, percentiles
+
+    figure, axes = _new(7.0, 3.2)
+    for low, high, count in histogram(counts, bins=24):
+        over = low > budget
+        axes.bar(low, count, high - low, align="edge", color=ORANGE if over else BLUE, hatch="//" if over else "",
+                 edgecolor="white")  # fmt: skip
+    axes.axvline(budget, color="black", linestyle="--", linewidth=1.5)
+    axes.annotate(f" budget: {budget}", (budget, axes.get_ylim()[1]), va="top")
+    axes.set(xlabel="tokens in the prompt", ylabel="prompts", title="Prompt lengths")
+    dropped, middle = sum(n > budget for n in counts), percentiles(counts)
+    return figure, (
+        f"Histogram of the lengths of {len(counts):,} prompts: from {middle[0]} to {middle[100]} tokens, half of them "
+        f"at most {middle[50]}, 95 % at most {middle[95]}. {dropped:,} lie over the budget of {budget} tokens."
+    )
+
+
 def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) -> tuple["Figure", str]:
     """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses."""
     from matplotlib.figure import Figure

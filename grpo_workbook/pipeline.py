@@ -19,18 +19,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.data import (
-    WORD_PROBLEMS,
-    drop_leaked,
-    drop_long_prompts,
-    read_problems,
-    sha256_of,
-    split_rows,
-    to_dataset,
-)
+from grpo_workbook.data import WORD_PROBLEMS, drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
+from grpo_workbook.problems import load
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.splitting import drop_leaked, split
 
 VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
 
@@ -42,8 +36,9 @@ class Interrupted(KeyboardInterrupt):
 def main_run(
     run: Run,
     *,
-    data: Path | None = None,
-    heldout_data: Path | None = None,
+    data: Path | str | None = None,
+    heldout_data: Path | str | None = None,
+    reading: dict | None = None,
     backend: str = "unsloth",
     overwrite: bool = False,
     resume: bool = False,
@@ -51,18 +46,19 @@ def main_run(
 ) -> dict:
     """Load, measure, train, measure, save, merge, prove; returns the report that it wrote to report.json.
 
-    Everything that can be wrong with the input is found before the first file is written (WorkbookError).
+    `reading` holds options of problems.load: question_column, answer_column, skip_invalid. Everything that can be wrong
+    with the input is found before the first file is written (WorkbookError).
     """
     started = time.monotonic()
     functions, weights = parse_rewards(run.settings.rewards)
-    train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data)
+    train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data, reading)
     identity = {
         "profile": run.profile,
         "model": run.model_name,
         "seed": run.seed,
         "backend": backend,
         "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
-        "data_sha256": sha256_of(train_rows + heldout_rows),
+        "data_sha256": sha256_of(train_rows, heldout_rows),
     }
     check_backend(run, backend)
     check_room(run)
@@ -78,8 +74,10 @@ def main_run(
     quiet()
     model, tokenizer = load_policy(run, backend)
     limit = run.settings.max_prompt_tokens
-    train_set, dropped_train = drop_long_prompts(to_dataset(train_rows), tokenizer, limit, "the training data")
-    heldout_set, dropped_heldout = drop_long_prompts(to_dataset(heldout_rows), tokenizer, limit, "the held-out data")
+    fold = system_role(tokenizer) in ("refused", "ignored")
+    train_set, heldout_set = (to_dataset(rows, fold=fold) for rows in (train_rows, heldout_rows))
+    train_set, dropped_train = drop_long_prompts(train_set, tokenizer, limit, "the training data")
+    heldout_set, dropped_heldout = drop_long_prompts(heldout_set, tokenizer, limit, "the held-out data")
     if len(train_set) < run.settings.prompts_per_step:
         raise WorkbookError(
             f"{len(train_set)} training problems are left and one step needs {run.settings.prompts_per_step}: "
@@ -149,15 +147,21 @@ def main_run(
     return report
 
 
-def load_rows(run: Run, data: Path | None, heldout_data: Path | None) -> tuple[list[dict], list[dict], int]:
-    """(training rows, held-out rows, leaked rows dropped). Without files: the course's own word problems."""
-    if data is None:
-        train = read_problems(WORD_PROBLEMS["train"])
-        heldout = read_problems(heldout_data or WORD_PROBLEMS["heldout"])[: run.settings.heldout]
-    elif heldout_data is None:
-        train, heldout = split_rows(read_problems(data), run.settings.heldout, run.seed)
+def load_rows(run: Run, data, heldout_data, reading: dict | None = None) -> tuple:
+    """(training rows, held-out rows, leaked rows dropped) as datasets. Without files: the course's own word problems.
+
+    `reading` is for the user's own files. The rewards compare numbers, so an answer without one is invalid.
+    """
+
+    def read(source):
+        own = {} if source in WORD_PROBLEMS.values() else reading or {}
+        return load(source, answers="number", seed=run.seed, progress=True, **own).dataset
+
+    if data is not None and heldout_data is None:
+        train, heldout = split(read(data), run.settings.heldout, run.seed)
     else:
-        train, heldout = read_problems(data), read_problems(heldout_data)[: run.settings.heldout]
+        train, heldout = (read(s) for s in (data or WORD_PROBLEMS["train"], heldout_data or WORD_PROBLEMS["heldout"]))
+        heldout = heldout.select(range(min(run.settings.heldout, len(heldout))))
     train, leaked = drop_leaked(train, heldout)
     return train, heldout, leaked
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 
+DIGITS = 12  # decimals that must agree; math-verify's own 6 would take 1.414214 for the root of 2
 MEMORY = 2 << 30  # bytes of address space: a bomb meets this before the machine does
 
 
@@ -52,7 +53,7 @@ def compare(gold: str, prediction: str) -> tuple[str, str]:
         if not given:
             return "wrong", "the prediction cannot be read"
         # its own timeouts use signals and can be caught on the way: ours kills the process
-        right = verify(wanted, given, timeout_seconds=None, raise_on_error=True)
+        right = verify(wanted, given, float_rounding=DIGITS, timeout_seconds=None, raise_on_error=True)
     except Exception as error:
         return "error", _words(error)
     return ("right", "equal") if right else ("wrong", "not equal")

@@ -4,64 +4,93 @@ import pytest
 
 from grpo_workbook.data import (
     WORD_PROBLEMS,
+    added_system_text,
     chat_prompt,
-    drop_leaked,
     drop_long_prompts,
+    fold_system,
     prompt_lengths,
     read_problems,
+    render,
     sha256_of,
-    split_rows,
+    system_role,
     to_dataset,
+    token_boundaries,
 )
+from grpo_workbook.problems import load
 from grpo_workbook.run import WorkbookError
 
 ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
 
 
-def write(path, *lines):
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([], "is empty"),
-        (["", "  "], "is empty"),
-        ([ROW, "{broken"], "line 2: not JSON"),
-        ([ROW, ROW, "[1, 2]"], "line 3: a list, not a JSON object"),
-        ([{"answer": "5"}], r"line 1: no 'question' among \['answer'\]"),
-        ([{"question": "q"}], r"line 1: no 'answer' among \['question'\]"),
-        ([ROW, {"question": "q", "answer": "a lot"}], "line 2: no number in the answer 'a lot'"),
-        ([{"question": "q", "answer": 5}], "line 1: 'answer' is 5"),
-        ([{"question": " ", "answer": "5"}], "line 1: 'question' is ' '"),
-    ],
-)
-def test_bad_files_are_named_with_their_line(tmp_path, lines, message):
-    with pytest.raises(WorkbookError, match=message):
-        read_problems(write(tmp_path / "bad.jsonl", *lines))
-
-
-def test_missing_file_and_wrong_encoding(tmp_path):
-    with pytest.raises(WorkbookError, match="does not exist"):
-        read_problems(tmp_path / "none.jsonl")
-    (tmp_path / "latin.jsonl").write_bytes('{"question": "caf\u00e9"}'.encode("latin-1"))
-    with pytest.raises(WorkbookError, match="not UTF-8"):
-        read_problems(tmp_path / "latin.jsonl")
-
-
-def test_good_rows_with_bom_blank_lines_and_line_separators_inside(tmp_path):
-    path = tmp_path / "good.jsonl"
-    odd = {"question": "one\u2028two", "answer": "7"}
-    path.write_text("\ufeff" + json.dumps(ROW) + "\r\n\n" + json.dumps(odd, ensure_ascii=False), encoding="utf-8")
-    assert [(r["question"], r["answer"]) for r in read_problems(path)] == [("How many?", "5"), ("one\u2028two", "7")]
+def test_a_small_file_as_a_list():
+    rows = read_problems(WORD_PROBLEMS["heldout"])
+    assert rows[0] == {"question": rows[0]["question"], "answer": "23", "solution": "29 - 6 = <<29-6=23>>23\n#### 23"}
+    assert len(rows) == 480
 
 
 def test_dataset_has_what_trl_and_the_rewards_read():
-    dataset = to_dataset(read_problems(WORD_PROBLEMS["heldout"])[:3])
-    assert dataset.column_names == ["prompt", "answer", "question"]
+    from_list = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
+    dataset = to_dataset(load(WORD_PROBLEMS["heldout"]).dataset)
+    assert from_list.to_list() == dataset.to_list()
+    assert dataset.column_names == ["prompt", "answer", "question", "solution"]
     assert dataset[0]["prompt"] == chat_prompt(dataset[0]["question"])
     assert [m["role"] for m in dataset[0]["prompt"]] == ["system", "user"]
+
+
+def test_other_columns_come_along_behind():
+    rows = [{"level": 3, **ROW, "topic": "sums"}]
+    assert to_dataset(load(rows).dataset).column_names == ["prompt", "answer", "question", "solution", "level", "topic"]
+
+
+def test_examples_stand_between_system_prompt_and_question():
+    one = [("1+1?", "<answer>2</answer>")]
+    assert chat_prompt("2+2?", "Be brief.", one) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "<answer>2</answer>"},
+        {"role": "user", "content": "2+2?"},
+    ]
+    assert [m["role"] for m in chat_prompt("2+2?", None, one * 2)] == ["user", "assistant"] * 2 + ["user"]
+    dataset = to_dataset([{"question": "2+2?", "answer": "4"}], "Be brief.", one, fold=True)
+    assert [m["role"] for m in dataset[0]["prompt"]] == ["user", "assistant", "user"]
+    assert dataset[0]["prompt"][0]["content"] == "Be brief.\n\n1+1?"
+    assert fold_system(chat_prompt("2+2?", None)) == chat_prompt("2+2?", None)
+
+
+SYSTEM_OF_ITS_OWN = (
+    "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{% endif %}"
+)
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+
+
+def test_what_a_template_does_with_a_system_message(tiny):
+    import copy
+
+    assert system_role(tiny["qwen"][1]) == "own turn"
+    assert system_role(tiny["gemma"][1]) == "in the user's turn"
+    assert added_system_text(tiny["qwen"][1]) == added_system_text(tiny["gemma"][1]) == ""
+    tokenizer = copy.deepcopy(tiny["qwen"][1])
+    plain = tokenizer.chat_template
+    tokenizer.chat_template = SYSTEM_OF_ITS_OWN + plain
+    assert system_role(tokenizer) == "own turn"
+    assert added_system_text(tokenizer) == "<|im_start|>system\nYou are helpful."
+    tokenizer.chat_template = REFUSES + plain
+    assert system_role(tokenizer) == "refused"
+    text = render([fold_system(chat_prompt("How many?", "Be brief."))], tokenizer)[0]
+    assert "user\nBe brief.\n\nHow many?" in text
+    tokenizer.chat_template = plain.replace("in messages", "in messages if message.role != 'system'")
+    assert system_role(tokenizer) == "ignored"
+
+
+@pytest.mark.parametrize("family", ["qwen", "gemma"])
+def test_token_boundaries_mark_every_token_and_lose_nothing(tiny, family):
+    _, tokenizer = tiny[family]
+    text = render([chat_prompt("Ana has 12 shells.")], tokenizer)[0]
+    marked = token_boundaries(text, tokenizer)
+    count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert len(token_boundaries(text, tokenizer, mark="\x01").split("\x01")) == count
+    assert token_boundaries(text, tokenizer, mark="").replace("\\n\n", "\n") == text
+    assert "|1|2|" in marked
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
@@ -70,34 +99,26 @@ def test_long_prompts_are_dropped_and_counted(tiny, family):
     rows = [*read_problems(WORD_PROBLEMS["heldout"])[:20], {"question": "word " * 500, "answer": "1", "solution": "1"}]
     dataset = to_dataset(rows)
     lengths = prompt_lengths(dataset, tokenizer)
-    assert lengths == [
+    assert list(lengths) == [
         len(tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"]) for p in dataset["prompt"]
     ]
     kept, dropped = drop_long_prompts(dataset, tokenizer, 160)
     assert dropped == 1
-    assert kept["question"] == dataset["question"][:20]
+    assert kept["question"][:] == dataset["question"][:20]
     with pytest.raises(WorkbookError, match="every prompt of the data is longer than 5 tokens"):
         drop_long_prompts(dataset, tokenizer, 5)
 
 
-def test_split_is_seeded_and_disjoint():
-    rows = [{"question": f"q{i}", "answer": str(i)} for i in range(100)]
-    train, heldout = split_rows(rows, 400, seed=3)
-    assert (len(train), len(heldout)) == (80, 20)
-    assert split_rows(rows, 400, seed=3) == (train, heldout) != split_rows(rows, 400, seed=4)
-    assert not {r["question"] for r in train} & {r["question"] for r in heldout}
-    assert len(split_rows(rows, 7, seed=3)[1]) == 7
-    with pytest.raises(WorkbookError, match="too few"):
-        split_rows(rows[:4], 400, seed=3)
-
-
-def test_leaked_questions_leave_the_training_set():
-    heldout = [{"question": "How  Many?", "answer": "1"}]
-    train = [{"question": "how many?", "answer": "1"}, {"question": "another", "answer": "1"}]
-    assert drop_leaked(train, heldout) == ([train[1]], 1)
-    with pytest.raises(WorkbookError, match="also held out"):
-        drop_leaked(train[:1], heldout)
-
-
 def test_hash_follows_the_content():
     assert sha256_of([ROW]) == sha256_of([dict(reversed(ROW.items()))]) != sha256_of([ROW, ROW])
+    assert sha256_of([ROW], [ROW]) == sha256_of([ROW, ROW])
+    rows = load(WORD_PROBLEMS["heldout"]).dataset
+    import hashlib
+
+    whole = json.dumps(rows.to_list(), sort_keys=True, ensure_ascii=False)
+    assert sha256_of(rows) == hashlib.sha256(whole.encode()).hexdigest()
+
+
+def test_reading_says_what_is_wrong(tmp_path):
+    with pytest.raises(WorkbookError, match="does not exist"):
+        read_problems(tmp_path / "none.jsonl")

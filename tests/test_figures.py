@@ -65,6 +65,16 @@ def test_smoothing_never_looks_ahead():
     assert figures.smooth([1, 2, 3, 4], window=2) == [1, 1.5, 2.5, 3.5]
 
 
+def test_the_length_histogram_marks_what_is_over_the_budget():
+    counts = [50] * 10 + [120] * 5 + [300]
+    figure, words = figures.length_histogram(counts, budget=160)
+    assert "16 prompts: from 50 to 300 tokens, half of them at most 50" in words
+    assert "1 lie over the budget of 160 tokens" in words
+    bars = figure.axes[0].patches
+    assert sum(bar.get_height() for bar in bars) == 16
+    assert sum(bar.get_height() for bar in bars if bar.get_hatch()) == 1
+
+
 def test_distributions_mark_the_groups_without_gradient():
     groups = {"right_reward": [[1.0, 0.0, None], [1.0, 1.0, 1.0]], "none_reward": [[None] * 3, [None] * 3]}
     figure, words = figures.reward_distributions(groups)

@@ -192,8 +192,8 @@ BAD_INPUT = {
     "learning rate nan": (lambda t: ["--learning-rate", "nan"], "learning_rate is nan: it must be a number"),
     "learning rate 0": (lambda t: ["--learning-rate", "0"], "learning_rate is 0.0: it must be a number, more than 0"),
     "too few left": (
-        lambda t: ["--data", _write(t / "l.jsonl", GOOD.replace('"q"', '"q %d"') * 9 % (*range(9),))],
-        "8 training problems are left",
+        lambda t: ["--data", _write(t / "l.jsonl", GOOD.replace('"q"', '"q %d"') * 8 % (*range(8),))],
+        "7 training problems are left",
     ),
     "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "too few"),
     "no config.json": (lambda t: ["--model", t], "no config.json"),

@@ -38,8 +38,18 @@ def test_every_module_has_a_docstring_and_stays_small():
 def test_modules_import_only_from_those_before_them():
     order = [
         "run",
+        "figures",
+        "charts",
         "answers",
+        "readers",
+        "sources",
+        "table",
+        "problems",
         "data",
+        "duplicates",
+        "splitting",
+        "validation",
+        "data_report",
         "symbolic",
         "rewards",
         "shaping",
@@ -51,8 +61,6 @@ def test_modules_import_only_from_those_before_them():
         "training",
         "evaluate",
         "export",
-        "figures",
-        "charts",
         "folder",
         "pipeline",
     ]
@@ -77,7 +85,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"], ["check-data", "--help"]])
 def test_help_fits_80_columns(arguments):
     result = cli(*arguments)
     assert result.returncode == 0

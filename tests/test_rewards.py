@@ -146,7 +146,7 @@ def test_json_schema():
 
 
 def test_symbolic_correctness_says_nothing_where_nothing_is_known():
-    with SymbolicChecker(time_limit=1.0) as checker:
+    with SymbolicChecker(time_limit=2.0) as checker:
         reward = symbolic_correctness(checker)
         texts = [chat("<answer>2x</answer>"), "\\boxed{x}", "no answer", "<answer>9^{9^{9^{9}}}</answer>"]
         assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]

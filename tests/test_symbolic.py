@@ -1,5 +1,6 @@
 """With real worker processes and the real math-verify."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -46,7 +47,9 @@ RIGHT = [
 WRONG = [
     ("x^2+1", "x^2+2x+1"),
     ("1.4142", "\\sqrt{2}"),
+    ("1.414214", "\\sqrt{2}"),
     ("3.14159", "\\pi"),
+    ("3.141593", "\\pi"),
     ("[1,2]", "(1,2)"),
     ("\\sqrt{2} \\text{ or } 5", "\\sqrt{2}"),
     ("x, \\sqrt{2}", "\\sqrt{2}"),
@@ -89,13 +92,13 @@ def test_a_number_as_gold_needs_no_worker():
 
 
 def test_a_bomb_is_killed_and_the_others_are_judged():
-    with SymbolicChecker(time_limit=1.0) as checker:
+    with SymbolicChecker(time_limit=3.0) as checker:
         checker.check([("x", "x")])  # the worker is up
         (pid,) = checker.pids
         started = time.monotonic()
         outcomes = checker.check([("x", "x"), (BOMB, "x^2"), ("x+x", "2x"), ("x", "2x")])
         assert [o.verdict for o in outcomes] == ["right", "timeout", "right", "wrong"]
-        assert outcomes[1].reason == "killed after 1 s"
+        assert outcomes[1].reason == "killed after 3 s"
         assert time.monotonic() - started < 60
         assert checker.counts == {"right": 3, "timeout": 1, "wrong": 1}
         assert checker.pids != [pid]
@@ -117,10 +120,11 @@ def test_a_killed_worker_comes_back_and_no_job_is_lost_or_judged_twice():
         killed = []
 
         def assassin():
-            while not done.wait(0.7) and len(killed) < 2:
+            while not done.wait(0.7) and len(killed) < 2:  # with the one below: fewer deaths than tries
                 for pid in checker.pids[:1]:
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        killed.append(pid)
 
         for pid in checker.pids:  # one dies before it is asked
             os.kill(pid, signal.SIGKILL)

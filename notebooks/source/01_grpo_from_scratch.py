@@ -722,4 +722,5 @@ check("01.6", reduce_losses);
 # - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. The loss shows about 0: watch the reward.
 # - No critic, and with a checkable reward no reward model either.
 #
-# Next: [04 · A GRPO run you can trust](04_grpo_run.ipynb) trains with Unsloth and TRL in 4-bit.
+# Next: [02 · Dataset preparation](02_dataset_prep.ipynb) makes the rows that such a trainer reads. In
+# [04 · A GRPO run you can trust](04_grpo_run.ipynb) Unsloth and TRL train in 4-bit.

@@ -331,7 +331,7 @@ print(f"ours:  {total(functions, weights, chatty):.2f}")
 
 # %% [markdown]
 # No reward is proof against everything. What remains: an answer that is right by luck, whatever the reasoning says. So
-# read samples while it trains (chapter 05), and measure on held-out problems (chapter 04).
+# read samples while it trains, and measure on held-out problems (chapter 04).
 
 # %% [markdown]
 # ## Symbolic answers: math-verify and its traps
@@ -360,7 +360,7 @@ from grpo_workbook.symbolic import SymbolicChecker
 
 pairs = [("1, 2, 3 or 72", "72"), (r"\boxed{2+70}", "72"), (r"\boxed{50\%}", "50"), ("<answer>72</answer>", "72"),
          ("(x+1)^2", "x^2+2x+1"), (r"\frac{2}{\sqrt{2}}", r"\sqrt{2}"), ("9^{9^{9^{9}}}", "x^2")]
-with SymbolicChecker(time_limit=1.0) as checker:
+with SymbolicChecker(time_limit=2.0) as checker:
     for (prediction, gold), outcome in zip(pairs, checker.check(pairs)):
         print(f"{prediction:20} against {gold:9} {outcome.verdict:8} {outcome.reason}")
     print(dict(checker.counts))
@@ -401,7 +401,6 @@ for well_formed in (0, 2, 4, 6, 8, 8, 8, 8):
 
 # %% [markdown]
 # The rate belongs to the run: keep `fading.state()` beside the checkpoint, and `restore` it to go on exactly.
-# Chapter 07 uses this in stages.
 
 # %% [markdown]
 # ## Exercises

@@ -1,0 +1,142 @@
+"""Questions that are the same, or nearly so, within a data set and across two: without comparing every pair.
+
+The same: equal but for case, white space and punctuation. Nearly the same: the same numbers and signs of arithmetic in
+the same order, and at least 80 % of all the words of both in common (Jaccard). So another name in the same problem is a
+near-duplicate, and the same sentence with other numbers is not: its answer differs, and it counts as a template.
+"""
+
+import itertools
+import re
+import unicodedata
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+ALIKE = 0.8
+# A word that more questions with the same numbers share finds no partners any more: it would be nearly every pair.
+CROWD = 100
+_DASHES = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2014": "-"})
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# Numbers, words, signs of arithmetic. A hyphen between letters is punctuation; elsewhere it is a minus.
+_PIECE = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+*/=<>^%]|(?<![^\W\d_])-|-(?![^\W\d_])")
+
+
+def pieces(text: str) -> list[str]:
+    """Words, numbers and signs of arithmetic, lower-cased, without punctuation; 1,000 is 1000, and 3 + 4 not 3 - 4.
+
+    A text that has none of them gives what stands between its spaces, so that it still differs from others.
+    """
+    normal = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).casefold().translate(_DASHES))
+    return _PIECE.findall(normal) or normal.split()
+
+
+def words(text: str) -> list[str]:
+    """The words and numbers among a text's pieces."""
+    return [p for p in pieces(text) if p[0].isalnum()]
+
+
+def key(text: str) -> str:
+    """What two texts share if they differ in case, white space and punctuation only."""
+    return " ".join(pieces(text))
+
+
+def template(text: str) -> str:
+    """The text with every number masked: what problems made from one sentence share."""
+    return " ".join("#" if p[0].isdigit() else p for p in pieces(text))
+
+
+def digest(found: list[str]) -> int:
+    """64 bits for a text's pieces: enough to find equal ones among many millions, in little memory."""
+    return int.from_bytes(blake2b(" ".join(found).encode(), digest_size=8).digest())
+
+
+def numbers_of(found: list[str]) -> int:
+    """64 bits for the numbers and signs among the pieces, in their order; the same within one process."""
+    return hash(tuple(p for p in found if not p[0].isalpha()))
+
+
+@dataclass
+class Index:
+    """The questions in a form that finds twins: per row 24 bytes, and 4 for each different word."""
+
+    digests: array  # a hash of each row's pieces
+    numbers: array  # a hash of each row's numbers, in their order
+    words: array  # the ids of each row's different words, one row behind the other
+    starts: array  # where each row begins in `words`
+    vocabulary: dict[str, int]
+
+    @classmethod
+    def of(cls, *parts: Iterable[str]) -> "Index":
+        """An index over the texts of all parts, one part behind the other."""
+        index = cls(array("Q"), array("q"), array("I"), array("q", [0]), {})
+        for text in itertools.chain(*parts):
+            found = pieces(text)
+            index.digests.append(digest(found))
+            index.numbers.append(numbers_of(found))
+            ids = {index.vocabulary.setdefault(p, len(index.vocabulary)) for p in found if p[0].isalnum()}
+            index.words.extend(sorted(ids))
+            index.starts.append(len(index.words))
+        return index
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def word_set(self, row: int) -> set[int]:
+        return set(self.words[self.starts[row] : self.starts[row + 1]])
+
+
+def same(index: Index) -> list[list[int]]:
+    """Groups of two or more rows with equal questions, in the order of their first rows."""
+    groups: dict[int, list[int]] = {}
+    for row, code in enumerate(index.digests):
+        groups.setdefault(code, []).append(row)
+    return [rows for rows in groups.values() if len(rows) > 1]
+
+
+def near(index: Index, boundary: int | None = None) -> list[tuple[int, int]]:
+    """Pairs (a, b), a < b, of nearly the same questions that are not the same; across `boundary` only, if given.
+
+    Prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007): with words in order of rarity,
+    two sets of at least 80 % overlap share one of their first few words, so only rows that do are compared. Exact, but
+    for words that more than 100 rows with the same numbers share.
+    """
+    pairs = set()
+    for rows in _candidates(index):
+        sets = {row: index.word_set(row) for row in rows}
+        for a, b in itertools.combinations(rows, 2):
+            if (a, b) in pairs or (boundary is not None and (a < boundary) == (b < boundary)):
+                continue
+            if index.digests[a] != index.digests[b] and jaccard(sets[a], sets[b]) >= ALIKE:
+                pairs.add((a, b))
+    return sorted(pairs)
+
+
+def jaccard(a: set, b: set) -> float:
+    """The share of all elements of both that both have; 1.0 for two empty sets."""
+    return len(a & b) / len(a | b) if a or b else 1.0
+
+
+def _candidates(index: Index) -> Iterable[Sequence[int]]:
+    """Groups of rows that have the same numbers and share a word of their prefixes."""
+    import numpy as np
+
+    if len(index) == 0 or len(index.words) == 0:
+        return
+    words, starts = np.frombuffer(index.words, np.uint32), np.frombuffer(index.starts, np.int64)
+    sizes = np.diff(starts)
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    rarity = np.bincount(words, minlength=len(index.vocabulary))[words]
+    order = np.lexsort((words, rarity, rows))  # within each row, the rarest word first; ties the same way everywhere
+    words, place = words[order], np.arange(len(words)) - np.repeat(starts[:-1], sizes)
+    prefix = sizes - np.ceil(ALIKE * sizes - 1e-9).astype(np.int64) + 1
+    kept = place < np.repeat(prefix, sizes)
+    numbers = np.frombuffer(index.numbers, np.int64)[rows[kept]]
+    words, rows = words[kept], rows[kept]
+    order = np.lexsort((rows, words, numbers))
+    words, rows, numbers = words[order], rows[order], numbers[order]
+    edges = np.flatnonzero((np.diff(words.astype(np.int64)) != 0) | (np.diff(numbers) != 0)) + 1
+    bounds = np.concatenate([[0], edges, [len(rows)]])
+    lengths = np.diff(bounds)
+    for i in np.flatnonzero((lengths > 1) & (lengths <= CROWD)):
+        yield rows[bounds[i] : bounds[i + 1]].tolist()

@@ -1,0 +1,89 @@
+"""Twins are found exactly as comparing every pair would find them, and much faster."""
+
+import itertools
+import random
+
+import pytest
+
+from grpo_workbook.data import WORD_PROBLEMS
+from grpo_workbook.duplicates import ALIKE, Index, jaccard, key, near, numbers_of, pieces, same, template, words
+from grpo_workbook.problems import load
+
+
+def by_every_pair(texts):
+    found = [pieces(t) for t in texts]
+    bags, numbers = [set(words(t)) for t in texts], [numbers_of(f) for f in found]
+    return [
+        (a, b)
+        for a, b in itertools.combinations(range(len(texts)), 2)
+        if numbers[a] == numbers[b] and found[a] != found[b] and jaccard(bags[a], bags[b]) >= ALIKE
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_near_is_what_comparing_every_pair_finds(seed):
+    rng = random.Random(seed)
+    lexicon = [f"word{chr(97 + i)}" for i in range(26)]
+    texts = []
+    for _ in range(60):
+        base = rng.choices(lexicon, k=rng.randrange(1, 25)) + [str(rng.randrange(3)) for _ in range(rng.randrange(2))]
+        for _ in range(rng.randrange(1, 6)):
+            copy = list(base)
+            for _ in range(rng.randrange(4)):
+                copy[rng.randrange(len(copy))] = rng.choice(lexicon)
+            texts.append(" ".join(copy))
+    wanted = by_every_pair(texts)
+    assert wanted
+    assert near(Index.of(texts)) == wanted
+    half = len(texts) // 2
+    assert near(Index.of(texts[:half], texts[half:]), boundary=half) == [(a, b) for a, b in wanted if a < half <= b]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "equal"),
+    [
+        ("How many?", "  how MANY ", True),
+        ("It costs $1,000.", "it costs 1000", True),
+        ("a well-known sum", "a well known sum", True),
+        ("3 - 4 =", "3 \u2212 4 =", True),
+        ("５ apples", "5 apples", True),
+        ("3 + 4", "3 - 4", False),
+        ("10, 20", "1020", False),
+        ("1,00", "100", False),
+        ("1.5 m", "15 m", False),
+        ("???", "!!!", False),
+    ],
+)
+def test_case_space_and_punctuation_do_not_count_but_signs_do(a, b, equal):
+    assert (key(a) == key(b)) is equal
+    assert bool(same(Index.of([a, b]))) is equal
+
+
+def test_templates_mask_numbers():
+    assert template("Ana has 3 shells.") == template("ana has 14 shells") != template("Ben has 3 shells")
+
+
+def test_the_course_does_not_leak():
+    train, held = (load(WORD_PROBLEMS[s]).dataset["question"][:] for s in ("train", "heldout"))
+    index = Index.of(train, held)
+    assert same(index) == near(index, boundary=len(train)) == []
+
+
+def test_nothing_is_similar_in_nothing():
+    assert near(Index.of([])) == same(Index.of([])) == near(Index.of(["", "  "])) == []
+    assert same(Index.of(["", "  "])) == [[0, 1]]
+
+
+def test_many_alike_rows_stay_cheap():
+    """Ten thousand rows of one template without numbers: every pair would be fifty million."""
+    texts = [f"Is the word {''.join(chr(97 + int(d)) for d in str(i))} a noun or is it a verb?" for i in range(10_000)]
+    compared = 0
+
+    class Counting(Index):
+        def word_set(self, row):
+            nonlocal compared
+            compared += 1
+            return super().word_set(row)
+
+    near(Counting.of(texts))
+    assert compared < 100_000
