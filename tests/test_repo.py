@@ -38,6 +38,8 @@ def test_every_module_has_a_docstring_and_stays_small():
 def test_modules_import_only_from_those_before_them():
     order = [
         "run",
+        "lengths",
+        "figures",
         "answers",
         "readers",
         "sources",
@@ -47,11 +49,11 @@ def test_modules_import_only_from_those_before_them():
         "duplicates",
         "splitting",
         "validation",
-        "figures",
         "data_report",
         "symbolic",
         "rewards",
         "shaping",
+        "ensembles",
         "rubric",
         "attacks",
         "config",
