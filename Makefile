@@ -45,6 +45,7 @@ models: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
 
 lint: $(STAMP)
