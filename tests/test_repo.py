@@ -38,6 +38,7 @@ def test_every_module_has_a_docstring_and_stays_small():
 def test_modules_import_only_from_those_before_them():
     order = [
         "run",
+        "lengths",
         "figures",
         "charts",
         "answers",
@@ -53,6 +54,7 @@ def test_modules_import_only_from_those_before_them():
         "symbolic",
         "rewards",
         "shaping",
+        "ensembles",
         "rubric",
         "attacks",
         "grpo",
