@@ -123,7 +123,7 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
     """Per-token estimate of KL(policy || reference) from tokens that the policy drew; same shape as `logp`.
 
     With d = log pi_ref - log pi (Schulman, 2020):
-        k1 = -d               unbiased; wide, and negative for half of the tokens
+        k1 = -d               unbiased; wide, and often negative
         k2 = d^2 / 2          never negative; biased
         k3 = exp(d) - d - 1   unbiased and never negative: GRPO's penalty (DeepSeekMath, equation 4)
     exp(d) is pi_ref / pi. With the ratio turned over, k3 estimates another quantity. Raises ValueError for shapes that
