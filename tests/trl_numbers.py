@@ -98,7 +98,8 @@ def make_trainer(model, functions=1, **arguments) -> GRPOTrainer:
         reward_funcs=[function(i) for i in range(functions)],
         args=GRPOConfig(
             output_dir=str(Path(sys.argv[1]).parent), use_cpu=True, bf16=False, report_to="none",
-            gradient_checkpointing=False, num_generations=GROUP, max_completion_length=LIMIT, save_strategy="no", disable_tqdm=True,
+            gradient_checkpointing=False, num_generations=GROUP, max_completion_length=LIMIT,
+            save_strategy="no", disable_tqdm=True,
             **{"per_device_train_batch_size": len(LENGTHS), "gradient_accumulation_steps": 1, **arguments},
         ),
         train_dataset=Dataset.from_list([{"prompt": "a"}, {"prompt": "b"}]),
