@@ -1,6 +1,7 @@
 """check-data as a user calls it: what it prints, writes and returns; and `run` with the same sources."""
 
 import json
+import os
 
 import pytest
 from conftest import SHARED, cli
@@ -59,7 +60,9 @@ BAD = {
     "header": (["messy.jsonl"], "--question-column 'frage'"),
     "nothing fits": (["messy.jsonl", *COLUMNS, "--max-prompt-tokens", "3", "--output", "o.jsonl"], "o.jsonl is not"),
     "format": (["messy.jsonl", *COLUMNS, "--output", "o.txt"], "name it .jsonl or .parquet"),
-    "its own source": (["messy.jsonl", *COLUMNS, "--output", "messy.jsonl"], "is the source"),
+    "its own source": (["messy.jsonl", *COLUMNS, "--output", "messy.jsonl"], "is the source and --output at once"),
+    "the held-out source": (["messy.jsonl", "--heldout-data", "./messy.jsonl", "--json", "messy.jsonl"], "at once"),
+    "one file for both": (["messy.jsonl", "--output", "o.jsonl", "--json", "../{0}/o.jsonl"], "--output and --json"),
     "no folder": (["messy.jsonl", *COLUMNS, "--json", "nowhere/r.json"], "a folder that exists"),
     "heldout": (["messy.jsonl", *COLUMNS, "--heldout-data", "none.csv"], "none.csv does not exist"),
     "model": (["messy.jsonl", *COLUMNS, "--model", "mistral"], "unknown model 'mistral'"),
@@ -70,12 +73,44 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_2_and_nothing_is_written(messy, name, monkeypatch, capsys):
     arguments, message = BAD[name]
+    arguments = [a.format(messy.parent.name) for a in arguments]
     before = messy.read_bytes()
     monkeypatch.chdir(messy.parent)
     assert main(["check-data", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert [p.name for p in messy.parent.iterdir()] == ["messy.jsonl"]
     assert messy.read_bytes() == before
+
+
+def test_the_held_out_file_is_never_written_over(messy, tmp_path, capsys):
+    """By any of its names: as it is, by a link, and from the home folder."""
+    held = tmp_path / "held.jsonl"
+    held.write_bytes(WORD_PROBLEMS["heldout"].read_bytes())
+    (tmp_path / "link.jsonl").symlink_to(held)
+    (tmp_path / "hard.jsonl").hardlink_to(held)
+    before = held.read_bytes()
+    for name in ("held.jsonl", "link.jsonl", "hard.jsonl"):
+        for option in ("--output", "--json"):
+            arguments = [str(messy), *COLUMNS, "--heldout-data", str(held), option, str(tmp_path / name)]
+            assert main(["check-data", *arguments]) == 2
+            assert f"is --heldout-data and {option} at once" in capsys.readouterr().err
+    assert held.read_bytes() == before
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, capsys):
+    (tmp_path / "r.json").write_text("old")
+    tmp_path.chmod(0o500)
+    source = str(WORD_PROBLEMS["heldout"])
+    try:
+        if not os.access(tmp_path, os.W_OK):  # root may write everywhere
+            assert main(["check-data", source, "--json", str(tmp_path / "r.json")]) == 2
+            assert "r.json cannot be written (Permission denied)" in capsys.readouterr().err
+    finally:
+        tmp_path.chmod(0o700)
+    assert main(["check-data", source, "--json", "/dev/full"]) == 2
+    assert "/dev/full cannot be written (No space left on device)" in capsys.readouterr().err
+    assert (tmp_path / "r.json").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
 
 
 def test_a_cleaned_file_keeps_the_whole_answers(tmp_path, capsys):
