@@ -105,13 +105,12 @@ def _find_duplicates(report: Report, loaded: Loaded, heldout: Loaded | None) -> 
     count = len(loaded.dataset)
     parts = [column(part.dataset, "question") for part in (loaded, heldout) if part is not None]
     index = Index.of(*parts)
-    groups, pairs = same(index), near(index)
+    groups, near_inside = same(index), near(index.head(count))
 
     def place(row: int) -> str:
         return loaded.place(row) if row < count else heldout.place(row - count)
 
     inside = [rows for group in groups if len(rows := [r for r in group if r < count]) > 1]
-    near_inside = [(a, b) for a, b in pairs if b < count]
     repeated = sum(len(rows) - 1 for rows in inside)
     conflicts = [rows for rows in inside if len({loaded.dataset[r]["answer"] for r in rows}) > 1]
     report.duplicates = {
@@ -128,7 +127,7 @@ def _find_duplicates(report: Report, loaded: Loaded, heldout: Loaded | None) -> 
         report.hurts.append(f"{repeated:,} rows repeat an earlier question: drop them, they count more than others")
     if heldout is not None:
         twins = {r: g[0] for g in groups if g[0] < count for r in g if r >= count}
-        nearly = {b: a for a, b in pairs if a < count <= b and b not in twins}
+        nearly = {b: a for a, b in near(index, boundary=count) if b not in twins}
         report.heldout = {
             "name": heldout.source.name,
             "rows": len(heldout.dataset),

@@ -48,6 +48,7 @@ def test_modules_import_only_from_those_before_them():
         "table",
         "problems",
         "data",
+        "crowds",
         "duplicates",
         "splitting",
         "validation",
