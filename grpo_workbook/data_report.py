@@ -27,7 +27,8 @@ exit status:
   1  something would hurt training: invalid rows (without --skip-invalid), leaks
      between training and held-out, one question with two answers, over 5 % of
      the questions repeated, over 20 % of the prompts over the budget, held-out
-     prompts over it, fewer than 64 rows
+     prompts over it, fewer than 64 rows, answers that are texts (without
+     --answers text)
   2  bad input
 """
 

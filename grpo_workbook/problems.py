@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 KINDS = ("auto", "number", "text")
+ASKED = "as asked"  # the reason for a kind that was not guessed
 PEEK = 1000  # rows that decide what "auto" means
 KEPT = 1000  # problems of a file that are kept word for word; all are counted
 # Columns that this course or TRL's trainer fills itself: a source's own goes on under another name.
@@ -83,7 +84,7 @@ def load(
     columns = question_column, answer_column
     if opened.columns is not None:
         _check_columns(opened, columns)
-    kind, reason = (answers, "as asked") if answers != "auto" else _guess(opened, columns)
+    kind, reason = (answers, ASKED) if answers != "auto" else _guess(opened, columns)
     loaded = Loaded(None, opened, kind, reason)
     schema = _other_columns(opened.schema, columns)
     dataset, as_json = to_table(lambda: _checked(loaded, columns, progress), schema)

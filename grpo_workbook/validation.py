@@ -8,6 +8,7 @@ Findings that hurt (`report.hurts`, exit status 1 of check-data):
 - more than 5 % of the questions repeated
 - more than 20 % of the prompts over the budget, or held-out prompts over it
 - fewer rows left than 64
+- answers that are texts, unless they were asked for: the main run's rewards compare numbers
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from grpo_workbook.data import SYSTEM_PROMPT, prompt_lengths, to_dataset
 from grpo_workbook.duplicates import Index, near, same, template, words
 from grpo_workbook.lengths import percentiles
-from grpo_workbook.problems import Loaded
+from grpo_workbook.problems import ASKED, Loaded
 from grpo_workbook.table import column
 
 if TYPE_CHECKING:
@@ -96,8 +97,13 @@ def _judge_invalid(report: Report, skip_invalid: bool) -> None:
         report.hurts.append(
             f"{invalid:,} of {report.rows:,} rows are invalid: mend them, or drop them (--skip-invalid)"
         )
-    if report.answers == "text":
-        report.notes.append("answers are texts: rewards that compare numbers cannot judge them")
+    if report.answers == "text" and report.answers_reason == ASKED:
+        report.notes.append("answers are texts: `run` needs rewards that judge them, such as --rewards symbolic")
+    elif report.answers == "text":
+        report.hurts.append(
+            "answers are texts, and the default rewards of `run` need numbers: if texts are meant, say --answers text "
+            "here and --rewards symbolic (or your own) there"
+        )
 
 
 def _find_duplicates(report: Report, loaded: Loaded, heldout: Loaded | None) -> None:

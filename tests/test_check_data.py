@@ -127,10 +127,13 @@ def test_help_has_examples_and_exit_statuses():
         assert word in result.stdout
 
 
-def test_a_knowledge_base_is_checked_as_text():
-    result = cli("check-data", KNOWLEDGE_BASE, "--answer-column", "expert_answer")
-    assert result.returncode == 0, result.stderr
-    assert "note: answers are texts" in result.stdout
+def test_a_knowledge_base_is_checked_as_text(capsys):
+    """What `run` would refuse is not called well, unless texts are what was asked for."""
+    arguments = ["check-data", str(KNOWLEDGE_BASE), "--answer-column", "expert_answer"]
+    assert main(arguments) == 1
+    assert "HURTS: answers are texts, and the default rewards of `run` need numbers" in capsys.readouterr().out
+    assert main([*arguments, "--answers", "text"]) == 0
+    assert "note: answers are texts" in capsys.readouterr().out
 
 
 def test_gsm8k_is_reported_in_one_go(tmp_path):
@@ -152,3 +155,22 @@ def test_run_takes_the_same_sources_and_options(messy, tmp_path):
     data = json.loads((tmp_path / "out" / "report.json").read_text())["data"]
     assert data["train"] + data["heldout"] == 70
     assert data["dropped_too_long_train"] + data["dropped_too_long_heldout"] == 1
+
+
+def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
+    """Roots and fractions, judged as mathematics; rewards that compare numbers still refuse them."""
+    rows = [
+        {"question": f"What is the root of {i} over 2?", "answer": rf"\frac{{\sqrt{{{i}}}}}{{2}}"} for i in range(80)
+    ]
+    path = tmp_path / "latex.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = cli("run", "--data", path, "--output", tmp_path / "out")
+    assert result.returncode == 2
+    assert "no number in the answer" in result.stderr
+    short = ("--rewards", "symbolic,incremental_format", "--steps", "1", "--heldout", "8")
+    result = cli("run", "--data", path, *short, "--output", tmp_path / "out", OMP_NUM_THREADS="1")
+    assert result.returncode == 0, result.stderr[-3000:]
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["heldout"]["n"] == 8
+    assert report["heldout"]["before"]["strict_greedy"] == 0
+    assert report["examples"][0]["answer"].startswith(r"\frac")

@@ -53,6 +53,7 @@ def test_modules_import_only_from_those_before_them():
         "splitting",
         "validation",
         "data_report",
+        "run_data",
         "symbolic",
         "rewards",
         "shaping",
