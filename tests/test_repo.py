@@ -44,6 +44,7 @@ def test_modules_import_only_from_those_before_them():
         "charts",
         "answers",
         "readers",
+        "csv_reader",
         "sources",
         "table",
         "problems",
