@@ -4,12 +4,16 @@ Rows of one file need not agree. A column whose values one Arrow type can hold k
 here and numbers there, or objects with differing keys, becomes JSON text, and is named.
 """
 
+import contextlib
 import functools
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from grpo_workbook.run import WorkbookError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,15 +69,30 @@ def _write(path: Path, rows: Iterable[dict], types: dict, sure: frozenset) -> in
             arrays = [_array(values, name, types, name in sure) for name, values in columns.items()]
             table = pa.RecordBatch.from_arrays(arrays, names=list(columns))
             if writer is None:
-                schema, writer = table.schema, pa.ipc.new_stream(str(path), table.schema)
+                with _room(path):
+                    schema, writer = table.schema, pa.ipc.new_stream(str(path), table.schema)
             elif table.schema != schema:
                 return None
-            writer.write_batch(table)
+            with _room(path):
+                writer.write_batch(table)
             count += len(batch)
     finally:
         if writer is not None:
-            writer.close()
+            with _room(path):
+                writer.close()
     return count
+
+
+@contextlib.contextmanager
+def _room(path: Path) -> Iterator[None]:
+    """A full disk, said in words."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkbookError(
+            f"{path.parent} cannot hold the table ({os.strerror(error.errno) if error.errno else error}): free disk "
+            "space, or choose another disk with TMPDIR"
+        ) from error
 
 
 def _batches(rows: Iterable[dict]) -> Iterator[list[dict]]:
