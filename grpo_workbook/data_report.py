@@ -1,14 +1,15 @@
 """python -m grpo_workbook check-data: the report on the terminal, the report as JSON, the cleaned rows as a file."""
 
 import argparse
+import datetime
 import json
 import os
-import textwrap
 from pathlib import Path
 
 from grpo_workbook.lengths import histogram
 from grpo_workbook.problems import KINDS, Loaded, load
 from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.terminal import shorten, wrap
 from grpo_workbook.validation import Report, validate
 from grpo_workbook.writing import check_writable, whole_file
 
@@ -136,7 +137,17 @@ def _write_jsonl(rows, path: Path) -> None:
         for batch in rows.iter(1000):
             for values in zip(*batch.values(), strict=True):
                 row = dict(zip(batch, values, strict=True))
-                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+                try:
+                    file.write(json.dumps(row, ensure_ascii=False, default=_dated, allow_nan=False) + "\n")
+                except (TypeError, ValueError) as error:
+                    raise WorkbookError(f"a row cannot be JSON ({error}): name the output .parquet") from None
+
+
+def _dated(value: object) -> str:
+    """Dates and times as text. Bytes, Decimals and the like would come back as something else."""
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    raise TypeError(f"it holds {type(value).__name__} {value!r:.40}")
 
 
 def as_text(report: Report) -> str:
@@ -144,10 +155,10 @@ def as_text(report: Report) -> str:
     lines: list[str] = []
 
     def say(label: str, value: str) -> None:
-        lines.extend(textwrap.wrap(f"{label:<13} {value}", WIDTH, subsequent_indent=" " * 14) or [label])
+        lines.extend(wrap(f"{label:<13} {value}", WIDTH, 14) or [label])
 
     def examples(texts: list[str]) -> None:
-        lines.extend("  - " + textwrap.shorten(text, WIDTH - 4, placeholder=" ...") for text in texts)
+        lines.extend("  - " + shorten(text, WIDTH - 4) for text in texts)
 
     invalid, twice, d = sum(report.invalid.values()), report.duplicates, report.diversity
     say("source", report.name)
@@ -182,9 +193,9 @@ def as_text(report: Report) -> str:
         _say_lengths(report, say, lines)
     lines.append("")
     for note in report.notes:
-        lines.extend(textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  "))
+        lines.extend(wrap(f"note: {note}", WIDTH, 2))
     for finding in report.hurts:
-        lines.extend(textwrap.wrap(f"HURTS: {finding}", WIDTH, subsequent_indent="  "))
+        lines.extend(wrap(f"HURTS: {finding}", WIDTH, 2))
     if not report.hurts:
         lines.append("Nothing here would hurt training.")
     return "\n".join(lines)

@@ -2,13 +2,18 @@
 
 import json
 import os
+import subprocess
+import sys
+from datetime import date
+from decimal import Decimal
 
 import pytest
-from conftest import SHARED, cli
+from conftest import REPO, SHARED, cli, environment
 
 from grpo_workbook.__main__ import main
 from grpo_workbook.data import KNOWLEDGE_BASE, WORD_PROBLEMS
 from grpo_workbook.problems import load
+from grpo_workbook.terminal import cells
 
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
 ROWS = [{"frage": f"What is {i} plus {i * i}?", "antwort": str(i + i * i), "level": i % 3} for i in range(70)]
@@ -111,6 +116,55 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
     assert "/dev/full cannot be written (No space left on device)" in capsys.readouterr().err
     assert (tmp_path / "r.json").read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"x": float("nan")}, {"x": b"\xff"}, {"x": Decimal("1.5")}, {"x": [float("inf")]}],
+    ids=lambda e: str(e["x"]),
+)
+def test_what_json_cannot_say_is_not_written_as_json(extra, tmp_path, capsys):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"question": r["frage"], "answer": r["antwort"], "day": date(2026, 1, 2)} | extra for r in ROWS]
+    source, out = tmp_path / "a.parquet", tmp_path / "o.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), source)
+    assert main(["check-data", str(source), "--output", str(tmp_path / "o.jsonl")]) == 2
+    assert "a row cannot be JSON" in (said := capsys.readouterr().err)
+    assert "name the output .parquet" in said
+    assert not (tmp_path / "o.jsonl").exists()
+    assert main(["check-data", str(source), "--output", str(out)]) == 0
+    assert repr(load(out).dataset[0]["x"]) == repr(extra["x"])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.parquet", "o.parquet"]
+
+
+def test_a_full_disk_is_bad_input_and_no_traceback(tmp_path):
+    """With a limit of 100 KiB on each file that the process writes."""
+    path = tmp_path / "big.jsonl"
+    path.write_text("".join(json.dumps({"question": f"{i} " * 200, "answer": "1"}) + "\n" for i in range(2000)))
+    command = f"ulimit -f 100; exec {sys.executable} -m grpo_workbook check-data {path}"
+    result = subprocess.run(["bash", "-c", command], cwd=REPO, env=environment(), capture_output=True, text=True)
+    assert result.returncode == 2, result.stderr
+    assert "cannot hold the table (File too large)" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_no_text_of_a_data_file_reaches_the_terminal_raw(tmp_path, capsys):
+    """Clearing the screen, ringing the bell, and lines of Chinese that take two columns a character."""
+    rows = [{"question": f"\x1b[2J{i} plus {i}", "answer": "\x1b[31mX\x07", "\x1b[0m": 1} for i in range(100)]
+    wide = [{"question": f"漢字{i} 番 " + "漢字" * 40, "answer": "漢字" * 40, "列": 1} for i in range(100)]
+    for name, data in {"esc.jsonl": rows, "漢字" * 20 + ".jsonl": wide}.items():
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in [*data, {"question": "漢 " * 60}]))
+        assert main(["check-data", str(path), "--answers", "text"]) == 1
+        said = capsys.readouterr().out
+        assert "\x1b" not in said
+        assert "\x07" not in said
+        assert max(map(cells, said.splitlines())) <= 80
+    assert "漢字" in said
+    assert main(["check-data", str(tmp_path / "\x1b[2J.jsonl")]) == 2
+    assert r"\x1b[2J.jsonl does not exist" in capsys.readouterr().err
 
 
 def test_a_cleaned_file_keeps_the_whole_answers(tmp_path, capsys):
