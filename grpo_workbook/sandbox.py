@@ -157,7 +157,8 @@ class Sandbox:
             _validate(i, job)
         with self._lock:
             verdicts = [_unfit(job) for job in jobs]
-            waiting = deque(i for i, verdict in enumerate(verdicts) if verdict is None)
+            unjudged = [i for i, verdict in enumerate(verdicts) if verdict is None]
+            waiting = deque(sorted(unjudged, key=lambda i: (jobs[i].test, jobs[i].setup)))  # a test once, then again
             if waiting:
                 self._work(jobs, waiting, verdicts)
             self.counts.update(v.outcome for v in verdicts)

@@ -23,6 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 NEW_NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000  # user mnt pid net ipc uts
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 1 << 14, 1 << 18
 MNT_DETACH = 2
+INTERPRETER_MB = 64  # address space of Python itself, which the memory limit comes on top of
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
 PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")  # one becomes the new root
 
@@ -65,7 +66,7 @@ def enter_namespaces(visible: list[str]) -> None:
         _mount(path, root + path, None, MS_BIND | MS_REC)
         _read_only(root + path)
     os.chdir(root)
-    _call("syscall", *_long(155 if platform.machine() == "x86_64" else 41), b".", b".")  # pivot_root
+    _call("syscall", *_long(155 if _MACHINE == "x86_64" else 41), b".", b".")  # pivot_root
     _call("umount2", b".", MNT_DETACH)
     os.chdir("/")
     _read_only("/")
@@ -88,21 +89,11 @@ def drop_capabilities() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def limit(seconds: float, memory_mb: int) -> None:
-    """Hard limits for this process: it cannot raise them again. `memory_mb` comes on top of what is mapped now."""
-    mapped = 0
-    try:
-        with open("/proc/self/statm") as file:
-            mapped = int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:  # no /proc in there, and none on a Mac
-        mapped = 64 << 20
-    wanted = {
-        "RLIMIT_AS": (memory_mb << 20) + mapped,
-        "RLIMIT_CPU": int(seconds) + 2,
-        "RLIMIT_NOFILE": 64,
-        "RLIMIT_FSIZE": 0,
-        "RLIMIT_CORE": 0,
-    }
+def limit(memory_mb: int, seconds: float | None = None) -> None:
+    """Hard limits for this process and its forks: they cannot be raised again."""
+    wanted = {"RLIMIT_AS": (memory_mb + INTERPRETER_MB) << 20, "RLIMIT_NOFILE": 64, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+    if seconds is not None:
+        wanted["RLIMIT_CPU"] = int(seconds) + 2
     for name, value in wanted.items():
         hard = resource.getrlimit(getattr(resource, name))[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -118,7 +109,7 @@ def limit(seconds: float, memory_mb: int) -> None:
 # name: number on x86_64, on aarch64 (None: there is no such call)
 _DENIED = {
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "execve": (59, 221), "execveat": (322, 281),
-    "fork": (57, None), "vfork": (58, None), "ptrace": (101, 117), "process_vm_readv": (310, 270),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271), "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40),
     "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "bpf": (321, 280),
     "perf_event_open": (298, 241), "userfaultfd": (323, 282), "keyctl": (250, 219), "add_key": (248, 217),
@@ -134,12 +125,13 @@ _DENIED = {
     "semget": (64, 190), "mq_open": (240, 180), "init_module": (175, 105), "finit_module": (313, 273),
     "kexec_load": (246, 104), "reboot": (169, 142), "swapon": (167, 224), "sethostname": (170, 161),
     "settimeofday": (164, 170), "clock_settime": (227, 112), "kcmp": (312, 272), "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265), "io_setup": (206, 0), "setpgid": (109, 154), "setsid": (112, 157),
+    "open_by_handle_at": (304, 265), "io_setup": (206, 0),
     "setpriority": (141, 140), "sched_setscheduler": (144, 119), "memfd_secret": (447, 447),
 }  # fmt: skip
 _NEWER = 424  # system calls from here on (io_uring, pidfd, clone3, openat2) do not exist: callers fall back
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _THREAD = 0x00010000
+_MACHINE = platform.machine()
 _ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -149,42 +141,50 @@ def _error(code: int) -> int:
     return 0x00050000 | code
 
 
-def filter_program(pid: int, machine: str) -> bytes:
-    """The filter for process `pid`, in the kernel's packet filter language. Raises OSError for a machine unknown."""
+def filter_program(machine: str, pid: int | None) -> bytes:
+    """A filter in the kernel's packet filter language. Raises OSError for a machine that is not known.
+
+    It comes in two parts that add up: with `pid` None what a server can live with too (put up once, it holds for every
+    fork), and with a pid what only that process gets: no new processes, signals to nobody else.
+    """
     if machine not in _ARCH:
         raise OSError(errno.ENOSYS, f"no system call filter is written for {machine}")
     arch, column = _ARCH[machine]
+    no, yes = _error(errno.EPERM), _ALLOW
     ops = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
-    ops += [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _error(errno.ENOSYS))]
-    for numbers in _DENIED.values():
-        if numbers[column] is not None:
-            ops += [(_JEQ, 0, 1, numbers[column]), (_RET, 0, 0, _error(errno.EPERM))]
 
-    def special(number: int | None, argument: int, test: int, values: list[int], when_true: int, otherwise: int):
+    def special(numbers: tuple, argument: int, test: int, values: list[int], when_true: int, otherwise: int):
         """For this call, decide by one argument: `when_true` if it meets the test with any of the values."""
-        if number is None:
+        if numbers[column] is None:
             return
         body = [(_LOAD, 0, 0, 16 + 8 * argument)]
         for value in values:
             body += [(test, 0, 1, value), (_RET, 0, 0, when_true)]
         body.append((_RET, 0, 0, otherwise))
-        ops.extend([(_JEQ, 0, len(body), number), *body])
+        ops.extend([(_JEQ, 0, len(body), numbers[column]), *body])
 
-    no, yes = _error(errno.EPERM), _ALLOW
-    special((56, 220)[column], 0, _JSET, [_THREAD], yes, no)  # clone
-    special((2, None)[column], 1, _JSET, [_WRITING], _error(errno.EACCES), yes)  # open
-    special((257, 56)[column], 2, _JSET, [_WRITING], _error(errno.EACCES), yes)  # openat
-    special((62, 129)[column], 0, _JEQ, [pid], yes, no)  # kill
-    special((234, 131)[column], 0, _JEQ, [pid], yes, no)  # tgkill
-    special((302, 261)[column], 0, _JEQ, [0, pid], yes, no)  # prlimit64
-    special((72, 25)[column], 1, _JEQ, [8, 10, 15], no, yes)  # fcntl: who gets a signal
+    if pid is None:
+        ops += [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _error(errno.ENOSYS))]
+        for numbers in _DENIED.values():
+            if numbers[column] is not None:
+                ops += [(_JEQ, 0, 1, numbers[column]), (_RET, 0, 0, no)]
+        special((2, None), 1, _JSET, [_WRITING], _error(errno.EACCES), yes)  # open
+        special((257, 56), 2, _JSET, [_WRITING], _error(errno.EACCES), yes)  # openat
+        special((302, 261), 0, _JEQ, [0], yes, no)  # prlimit64
+        special((72, 25), 1, _JEQ, [8, 10, 15], no, yes)  # fcntl: who gets a signal
+    else:
+        special((56, 220), 0, _JSET, [_THREAD], yes, no)  # clone
+        special((57, None), 0, _JEQ, [], no, no)  # fork
+        special((58, None), 0, _JEQ, [], no, no)  # vfork
+        special((62, 129), 0, _JEQ, [pid], yes, no)  # kill
+        special((234, 131), 0, _JEQ, [pid], yes, no)  # tgkill
     ops.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("HBBI", *op) for op in ops)
 
 
-def filter_calls() -> None:
-    """From here on, for this process and its threads, for good."""
-    program = filter_program(os.getpid(), platform.machine())
+def filter_calls(pid: int | None) -> None:
+    """From here on, for this process, its threads and its forks, for good; see `filter_program`."""
+    program = filter_program(_MACHINE, pid)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     code = ctypes.create_string_buffer(program, len(program))
     head = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code)))

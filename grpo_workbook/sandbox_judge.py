@@ -182,6 +182,13 @@ class Judge:
 
     def run(self) -> dict:
         try:
+            if receive(self.sock, self.deadline)[0] != "ready":
+                raise EOFError
+        except (OSError, EOFError, ValueError):
+            late = time.monotonic() >= self.deadline
+            why = "the candidate's process did not start" + (" within the time limit" if late else "")
+            return {"outcome": "sandbox error", "reason": why, "fault": "sandbox", "cases_passed": 0, "cases": 1}
+        try:
             self._ask({"program": self.job["program"], "entry_point": self.job["entry_point"]})
             self._test()
         except Exception as error:

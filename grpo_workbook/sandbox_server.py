@@ -19,7 +19,6 @@ import select
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 import types
@@ -33,8 +32,9 @@ del sys.path[0]
 GRACE = 1.0  # seconds beyond the time limit for a test that does not end by itself
 READY_LIMIT = 30.0
 MAX_CACHED = 256  # compiled tests
+MAX_TRIES = 3  # of a job during which a server died
+MAX_JOBS = 500  # of one fork that runs a test
 PRELOAD = "math re string random itertools functools operator collections heapq bisect copy typing datetime json"
-PRELOAD += " hashlib statistics fractions decimal dataclasses enum abc contextlib array"
 
 
 # ------------------------------------------------------------------ the candidate
@@ -72,6 +72,7 @@ def _outer(value):
 
 def candidate(sock: socket.socket) -> None:
     """Load the program, then answer calls until the judge hangs up. Everything here may be tampered with by it."""
+    judge.send(sock, ["ready", None])
     first = judge.receive(sock)
     module = types.ModuleType("__candidate__")
     sys.modules["__candidate__"] = module
@@ -120,9 +121,9 @@ def _be_candidate(sock: socket.socket, options: dict, walls: dict) -> None:
         sys.stdout = sys.stderr = _Nowhere()
         sys.stdin = io.StringIO()
         sys.argv = ["program"]
-        jail.limit(options["time_limit"], options["memory_mb"])
+        jail.limit(options["memory_mb"], options["time_limit"])
         if walls["filter"]:
-            jail.filter_calls()
+            jail.filter_calls(os.getpid())
         gc.enable()
         candidate(sock)
     except BaseException:
@@ -158,6 +159,8 @@ def candidate_server(options: dict) -> None:
         jail.drop_capabilities()
     sys.path += [p for p in options["packages"] if p not in sys.path]
     _settle()
+    if walls["filter"]:
+        jail.filter_calls(None)
     control.sendall(json.dumps(walls).encode() + b"\n")
     child = 0
     while True:
@@ -189,7 +192,8 @@ def _filter_works() -> tuple[bool, str]:
     child = os.fork()
     if not child:
         try:
-            jail.filter_calls()
+            jail.filter_calls(None)
+            jail.filter_calls(os.getpid())
             os._exit(0)
         except BaseException as error:
             os._exit(getattr(error, "errno", None) or 1)
@@ -228,6 +232,8 @@ class Candidates:
         self.start()
 
     def start(self) -> None:
+        import subprocess  # here: it would make every fork of the candidate server slower
+
         self.stop()
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-I", "-S", "-B", os.path.abspath(__file__), "candidates"]
@@ -252,27 +258,76 @@ class Candidates:
         self.walls = json.loads(line)
 
     def begin(self, sock: socket.socket) -> None:
-        try:
-            socket.send_fds(self.control, [b"b"], [sock.fileno()])
-        except OSError:
-            self.start()
+        """Give this end to a new candidate. OSError when the candidate server is gone."""
+        with sock:
             socket.send_fds(self.control, [b"b"], [sock.fileno()])
 
     def end(self) -> None:
+        """Have it killed, with all it left behind. OSError when the candidate server is gone or does not answer."""
         self.control.settimeout(5.0)
-        try:
-            self.control.sendall(b"e")
-            if self.control.recv(1) == b"k":
-                return
-        except OSError:
-            pass
-        self.start()
+        self.control.sendall(b"e")
+        if self.control.recv(1) != b"k":
+            raise BrokenPipeError
 
     def stop(self) -> None:
         if self.process is not None:
             self.control.close()
             self.process.kill()
             self.process.wait()
+
+
+class Runner:
+    """A fork of the judge server that runs one test for one program after another.
+
+    A new test gets a new fork, so that no test meets what another left; so does one that was killed, or is worn out.
+    """
+
+    def __init__(self, test: judge.Test, candidates: Candidates, options: dict):
+        self.test, self.jobs = test, 0
+        self.sock, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid:
+            theirs.close()
+            return
+        try:
+            self.sock.close()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            if sys.platform == "linux":
+                jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
+            jail.limit(2 * options["memory_mb"])
+            if candidates.walls["filter"]:
+                jail.filter_calls(None)
+                jail.filter_calls(os.getpid())
+            sys.stdout = sys.stderr = _Nowhere()
+            gc.enable()
+            while True:
+                job = judge.receive(theirs)
+                judge.send(theirs, self.one(job, candidates, time.monotonic() + options["time_limit"]))
+        finally:
+            os._exit(0)
+
+    def one(self, job: dict, candidates: Candidates, deadline: float) -> dict:
+        ours, theirs = socket.socketpair()
+        with ours:
+            candidates.begin(theirs)
+            verdict = judge.Judge(self.test, job, ours, deadline).run()
+        candidates.end()
+        return verdict
+
+    def check(self, job: dict, seconds: float) -> dict | None:
+        """The verdict, or None when the runner died or did not come back: then it is of no use any more."""
+        self.jobs += 1
+        try:
+            judge.send(self.sock, job)
+            return judge.receive(self.sock, time.monotonic() + seconds)
+        except (OSError, EOFError, ValueError):
+            return None
+
+    def stop(self) -> None:
+        self.sock.close()
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
 
 
 def judge_server(options: dict) -> None:
@@ -282,62 +337,46 @@ def judge_server(options: dict) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     candidates = Candidates(options)
     _settle()
-    _say(out, {"ready": True, "isolation": candidates.walls["level"], "why": candidates.walls["why"]})
+    _write(out, {"ready": True, "isolation": candidates.walls["level"], "why": candidates.walls["why"]})
     cache: dict[tuple[str, str], judge.Test | str] = {}
+    runner: Runner | None = None
     while (job := _hear(0)) is not None:
         started = time.monotonic()
-        key = job["test"], job["setup"]
-        if key not in cache:
-            if len(cache) >= MAX_CACHED:
-                cache.clear()
-            try:
-                cache[key] = judge.Test(*key)
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                cache[key] = f"the test is no Python: {type(error).__name__}: {error}"[:400]
-        test = cache[key]
+        test = _compiled(cache, (job["test"], job["setup"]))
         if isinstance(test, str):
             verdict = {"outcome": "rejected", "reason": test, "fault": "test", "cases_passed": 0, "cases": 1}
         else:
-            verdict = _one(test, job, candidates, options)
-        _say(out, {**verdict, "id": job["id"], "ms": round(1e3 * (time.monotonic() - started), 3)})
+            for _ in range(MAX_TRIES):
+                if runner is None or runner.test is not test or runner.jobs >= MAX_JOBS:
+                    if runner is not None:
+                        runner.stop()
+                    runner = Runner(test, candidates, options)
+                verdict = runner.check(job, options["time_limit"] + GRACE)
+                if verdict is not None:
+                    break
+                runner.stop()
+                runner = None
+                candidates.start()
+                verdict = {"outcome": "sandbox error", "reason": "a server died", "fault": "sandbox"}
+                if time.monotonic() - started > options["time_limit"]:
+                    verdict = {"outcome": "timeout", "reason": "the test did not end", "fault": "test"}
+                    break
+            verdict = {"cases_passed": 0, "cases": max(test.asserts, 1), **verdict}
+        _write(out, {**verdict, "id": job["id"], "ms": round(1e3 * (time.monotonic() - started), 3)})
+    if runner is not None:
+        runner.stop()
     candidates.stop()
 
 
-def _one(test: judge.Test, job: dict, candidates: Candidates, options: dict) -> dict:
-    deadline = time.monotonic() + options["time_limit"]
-    ours, theirs = socket.socketpair()
-    candidates.begin(theirs)
-    theirs.close()
-    result, write = os.pipe()
-    child = os.fork()
-    if not child:
+def _compiled(cache: dict, key: tuple[str, str]) -> "judge.Test | str":
+    if key not in cache:
+        if len(cache) >= MAX_CACHED:
+            cache.clear()
         try:
-            candidates.control.close()
-            os.close(result)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            if sys.platform == "linux":
-                jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
-            jail.limit(options["time_limit"] + GRACE, 2 * options["memory_mb"])
-            if candidates.walls["filter"]:
-                jail.filter_calls()
-            sys.stdout = sys.stderr = _Nowhere()
-            _write(write, judge.Judge(test, job, ours, deadline).run())
-        finally:
-            os._exit(0)
-    os.close(write)
-    ours.close()
-    with os.fdopen(result, "rb") as pipe:
-        ready, _, _ = select.select([pipe, 0], [], [], max(0.0, deadline + GRACE - time.monotonic()))
-        data = pipe.read() if pipe in ready else b""
-    with contextlib.suppress(OSError):
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    candidates.end()
-    if data:
-        return json.loads(data[4:])
-    late = time.monotonic() > deadline
-    verdict = {"outcome": "timeout", "reason": "the test did not end"} if late else {"outcome": "error"}
-    return {"reason": "the test ended its own process", "fault": "test", "cases_passed": 0, "cases": 1, **verdict}
+            cache[key] = judge.Test(*key)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            cache[key] = f"the test is no Python: {type(error).__name__}: {error}"[:400]
+    return cache[key]
 
 
 def _write(fd: int, message: dict) -> None:
@@ -345,9 +384,6 @@ def _write(fd: int, message: dict) -> None:
     data = struct.pack("!I", len(data)) + data
     while data:
         data = data[os.write(fd, data) :]
-
-
-_say = _write
 
 
 def _hear(fd: int) -> dict | None:
