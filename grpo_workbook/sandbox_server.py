@@ -10,6 +10,7 @@ everything that is left in its process table.
 Standard library only.
 """
 
+import builtins
 import contextlib
 import gc
 import io
@@ -77,6 +78,7 @@ def candidate(sock: socket.socket) -> None:
     module = types.ModuleType("__candidate__")
     sys.modules["__candidate__"] = module
     names = module.__dict__
+    names["__builtins__"] = builtins
     reply = _attempt(lambda: types.FunctionType(compile(first["program"], "<program>", "exec"), names)())
     if reply[0] == "value":
         function = names.get(first["entry_point"])
@@ -319,6 +321,8 @@ class Runner:
         self.jobs += 1
         try:
             judge.send(self.sock, job)
+            if 0 in select.select([self.sock, 0], [], [], seconds)[0]:
+                raise KeyboardInterrupt  # one job at a time is sent: this is the end of the input, the caller is gone
             return judge.receive(self.sock, time.monotonic() + seconds)
         except (OSError, EOFError, ValueError):
             return None
@@ -338,6 +342,12 @@ def judge_server(options: dict) -> None:
     candidates = Candidates(options)
     _settle()
     _write(out, {"ready": True, "isolation": candidates.walls["level"], "why": candidates.walls["why"]})
+    with contextlib.suppress(KeyboardInterrupt):
+        _serve(out, candidates, options)
+    candidates.stop()
+
+
+def _serve(out: int, candidates: Candidates, options: dict) -> None:
     cache: dict[tuple[str, str], judge.Test | str] = {}
     runner: Runner | None = None
     while (job := _hear(0)) is not None:
@@ -365,7 +375,6 @@ def judge_server(options: dict) -> None:
         _write(out, {**verdict, "id": job["id"], "ms": round(1e3 * (time.monotonic() - started), 3)})
     if runner is not None:
         runner.stop()
-    candidates.stop()
 
 
 def _compiled(cache: dict, key: tuple[str, str]) -> "judge.Test | str":
