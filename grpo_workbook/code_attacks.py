@@ -3,6 +3,7 @@
 Each is written for TEST, which asks for the sum of two numbers. None of them solves it, so none may ever be judged
 "passed". Run them only through `sandbox.py`: some end processes, fill memory, or delete what they can reach.
 """
+# ruff: noqa: E501 (programs stand on one line)
 
 from dataclasses import dataclass
 

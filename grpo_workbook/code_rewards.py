@@ -97,7 +97,9 @@ def _jobs(completions: Sequence[Completion], test, entry_point, prompts, prompt_
     n = len(completions)
     starts = prompt_code or [p if isinstance(p, str) else "" for p in prompts or [""] * n]
     if not len(test) == len(entry_point) == len(starts) == n:
-        raise ValueError(f"{n} completions but {len(test)} tests, {len(entry_point)} entry points, {len(starts)} prompts")
+        raise ValueError(
+            f"{n} completions but {len(test)} tests, {len(entry_point)} entry points, {len(starts)} prompts"
+        )
     jobs = []
     for completion, one, name, start in zip(completions, test, entry_point, starts, strict=True):
         start = start if prompt_code or f"def {name}" in start else ""  # words are no code

@@ -230,7 +230,7 @@ class _Worker:
     def start(self) -> None:
         """Start the servers and wait until they are ready. Raises RuntimeError when they do not come up."""
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", str(SERVER), "judge", json.dumps(self.options)],
+            [sys.executable, "-I", "-S", "-B", str(SERVER), json.dumps(self.options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
