@@ -52,7 +52,7 @@ def _imports(prompt: str) -> str:
     except (SyntaxError, ValueError):
         lines = (line for line in prompt.splitlines() if re.match(r"(import|from) ", line))
         return "".join(f"{line}\n" for line in lines)
-    return f"{prompt}\n"
+    return f"{prompt}\n" if prompt else ""
 
 
 def unit_tests(sandbox: "Sandbox", partial: bool = False, max_failed: float = 0.5) -> RewardFunction:
@@ -67,7 +67,7 @@ def unit_tests(sandbox: "Sandbox", partial: bool = False, max_failed: float = 0.
         raise WorkbookError(f"max_failed={max_failed}: give a share from 0 to 1")
 
     def unit_test_reward(completions, test, entry_point, prompts=None, prompt_code=None, log_metric=None, **columns):
-        """1.0 where the program passes its task's test, else 0.0 (or partial credit); None where nothing can be said."""
+        """1.0 where the program passes its task's test, else 0.0 (or partial credit); None where nobody can say."""
         jobs = _jobs(completions, test, entry_point, prompts, prompt_code)
         verdicts = sandbox.check(jobs)
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]

@@ -36,7 +36,7 @@ class NotPlain(Exception):
 
 
 def encode(value, depth: int = 0):
-    """What json can write, for a plain value; raises NotPlain for anything else, a subclass of a plain type included."""
+    """What json can write, for a plain value; NotPlain for anything else, a subclass of a plain type included."""
     kind = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value

@@ -234,11 +234,11 @@ def test_the_file_bomb_left_nothing():
     assert list(Path("/tmp").glob("workbook-bomb-*")) == []
 
 
-def test_without_namespaces_no_attack_passes_either():
-    with pytest.warns(UserWarning, match="limits-only"), Sandbox(time_limit=1.0, level="limits-only") as sandbox:
-        import grpo_workbook.sandbox as module
-
-        module._warned = False
+def test_without_namespaces_no_attack_passes_either(monkeypatch):
+    with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
+        monkeypatch.setattr("grpo_workbook.sandbox._warned", False)
+        with pytest.warns(UserWarning, match="limits-only.*can read every file"):
+            sandbox.probe()
         chosen = [a for a in ATTACKS if a.kind not in ("loops", "outside")]
         jobs = [Job(a.program, TEST, ENTRY_POINT) for a in chosen] + [Job(GOOD, TEST, ENTRY_POINT)]
         *verdicts, good = sandbox.check(jobs)
@@ -302,9 +302,7 @@ def test_what_is_no_program_is_rejected(sandbox, program):
     assert (verdict.outcome, verdict.fault) == ("rejected", "program")
 
 
-@pytest.mark.parametrize(
-    "bad", [Job(GOOD, "", "add"), Job(GOOD, None, "add"), Job(GOOD, TEST, "")]
-)
+@pytest.mark.parametrize("bad", [Job(GOOD, "", "add"), Job(GOOD, None, "add"), Job(GOOD, TEST, "")])
 def test_a_task_that_cannot_be_judged_raises(sandbox, bad):
     with pytest.raises(WorkbookError, match="job 1"):
         sandbox.check([Job(GOOD, TEST, "add"), bad])
