@@ -103,9 +103,8 @@ def _long(sandbox: Sandbox, jobs: list[Job], count: int) -> None:
         took = time.perf_counter() - started
         tree = [psutil.Process(), *psutil.Process().children(recursive=True)]
         memory = sum(p.memory_info().rss for p in tree) >> 20
-        print(
-            f"{done + part * 64:8} {part * 64 / took:9.1f} {memory:6} {sum(p.num_fds() for p in tree):12} {len(tree):10}"
-        )
+        fds = sum(p.num_fds() for p in tree)
+        print(f"{done + part * 64:8} {part * 64 / took:9.1f} {memory:6} {fds:12} {len(tree):10}")
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ class Job:
     """One program and the test that it has to pass.
 
     `test` calls the program's function `entry_point` by that name, or defines `check(candidate)` as HumanEval does,
-    or functions named test_... without arguments. `setup` is trusted Python that runs before the test, for helpers that the
-    test uses (HumanEval's prompt): a helper from the program itself could be written to suit.
+    or functions named test_... without arguments. `setup` is trusted Python that runs before the test, for helpers that
+    the test uses (HumanEval's prompt): a helper from the program itself could be written to suit.
     """
 
     program: str
