@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # `make run` continues a run that was stopped, and replaces one that had ended; RUN_ARGS=--overwrite always starts afresh.
 UNFINISHED := $(and $(wildcard outputs/run/run.json),$(if $(wildcard outputs/run/report.json),,yes))
 RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
+# Test files run side by side in so many processes, each with one thread.
+JOBS ?= 2
 
 .PHONY: help setup run test lab notebooks models bench lint
 help:
@@ -31,7 +33,7 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lab: $(STAMP)
 	$(BIN)/jupyter lab --notebook-dir=notebooks $(LAB_ARGS)
@@ -45,6 +47,7 @@ models: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
 
 lint: $(STAMP)

@@ -6,9 +6,10 @@ import os
 import textwrap
 from pathlib import Path
 
+from grpo_workbook.lengths import histogram
 from grpo_workbook.problems import KINDS, Loaded, load
 from grpo_workbook.run import Run, WorkbookError, readable
-from grpo_workbook.validation import Report, histogram, validate
+from grpo_workbook.validation import Report, validate
 
 WIDTH = 80
 EXAMPLES = """examples:

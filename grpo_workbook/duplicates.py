@@ -16,6 +16,7 @@ from hashlib import blake2b
 ALIKE = 0.8
 # A word that more questions with the same numbers share finds no partners any more: it would be nearly every pair.
 CROWD = 100
+CHUNK = 50_000  # rows whose words are sorted at once
 _DASHES = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2014": "-"})
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 # Numbers, words, signs of arithmetic. A hyphen between letters is punctuation; elsewhere it is a minus.
@@ -124,15 +125,10 @@ def _candidates(index: Index) -> Iterable[Sequence[int]]:
     if len(index) == 0 or len(index.words) == 0:
         return
     words, starts = np.frombuffer(index.words, np.uint32), np.frombuffer(index.starts, np.int64)
-    sizes = np.diff(starts)
-    rows = np.repeat(np.arange(len(sizes)), sizes)
-    rarity = np.bincount(words, minlength=len(index.vocabulary))[words]
-    order = np.lexsort((words, rarity, rows))  # within each row, the rarest word first; ties the same way everywhere
-    words, place = words[order], np.arange(len(words)) - np.repeat(starts[:-1], sizes)
-    prefix = sizes - np.ceil(ALIKE * sizes - 1e-9).astype(np.int64) + 1
-    kept = place < np.repeat(prefix, sizes)
-    numbers = np.frombuffer(index.numbers, np.int64)[rows[kept]]
-    words, rows = words[kept], rows[kept]
+    rarity = np.bincount(words, minlength=len(index.vocabulary))
+    parts = [_prefixes(words, starts[i : i + CHUNK + 1], rarity, i) for i in range(0, len(index), CHUNK)]
+    words, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    numbers = np.frombuffer(index.numbers, np.int64)[rows]
     order = np.lexsort((rows, words, numbers))
     words, rows, numbers = words[order], rows[order], numbers[order]
     edges = np.flatnonzero((np.diff(words.astype(np.int64)) != 0) | (np.diff(numbers) != 0)) + 1
@@ -140,3 +136,16 @@ def _candidates(index: Index) -> Iterable[Sequence[int]]:
     lengths = np.diff(bounds)
     for i in np.flatnonzero((lengths > 1) & (lengths <= CROWD)):
         yield rows[bounds[i] : bounds[i + 1]].tolist()
+
+
+def _prefixes(words, starts, rarity, first: int):
+    """(words, rows) of the prefixes of the rows that begin at `starts`; the first of them is row `first`."""
+    import numpy as np
+
+    words, sizes = words[starts[0] : starts[-1]], np.diff(starts)
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((words, rarity[words], rows))  # the rarest word of a row first; ties the same way everywhere
+    place = np.arange(len(words)) - np.repeat(starts[:-1] - starts[0], sizes)
+    prefix = sizes - np.ceil(ALIKE * sizes - 1e-9).astype(np.int64) + 1
+    kept = place < np.repeat(prefix, sizes)
+    return words[order][kept], rows[kept] + first

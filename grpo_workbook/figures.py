@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.lengths import histogram, percentiles
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -94,13 +96,12 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
 
 def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
     """Prompt lengths in tokens as bars; those over the budget are hatched, and a line marks it."""
-    from grpo_workbook.validation import histogram, percentiles
-
     figure, axes = _new(7.0, 3.2)
     for low, high, count in histogram(counts, bins=24):
-        over = low > budget
-        axes.bar(low, count, high - low, align="edge", color=ORANGE if over else BLUE, hatch="//" if over else "",
-                 edgecolor="white")  # fmt: skip
+        over = sum(max(low, budget + 1) <= n < high for n in counts)
+        bar = {"width": high - low, "align": "edge", "edgecolor": "white"}
+        axes.bar(low, count - over, color=BLUE, **bar)
+        axes.bar(low, over, bottom=count - over, color=ORANGE, hatch="//", **bar)
     axes.axvline(budget, color="black", linestyle="--", linewidth=1.5)
     axes.annotate(f" budget: {budget}", (budget, axes.get_ylim()[1]), va="top")
     axes.set(xlabel="tokens in the prompt", ylabel="prompts", title="Prompt lengths")

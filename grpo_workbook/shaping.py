@@ -123,8 +123,13 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
         inside, closed, _ = rest.partition(TAGS[1])
         if not (opened and closed):
             return 0.0
-        found = {(left, right) for left, right in _EQUATION.findall(inside[:WINDOW])}
-        return min(1.0, sum(_value(left) == Fraction(right) for left, right in found) / target)
+        true: set[tuple[str, str]] = set()
+        for match in _EQUATION.finditer(inside[:WINDOW]):
+            if match.groups() not in true and _value(match[1]) == Fraction(match[2]):
+                true.add(match.groups())
+                if len(true) == target:  # more earn no more
+                    break
+        return len(true) / target
 
     def reasoning_steps_reward(completions, **columns):
         """The share of the target number of different true equations in the reasoning block: 0 to 1."""

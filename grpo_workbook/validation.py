@@ -13,18 +13,17 @@ Findings that hurt (`report.hurts`, exit status 1 of check-data):
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import SYSTEM_PROMPT, prompt_lengths, to_dataset
 from grpo_workbook.duplicates import Index, near, same, template, words
+from grpo_workbook.lengths import percentiles
 from grpo_workbook.problems import Loaded
 from grpo_workbook.table import column
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 REPEATED = 0.05  # a larger share of repeated questions hurts
 TOO_LONG = 0.20  # a larger share of prompts over the budget hurts
 FEWEST = 64  # rows: fewer are learned by heart
@@ -193,18 +192,3 @@ def _measure(report: Report, loaded: Loaded, heldout: Loaded | None, tokenizer, 
         report.lengths["heldout_dropped"] = over = sum(n > limit for n in counts)
         if over:
             report.hurts.append(f"{over:,} held-out prompts are longer than {limit} tokens and would not be measured")
-
-
-def percentiles(counts: Sequence[int]) -> dict[int, int]:
-    """The smallest count that so many per cent of all counts do not exceed."""
-    ordered = sorted(counts)
-    return {p: ordered[max(0, -(-p * len(ordered) // 100) - 1)] for p in PERCENTILES}
-
-
-def histogram(counts: Sequence[int], bins: int = 10) -> list[tuple[int, int, int]]:
-    """(from, to, how many) in bins of one round width; the upper end belongs to the next bin."""
-    low, high = min(counts), max(counts)
-    width = next(w for e in range(12) for w in (10**e, 2 * 10**e, 5 * 10**e) if (high - low) // w < bins)
-    edges = list(range(low // width * width, high + width + 1, width))
-    found = Counter((n - edges[0]) // width for n in counts)
-    return [(a, b, found[i]) for i, (a, b) in enumerate(pairwise(edges)) if a <= high]

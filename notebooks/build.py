@@ -45,10 +45,10 @@ def build(source: Path) -> nbformat.NotebookNode:
 def execute(notebook: nbformat.NotebookNode) -> None:
     """Run in the smoke profile, in a folder that is thrown away with what the notebook writes."""
     with tempfile.TemporaryDirectory() as folder:
+        # what is stored is a run that anyone can repeat: the smoke profile, on the CPU, with no network
         for name in ("GRPO_WORKBOOK_PROFILE", "GRPO_WORKBOOK_MODEL", "GRPO_WORKBOOK_SEED", "GRPO_WORKBOOK_OUTPUT"):
             os.environ.pop(name, None)
-        # what is stored is a run that anyone can repeat: on the CPU, with no network
-        os.environ.update(GRPO_WORKBOOK_PROGRESS=f"{folder}/progress.json", CUDA_VISIBLE_DEVICES="")
+        os.environ.update(GRPO_WORKBOOK_PROGRESS=f"{folder}/progress.json", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1")
         NotebookClient(
             notebook, timeout=1200, kernel_name=KERNEL["name"], resources={"metadata": {"path": folder}}
         ).execute()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 REPO = Path(__file__).resolve().parent.parent
 SHARED = REPO.parent / "shared"
@@ -15,6 +16,8 @@ SHARED = REPO.parent / "shared"
 os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
 for _name in [name for name in os.environ if name.startswith("GRPO_WORKBOOK_")]:
     del os.environ[_name]
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # workers side by side: threads of both on the same cores slow both down
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -35,16 +38,18 @@ def report_of(folder: Path) -> dict:
 
 @pytest.fixture(scope="session")
 def main_runs(tmp_path_factory):
-    """family -> (folder of a full main run with seed 0, what it printed); each trains once a session."""
-    done: dict[str, tuple[Path, str]] = {}
+    """family -> (folder of a full main run with seed 0, what it printed); each trains once, for all workers."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
 
     def run(family: str) -> tuple[Path, str]:
-        if family not in done:
-            folder = tmp_path_factory.mktemp("main") / family
-            result = cli("run", "--model", family, "--output", folder)
-            assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
-            done[family] = folder, result.stdout
-        return done[family]
+        folder, said = root / f"main-{family}", root / f"main-{family}.txt"
+        with FileLock(root / f"main-{family}.lock"):
+            if not said.exists():
+                result = cli("run", "--model", family, "--output", folder, "--overwrite")
+                assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+                said.write_text(result.stdout, encoding="utf-8")
+        return folder, said.read_text(encoding="utf-8")
 
     return run
 

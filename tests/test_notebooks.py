@@ -158,6 +158,14 @@ def test_executed_outputs_hold_no_hidden_failure(executed, name):
     assert text.count("Not attempted") == sum("exercise" in c.metadata.get("tags", []) for c in codes)
 
 
+def test_notebook_01_trained_and_learned(executed):
+    folder, _ = executed
+    proved = json.loads((folder / "outputs" / "notebook_01.json").read_text())
+    assert proved["steps"] == 40
+    assert proved["before"] <= 0.35
+    assert proved["after"] >= 0.8
+
+
 def test_notebook_04_trained_and_learned(executed):
     folder, _ = executed
     proved = json.loads((folder / "outputs" / "notebook.json").read_text())

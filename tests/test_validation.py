@@ -8,8 +8,9 @@ from conftest import SHARED
 
 from grpo_workbook.data import KNOWLEDGE_BASE, WORD_PROBLEMS, chat_prompt
 from grpo_workbook.data_report import as_text
+from grpo_workbook.lengths import percentiles
 from grpo_workbook.problems import load
-from grpo_workbook.validation import histogram, percentiles, validate
+from grpo_workbook.validation import validate
 
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
 
@@ -112,20 +113,6 @@ def test_the_report_as_json_is_complete(tiny):
     assert kept["well"] is True
     assert {"rows", "invalid", "duplicates", "lengths", "diversity", "hurts", "notes"} <= set(kept)
     assert "token_counts" not in kept
-
-
-@pytest.mark.parametrize("counts", [[5], [5, 5, 5], list(range(1000)), [1, 1_000_000], [0, 9, 10, 11]])
-def test_a_histogram_holds_every_count_once(counts):
-    bins = histogram(counts)
-    assert sum(n for *_, n in bins) == len(counts)
-    assert len(bins) <= 12
-    for low, high, n in bins:
-        assert n == sum(low <= c < high for c in counts)
-
-
-def test_percentiles_are_counts_that_occur():
-    assert percentiles(list(range(1, 101))) == {0: 1, 5: 5, 25: 25, 50: 50, 75: 75, 95: 95, 99: 99, 100: 100}
-    assert percentiles([7]) == dict.fromkeys((0, 5, 25, 50, 75, 95, 99, 100), 7)
 
 
 def test_gsm8k_is_as_it_is_known(tiny):

@@ -276,7 +276,7 @@ except TypeError as error:
 # %%
 from grpo_workbook import figures
 from grpo_workbook.data import prompt_lengths
-from grpo_workbook.validation import percentiles
+from grpo_workbook.lengths import percentiles
 
 budget = run.settings.max_prompt_tokens
 long = ["Read this first. " * n + "What is 1 + 1?" for n in range(budget // 16, budget // 4)]
@@ -663,4 +663,4 @@ check("02.6", stratified_quotas);
 # - Bad rows are named, not dropped silently. Duplicates, near-duplicates and leaks are found before training.
 # - Split with a seed and by difficulty, and compare both parts with each other.
 #
-# Next: [04 · A GRPO run you can trust](04_grpo_run.ipynb) trains on such rows.
+# Next: [03 · Reward design](03_reward_design.ipynb) judges what a model answers to them.

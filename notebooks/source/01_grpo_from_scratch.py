@@ -1,0 +1,726 @@
+# %% [markdown]
+# # 01 · GRPO from scratch
+#
+# **After this notebook you can** compute group-relative advantages, ratios, clipping, KL estimates and every loss type
+# of today by hand; say what each does to short and to long answers; train a model with a trainer that you have read
+# from top to bottom; and say what GRPO saves over PPO.
+#
+# **Time:** about 2 minutes on two CPU cores. It trains a tiny model on the CPU, and needs no GPU.
+#
+# Every formula here is in `grpo_workbook/grpo.py`, and a test compares losses and gradients with TRL's own.
+
+# %% [markdown]
+# ## Four answers to one question
+#
+# A model answers a question four times. Two answers are right and earn 1, two earn 0. The **advantage** of an answer is
+# how much better it did than its group: reward minus mean, over the standard deviation.
+
+# %%
+from statistics import mean, stdev
+
+rewards = [1, 1, 0, 0]
+print([round((r - mean(rewards)) / stdev(rewards), 3) for r in rewards])
+
+# %% [markdown]
+# Training makes answers with a positive advantage more likely, and the others less. No second model is asked how good
+# an answer should have been: the group is the yardstick. That is the G and the R of Group Relative Policy Optimization.
+#
+# `stdev` divides by n - 1, as TRL does. When all four earn the same, there is nothing to compare:
+
+# %%
+rewards = [1, 1, 1, 1]
+print([(r - mean(rewards)) / (stdev(rewards) + 1e-4) for r in rewards])
+
+# %% [markdown]
+# Such a group is **silent**: no advantage, no gradient. The small number keeps the division harmless.
+
+# %% [markdown]
+# ## Many groups at once
+#
+# A batch holds several groups, one after the other. `scale` says which deviation divides: the group's, the whole
+# batch's, or none (Dr. GRPO). The mean is always the group's.
+
+# %%
+from grpo_workbook.notebook import quiet, show
+
+quiet()
+
+from grpo_workbook.grpo import group_advantages
+
+batch = [1, 1, 0, 0,   1, 0, 0, 0,   3, 3, 3, 0]
+for scale in ("group", "batch", "none"):
+    values = group_advantages(batch, group_size=4, scale=scale).tolist()
+    print(f"{scale:6}", " ".join(f"{a:6.2f}" for a in values))
+
+# %% [markdown]
+# Scaled by its group, a lone right answer (the fifth) weighs more than one of two, and rewards of 3 weigh as much as
+# rewards of 1. Unscaled, the last group pulls three times as hard.
+
+# %% [markdown]
+# ## How large should a group be?
+#
+# A simulation: 20,000 groups of each size, for problems that the model gets right with probability 0.2, 0.5 or 0.9. How
+# many groups are silent, and how much does the advantage of a *right* answer vary from group to group?
+
+# %%
+import torch
+
+
+def simulate(size: int, p: float) -> tuple[float, float, float]:
+    """Share of silent groups; in the others, mean and standard deviation of a right answer's advantage."""
+    right = (torch.rand(20_000, size) < p).float()
+    advantages = group_advantages(right.flatten(), size).view(-1, size)
+    silent = (advantages == 0).all(dim=1)
+    of_right = advantages[~silent][right[~silent] == 1]
+    return float(silent.float().mean()), float(of_right.mean()), float(of_right.std())
+
+
+torch.manual_seed(0)
+sizes, chances = [2, 4, 8, 16, 32, 64], [0.2, 0.5, 0.9]
+simulated = {p: [simulate(size, p) for size in sizes] for p in chances}
+
+# %% [markdown]
+# Of groups of 2, half and more are silent. From 8 on, half-known problems nearly always teach; very easy and very hard
+# ones need more.
+
+# %%
+from grpo_workbook import charts, figures
+
+figures.show(*charts.line_chart(
+    {f"right in {p:.0%}": (sizes, [silent for silent, _, _ in simulated[p]]) for p in chances},
+    x="group size", y="share of silent groups", title="Groups that teach nothing", log_x=True,
+    finding="Larger groups are silent more rarely; problems near 0 % or 100 % need the largest.",
+))
+
+# %% [markdown]
+# From 16 on the advantage gets steadier as the group grows, because mean and deviation are estimated from more answers.
+# Small groups are steady for a bad reason: in nearly every one that speaks the same thing happened.
+
+# %%
+figures.show(*charts.line_chart(
+    {f"right in {p:.0%}": (sizes, [spread for _, _, spread in simulated[p]]) for p in chances},
+    x="group size", y="standard deviation", title="How much a right answer's advantage varies", log_x=True,
+    finding="It is 0 in groups of 2, largest between 4 and 16, and falls from there on.",
+))
+
+# %% [markdown]
+# Steady, and wrong: a lone right answer of a hard problem deserves about 2, and small groups cannot say more than
+# (n - 1) / sqrt(n), which is 0.71 for two.
+
+# %%
+print("right in 20%")
+for size, (silent, average, spread) in zip(sizes, simulated[0.2]):
+    print(f"groups of {size:2}: a right answer's advantage is {average:.2f} on average, varying by {spread:.2f}")
+
+# %% [markdown]
+# ## The ratio, and where it is clipped
+#
+# With one update for each batch of answers, the policy that learns is the one that wrote them. With more, it moves
+# away, and each token gets the ratio of new to old probability, $\rho = \pi / \pi_{old}$. The loss of a token with
+# advantage $A$ is
+#
+# $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr)$$
+
+# %%
+from grpo_workbook import grpo
+
+show(grpo.policy_ratio, grpo.clipped_losses)
+
+# %% [markdown]
+# What this means shows in the gradient. Let autograd compute it for ratios from 0.4 to 1.8, and for CISPO, which caps
+# the weight of a token but never drops its gradient:
+
+# %%
+def pull(ratio: float, A: float, loss: str) -> float:
+    """How strongly a token with this ratio is pushed up (positive) or down."""
+    logp = torch.tensor([[ratio]]).log().requires_grad_()
+    high = 1.2 if loss == "cispo" else 0.2
+    value, _ = grpo.grpo_loss(logp, torch.tensor([A]), torch.ones(1, 1), old_logp=torch.zeros(1, 1), loss_type=loss,
+                              epsilon_high=high)
+    return -float(torch.autograd.grad(value, logp)[0])
+
+
+ratios = [round(0.4 + 0.01 * i, 2) for i in range(141)]
+pulls = {
+    "A = +1": (ratios, [pull(r, 1.0, "dapo") for r in ratios]),
+    "A = -1": (ratios, [pull(r, -1.0, "dapo") for r in ratios]),
+    "A = +1, CISPO": (ratios, [pull(r, 1.0, "cispo") for r in ratios]),
+}
+
+# %% [markdown]
+# A good token stops being pushed once it is 20 % likelier than before; a bad one once it is 20 % less likely. A token
+# that moved the *wrong* way keeps its gradient, however far it went: that is what the minimum is for.
+
+# %%
+figures.show(*charts.line_chart(
+    pulls, x="ratio of new to old probability", y="push on the token", title="Clipping, as the gradient sees it",
+    finding="With A = +1 the push is 0 above 1.2, with A = -1 it is 0 below 0.8, and CISPO's stays at 1.2.",
+    markers=False,
+))
+
+# %% [markdown]
+# GSPO takes one ratio for the whole answer, the geometric mean of its tokens' (`importance_sampling_level="sequence"`
+# in TRL), so that an answer is clipped as a whole or not at all. DAPO raises `epsilon_high` alone, to 0.28.
+
+# %% [markdown]
+# ## Staying near the reference
+#
+# GRPO can be held near a frozen **reference**, the model before training, by a penalty on the KL divergence. Only the
+# drawn tokens are known, so it is estimated from them. There are three estimators:
+
+# %%
+show(grpo.kl_estimate)
+
+# %% [markdown]
+# On a vocabulary of three tokens the exact divergence is known. The last row turns the ratio over, as a published
+# helper does: never negative either, and it measures something else.
+
+# %%
+policy, reference = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.2, 0.5, 0.3])
+print(f"exact KL {float((policy * (policy / reference).log()).sum()):.3f}\n")
+drawn = torch.multinomial(policy, 100_000, replacement=True)
+logp, ref_logp = policy.log()[drawn], reference.log()[drawn]
+estimates = {kind: grpo.kl_estimate(logp, ref_logp, kind) for kind in ("k1", "k2", "k3")}
+estimates["k3, reversed"] = grpo.kl_estimate(ref_logp, logp, "k3")
+for name, values in estimates.items():
+    print(f"{name:13} mean {values.mean():6.3f}   spread {values.std():.3f}   smallest {values.min():6.3f}")
+
+# %% [markdown]
+# k1 and k3 are right on average, and k3 is never negative: GRPO uses k3. One catch: its *gradient* is not that of the
+# divergence. TRL 1.15 multiplies k3 by the ratio, which mends that, and so does our `unbiased_kl=True`.
+#
+# For rewards that a program checks, many leave the penalty out (`beta=0`, TRL's default): there is no learned taste to
+# run away from, and no reference to keep in memory.
+
+# %% [markdown]
+# ## A real batch
+#
+# Now a model: the tiny Qwen3 of this course, in float32, with LoRA adapters. It knows its arithmetic and shows it
+# badly.
+
+# %%
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from grpo_workbook.run import DATA
+
+torch.manual_seed(0)
+tokenizer = AutoTokenizer.from_pretrained(DATA / "tiny-qwen3")
+base = AutoModelForCausalLM.from_pretrained(DATA / "tiny-qwen3", dtype="float32")
+model = get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"))
+model.print_trainable_parameters()
+
+# %% [markdown]
+# The trainer of this chapter draws a batch: eight problems, eight answers each. Its settings are the main run's, with
+# twice the learning rate, because it will take a third of the steps.
+
+# %%
+from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook.grpo_trainer import ScratchTrainer
+from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS
+
+rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])))
+trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, group_size=8, prompts_per_step=8,
+                         learning_rate=2e-3)
+torch.manual_seed(1)
+batch = trainer.rollout(rows[:8])
+rewards = trainer.score(rows[:8], batch["texts"])
+print(rows[0]["question"])
+for text, reward in list(zip(batch["texts"], rewards))[:4]:
+    print(f"{reward:6.3f}  {' '.join(text.split())[:90]}")
+
+# %% [markdown]
+# ## Why the loss shows about 0
+#
+# Here are the loss and the length of its gradient for each loss type, before any update.
+
+# %%
+advantages = group_advantages(rewards, 8)
+logp = trainer.logprobs(model, batch)
+losses = {}
+for kind in grpo.LOSS_TYPES:
+    losses[kind], _ = grpo.grpo_loss(logp, advantages, batch["mask"], loss_type=kind, max_completion_length=64,
+                                     epsilon_high=5.0 if kind == "cispo" else 0.2)
+    gradients = torch.autograd.grad(losses[kind], trainer.trained, retain_graph=True)
+    length = torch.stack([g.norm() for g in gradients]).norm()
+    print(f"{kind:8} loss {float(losses[kind].detach()):8.4f}   gradient {float(length):.4f}")
+
+# %% [markdown]
+# The ratio is 1, so each answer contributes its advantage, and within a group advantages sum to 0: `grpo` shows 0. The
+# others weigh answers by their length, and CISPO's number holds log-probabilities: what they show is not 0, and means
+# as little. The gradient is what moves the model, and it is not 0. A dead run has a gradient of 0 in every step.
+
+# %% [markdown]
+# ## What each loss type does to short and long answers
+#
+# The types differ in how tokens become one number:
+
+# %%
+show(grpo.reduce_tokens)
+
+# %% [markdown]
+# The gradient of the loss in each token's log-probability is that token's weight. Divided by the advantage, it says
+# what one token of an answer counts:
+
+# %%
+lengths = batch["mask"].sum(dim=1)
+kept = (advantages != 0).nonzero().flatten()
+kept = kept[lengths[kept].argsort()]  # from the shortest to the longest
+weights = {}
+for kind in grpo.LOSS_TYPES:
+    weights[kind] = torch.autograd.grad(losses[kind], logp, retain_graph=True)[0]
+per_token = {k: (weights[k][kept, 0] / advantages[kept]).abs() * len(logp) for k in ("grpo", "dapo", "dr_grpo")}
+
+# %% [markdown]
+# `grpo` gives every answer the same weight, so a token of a short one counts more. The others give every token the same
+# weight. `bnpo` and `cispo` lie on `dapo` here: they differ when a step is cut into batches, and when ratios leave 1.
+
+# %%
+figures.show(*charts.line_chart(
+    {kind: (lengths[kept].tolist(), values.tolist()) for kind, values in per_token.items()},
+    x="length of the answer in tokens", y="weight of one token", title="What one token counts", markers=False,
+    finding="For grpo the weight falls as 1 over the length; for dapo and dr_grpo it is the same for all lengths.",
+))
+
+# %% [markdown]
+# And what does a whole answer do to the model? Send each answer's share of the gradient back to the adapters, one by
+# one, for the eight shortest and the eight longest answers.
+
+# %%
+def pull_on_the_model(kind: str, answers: torch.Tensor) -> float:
+    """Mean length of the adapters' gradient from one answer, for an advantage of 1."""
+    found = []
+    for i in answers.tolist():
+        share = torch.zeros_like(logp)
+        share[i] = weights[kind][i] / advantages[i].abs()
+        gradients = torch.autograd.grad(logp, trainer.trained, grad_outputs=share, retain_graph=True)
+        found.append(torch.stack([g.norm() for g in gradients]).norm())
+    return float(torch.stack(found).mean())
+
+
+parts = {"8 shortest": kept[:8], "8 longest": kept[-8:]}
+pulled = {k: [pull_on_the_model(k, answers) for answers in parts.values()] for k in per_token}
+labels = [f"{name} ({lengths[a].float().mean():.0f} tokens)" for name, a in parts.items()]
+
+# %% [markdown]
+# Under `grpo` a short answer moves the model over three times as much as a long one; elsewhere both move it alike. So
+# `grpo` praises a short right answer strongly and blames a long wrong one weakly: Dr. GRPO's authors saw wrong answers
+# grow longer from that. `dr_grpo` is smaller throughout, because it divides by the largest possible length; the
+# learning rate makes up for it.
+
+# %%
+figures.show(*charts.bar_chart(
+    pulled, labels, y="gradient from one answer", title="How hard one answer pulls",
+    finding="Under grpo the longest answers pull less than the shortest; under dapo and dr_grpo both pull alike.",
+))
+
+# %% [markdown]
+# ## The trainer
+#
+# Sampling keeps the keys and values of past tokens, so each new token costs one position:
+
+# %%
+from grpo_workbook.grpo_trainer import sample
+
+show(sample)
+
+# %% [markdown]
+# One step: draw, reward, compare, update. The rest of `grpo_trainer.py` prepares tokens, chooses problems and measures.
+
+# %%
+show(ScratchTrainer.step)
+
+# %% [markdown]
+# Measure first. *Strict* means right and well-formed; the 480 held-out problems are not among those it trains on.
+
+# %%
+from grpo_workbook.evaluate import accuracy, evaluate, wilson_interval
+
+heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
+before = evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict
+print(f"strict, sampled: {accuracy(before):.1%}, 95 % interval {wilson_interval(before)}")
+
+# %% [markdown]
+# Now 40 steps of 64 answers. `train` is a generator: it yields the metrics of each step, and we show them as they come.
+
+# %%
+import time
+
+from tqdm import tqdm
+
+start, log = time.time(), []
+with tqdm(trainer.train(rows[: 40 * 8]), total=40, desc="training", unit="step", ncols=80) as bar:
+    for metrics in bar:
+        log.append(metrics)
+        bar.set_postfix(reward=f"{metrics['reward']:.2f}", kl=f"{metrics['kl']:.2f}")
+seconds = time.time() - start
+
+# %% [markdown]
+# The reward rises, the spread within groups shrinks, more groups fall silent because all their answers are right, and
+# the distance from the reference grows. The loss says nothing.
+
+# %%
+print(f"{'step':>4} {'reward':>7} {'spread':>7} {'silent':>7} {'KL':>6} {'loss':>7} {'gradient':>9}")
+for m in [log[0], *log[7::8]]:
+    print(f"{m['step']:4} {m['reward']:7.2f} {m['reward_std']:7.2f} {m['silent_groups']:7.0%} {m['kl']:6.2f} "
+          f"{m['loss']:7.3f} {m['grad_norm']:9.2f}")
+
+# %% [markdown]
+# Did it learn what was meant? The held-out problems say so:
+
+# %%
+after = evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict
+print(f"strict, sampled: {accuracy(after):.1%}, 95 % interval {wilson_interval(after)}, in {seconds:.0f} s of training")
+
+# %% [markdown]
+# ## Beside TRL
+#
+# The same 40 steps by TRL's trainer, through Unsloth: same model, problems, rewards, batch, adapters and learning rate,
+# which TRL reaches after five steps of warm-up. Its curve is stored in `data/trl_curve.json`;
+# `python data/build_trl_curve.py` runs it again.
+
+# %%
+import json
+
+trl = json.loads((DATA / "trl_curve.json").read_text())
+print(trl["command"])
+print("TRL", trl["versions"]["trl"], "strict, sampled, before and after:", trl["strict_sampled"])
+steps = list(range(1, 41))
+figures.show(*charts.line_chart(
+    {"this notebook": (steps, figures.smooth([m["reward"] for m in log])),
+     "TRL": (steps, figures.smooth(trl["reward"]))},
+    x="step", y="mean reward, smoothed over 7 steps", title="From scratch, and TRL", markers=False,
+    finding="Both rise from about 1 to about 2.7 of 3 and lie close together.",
+))
+
+# %% [markdown]
+# They see other problems and draw other answers, so they agree as two seeds agree. On the *same* answers they agree to
+# 1e-5 in loss and in every gradient, for all loss types: `tests/test_grpo.py`. What TRL adds is everything else:
+# several GPUs, vLLM, chat templates, checkpoints, logging. From chapter 04 on, the course trains with TRL.
+
+# %% [markdown]
+# ## Rounds with a refreshed reference
+#
+# Trained for long, a policy leaves its first reference far behind, and a penalty would only hold it back. Iterative
+# GRPO takes the policy itself as the next reference and goes on. Two rounds of four steps:
+
+# %%
+show(ScratchTrainer.train_rounds)
+trainer.kl_coef = 0.04
+trainer.refresh_reference()
+for m in trainer.train_rounds(rows[320:352], rounds=2):
+    print(f"round {m['round']}  step {m['step']}  reward {m['reward']:.2f}  KL {m['kl']:.4f}")
+
+# %% [markdown]
+# At the start of each round the distance is 0 again.
+
+# %% [markdown]
+# ## What GRPO saves
+#
+# PPO trains a second network beside the policy, the **critic**, which predicts the reward: usually as large as the
+# policy, with its own gradients and optimizer state. With a reward model (RLHF) there is one more. Count the bytes that
+# live after one AdamW step, for this same tiny model; activations come on top everywhere.
+
+# %%
+from transformers import AutoModelForTokenClassification
+
+
+def megabytes(trained: list, frozen: list) -> float:
+    """Weights of all, and gradients and AdamW's state of the trained, in MB (activations not counted)."""
+    held = [p for m in [*trained, *frozen] for p in m.parameters()]
+    for m in trained:
+        weights = [p for p in m.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(weights)
+        m(input_ids=torch.ones(1, 4, dtype=torch.long)).logits.sum().backward()
+        optimizer.step()
+        held += [p.grad for p in weights] + [t for s in optimizer.state.values() for t in s.values()]
+    return sum(t.numel() * t.element_size() for t in held) / 1e6
+
+# %% [markdown]
+# Policy, reference, critic and reward model all have the tiny model's size here; the last two have one number as
+# output.
+
+# %%
+def language_model():
+    return AutoModelForCausalLM.from_pretrained(DATA / "tiny-qwen3", dtype="float32")
+
+
+def one_number():
+    return AutoModelForTokenClassification.from_config(base.config, dtype=torch.float32)
+
+
+adapted = get_peft_model(language_model(), LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+needs = {
+    "PPO, reward model (RLHF)": megabytes([language_model(), one_number()], [language_model(), one_number()]),
+    "PPO, verifiable reward": megabytes([language_model(), one_number()], [language_model()]),
+    "GRPO with KL penalty": megabytes([language_model()], [language_model()]),
+    "GRPO without": megabytes([language_model()], []),
+    "GRPO without, LoRA": megabytes([adapted], []),
+}
+
+# %% [markdown]
+# With adapters the reference costs nothing: it is the same model with the adapters turned off.
+
+# %%
+for name, value in needs.items():
+    print(f"{name:26} {value:6.1f} MB   {value / needs['GRPO with KL penalty']:.2f} x")
+
+# %% [markdown]
+# The other difference is who judges. A reward model is a network that has learned what people prefer; a verifiable
+# reward is a program that checks. How long does each need for the 64 answers of a batch?
+
+# %%
+judge = one_number().eval()
+start = time.perf_counter()
+for _ in range(20):
+    trainer.score(rows[:8], batch["texts"])
+rules = (time.perf_counter() - start) / 20
+start = time.perf_counter()
+with torch.no_grad():
+    for _ in range(20):
+        judge(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+network = (time.perf_counter() - start) / 20
+print(f"three rules {rules * 1e3:.1f} ms, a reward model of the policy's size {network * 1e3:.1f} ms")
+
+# %% [markdown]
+# | | reward model (RLHF) | verifiable reward |
+# | --- | --- | --- |
+# | memory beside the policy | one more model, measured above | none |
+# | time for a batch | a forward pass, measured above: grows with the model | the time of the rules, whatever the model |
+# | needs | many human comparisons | a reference answer, a unit test, a format |
+# | judges | style, helpfulness, tone | what a program can check, and nothing else |
+# | fails by | flattery: the policy finds what the judge overrates; a KL penalty holds it | loopholes in the rules |
+#
+# GRPO works with either. It needs several answers for each question, so it pays where answers are cheap to draw and to
+# check. Where a good answer can be shown but not checked, fine-tune on examples (SFT) or on pairs (DPO).
+
+# %% [markdown]
+# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
+# not help.
+
+# %%
+from grpo_workbook.run import Run
+
+run = Run.from_env()
+run.output.mkdir(parents=True, exist_ok=True)
+proved = {"steps": len(log), "before": accuracy(before), "after": accuracy(after), "train_seconds": round(seconds, 1)}
+(run.output / "notebook_01.json").write_text(json.dumps(proved, indent=2))
+assert [m["step"] for m in log] == steps and all(m["tokens"] > 0 for m in log)
+assert sum(m["grad_norm"] > 0 for m in log) > 30
+assert accuracy(after) >= 0.8 and accuracy(before) < 0.35, "the model did not learn"
+
+# %% [markdown]
+# ## Exercises
+#
+# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+
+# %% [markdown]
+# ### Exercise 01.1 · `advantages` · easy · 5 minutes
+#
+# The advantages of a flat list of rewards, in groups of `group_size`, scaled by each group's own deviation. Plain
+# Python is enough. Add 1e-4 to the deviation.
+
+# %% tags=["exercise"]
+from grpo_workbook.checks import check
+
+
+def advantages(rewards: list[float], group_size: int) -> list[float]:
+    raise NotImplementedError
+
+
+check("01.1", advantages);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Walk through the list in slices of `group_size`. `statistics.stdev` divides by n - 1, `pstdev` by n.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from statistics import mean, stdev
+#
+#
+# def advantages(rewards: list[float], group_size: int) -> list[float]:
+#     result = []
+#     for start in range(0, len(rewards), group_size):
+#         group = rewards[start : start + group_size]
+#         result += [(r - mean(group)) / (stdev(group) + 1e-4) for r in group]
+#     return result
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 01.2 · `sequence_ratio` · medium · 8 minutes
+#
+# GSPO's ratio of one answer: the geometric mean of its tokens' ratios, from log-probabilities under the new and the old
+# policy. `mask` is 1 for tokens of the answer and 0 for padding.
+
+# %% tags=["exercise"]
+def sequence_ratio(logp: list[float], old_logp: list[float], mask: list[int]) -> float:
+    raise NotImplementedError
+
+
+check("01.2", sequence_ratio);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The geometric mean is the exponential of the mean logarithm, and the logarithm of a ratio is a difference.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from math import exp
+#
+#
+# def sequence_ratio(logp: list[float], old_logp: list[float], mask: list[int]) -> float:
+#     difference = sum((new - old) * m for new, old, m in zip(logp, old_logp, mask))
+#     return exp(difference / sum(mask))
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 01.3 · `clipped_loss` · medium · 8 minutes
+#
+# The clipped loss of one token from its ratio and its advantage, with a lower and an upper epsilon.
+
+# %% tags=["exercise"]
+def clipped_loss(ratio: float, advantage: float, epsilon_low: float, epsilon_high: float) -> float:
+    raise NotImplementedError
+
+
+check("01.3", clipped_loss);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Two products, one with the ratio as it is and one with the clipped ratio; the smaller of the two; a minus sign.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def clipped_loss(ratio: float, advantage: float, epsilon_low: float, epsilon_high: float) -> float:
+#     clipped = max(1 - epsilon_low, min(ratio, 1 + epsilon_high))
+#     return -min(ratio * advantage, clipped * advantage)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 01.4 · `k3` · easy · 5 minutes
+#
+# The k3 estimate of KL(policy || reference) for each token that the policy drew.
+
+# %% tags=["exercise"]
+def k3(logp: list[float], ref_logp: list[float]) -> list[float]:
+    raise NotImplementedError
+
+
+check("01.4", k3);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# With r the ratio of reference to policy: r - log r - 1.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from math import exp
+#
+#
+# def k3(logp: list[float], ref_logp: list[float]) -> list[float]:
+#     differences = [ref - new for new, ref in zip(logp, ref_logp)]
+#     return [exp(d) - d - 1 for d in differences]
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 01.5 · `kl_penalty` · medium · 10 minutes
+#
+# The mean of k3 over the tokens that the mask keeps, for tensors of shape (answers, tokens). The check takes gradients
+# of what you return: the policy must get one, the frozen reference none, even where `ref_logp` could carry one.
+
+# %% tags=["exercise"]
+def kl_penalty(logp: "torch.Tensor", ref_logp: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    raise NotImplementedError
+
+
+check("01.5", kl_penalty);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `tensor.detach()` has the same numbers and no gradient. Multiply by the mask, then divide by its sum.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def kl_penalty(logp: "torch.Tensor", ref_logp: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+#     d = ref_logp.detach() - logp
+#     return ((d.exp() - d - 1) * mask).sum() / mask.sum()
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 01.6 · `reduce_losses` · medium · 10 minutes
+#
+# From the tokens' losses of each answer (lists of different length) to one number, for the loss types "grpo", "dapo"
+# and "dr_grpo". Raise `ValueError` for any other.
+
+# %% tags=["exercise"]
+def reduce_losses(losses: list[list[float]], loss_type: str, max_length: int) -> float:
+    raise NotImplementedError
+
+
+check("01.6", reduce_losses);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# "grpo" is a mean of means. The other two share the sum over all tokens and differ in what divides it.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def reduce_losses(losses: list[list[float]], loss_type: str, max_length: int) -> float:
+#     total = sum(sum(answer) for answer in losses)
+#     if loss_type == "grpo":
+#         return sum(sum(answer) / len(answer) for answer in losses) / len(losses)
+#     if loss_type == "dapo":
+#         return total / sum(len(answer) for answer in losses)
+#     if loss_type == "dr_grpo":
+#         return total / (len(losses) * max_length)
+#     raise ValueError(f"unknown loss type {loss_type!r}")
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## Summary
+#
+# - An answer is compared with its group. Groups that all earn the same are silent; 8 answers are a good start.
+# - Clipping stops a token that has moved far enough the right way, and leaves the way back open.
+# - k3 estimates the distance from the reference; turn its ratio over and it measures something else.
+# - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. The loss shows about 0: watch the reward.
+# - No critic, and with a checkable reward no reward model either.
+#
+# Next: [02 · Dataset preparation](02_dataset_prep.ipynb) makes the rows that such a trainer reads. In
+# [04 · A GRPO run you can trust](04_grpo_run.ipynb) Unsloth and TRL train in 4-bit.

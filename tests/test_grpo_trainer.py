@@ -1,0 +1,275 @@
+"""The from-scratch trainer on the tiny model: it learns, it says what happens, its pieces do what they claim."""
+
+import copy
+import math
+
+import pytest
+import torch
+from conftest import REPO
+
+from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook.evaluate import accuracy, evaluate
+from grpo_workbook.grpo import sequence_logprobs
+from grpo_workbook.grpo_trainer import ScratchTrainer, completion_masks, sample
+from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS, correctness_reward, strict_format_reward
+
+FOLDER = REPO / "data" / "tiny-qwen3"
+
+
+def adapted(seed=0):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype="float32")
+    return get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The matrices are tiny: where other work shares the cores, waiting for a second thread costs four times over."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(to_dataset(read_problems(WORD_PROBLEMS["train"])))
+
+
+@pytest.fixture
+def plain(tiny):
+    model, tokenizer = tiny["qwen"]
+    return copy.deepcopy(model).requires_grad_(True), tokenizer
+
+
+def small(model, tokenizer, rewards=strict_format_reward, **changes):
+    how = {"group_size": 4, "prompts_per_step": 2, "max_new_tokens": 40, "learning_rate": 1e-3} | changes
+    return ScratchTrainer(model, tokenizer, rewards, **how)
+
+
+def snapshot(model):
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+
+
+def test_it_learns_the_main_runs_task(rows, tiny):
+    """40 steps in float32 with adapters, half a minute: held-out accuracy from 0.2 to at least 0.8."""
+    model, tokenizer = adapted(), tiny["qwen"][1]
+    heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
+
+    def strict():
+        return accuracy(evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict)
+
+    before = strict()
+    trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, learning_rate=2e-3)
+    log = list(trainer.train(rows[: 8 * 40]))
+    assert before < 0.35
+    assert strict() >= 0.8
+    assert [m["step"] for m in log] == list(range(1, 41))
+    first, last = log[:5], log[-5:]
+    assert sum(m["reward"] for m in last) / 5 > 1.5 * log[0]["reward"]
+    assert sum(m["reward_std"] for m in last) < sum(m["reward_std"] for m in first)  # they agree, on what is right
+    assert sum(m["silent_groups"] for m in last) > sum(m["silent_groups"] for m in first)
+    assert log[0]["kl"] == pytest.approx(0, abs=1e-9)  # the policy is still its reference
+    assert all(m["kl"] > 0.01 for m in last)
+    assert all(m["clip_low"] == m["clip_high"] == 0 for m in log)  # one update for each batch: the ratio is 1
+
+
+def test_the_metrics_are_those_of_the_batch(plain, rows):
+    """Rewards by hand: two groups of four, one of them silent."""
+    given = iter([[1.0, 0.0, 1.0, 0.0, 0.5, 0.5, 0.5, 0.5], [0.0] * 8])
+
+    def reward(completions, **columns):
+        return next(given)
+
+    model, tokenizer = plain
+    before = snapshot(model)
+    log = list(small(model, tokenizer, reward).train(rows[:2], epochs=2))
+    assert log[0]["reward"] == 0.5
+    assert log[0]["reward_std"] == pytest.approx(math.sqrt(1 / 3) / 2)
+    assert [m["silent_groups"] for m in log] == [0.5, 1.0]
+    assert log[0]["grad_norm"] > 0
+    assert log[1]["grad_norm"] == 0
+    assert log[1]["loss"] == 0
+    assert [(m["step"], m["epoch"]) for m in log] == [(1, 0), (2, 1)]
+    assert not torch.equal(snapshot(model), before)
+
+
+def test_with_the_loss_grpo_a_first_update_shows_a_loss_of_zero(plain, rows):
+    def by_length(completions, **columns):
+        return [len(c[0]["content"]) / 100 for c in completions]
+
+    metrics = next(small(*plain, by_length, loss_type="grpo").train(rows[:2]))
+    assert metrics["loss"] == pytest.approx(0, abs=1e-6)
+    assert metrics["grad_norm"] > 0.01
+
+
+def test_only_adapters_move_and_the_reference_stays(rows, tiny):
+    model = adapted()
+    trainer = small(model, tiny["qwen"][1])
+    frozen = {n: p.detach().clone() for n, p in model.named_parameters() if not p.requires_grad}
+    reference = snapshot(trainer.reference)
+    list(trainer.train(rows[:4]))
+    assert all(torch.equal(p, frozen[n]) for n, p in model.named_parameters() if n in frozen)
+    assert torch.equal(snapshot(trainer.reference), reference)
+    assert not torch.equal(snapshot(model), reference)
+
+
+def test_rounds_refresh_the_reference(plain, rows):
+    trainer = small(*plain, kl_coef=0.04)
+    log = list(trainer.train_rounds(rows[:4], rounds=2))
+    assert [m["round"] for m in log] == [0, 0, 1, 1]
+    assert log[0]["kl"] == log[2]["kl"] == pytest.approx(0, abs=1e-9)
+    assert log[1]["kl"] > 0
+    assert log[3]["kl"] > 0
+    assert torch.equal(snapshot(trainer.reference), snapshot(trainer.model))
+
+
+def test_a_given_reference_is_kept_frozen(plain, rows):
+    model, tokenizer = plain
+    reference = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in reference.parameters():
+            p.mul_(0.9)
+    trainer = small(model, tokenizer, reference=reference)
+    assert next(trainer.train(rows[:2]))["kl"] > 0.01
+    assert not any(p.requires_grad for p in reference.parameters())
+
+
+def test_a_high_kl_coefficient_holds_the_policy_back(rows, tiny):
+    reached = {}
+    for coefficient in (0.0, 2.0):
+        model = adapted()
+        trainer = small(model, tiny["qwen"][1], kl_coef=coefficient, prompts_per_step=4, learning_rate=3e-3)
+        reached[coefficient] = [m["kl"] for m in trainer.train(rows[:32])][-1]
+    assert reached[2.0] < 0.5 * reached[0.0]
+
+
+def test_inner_epochs_make_the_clipping_act(plain, rows):
+    log = list(small(*plain, inner_epochs=3, learning_rate=3e-3).train(rows[:4]))
+    assert sum(m["clip_low"] + m["clip_high"] for m in log) > 0
+
+
+def test_the_same_seed_gives_the_same_weights(tiny, rows):
+    ends = []
+    for seed in (0, 0, 1):
+        model = copy.deepcopy(tiny["qwen"][0]).requires_grad_(True)
+        list(small(model, tiny["qwen"][1], seed=seed).train(rows[:4]))
+        ends.append(snapshot(model))
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])
+
+
+def test_weighted_rewards_and_none(plain, rows):
+    """Several functions, with weights, in TRL's contract; None where one does not apply."""
+    seen = {}
+
+    def sometimes(prompts, completions, answer, question, **columns):
+        seen.update(prompts=prompts, completions=completions, answer=answer)
+        return [None if i % 4 == 0 else 1.0 for i in range(len(completions))]
+
+    model, tokenizer = plain
+    trainer = small(model, tokenizer, [sometimes, lambda completions, **c: [0.5] * len(completions)])
+    trainer.reward_weights = [2.0, 1.0]
+    metrics = next(trainer.train(rows[:2]))
+    assert metrics["reward"] == pytest.approx((0.5 + 3 * 2.5) / 4)
+    assert len(seen["completions"]) == len(seen["answer"]) == 8
+    assert seen["prompts"][:4] == [seen["prompts"][0]] * 4
+    assert seen["answer"][:4] == [seen["answer"][0]] * 4
+    assert seen["completions"][0][0]["role"] == "assistant"
+
+
+# ---- sampling
+
+
+def test_sampling_draws_from_the_models_own_distribution(plain):
+    """The first token of 4,000 completions against the softmax; a left-padded prompt must give the same one."""
+    model, tokenizer = plain
+    ids = torch.tensor([[7, 30, 12, 55, 9]])
+    padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], dim=1)
+    mask = (padded != 0).long()
+    torch.manual_seed(0)
+    drawn = sample(model, padded.expand(4000, -1), mask.expand(4000, -1), 1, tokenizer.eos_token_id, 0)
+    with torch.no_grad():
+        expected = model(input_ids=ids).logits[0, -1].softmax(0)
+    counts = torch.bincount(drawn.flatten(), minlength=len(expected)) / 4000
+    assert (counts - expected).abs().max() < 4 * math.sqrt(0.25 / 4000)
+
+
+def test_the_cache_changes_nothing(plain):
+    """At a temperature near 0 the draw is the likeliest token: the same as without any cache, one by one."""
+    model, tokenizer = plain
+    model.eval()
+    ids = torch.tensor([[0, 0, 7, 30, 12], [5, 8, 13, 21, 34]])
+    mask = (ids != 0).long()
+    drawn = sample(model, ids, mask, 8, tokenizer.eos_token_id, 0, temperature=1e-4)
+    for row, attention, wanted in zip(ids, mask, drawn, strict=True):
+        known = row[attention.bool()].tolist()
+        for token in wanted.tolist():
+            with torch.no_grad():
+                best = int(model(input_ids=torch.tensor([known])).logits[0, -1].argmax())
+            assert token == best
+            if best == tokenizer.eos_token_id:
+                break
+            known.append(best)
+
+
+def test_after_the_end_there_is_padding_and_the_mask_ends_with_the_end():
+    ids = torch.tensor([[5, 1, 0, 0], [5, 6, 7, 8], [1, 0, 0, 0], [4, 4, 4, 1]])
+    mask, truncated = completion_masks(ids, eos=1)
+    assert mask.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 1]]
+    assert truncated.tolist() == [False, True, False, False]
+
+
+def test_completions_are_reported_as_truncated_and_can_be_left_out(plain, rows):
+    model, tokenizer = plain
+    before = snapshot(model)
+    trainer = small(model, tokenizer, max_new_tokens=3, mask_truncated=True)
+    metrics = next(trainer.train(rows[:2]))
+    assert metrics["truncated"] == 1.0
+    assert metrics["tokens"] == 3
+    assert metrics["loss"] == 0
+    assert torch.equal(snapshot(model), before)
+
+
+def test_log_probabilities_are_those_of_the_temperature(plain):
+    model, _ = plain
+    ids = torch.tensor([[7, 30, 12, 55, 9]])
+    with torch.no_grad():
+        ours = sequence_logprobs(model, ids, torch.ones_like(ids), 2, temperature=0.5)
+        logits = model(input_ids=ids).logits[0] / 0.5
+    theirs = [float(logits[t - 1].log_softmax(0)[ids[0, t]]) for t in (3, 4)]
+    assert ours[0].tolist() == pytest.approx(theirs, abs=1e-5)
+
+
+# ---- input that makes no sense
+
+
+def test_bad_settings_are_refused_by_name(plain, rows):
+    for name, value in (("prompts_per_step", 0), ("max_new_tokens", 0), ("inner_epochs", 0), ("group_size", 1)):
+        with pytest.raises(ValueError, match=f"{name} is {value}"):
+            small(*plain, **{name: value})
+    with pytest.raises(ValueError, match="1 prompts and 1 epochs give no step of 2"):
+        next(small(*plain).train(rows[:1]))
+    with pytest.raises(ValueError, match="unknown loss_type 'ppo'"):
+        next(small(*plain, loss_type="ppo").train(rows[:2]))
+
+
+def test_a_model_without_a_trained_weight_is_refused(plain):
+    with pytest.raises(ValueError, match="nothing to train"):
+        small(plain[0].requires_grad_(False), plain[1])
+
+
+def test_a_broken_reward_stops_the_run(plain, rows):
+    with pytest.raises(ValueError, match="reward 0 is nan"):
+        next(small(*plain, lambda completions, **c: [float("nan")] * len(completions)).train(rows[:2]))
+    with pytest.raises(ValueError, match="7"):
+        next(small(*plain, lambda completions, **c: [1.0] * 7).train(rows[:2]))
+    with pytest.raises(ValueError, match="16 completions but"):
+        next(
+            small(*plain, [lambda completions, answer, **c: correctness_reward(completions * 2, answer)]).train(
+                rows[:2]
+            )
+        )
