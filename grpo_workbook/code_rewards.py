@@ -68,7 +68,7 @@ def unit_tests(sandbox: "Sandbox", partial: bool = False, max_failed: float = 0.
 
     def unit_test_reward(completions, test, entry_point, prompts=None, prompt_code=None, log_metric=None, **columns):
         """1.0 where the program passes its task's test, else 0.0 (or partial credit); None where nobody can say."""
-        jobs = _jobs(completions, test, entry_point, prompts, prompt_code)
+        jobs = jobs_of(completions, test, entry_point, prompts, prompt_code)
         verdicts = sandbox.check(jobs)
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
         late = [v for v in verdicts if v.outcome == "timeout" and v not in unsure]
@@ -93,7 +93,14 @@ def _value(verdict, partial: bool) -> float:
     return 0.5 * verdict.share if partial else 0.0
 
 
-def _jobs(completions: Sequence[Completion], test, entry_point, prompts, prompt_code) -> list[Job]:
+def jobs_of(
+    completions: Sequence[Completion],
+    test: Sequence[str],
+    entry_point: Sequence[str],
+    prompts: Sequence | None = None,
+    prompt_code: Sequence[str] | None = None,
+) -> list[Job]:
+    """What the sandbox is asked for each completion, from the dataset's columns; ValueError when one is short."""
     n = len(completions)
     starts = prompt_code or [p if isinstance(p, str) else "" for p in prompts or [""] * n]
     if not len(test) == len(entry_point) == len(starts) == n:
