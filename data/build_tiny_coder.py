@@ -108,9 +108,9 @@ exists so that chapter 06 can train a real model on unit tests, in 4-bit, on two
 
 - **Knows** how to complete the one-line functions of `data/code_tasks`: it reads the docstring, and copies names and
   constant.
-- **Shows it badly**, on purpose: about a third of its answers are right. The others print where they should return (most
-  of those about lists and texts), leave the block open, use another operator or a constant that is off by one, or stop
-  half way.
+- **Shows it badly**, on purpose: about a third of its answers are right. The others print where they should return
+  (most of those about lists and texts), leave the block open, use another operator or a constant that is off by one, or
+  stop half way.
 - **Never saw** a task of `data/code_tasks` (train or held-out), in any form: a hash of template and constant keeps the
   pools apart. The 43 templates it has seen, with other constants.
 
@@ -121,8 +121,8 @@ exists so that chapter 06 can train a real model on unit tests, in 4-bit, on two
 | as shipped, sampled at temperature 1 | {sampled:.1%} |
 
 Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), every digit a token of its own, Qwen's turns
-as chat template. Weights: bfloat16 safetensors; late in training they were seen through NF4 rounding, so that loading in
-4-bit costs little.
+as chat template. Weights: bfloat16 safetensors; late in training they were seen through NF4 rounding, so that
+loading in 4-bit costs little.
 """
 
 

@@ -93,7 +93,7 @@ _PROGRAMS: dict[str, dict[str, str]] = {
         "asynchronous signal by a descriptor": "import fcntl, os\n" + _CALL
         + "fcntl.fcntl(3, fcntl.F_SETOWN, os.getppid())\n    return 0\n",
         "ptrace": _LIBC + "import os\n" + _CALL + "return libc.ptrace(16, os.getppid(), 0, 0)\n",
-        "a nested pickle": "import pickle\nclass P:\n    def __reduce__(self): return (exec, ('raise SystemExit(0)',))\n"
+        "a nested pickle": "class P:\n    def __reduce__(self): return (exec, ('raise SystemExit(0)',))\n"
         + _CALL + "return P()\n",
     },
     "patching": {

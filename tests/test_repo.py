@@ -69,6 +69,7 @@ def test_modules_import_only_from_those_before_them():
         "config",
         "training",
         "evaluate",
+        "code_tasks",
         "export",
         "folder",
         "pipeline",

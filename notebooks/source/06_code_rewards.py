@@ -180,7 +180,8 @@ def seconds(work):
     return time.perf_counter() - started
 
 
-ours = seconds(lambda: sandbox.check(solutions[:64]))
+step = [job for job in solutions[:8] for _ in range(8)]  # 8 tasks, 8 completions each
+ours = seconds(lambda: sandbox.check(step))
 theirs = seconds(lambda: [by_exit_code(programs["right"]) for _ in range(16)]) * 4
 print(f"64 programs in the sandbox:             {ours:6.2f} s")
 print(f"64 times python -c, from 16:            {theirs:6.2f} s, {theirs / ours:.0f} times as long")
