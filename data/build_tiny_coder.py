@@ -1,6 +1,6 @@
 """Make the tiny coder of chapter 06 from nothing: a Qwen3 that completes one-line functions, tokenizer included.
 
-    python data/build_tiny_coder.py               # about 4 minutes on one core
+    python data/build_tiny_coder.py               # about 5 minutes on one core
 
 As the other tiny models (build_tiny_models.py) it first learns the skill, and then to show it badly: right programs
 without their fence, prints for returns, slips. All tasks come from the pool "tiny" of build_code_tasks.py: no held-out

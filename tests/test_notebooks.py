@@ -189,7 +189,7 @@ def test_notebook_04_trained_and_learned(executed):
 
 
 def test_notebook_06_trained_and_learned(executed):
-    folder, _ = executed
+    folder, _ = executed("06_code_rewards")
     proved = json.loads((folder / "outputs" / "code" / "notebook_06.json").read_text())
     assert proved["steps"] == 60
     assert proved["linear4bit_layers"] > 0
