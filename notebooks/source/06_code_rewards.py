@@ -65,7 +65,7 @@ for name, verdict in zip(programs, sandbox.check([Job(p, TEST, "add") for p in p
 
 # %% [markdown]
 # *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing that can be
-# written or started, and an own table of processes. **limits-only**: time, memory and system calls are limited, but
+# written or started, and a table of processes of its own. **limits-only**: time, memory and system calls are limited, but
 # your files can be read; the sandbox then warns once. `Sandbox(require="full")` refuses to go on with less.
 #
 # Three ideas make the verdict hold, wherever it runs:
@@ -89,7 +89,7 @@ more = {
     "endless": Job("def add(a, b):\n    while True: pass\n", TEST, "add"),
     "hungry": Job("def add(a, b):\n    return [0] * 10**10\n", TEST, "add"),
     "broken": Job("def add(a, b) return a + b\n", TEST, "add"),
-    "half": Job("def add(a, b):\n    return max(a, b) + 3 - 1 + (a > b)\n", TEST, "add"),
+    "guess": Job("def add(a, b):\n    return 5\n", TEST, "add"),
     "no test": Job(programs["right"], "def check(candidate):\n    assert True\n", "add"),
 }
 for name, verdict in zip(more, sandbox.check(list(more.values()))):
@@ -340,8 +340,8 @@ figures.show(*charts.bar_chart(shares, labels, y="share of groups with a gradien
 
 # %% [markdown]
 # While the model passes now and then, partial credit adds next to nothing. Where it never passes, all or nothing is
-# silent and partial credit is not. But what does it say? Below is what a program earns that ignores its task and
-# always returns the same:
+# silent, and partial credit still speaks in some of the groups. But what does it say? Below is what a program earns
+# that ignores its task and always returns the same:
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
@@ -445,8 +445,8 @@ for when, scores in (("before", before), ("after", after)):
 print(f"p = {p_value:.1g}")
 
 # %% [markdown]
-# This model could do it before: what it learned is to do it each time. That is what GRPO is good at, and the same on a
-# large model, where *could* means pass@8.
+# This model could do it before: what it learned is to do it each time. That is what GRPO is good at, with a large model
+# too: what it never writes in many tries, no reward can make more likely.
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -477,7 +477,7 @@ if run.profile == "smoke":
 from grpo_workbook.code_tasks import HUMANEVAL
 
 if run.profile == "smoke":
-    print("skipped: a model of 0.7 million parameters solves none of HumanEval, and here is no network to fetch it")
+    print("skipped in the smoke profile: a model of 0.7 million parameters solves none of HumanEval")
 else:
     humaneval = to_code_dataset(read_tasks(HUMANEVAL))  # or the path of HumanEval.jsonl.gz
     longer = how | {"max_new_tokens": 512}
