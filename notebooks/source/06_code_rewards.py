@@ -29,7 +29,8 @@ def check(candidate):
 
 def by_exit_code(program, test=TEST):
     code = f"{program}\n{test}\ncheck(add)\n"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=20).returncode == 0
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
 
 # %% [markdown]
 # Four completions for "add two numbers". One is right, one is wrong, two are neither:
@@ -39,7 +40,8 @@ programs = {
     "right": "def add(a, b):\n    return a + b\n",
     "wrong": "def add(a, b):\n    return a * b\n",
     "leaves": "import os\nos._exit(0)\n",
-    "agrees": "class Yes:\n    def __eq__(self, other): return True\ndef add(a, b):\n    return Yes()\n",
+    "agrees": "class Yes:\n    def __eq__(self, other): return True\n"
+    "def add(a, b):\n    return Yes()\n",
 }
 for name, program in programs.items():
     print(f"{name:7} {'passed' if by_exit_code(program) else 'failed'}")
@@ -60,7 +62,8 @@ from grpo_workbook.sandbox import Job, Sandbox
 
 sandbox = Sandbox(time_limit=2.0)
 print("isolation:", *sandbox.probe())
-for name, verdict in zip(programs, sandbox.check([Job(p, TEST, "add") for p in programs.values()])):
+jobs = [Job(program, TEST, "add") for program in programs.values()]
+for name, verdict in zip(programs, sandbox.check(jobs)):
     print(f"{name:7} {verdict}")
 
 # %% [markdown]
@@ -85,16 +88,17 @@ show(sandbox_judge.encode)
 # A verdict also says *how* a program failed, and whose fault it was:
 
 # %%
+no_test = "def check(candidate):\n    assert True\n"
 more = {
     "endless": Job("def add(a, b):\n    while True: pass\n", TEST, "add"),
     "hungry": Job("def add(a, b):\n    return [0] * 10**10\n", TEST, "add"),
     "broken": Job("def add(a, b) return a + b\n", TEST, "add"),
     "guess": Job("def add(a, b):\n    return 5\n", TEST, "add"),
-    "no test": Job(programs["right"], "def check(candidate):\n    assert True\n", "add"),
+    "no test": Job(programs["right"], no_test, "add"),
 }
 for name, verdict in zip(more, sandbox.check(list(more.values()))):
-    print(f"{name:8}{verdict.outcome:14}{verdict.cases_passed} of {verdict.cases}  fault: {verdict.fault:8}"
-          f"{verdict.reason[:40]}")
+    print(f"{name:8}{verdict.outcome:14}{verdict.cases_passed} of {verdict.cases}  "
+          f"fault: {verdict.fault:8}{verdict.reason[:40]}")
 
 # %% [markdown]
 # The last one is **rejected**: a test that never calls the function would pass anything. That is the test's fault, not
@@ -110,14 +114,15 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 import tempfile
 from pathlib import Path
 
-from grpo_workbook import code_attacks
+from grpo_workbook.code_attacks import ENTRY_POINT, TEST as ATTACK_TEST, code_attacks
 
 victim = Path(tempfile.mkdtemp()) / "victim.txt"
 victim.write_text("still here")
-collection = code_attacks.code_attacks(str(victim))
+collection = code_attacks(str(victim))
 with Sandbox(time_limit=0.5) as strict:
-    jobs = [Job(a.program, code_attacks.TEST, code_attacks.ENTRY_POINT) for a in collection]
-    verdicts = strict.check(jobs)
+    verdicts = strict.check(
+        [Job(attack.program, ATTACK_TEST, ENTRY_POINT) for attack in collection]
+    )
 
 # %% [markdown]
 # Zero is the only good number in the right column:
@@ -125,10 +130,13 @@ with Sandbox(time_limit=0.5) as strict:
 # %%
 harmless = ("exits", "equality", "patching")
 print(f"{'kind':24}{'programs':>9}{'pass by exit code':>20}{'pass in the sandbox':>21}")
-for kind in dict.fromkeys(a.kind for a in collection):
-    mine = [i for i, a in enumerate(collection) if a.kind == kind]
-    naive = sum(by_exit_code(collection[i].program, code_attacks.TEST) for i in mine) if kind in harmless else "not run"
-    print(f"{kind:24}{len(mine):9}{naive:>20}{sum(verdicts[i].passed for i in mine):21}")
+for kind in dict.fromkeys(attack.kind for attack in collection):
+    mine = [i for i, attack in enumerate(collection) if attack.kind == kind]
+    naive = "not run"
+    if kind in harmless:
+        naive = sum(by_exit_code(collection[i].program, ATTACK_TEST) for i in mine)
+    ours = sum(verdicts[i].passed for i in mine)
+    print(f"{kind:24}{len(mine):9}{naive:>20}{ours:21}")
 assert not any(v.passed for v in verdicts) and victim.read_text() == "still here"
 
 # %% [markdown]
@@ -152,17 +160,22 @@ print(dict(Counter(v.outcome for v in verdicts)))
 # %%
 from grpo_workbook.code_tasks import CODE_TASKS, TINY_CODER, read_tasks
 
-train_tasks, heldout_tasks = read_tasks(CODE_TASKS["train"]), read_tasks(CODE_TASKS["heldout"])
+train_tasks = read_tasks(CODE_TASKS["train"])
+heldout_tasks = read_tasks(CODE_TASKS["heldout"])
 print(len(train_tasks), "to train on,", len(heldout_tasks), "held out\n")
-print(train_tasks[2]["prompt"] + train_tasks[2]["canonical_solution"] + "\n" + train_tasks[2]["test"])
+print(train_tasks[2]["prompt"] + train_tasks[2]["canonical_solution"])
+print(train_tasks[2]["test"])
 
 # %% [markdown]
 # First of all, the tests themselves: every solution must pass, or the reward would punish what is right.
 
 # %%
-both = train_tasks + heldout_tasks
-solutions = [Job(t["prompt"] + t["canonical_solution"], t["test"], t["entry_point"]) for t in both]
-print(sum(v.passed for v in sandbox.check(solutions)), "of", len(solutions), "solutions pass")
+solutions = [
+    Job(task["prompt"] + task["canonical_solution"], task["test"], task["entry_point"])
+    for task in train_tasks + heldout_tasks
+]
+passed = sum(verdict.passed for verdict in sandbox.check(solutions))
+print(passed, "of", len(solutions), "solutions pass")
 
 # %% [markdown]
 # ## What a step costs
@@ -183,8 +196,9 @@ def seconds(work):
 step = [job for job in solutions[:8] for _ in range(8)]  # 8 tasks, 8 completions each
 ours = seconds(lambda: sandbox.check(step))
 theirs = seconds(lambda: [by_exit_code(programs["right"]) for _ in range(16)]) * 4
-print(f"64 programs in the sandbox:             {ours:6.2f} s")
-print(f"64 times python -c (16 were timed):     {theirs:6.2f} s, {theirs / ours:.0f} times as long")
+print(f"64 programs in the sandbox          {ours:6.2f} s")
+print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
+print(f"ratio                               {theirs / ours:6.1f}")
 
 # %% [markdown]
 # Many guides call `python -m pytest` for each completion, which is slower still: `python benchmarks/code_rewards.py`
@@ -236,7 +250,8 @@ model = FastLanguageModel.get_peft_model(
     r=settings.lora_rank,
     lora_alpha=2 * settings.lora_rank,
     lora_dropout=0.0,
-    target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+    target_modules=["q_proj", "k_proj", "v_proj", "o_proj",
+                    "gate_proj", "up_proj", "down_proj"],
     use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
     random_state=run.seed,
 )
@@ -252,7 +267,8 @@ tokenizer.padding_side = "left"
 from grpo_workbook.code_tasks import to_code_dataset
 from grpo_workbook.data import drop_long_prompts, render
 
-train_set, dropped = drop_long_prompts(to_code_dataset(train_tasks), tokenizer, settings.max_prompt_tokens)
+train_set = to_code_dataset(train_tasks)
+train_set, dropped = drop_long_prompts(train_set, tokenizer, settings.max_prompt_tokens)
 heldout_set = to_code_dataset(heldout_tasks[: settings.heldout])
 print(dropped, "dropped; columns:", ", ".join(train_set.column_names), "\n")
 print(render([train_set[2]["prompt"]], tokenizer)[0])
@@ -272,7 +288,8 @@ show(program_of)
 
 # %%
 functions, weights = [unit_tests(sandbox), code_format_reward], [2.0, 0.5]
-task, expression = train_tasks[2], train_tasks[2]["canonical_solution"].split("return ")[1].strip()
+task = train_tasks[2]
+expression = task["canonical_solution"].split("return ")[1].strip()
 head = task["prompt"].splitlines()[0]
 samples = {
     "right": f"```python\n{head}\n    return {expression}\n```",
@@ -281,7 +298,8 @@ samples = {
     "prints": f"```python\n{head}\n    print({expression})\n```",
     "in words": f"It is {expression}.",
 }
-columns = {"test": [task["test"]] * 5, "entry_point": [task["entry_point"]] * 5, "prompt_code": [task["prompt"]] * 5}
+columns = {"test": [task["test"]] * 5, "entry_point": [task["entry_point"]] * 5,
+           "prompt_code": [task["prompt"]] * 5}
 values = [f(completions=list(samples.values()), **columns) for f in functions]
 for i, name in enumerate(samples):
     print(f"{name:10} unit tests {values[0][i]:.1f}   form {values[1][i]:.1f}")
@@ -299,14 +317,15 @@ for i, name in enumerate(samples):
 from grpo_workbook.code_tasks import verdicts_of
 from grpo_workbook.evaluate import generate
 
-first = train_set.select(range(40))
 in_groups = train_set.select([i for i in range(40) for _ in range(8)])
-how = {"max_new_tokens": settings.max_completion_tokens, "batch_size": settings.eval_batch, "seed": run.seed}
+how = {"max_new_tokens": settings.max_completion_tokens,
+       "batch_size": settings.eval_batch, "seed": run.seed}
 completions = generate(model, tokenizer, list(in_groups["prompt"]), sample=True, **how)
 verdicts = verdicts_of(completions, in_groups, sandbox)
 print(dict(Counter(v.outcome for v in verdicts)), "\n")
 for completion, verdict in list(zip(completions, verdicts))[16:21]:
-    print(f"{completion}\n--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}: {verdict.reason[:60]}\n")
+    print(completion)
+    print(f"--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}\n")
 
 # %% [markdown]
 # Any program that does the same passes: a test judges what it does, not how it is written.
@@ -326,13 +345,19 @@ def teaching(groups):
     return sum(len(set(group)) > 1 for group in groups) / len(groups)
 
 
-shares = {"all or nothing": [], "partial credit": []}
-for name, value in (("all or nothing", lambda v: float(v.passed)),
-                    ("partial credit", lambda v: 1.0 if v.passed else 0.5 * v.share)):
-    tasks = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
-    for size in (2, 4, 8):
-        shares[name].append(teaching([[value(v) for v in t[i : i + size]] for t in tasks for i in range(0, 8, size)]))
-    failed = [[value(v) for v in t if not v.passed][:4] for t in tasks]
+payments = {
+    "all or nothing": lambda verdict: float(verdict.passed),
+    "partial credit": lambda verdict: 1.0 if verdict.passed else 0.5 * verdict.share,
+}
+shares = {}
+for name, pay in payments.items():
+    rewards = [pay(verdict) for verdict in verdicts]
+    shares[name] = [
+        teaching([rewards[i : i + size] for i in range(0, len(rewards), size)])
+        for size in (2, 4, 8)
+    ]
+    by_task = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
+    failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
     shares[name].append(teaching([group for group in failed if len(group) == 4]))
 labels = ["groups of 2", "groups of 4", "groups of 8", "4 that failed"]
 figures.show(*charts.bar_chart(shares, labels, y="share of groups with a gradient",
@@ -345,11 +370,13 @@ figures.show(*charts.bar_chart(shares, labels, y="share of groups with a gradien
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
-    jobs = [Job(f"{t['prompt']}    return {constant}\n", t["test"], t["entry_point"]) for t in train_tasks[:100]]
-    guesses = sandbox.check(jobs)
-    earned = [1.0 if v.passed else 0.5 * v.share for v in guesses]
-    print(f"return {constant:6} all or nothing {sum(v.passed for v in guesses) / len(jobs):.2f}   "
-          f"partial credit {sum(earned) / len(jobs):.3f}   at best {max(earned):.2f}")
+    guesses = sandbox.check([
+        Job(f"{t['prompt']}    return {constant}\n", t["test"], t["entry_point"])
+        for t in train_tasks[:100]
+    ])
+    whole, part = ([pay(v) for v in guesses] for pay in payments.values())
+    print(f"return {constant:6} all or nothing {sum(whole) / 100:.2f}   "
+          f"partial credit {sum(part) / 100:.3f}   at best {max(part):.2f}")
 
 # %% [markdown]
 # Partial credit also pays for guessing. So:
@@ -371,13 +398,18 @@ from grpo_workbook.evaluate import paired_p_value, wilson_interval
 
 
 def measured(data):
-    """pass@1 sampled and greedy, the form, the interval of the sampled one, and its outcomes task by task."""
+    """pass@1 sampled, with its interval, and greedy; the form; each task's outcome."""
     sampled, texts = pass_at_1(model, tokenizer, data, sandbox, sample=True, **how)
     greedy, _ = pass_at_1(model, tokenizer, data, sandbox, **how)
-    passed = [v.passed for v in sampled]
+    passed = [verdict.passed for verdict in sampled]
     form = code_format_reward(completions=texts)
-    return {"sampled": sum(passed) / len(passed), "greedy": sum(v.passed for v in greedy) / len(greedy),
-            "form": sum(v == 1.0 for v in form) / len(form), "ci95": wilson_interval(passed), "passed": passed}
+    return {
+        "sampled": sum(passed) / len(passed),
+        "ci95": wilson_interval(passed),
+        "greedy": sum(verdict.passed for verdict in greedy) / len(greedy),
+        "form": sum(value == 1.0 for value in form) / len(form),
+        "passed": passed,
+    }
 
 
 before = measured(heldout_set)
@@ -414,10 +446,14 @@ with stop_on_interrupt(trainer):
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
 steps = [entry["step"] for entry in log]
-lines = {name: (steps, figures.smooth([entry.get(f"code/{name}", 0.0) for entry in log]))
-         for name in ("passed", "failed", "error", "timeout")}
-figures.show(*charts.line_chart(lines, x="optimizer step", y="share of 64 completions", markers=False,
-                                title="What became of the programs (mean of 7 steps)"))
+lines = {}
+for name in ("passed", "failed", "error", "timeout"):
+    values = [entry.get(f"code/{name}", 0.0) for entry in log]
+    lines[name] = (steps, figures.smooth(values))
+figures.show(*charts.line_chart(
+    lines, x="optimizer step", y="share of the step's completions", markers=False,
+    title="What became of the programs (mean of 7 steps)",
+))
 
 # %% [markdown]
 # A share of timeouts that rises would mean that the machine is too busy, or that the model has found endless loops.
@@ -429,8 +465,10 @@ figures.show(*charts.line_chart(lines, x="optimizer step", y="share of 64 comple
 
 # %%
 after = measured(heldout_set)
-names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy", "form": "one block of Python"}
-bars = {when: [scores[name] for name in names] for when, scores in (("before", before), ("after", after))}
+names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
+         "form": "one block of Python"}
+bars = {"before": [before[name] for name in names],
+        "after": [after[name] for name in names]}
 figures.show(*charts.bar_chart(bars, list(names.values()), y="share of tasks",
                                title=f"{len(heldout_set)} held-out tasks"))
 
@@ -441,7 +479,8 @@ figures.show(*charts.bar_chart(bars, list(names.values()), y="share of tasks",
 p_value = paired_p_value(before["passed"], after["passed"])
 for when, scores in (("before", before), ("after", after)):
     low, high = scores["ci95"]
-    print(f"pass@1 {when:7} {scores['sampled']:.3f}   95 % interval {low:.3f} to {high:.3f}")
+    share = scores["sampled"]
+    print(f"pass@1 {when:7}{share:.3f}, 95 % interval {low:.3f} to {high:.3f}")
 print(f"p = {p_value:.1g}")
 
 # %% [markdown]
@@ -456,13 +495,15 @@ print(f"p = {p_value:.1g}")
 import json
 
 run.output.mkdir(parents=True, exist_ok=True)
-proved = {"steps": trainer.state.global_step, "before": before, "after": after, "p_value": p_value,
-          "linear4bit_layers": count_4bit_layers(model), "outcomes": dict(sandbox.counts)}
+proved = {"steps": trainer.state.global_step,
+          "before": before, "after": after, "p_value": p_value,
+          "linear4bit_layers": count_4bit_layers(model),
+          "outcomes": dict(sandbox.counts)}
 (run.output / "notebook_06.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == settings.steps == len(log)
 assert sandbox.counts["sandbox error"] == 0
 if run.profile == "smoke":
-    assert after["ci95"][0] > before["ci95"][1] and p_value < 1e-6, "the model did not learn"
+    assert after["ci95"][0] > before["ci95"][1] and p_value < 1e-6, "no gain"
 
 # %% [markdown]
 # ## HumanEval
@@ -477,16 +518,17 @@ if run.profile == "smoke":
 from grpo_workbook.code_tasks import HUMANEVAL
 
 if run.profile == "smoke":
-    print("skipped in the smoke profile: a model of 0.7 million parameters solves none of HumanEval")
+    print("skipped in the smoke profile: so small a model solves none of HumanEval")
 else:
-    humaneval = to_code_dataset(read_tasks(HUMANEVAL))  # or the path of HumanEval.jsonl.gz
+    humaneval = to_code_dataset(read_tasks(HUMANEVAL))  # or its file's path
     longer = how | {"max_new_tokens": 512}
     with model.disable_adapter():
         base, _ = pass_at_1(model, tokenizer, humaneval, sandbox, **longer)
     trained, _ = pass_at_1(model, tokenizer, humaneval, sandbox, **longer)
     for when, found in (("before", base), ("after", trained)):
         passed = [v.passed for v in found]
-        print(f"HumanEval pass@1, greedy, {when}: {sum(passed) / 164:.3f}, 95 % {wilson_interval(passed)}")
+        share, interval = sum(passed) / len(passed), wilson_interval(passed)
+        print(f"HumanEval pass@1, greedy, {when}: {share:.3f}, 95 % {interval}")
 
 # %% [markdown]
 # When you are done with a sandbox, close it, or use it in a `with` block:
