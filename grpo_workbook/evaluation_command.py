@@ -18,8 +18,8 @@ EXAMPLES = """examples:
       --data test.jsonl --output outputs/after --baseline outputs/base
   python -m grpo_workbook evaluate outputs/run/merged --data test.jsonl \\
       --samples 8 --k 1,2,4,8 --output outputs/samples
-  python -m grpo_workbook evaluate Qwen/Qwen3-0.6B --data openai/gsm8k:main:test \\
-      --items 200 --max-new-tokens 512 --output outputs/gsm8k
+  python -m grpo_workbook evaluate Qwen/Qwen3-0.6B --items 200 \\
+      --data openai/gsm8k:main:test --max-new-tokens 512 --output outputs/gsm8k
 
 A run that was killed goes on when the same command is given again.
 exit status: 0 well, 2 bad input, 130 interrupted

@@ -100,9 +100,9 @@ def as_markdown(report: dict, changes: Sequence[dict]) -> str:
     lines += [
         f"{report['samples']} sample{'s' * (report['samples'] > 1)} for each problem, {how}, at most "
         f"{report['max_new_tokens']} new tokens, seed {report['seed']}.",
-        "",
     ]
-    lines += [f"- {line}" for line in (*report.get("verdict", ()), *(f"note: {n}" for n in report["notes"]))]
+    said = [f"- {line}" for line in (*report.get("verdict", ()), *(f"note: {n}" for n in report["notes"]))]
+    lines += ["", *said] if said else []
     for name, numbers in report["sets"].items():
         lines += ["", f"## {'Held-out problems' if name == 'main' else 'Another skill'}: {report['data'][name]}", ""]
         lines += _section_lines(numbers, (report.get("baseline") or {}).get("sets", {}).get(name))
@@ -147,7 +147,7 @@ def _section_lines(numbers: dict, before: dict | None) -> list[str]:
         lines += ["", f"| {name} | n | strict | 95 % interval | lenient |", "| --- " * 5 + "|"]
         for g in found:
             lines.append(
-                f"| {_flat(g['group'])} | {g['n']} | {g['strict']['share']:.1%} | {_interval(g['strict'])} | "
+                f"| `{_flat(g['group'])}` | {g['n']} | {g['strict']['share']:.1%} | {_interval(g['strict'])} | "
                 f"{g['lenient']['share']:.1%} |"
             )
     return lines

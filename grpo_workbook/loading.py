@@ -14,6 +14,8 @@ from grpo_workbook.sources import why_offline
 from grpo_workbook.training import torch_dtype
 
 WHOLE = 64 * 2**20  # bytes: a larger file is hashed at 64 places
+# One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
 def find_model(name: str) -> str:
@@ -67,8 +69,12 @@ def load_for_measuring(
     """(model in evaluation mode, tokenizer) of what `find_model` and `find_adapter` found."""
     if Path(model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk: ask no one
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
+    words = adapter if _has_tokenizer(adapter) else model
+    if Path(words).is_dir() and not any((Path(words) / name).is_file() for name in TOKENIZERS):
+        raise WorkbookError(f"the folder {readable(words)} has no tokenizer ({', '.join(TOKENIZERS)}): copy it there")
     quantization = (
         BitsAndBytesConfig(
             load_in_4bit=True,
@@ -80,7 +86,7 @@ def load_for_measuring(
         else None
     )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(adapter if _has_tokenizer(adapter) else model, padding_side="left")
+        tokenizer = AutoTokenizer.from_pretrained(words, padding_side="left")
         loaded = AutoModelForCausalLM.from_pretrained(
             model,
             dtype=torch_dtype(dtype),
@@ -88,7 +94,7 @@ def load_for_measuring(
             use_safetensors=True,
             quantization_config=quantization,
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise WorkbookError(
             f"the model {readable(model)!r} cannot be loaded ({_first_line(error)}): check the name, and the network "
             "if it is a hub id; weights must be safetensors"
