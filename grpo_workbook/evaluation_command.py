@@ -160,6 +160,7 @@ def summary(report: dict, folder: Path) -> str:
     said = [*report.get("verdict", ()), *(f"note: {note}" for note in report["notes"])]
     for line in said:
         lines += textwrap.wrap(line, WIDTH, initial_indent="- ", subsequent_indent="  ")
+    lines.append(f"In {readable(folder)}:")
     for name, what in (
         ("completions.jsonl", "every completion"),
         ("report.json", "every number"),
@@ -167,7 +168,7 @@ def summary(report: dict, folder: Path) -> str:
         ("report.png", "the figure"),
         *((("changes.jsonl", "what got better and worse"),) if "baseline" in report else ()),
     ):
-        lines.append(f"{readable(folder / name):<40} {what}")
+        lines.append(f"  {name:<20} {what}")
     return "\n".join(lines)
 
 
