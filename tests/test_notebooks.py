@@ -177,3 +177,12 @@ def test_notebook_04_trained_and_learned(executed):
     assert proved["p_value"] < 1e-6
     assert (folder / "outputs" / "adapter" / "adapter_model.safetensors").is_file()
     assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
+
+
+def test_notebook_08_trained_and_learned(executed):
+    folder, _ = executed
+    proved = json.loads((folder / "outputs" / "notebook_08.json").read_text())
+    assert proved["steps"] == 40
+    assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert any(line.startswith("strict rose from") for line in proved["command"])
