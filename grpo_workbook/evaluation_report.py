@@ -207,7 +207,7 @@ def _draw_measures(axes, main: dict, before: dict | None) -> str:
         xticks=range(len(NAMES)), xticklabels=NAMES.values(), ylabel="share of problems", title="With 95 % intervals"
     )
     if len(sides) > 1:
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return (
         "Bars: "
         + "; ".join(

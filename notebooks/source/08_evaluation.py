@@ -139,7 +139,7 @@ right_before = judge(before)
 for name, found in right_before.items():
     first = [samples[0] for samples in found]  # one answer for each problem
     low, high = wilson_interval(first)
-    print(f"{name:8} {sum(first):3} of {len(first)} = {sum(first) / len(first):.1%}   95 % interval {low:.1%} to {high:.1%}")
+    print(f"{name:8} {sum(first):3} of {len(first)} = {np.mean(first):.1%}   95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
 # The interval is Wilson's: all true shares under which what you saw would not be a surprise. The one from the
@@ -167,7 +167,8 @@ for row, texts in zip(rows, before):
 # A length is no yes or no, and neither is a problem's share of eight samples. For means of anything the **bootstrap**
 # draws the problems again, with replacement, thousands of times, and looks how far the mean wanders.
 #
-# It draws *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times.
+# It draws *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times. The more the
+# problems differ, the more the second line below would flatter; the course's are much alike.
 
 # %%
 from grpo_workbook.intervals import bootstrap_interval
@@ -177,8 +178,9 @@ every = [r for samples in right_before["lenient"] for r in samples]
 lengths = [len(tokenizer(ts[0], add_special_tokens=False)["input_ids"]) for ts in before]
 print(f"lenient, mean {np.mean(shares):.1%}")
 print("  problems drawn again:   {:.1%} to {:.1%}".format(*bootstrap_interval(shares)))
-print("  as if all were problems: {:.1%} to {:.1%}".format(*bootstrap_interval(every)))
-print(f"tokens, mean {np.mean(lengths):.1f}, interval {bootstrap_interval(lengths)}")
+print("  answers drawn again:    {:.1%} to {:.1%}".format(*bootstrap_interval(every)))
+print(f"tokens, mean {np.mean(lengths):.1f}")
+print("  problems drawn again:   {:.1f} to {:.1f}".format(*bootstrap_interval(lengths)))
 
 # %% [markdown]
 # ## Another skill, to see whether it is forgotten
@@ -249,7 +251,8 @@ from grpo_workbook.intervals import changed, paired_p_value
 first_before, first_after = ([samples[0] for samples in right["strict"]] for right in (right_before, right_after))
 better, worse = changed(first_before, first_after)
 p_value = paired_p_value(first_before, first_after)
-print(f"{len(better)} got better, {len(worse)} got worse, {len(rows) - len(better) - len(worse)} stayed: p = {p_value:.1g}")
+stayed = len(rows) - len(better) - len(worse)
+print(f"{len(better)} got better, {len(worse)} got worse, {stayed} stayed: p = {p_value:.1g}")
 show(paired_p_value)
 
 # %% [markdown]
@@ -287,7 +290,8 @@ sums_after = answer_sums()
 lost = [float(b) - float(a) for b, a in zip(sums_before, sums_after)]
 low, high = bootstrap_interval(lost)
 print(f"bare sums: {np.mean(sums_before):.1%} before, {np.mean(sums_after):.1%} after")
-print(f"lost: {np.mean(lost):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}; p = {paired_p_value(sums_before, sums_after):.2g}")
+p_forgotten = paired_p_value(sums_before, sums_after)
+print(f"lost: {np.mean(lost):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}; p = {p_forgotten:.2g}")
 
 # %% [markdown]
 # Read it with care. "p is large" is not "nothing was forgotten": the interval's upper end says how large a loss these
@@ -353,9 +357,9 @@ figures.show(*charts.line_chart(curves, x="k", y="share of problems (lenient)", 
 
 # %% [markdown]
 # The four lines are this chapter's picture of what GRPO does. Before training the model *could* solve nearly every
-# problem, if asked often enough (pass@8), but one answer was often wrong. Training moved the first answer up to where
-# the eighth was: it made the model do reliably what it could do sometimes. A pass@8 that grew would mean new skill;
-# one that falls means that variety was lost.
+# problem, if asked often enough (pass@8), but one answer was often wrong. Training moves the first answer towards that
+# ceiling: it makes the model do reliably what it could do sometimes. A pass@8 that grows would mean new skill; one that
+# falls means that variety was lost.
 #
 # maj@2 equals maj@1: two that disagree are a tie, and a tie counts half.
 
@@ -432,8 +436,8 @@ for name, numbers in (("base", json.loads((folder / "base" / "report.json").read
 # help.
 
 # %%
-strict = {name: round(float(np.mean(r["strict"])), 4) for name, r in (("before", right_before), ("after", right_after))}
-lenient = {name: round(float(np.mean(r["lenient"])), 4) for name, r in (("before", right_before), ("after", right_after))}
+both = {"before": right_before, "after": right_after}
+strict, lenient = ({when: round(float(np.mean(r[m])), 4) for when, r in both.items()} for m in ("strict", "lenient"))
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
 proved = {"steps": trainer.state.global_step, "strict": strict, "lenient": lenient, "p_value": p_value,
           "sums": [float(np.mean(sums_before)), float(np.mean(sums_after))], "command": report["verdict"]}
@@ -626,6 +630,6 @@ check("08.5", vote);
 # - Ask for the power before the run. 30 problems show ten points by luck; pairing is worth many problems.
 # - Strict and lenient, form and length, each with an interval: Wilson's for shares, the bootstrap over problems for
 #   means.
-# - Compare on the same problems, with a paired test. Then read what got worse, and measure a skill that was not trained.
+# - Compare on the same problems, with a paired test. Read what got worse, and measure a skill that was not trained.
 # - pass@k says what the model could do, its first answer what it does. GRPO moves the second towards the first.
 # - `python -m grpo_workbook evaluate` does it all, and writes down what others need to do it again.
