@@ -113,6 +113,8 @@ def main(args: argparse.Namespace) -> int:
     plan.check()
     ks = read_ks(args.k, args.samples)
     baseline = read_evaluation(args.baseline) if args.baseline else None
+    if args.baseline and args.output.resolve() in (p := Path(args.baseline).resolve(), p.parent):
+        raise WorkbookError(f"the baseline {args.baseline} is the --output itself: name another folder for one of them")
     from grpo_workbook.notebook import quiet
 
     quiet()

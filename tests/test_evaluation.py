@@ -222,6 +222,13 @@ def test_an_unfinished_baseline_is_refused(sampled, tmp_path, capsys):
     assert "is unfinished (479 of 480 completions): run its command again" in capsys.readouterr().err
 
 
+def test_a_baseline_is_not_its_own_output(sampled, capsys):
+    folder = str(sampled[0])
+    arguments = ["evaluate", "qwen", "--data", HELDOUT, "--output", folder, "--baseline", f"{folder}/report.json"]
+    assert main(arguments) == 2
+    assert "is the --output itself" in capsys.readouterr().err
+
+
 def test_batches_hold_every_completion_once_and_like_lengths_together():
     texts = ["a" * n for n in (5, 1, 9, 1, 7)]
     found = batches(texts, samples=3, size=4)

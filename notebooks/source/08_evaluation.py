@@ -167,8 +167,8 @@ for row, texts in zip(rows, before):
 # A length is no yes or no, and neither is a problem's share of eight samples. For means of anything the **bootstrap**
 # draws the problems again, with replacement, thousands of times, and looks how far the mean wanders.
 #
-# It draws *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times. The more the
-# problems differ, the more the second line below would flatter; the course's are much alike.
+# It draws *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times. The more
+# the problems differ, the more the second line below would flatter; the course's are much alike.
 
 # %%
 from grpo_workbook.intervals import bootstrap_interval
