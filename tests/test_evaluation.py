@@ -146,6 +146,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     assert "The same command goes on from what is there." in said
 
 
+@pytest.mark.long
 def test_before_and_after_training(main_runs, tmp_path):
     """The adapter of a real run against its base: what got better and worse, and the other set beside it."""
     run, _ = main_runs("gemma")

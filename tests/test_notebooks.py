@@ -190,7 +190,7 @@ def test_notebook_04_trained_and_learned(executed):
 
 
 def test_notebook_08_trained_and_learned(executed):
-    folder, _ = executed
+    folder, _ = executed("08_evaluation")
     proved = json.loads((folder / "outputs" / "notebook_08.json").read_text())
     assert proved["steps"] == 40
     assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
