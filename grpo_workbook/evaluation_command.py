@@ -61,7 +61,9 @@ def add_parsers(commands) -> None:
     how.add_argument("--load-in-4bit", action="store_true", help="as it was trained; default 16-bit or 32-bit")
     how.add_argument("--system-prompt", metavar="TEXT", help="default: the course's; '' for none")
     where = parser.add_argument_group("where")
-    where.add_argument("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR")
+    where.add_argument(
+        "--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR", help="default outputs/evaluation"
+    )
     where.add_argument("--baseline", metavar="REPORT", help="an evaluation to compare with: folder or report.json")
     where.add_argument("--overwrite", action="store_true", help="replace the evaluation that is there")
 

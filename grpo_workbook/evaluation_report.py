@@ -77,7 +77,8 @@ def verdict(comparison: dict) -> list[str]:
                 f"{NAMES[measure]} {c['before']:.1%} before, {c['after']:.1%} after: a difference that may be chance "
                 f"(p = {c['p_value']:.2g})"
             )
-        said.append(f"{words}; {c['better']} problems got better, {c['worse']} worse")
+        first = " (p and these by the first sample of each)" if comparison[name]["samples"] > 1 else ""
+        said.append(f"{words}; {c['better']} problems got better, {c['worse']} worse{first}")
     if "also" in comparison:
         c = comparison["also"]["lenient"]
         numbers = f"lenient {c['before']:.1%} before, {c['after']:.1%} after"

@@ -114,6 +114,7 @@ def test_the_figure_and_its_words(samples, tmp_path):
         row["difficulty"] = ["easy", "hard"][i % 2]
     baseline = evaluation(answered(*[[BAD] * samples] * 40), samples=samples)
     report, changes = build_report(evaluation(main, samples=samples), [1, 4][: 1 + samples // 4], baseline)
+    assert ("by the first sample" in report["verdict"][0]) == (samples > 1)
     figure, words = draw(report)
     titles = [axes.get_title() for axes in figure.axes]
     assert ("Several attempts (lenient)" in titles) == (samples > 1)
