@@ -79,6 +79,9 @@ def verdict(comparison: dict) -> list[str]:
             )
         first = " (p and these by the first sample of each)" if comparison[name]["samples"] > 1 else ""
         said.append(f"{words}; {c['better']} problems got better, {c['worse']} worse{first}")
+    if "main" in comparison:
+        tokens = comparison["main"]["tokens"]
+        said.append(f"completions of {tokens['before']:g} tokens on average before, {tokens['after']:g} after")
     if "also" in comparison:
         c = comparison["also"]["lenient"]
         numbers = f"lenient {c['before']:.1%} before, {c['after']:.1%} after"

@@ -46,6 +46,12 @@ def test_better_and_worse_are_counted_tested_and_listed():
     assert found["strict"]["p_value"] == pytest.approx(2 * 32 / 2**31)
     assert found["strict"]["difference"] == pytest.approx(29 / 33, abs=1e-4)
     assert report["verdict"][0] == "strict rose from 6.1% to 93.9% (p = 3e-08); 30 problems got better, 1 worse"
+    lengths = [len(t) // 4 for t in (LOOSE, GOOD, BAD)]
+    told = (30 * lengths[0] + 2 * lengths[1] + lengths[2]) / 33, (31 * lengths[1] + 2 * lengths[2]) / 33
+    assert (
+        "completions of {:g} tokens on average before, {:g} after".format(*(round(x, 2) for x in told))
+        in report["verdict"]
+    )
     assert [c["change"] for c in changes] == ["worse"] + ["better"] * 30
     assert (changes[0]["before"], changes[0]["after"]) == (GOOD, BAD)
     text = as_markdown(report, changes)
