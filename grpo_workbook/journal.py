@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from grpo_workbook.folder import write_json
 from grpo_workbook.run import WorkbookError, readable
 
@@ -109,6 +107,8 @@ def read_lines(path: Path, mend: bool = False) -> list[dict]:
 @contextmanager
 def alone(folder: Path):
     """Keep a second process out of the folder while this one writes. Raises WorkbookError when one is at it."""
+    from filelock import FileLock, Timeout  # it brings asyncio
+
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
