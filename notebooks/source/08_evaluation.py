@@ -508,6 +508,10 @@ assert (
 )
 
 # %% [markdown]
+# Read *lenient* beside *strict*. In the smoke run the base, taken greedily, already knows nearly every answer: what the
+# adapter adds greedily is form. Sampled, as above, it adds certainty as well. One number alone would have told one of
+# the two stories.
+#
 # The figure that lies beside the report:
 
 # %%
