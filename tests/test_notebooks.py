@@ -199,3 +199,12 @@ def test_notebook_06_trained_and_learned(executed):
     assert proved["after"]["greedy"] >= proved["before"]["greedy"]
     assert proved["p_value"] < 1e-6
     assert "sandbox error" not in proved["outcomes"]
+
+
+def test_notebook_08_trained_and_learned(executed):
+    folder, _ = executed("08_evaluation")
+    proved = json.loads((folder / "outputs" / "notebook_08.json").read_text())
+    assert proved["steps"] == 40
+    assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert any(line.startswith("strict rose from") for line in proved["command"])
