@@ -38,6 +38,7 @@ def test_every_module_has_a_docstring_and_stays_small():
 def test_modules_import_only_from_those_before_them():
     order = [
         "run",
+        "folder",
         "terminal",
         "writing",
         "lengths",
@@ -59,6 +60,13 @@ def test_modules_import_only_from_those_before_them():
         "symbolic",
         "rewards",
         "shaping",
+        "sandbox_jail",
+        "sandbox_judge",
+        "sandbox_candidate",
+        "sandbox_server",
+        "sandbox",
+        "code_attacks",
+        "code_rewards",
         "ensembles",
         "rubric",
         "attacks",
@@ -66,9 +74,21 @@ def test_modules_import_only_from_those_before_them():
         "grpo_trainer",
         "config",
         "training",
+        "intervals",
+        "attempts",
+        "power",
+        "exact_match",
+        "generation",
         "evaluate",
+        "code_tasks",
         "export",
-        "folder",
+        "journal",
+        "loading",
+        "evaluation_run",
+        "breakdown",
+        "measures",
+        "evaluation_report",
+        "evaluation_command",
         "pipeline",
     ]
     for place, name in enumerate(order):
@@ -92,7 +112,17 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"], ["check-data", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["doctor", "--help"],
+        ["check-data", "--help"],
+        ["evaluate", "--help"],
+        ["power", "--help"],
+    ],
+)
 def test_help_fits_80_columns(arguments):
     result = cli(*arguments)
     assert result.returncode == 0
