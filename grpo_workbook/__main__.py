@@ -1,10 +1,10 @@
-"""The command line: python -m grpo_workbook run | check-data | doctor | progress."""
+"""The command line: python -m grpo_workbook run | evaluate | power | check-data | doctor | progress."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from grpo_workbook import data_report
+from grpo_workbook import data_report, evaluation_command
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 
 EXAMPLES = """examples:
@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
   python -m grpo_workbook check-data my.jsonl       before you train on it
+  python -m grpo_workbook evaluate qwen --data my.jsonl
 """
 
 
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("progress", help="which exercises you have solved")
 
     data_report.add_parser(commands)
+    evaluation_command.add_parsers(commands)
 
     run = commands.add_parser(
         "run",
@@ -101,6 +103,10 @@ def main(arguments: list[str] | None = None) -> int:
             return show_progress()
         if args.command == "check-data":
             return data_report.main(args)
+        if args.command == "evaluate":
+            return evaluation_command.main(args)
+        if args.command == "power":
+            return evaluation_command.show_power(args)
         return _run(args)
     except WorkbookError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -111,10 +117,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error.name} is not installed: run `make setup`, or see the README for pip", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(
-            "\nInterrupted: nothing more was written. --resume (or `make run`) goes on from what is there.",
-            file=sys.stderr,
-        )
+        goes_on = "--resume (or `make run`)" if args.command == "run" else "The same command"
+        print(f"\nInterrupted: nothing more was written. {goes_on} goes on from what is there.", file=sys.stderr)
         return 130
 
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_workbook.answers import is_leniently_right, is_strictly_right, is_well_formed
-from grpo_workbook.data import render
+from grpo_workbook.generation import end_tokens as end_tokens
+from grpo_workbook.generation import generate
+from grpo_workbook.intervals import accuracy, wilson_interval
+from grpo_workbook.intervals import paired_p_value as paired_p_value
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -29,33 +32,6 @@ class Scores:
         return len(self.completions)
 
 
-def accuracy(right: Sequence[bool]) -> float:
-    """The share of True, rounded to 4 places. Raises ValueError when there is nothing to measure."""
-    if not right:
-        raise ValueError("no held-out problems were measured")
-    return round(sum(right) / len(right), 4)
-
-
-def wilson_interval(right: Sequence[bool], confidence: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval of a share (Wilson 1927): honest near 0 and 1, where the normal one is not."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(sum(right), len(right)).proportion_ci(confidence, method="wilson")
-    return round(float(interval.low), 4), round(float(interval.high), 4)
-
-
-def paired_p_value(before: Sequence[bool], after: Sequence[bool]) -> float:
-    """McNemar's exact two-sided test: could as many of the changed problems have changed for the better by chance?
-
-    Only problems whose outcome changed count; by chance, each is as likely to get better as worse (a fair coin).
-    """
-    from scipy.stats import binomtest
-
-    better = sum(a and not b for b, a in zip(before, after, strict=True))
-    worse = sum(b and not a for b, a in zip(before, after, strict=True))
-    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
-
-
 def score(completions: Sequence[str], answers: Sequence[str]) -> Scores:
     """Judge completions against their reference answers."""
     pairs = list(zip(completions, answers, strict=True))
@@ -65,74 +41,6 @@ def score(completions: Sequence[str], answers: Sequence[str]) -> Scores:
         [is_leniently_right(c, a) for c, a in pairs],
         [is_well_formed(c) for c in completions],
     )
-
-
-def generate(
-    model,
-    tokenizer,
-    prompts: Sequence[list[dict]],
-    *,
-    max_new_tokens: int,
-    sample: bool = False,
-    temperature: float = 1.0,
-    seed: int = 0,
-    batch_size: int = 128,
-    progress: str | None = None,
-) -> list[str]:
-    """One completion per chat prompt, as text without special tokens.
-
-    Batches hold prompts of like length, so that little is padding; results come in the order of the prompts. Sampling
-    is seeded, and leaves the random state outside as it was. `progress` names the bar; None shows none.
-    """
-    import torch
-    from tqdm import tqdm
-
-    texts = render(prompts, tokenizer)
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    how = {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0} if sample else {"do_sample": False}
-    results = [""] * len(texts)
-    was_training, side = model.training, tokenizer.padding_side
-    model.eval()
-    tokenizer.padding_side = "left"
-    bar = tqdm(total=len(texts), desc=progress, unit="problem", ncols=80, disable=progress is None, leave=False)
-    devices = [model.device] if model.device.type == "cuda" else []
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices), bar:
-            torch.manual_seed(seed)
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
-                batch = tokenizer(
-                    [texts[i] for i in chosen],
-                    return_tensors="pt",
-                    padding=True,
-                    add_special_tokens=False,
-                    return_token_type_ids=False,
-                ).to(model.device)
-                out = model.generate(
-                    **batch,
-                    max_new_tokens=max_new_tokens,
-                    use_cache=True,
-                    pad_token_id=tokenizer.pad_token_id,
-                    eos_token_id=end_tokens(model, tokenizer),
-                    **how,
-                )
-                for i, ids in zip(chosen, out[:, batch["input_ids"].shape[1] :], strict=True):
-                    results[i] = tokenizer.decode(ids, skip_special_tokens=True)
-                bar.update(len(chosen))
-    finally:
-        tokenizer.padding_side = side
-        model.train(was_training)
-    return results
-
-
-def end_tokens(model, tokenizer) -> list[int]:
-    """The tokens that end a completion, as TRL takes them: the tokenizer's, and those of the model's generation config.
-
-    Gemma and Qwen end a turn with another token than a text.
-    """
-    config = model.generation_config.eos_token_id
-    more = config if isinstance(config, list) else [] if config is None else [config]
-    return sorted({tokenizer.eos_token_id, *more})
 
 
 def evaluate(

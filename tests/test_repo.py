@@ -38,6 +38,7 @@ def test_every_module_has_a_docstring_and_stays_small():
 def test_modules_import_only_from_those_before_them():
     order = [
         "run",
+        "folder",
         "lengths",
         "figures",
         "charts",
@@ -61,9 +62,20 @@ def test_modules_import_only_from_those_before_them():
         "grpo_trainer",
         "config",
         "training",
+        "intervals",
+        "attempts",
+        "power",
+        "exact_match",
+        "generation",
         "evaluate",
         "export",
-        "folder",
+        "journal",
+        "loading",
+        "evaluation_run",
+        "breakdown",
+        "measures",
+        "evaluation_report",
+        "evaluation_command",
         "pipeline",
     ]
     for place, name in enumerate(order):
@@ -87,7 +99,17 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"], ["check-data", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["doctor", "--help"],
+        ["check-data", "--help"],
+        ["evaluate", "--help"],
+        ["power", "--help"],
+    ],
+)
 def test_help_fits_80_columns(arguments):
     result = cli(*arguments)
     assert result.returncode == 0
