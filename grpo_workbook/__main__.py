@@ -1,10 +1,10 @@
-"""The command line: python -m grpo_workbook run | evaluate | power | check-data | doctor | progress."""
+"""The command line: python -m grpo_workbook run | evaluate | power | generate | check-data | doctor | progress."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from grpo_workbook import data_report, evaluation_command
+from grpo_workbook import ask, data_report, evaluation_command
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 
 EXAMPLES = """examples:
@@ -15,6 +15,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
   python -m grpo_workbook check-data my.jsonl       before you train on it
   python -m grpo_workbook evaluate qwen --data my.jsonl
+  python -m grpo_workbook generate outputs/run/merged "What is 2+3?"
 """
 
 
@@ -32,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
     data_report.add_parser(commands)
     evaluation_command.add_parsers(commands)
+    ask.add_parser(commands)
 
     run = commands.add_parser(
         "run",
@@ -105,6 +107,8 @@ def main(arguments: list[str] | None = None) -> int:
             return data_report.main(args)
         if args.command == "evaluate":
             return evaluation_command.main(args)
+        if args.command == "generate":
+            return ask.main(args)
         if args.command == "power":
             return evaluation_command.show_power(args)
         return _run(args)
@@ -117,6 +121,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error.name} is not installed: run `make setup`, or see the README for pip", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        if args.command == "generate":
+            print("\nInterrupted.", file=sys.stderr)
+            return 130
         goes_on = "--resume (or `make run`)" if args.command == "run" else "The same command"
         print(f"\nInterrupted: nothing more was written. {goes_on} goes on from what is there.", file=sys.stderr)
         return 130
