@@ -1,10 +1,10 @@
-"""The command line: python -m grpo_workbook run | evaluate | power | generate | check-data | doctor | progress."""
+"""The command line: python -m grpo_workbook COMMAND; each command's options live beside what it does."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from grpo_workbook import ask, data_report, evaluation_command
+from grpo_workbook import ask, data_report, evaluation_command, merging
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 
 EXAMPLES = """examples:
@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     data_report.add_parser(commands)
     evaluation_command.add_parsers(commands)
     ask.add_parser(commands)
+    merging.add_parser(commands)
 
     run = commands.add_parser(
         "run",
@@ -109,6 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
             return evaluation_command.main(args)
         if args.command == "generate":
             return ask.main(args)
+        if args.command == "merge":
+            return merging.main(args)
         if args.command == "power":
             return evaluation_command.show_power(args)
         return _run(args)

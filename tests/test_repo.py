@@ -68,14 +68,17 @@ def test_modules_import_only_from_those_before_them():
         "exact_match",
         "generation",
         "evaluate",
+        "loading",
         "export",
         "journal",
-        "loading",
         "evaluation_run",
         "breakdown",
         "measures",
         "evaluation_report",
         "evaluation_command",
+        "ask",
+        "serving",
+        "merging",
         "pipeline",
     ]
     for place, name in enumerate(order):
