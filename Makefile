@@ -48,12 +48,15 @@ notebooks: $(STAMP)
 
 models: $(STAMP)
 	$(BIN)/python data/build_word_problems.py
+	$(BIN)/python data/build_code_tasks.py
 	$(BIN)/python data/build_tiny_models.py
+	$(BIN)/python data/build_tiny_coder.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/code_rewards.py --heavy
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,11 +1,13 @@
 """The command line: python -m grpo_workbook COMMAND; each command's options live beside what it does."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from grpo_workbook import ask, data_report, evaluation_command, merging
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
+from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
   python -m grpo_workbook doctor
@@ -116,12 +118,23 @@ def main(arguments: list[str] | None = None) -> int:
             return evaluation_command.show_power(args)
         return _run(args)
     except WorkbookError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("grpo_workbook"):
             raise
         print(f"error: {error.name} is not installed: run `make setup`, or see the README for pip", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # who read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno is None:  # no file or disk: a library's own, with its story
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(
+            f"error: {where}{error.strerror or error}: check the place, its permissions and its room", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         if args.command == "generate":
@@ -197,8 +210,8 @@ def show_report(report: dict, output: Path) -> None:
     )
     console.print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
-        console.print(Text(f"  {example['question']}  (right: {example['answer']})"))
-        console.print(Text("    " + " ".join(example["after"].split())))
+        console.print(Text(visible(f"  {example['question']}  (right: {example['answer']})")))
+        console.print(Text(visible("    " + " ".join(example["after"].split()))))
     console.print()
     for name, what in (
         ("report.json", "every number"),

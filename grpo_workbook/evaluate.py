@@ -2,17 +2,28 @@
 
 Strict: well-formed and exactly right. Lenient: the kindly read answer is right, whatever the form. Greedy is what
 the policy holds most likely; sampled (temperature 1) is what GRPO trains.
+
+Where the reference answers are numbers, right is the same number. Where they are texts (answers="text"), it is the same
+text but for case and white space, or the same mathematics (symbolic.py).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grpo_workbook.answers import is_leniently_right, is_strictly_right, is_well_formed
+from grpo_workbook.answers import (
+    extract_answer,
+    is_leniently_right,
+    is_strictly_right,
+    is_well_formed,
+    lenient_answer,
+    tagged_answer,
+)
 from grpo_workbook.generation import end_tokens as end_tokens
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
 from grpo_workbook.intervals import paired_p_value as paired_p_value
+from grpo_workbook.symbolic import SymbolicChecker
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -26,21 +37,39 @@ class Scores:
     strict: list[bool]
     lenient: list[bool]
     well_formed: list[bool]
+    unjudged: int = 0  # texts that the symbolic checker could not judge in time: they count as wrong
 
     @property
     def n(self) -> int:
         return len(self.completions)
 
 
-def score(completions: Sequence[str], answers: Sequence[str]) -> Scores:
-    """Judge completions against their reference answers."""
-    pairs = list(zip(completions, answers, strict=True))
-    return Scores(
-        list(completions),
-        [is_strictly_right(c, a) for c, a in pairs],
-        [is_leniently_right(c, a) for c, a in pairs],
-        [is_well_formed(c) for c in completions],
-    )
+def score(completions: Sequence[str], references: Sequence[str], answers: str = "number") -> Scores:
+    """Judge completions against their reference answers, which are numbers or, with answers="text", texts."""
+    pairs = list(zip(completions, references, strict=True))
+    well_formed = [is_well_formed(c) for c in completions]
+    if answers == "number":
+        strict, lenient = ([right(c, a) for c, a in pairs] for right in (is_strictly_right, is_leniently_right))
+        return Scores(list(completions), strict, lenient, well_formed)
+    given = [tagged_answer(c) if ok else None for c, ok in zip(completions, well_formed, strict=True)]
+    kind = [extract_answer(c) or lenient_answer(c) for c in completions]
+    verdicts = _judge_texts({pair for found in (given, kind) for pair in zip(found, references, strict=True)})
+    strict, lenient = ([verdicts[p] == "right" for p in zip(found, references, strict=True)] for found in (given, kind))
+    unjudged = sum(verdicts[p] not in ("right", "wrong") for p in zip(kind, references, strict=True))
+    return Scores(list(completions), strict, lenient, well_formed, unjudged)
+
+
+def _judge_texts(pairs: set[tuple[str | None, str]]) -> dict[tuple[str | None, str], str]:
+    """The verdict on each (answer, reference): "right", "wrong", or "timeout" or "error" where none can be given."""
+
+    def plain(text: str) -> str:
+        return " ".join(text.casefold().split())
+
+    verdicts = {p: "wrong" if p[0] is None else "right" for p in pairs if p[0] is None or plain(p[0]) == plain(p[1])}
+    rest = sorted(pairs - verdicts.keys())
+    with SymbolicChecker() as checker:
+        outcomes = checker.check(rest)
+    return verdicts | {pair: outcome.verdict for pair, outcome in zip(rest, outcomes, strict=True)}
 
 
 def evaluate(
@@ -53,8 +82,9 @@ def evaluate(
     seed: int = 0,
     batch_size: int = 128,
     progress: str | None = None,
+    answers: str = "number",
 ) -> Scores:
-    """Generate one completion for every row of the dataset (`prompt`, `answer`) and judge it."""
+    """Generate one completion for every row of the dataset (`prompt`, `answer`) and judge it (see `score`)."""
     completions = generate(
         model,
         tokenizer,
@@ -65,7 +95,7 @@ def evaluate(
         batch_size=batch_size,
         progress=progress,
     )
-    return score(completions, list(dataset["answer"]))
+    return score(completions, list(dataset["answer"]), answers)
 
 
 def summary(sampled: Scores, greedy: Scores) -> dict:
@@ -76,4 +106,5 @@ def summary(sampled: Scores, greedy: Scores) -> dict:
         "lenient_sampled": accuracy(sampled.lenient),
         "well_formed_sampled": accuracy(sampled.well_formed),
         "ci95": list(wilson_interval(sampled.strict)),
+        **({"unjudged": sampled.unjudged} if sampled.unjudged else {}),
     }

@@ -61,7 +61,9 @@ def add_parsers(commands) -> None:
     how.add_argument("--load-in-4bit", action="store_true", help="as it was trained; default 16-bit or 32-bit")
     how.add_argument("--system-prompt", metavar="TEXT", help="default: the course's; '' for none")
     where = parser.add_argument_group("where")
-    where.add_argument("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR")
+    where.add_argument(
+        "--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR", help="default outputs/evaluation"
+    )
     where.add_argument("--baseline", metavar="REPORT", help="an evaluation to compare with: folder or report.json")
     where.add_argument("--overwrite", action="store_true", help="replace the evaluation that is there")
 
@@ -113,6 +115,8 @@ def main(args: argparse.Namespace) -> int:
     plan.check()
     ks = read_ks(args.k, args.samples)
     baseline = read_evaluation(args.baseline) if args.baseline else None
+    if args.baseline and args.output.resolve() in (p := Path(args.baseline).resolve(), p.parent):
+        raise WorkbookError(f"the baseline {args.baseline} is the --output itself: name another folder for one of them")
     from grpo_workbook.notebook import quiet
 
     quiet()

@@ -77,7 +77,11 @@ def verdict(comparison: dict) -> list[str]:
                 f"{NAMES[measure]} {c['before']:.1%} before, {c['after']:.1%} after: a difference that may be chance "
                 f"(p = {c['p_value']:.2g})"
             )
-        said.append(f"{words}; {c['better']} problems got better, {c['worse']} worse")
+        first = " (p and these by the first sample of each)" if comparison[name]["samples"] > 1 else ""
+        said.append(f"{words}; {c['better']} problems got better, {c['worse']} worse{first}")
+    if "main" in comparison:
+        tokens = comparison["main"]["tokens"]
+        said.append(f"completions of {tokens['before']:g} tokens on average before, {tokens['after']:g} after")
     if "also" in comparison:
         c = comparison["also"]["lenient"]
         numbers = f"lenient {c['before']:.1%} before, {c['after']:.1%} after"
@@ -207,7 +211,7 @@ def _draw_measures(axes, main: dict, before: dict | None) -> str:
         xticks=range(len(NAMES)), xticklabels=NAMES.values(), ylabel="share of problems", title="With 95 % intervals"
     )
     if len(sides) > 1:
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return (
         "Bars: "
         + "; ".join(

@@ -145,13 +145,19 @@ def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: 
                 if not missing:
                     continue
                 torch.manual_seed(_batch_seed(plan.seed, name, number))
-                found = complete(
-                    loaded,
-                    tokenizer,
-                    [texts[i] for i, _ in batch],
-                    max_new_tokens=plan.max_new_tokens,
-                    how=sampling(plan.temperature, plan.top_p),
-                )
+                try:
+                    found = complete(
+                        loaded,
+                        tokenizer,
+                        [texts[i] for i, _ in batch],
+                        max_new_tokens=plan.max_new_tokens,
+                        how=sampling(plan.temperature, plan.top_p),
+                    )
+                except torch.OutOfMemoryError:
+                    raise WorkbookError(
+                        f"a batch of {len(batch)} completions does not fit into the GPU's memory: give a smaller "
+                        "--batch-size, with --overwrite"
+                    ) from None
                 pairs = zip(batch, found, strict=True)
                 journal.append(_record(name, problems[i], s, c) for (i, s), c in pairs if (i, s) in missing)
                 bar.update(len(missing))

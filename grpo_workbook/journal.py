@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from grpo_workbook.folder import write_json
 from grpo_workbook.run import WorkbookError, readable
 
@@ -55,11 +53,17 @@ class Journal:
     def append(self, records: Iterable[dict]) -> None:
         """Write the records, one line each, and return when they are on the disk."""
         records = list(records)
-        with self.path.open("a", encoding="utf-8") as file:
-            for record in records:
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-                file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                for record in records:
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                    file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise WorkbookError(
+                f"{readable(self.path)} cannot be written ({error.strerror}): mend that (free some room?), and give "
+                "the same command to go on"
+            ) from error
         self.records += records
 
 
@@ -103,14 +107,20 @@ def read_lines(path: Path, mend: bool = False) -> list[dict]:
 @contextmanager
 def alone(folder: Path):
     """Keep a second process out of the folder while this one writes. Raises WorkbookError when one is at it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock, Timeout  # it brings asyncio
+
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
-    except Timeout:
+    except Timeout:  # an OSError too
         raise WorkbookError(
             f"another process is writing to {readable(folder)}: wait for it, or name another folder with --output"
         ) from None
+    except OSError as error:
+        raise WorkbookError(
+            f"{readable(folder)} cannot be made ({error.strerror}): name another folder with --output"
+        ) from error
     try:
         yield
     finally:

@@ -156,7 +156,12 @@ def compare(before: Judged, after: Judged) -> tuple[dict, list[dict]] | None:
     pairs = [(places[row["key"]], j) for j, row in enumerate(after.answered.rows) if row["key"] in places]
     if not pairs:
         return None
-    numbers: dict = {"n": len(pairs), "only_before": before.n - len(pairs), "only_after": after.n - len(pairs)}
+    numbers: dict = {
+        "n": len(pairs),
+        "samples": max(before.samples, after.samples),
+        "only_before": before.n - len(pairs),
+        "only_after": after.n - len(pairs),
+    }
     for name in JUDGES:
         b, a = ([j.shares(name)[p[side]] for p in pairs] for side, j in enumerate((before, after)))
         first = [[j.right[name][p[side]][0] for p in pairs] for side, j in enumerate((before, after))]

@@ -146,6 +146,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     assert "The same command goes on from what is there." in said
 
 
+@pytest.mark.long
 def test_before_and_after_training(main_runs, tmp_path):
     """The adapter of a real run against its base: what got better and worse, and the other set beside it."""
     run, _ = main_runs("gemma")
@@ -220,6 +221,13 @@ def test_an_unfinished_baseline_is_refused(sampled, tmp_path, capsys):
     arguments = ["evaluate", "qwen", "--data", HELDOUT, "--baseline", str(folder), "--output", str(tmp_path / "x")]
     assert main(arguments) == 2
     assert "is unfinished (479 of 480 completions): run its command again" in capsys.readouterr().err
+
+
+def test_a_baseline_is_not_its_own_output(sampled, capsys):
+    folder = str(sampled[0])
+    arguments = ["evaluate", "qwen", "--data", HELDOUT, "--output", folder, "--baseline", f"{folder}/report.json"]
+    assert main(arguments) == 2
+    assert "is the --output itself" in capsys.readouterr().err
 
 
 def test_batches_hold_every_completion_once_and_like_lengths_together():

@@ -1,6 +1,7 @@
 """A journal after kills at every byte, with other settings, in use, damaged."""
 
 import json
+import os
 
 import pytest
 
@@ -70,6 +71,22 @@ def test_a_damaged_identity_is_named_and_can_be_replaced(journal):
     with pytest.raises(WorkbookError, match=r"identity\.json is damaged"):
         Journal(journal.folder).open({"seed": 1})
     Journal(journal.folder).open({"seed": 1}, overwrite=True)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here to stand for a full disk")
+def test_a_full_disk_is_said(tmp_path):
+    journal = Journal(tmp_path / "work")
+    journal.open({"seed": 1})
+    journal.path.symlink_to("/dev/full")
+    with pytest.raises(WorkbookError, match=r"cannot be written \(No space left on device\).*the same command"):
+        journal.append(RECORDS)
+    assert journal.records == []
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkbookError, match="cannot be made"), alone(tmp_path / "file" / "work"):
+        pass
 
 
 def test_two_at_once_are_refused(tmp_path):
