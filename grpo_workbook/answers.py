@@ -33,8 +33,9 @@ LENIENT_WINDOW = 4_000  # characters from the end
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})  # unicode minus, en dash
 # What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and spaces that are not the plain one.
 _PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {ord(c): " " for c in "\u00a0\u2007\u2009\u202f\u3000"} | _MINUS
-# Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything.
-_DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
+# Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything. Thousands begin
+# with no 0: 0,125 is an eighth with a decimal comma, and no 125.
+_DIGITS = r"(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
 _NUMBER = rf"(?:{_DIGITS})"
 _CURRENCY = "[$€£¥₹]"
 _SIGN = rf"(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?"

@@ -77,6 +77,16 @@ def test_what_is_no_number_is_none(text):
     assert parse_number(text) is None
 
 
+@pytest.mark.parametrize("text", ["0,125", "000,072", "-0,125", "$0,500", "0,125.5", "00,125", "0,125,000"])
+def test_a_decimal_comma_behind_a_zero_is_no_thousand(text):
+    assert parse_number(text) is None
+    assert read_answer(text) is None
+    assert reference_answer(f"#### {text}") is None
+    for gold in ("125", "72", "500", "0.125"):
+        assert not is_correct(text, gold)
+        assert not is_leniently_right(f"It is {text}", gold)
+
+
 def test_near_is_not_equal():
     assert not same_number("1009", "1000")
     assert not same_number("0.333", "1/3")
