@@ -61,6 +61,7 @@ def test_numbers_are_read_exactly(text, number):
         "2+70",
         "1, 2",
         "--5",
+        "-$-5",
         "1e3",
         "٣",
         "7" * 200,
@@ -208,6 +209,13 @@ def test_a_huge_text_is_read_in_linear_time():
         ("5 m²", 5),
         ("36.6 °C", Fraction(183, 5)),
         ("5\\text{ apples}", 5),
+        ("5 months", 5),
+        ("5 baths", 5),
+        ("5 seconds", 5),
+        ("5 pies", 5),
+        ("5 points", 5),
+        ("5 pavilions", 5),
+        ("5 dollars", 5),
     ],
 )
 def test_answers_are_read_exactly(text, number):
@@ -230,6 +238,17 @@ def test_answers_are_read_exactly(text, number):
         "5 squared",
         "72?",
         "5!",
+        *(
+            f"5 {word}"
+            for word in "tenths tenth hundredths thousandths thirds halves quarters sevenths twentieth".split()
+        ),
+        *(f"5 {word}" for word in "lakh lakhs millions quadrillion zillion milliards googol score pairs tens".split()),
+        *(f"5 {word}" for word in "negative inverse oder vielleicht OU pi hundreds dozens fifteenths".split()),
+        "5 twenty-fifths",
+        "72 wrong",
+        "72 false",
+        "-$-5",
+        "+$-5",
         "84/2",
         "42/1",
         "0/5",
