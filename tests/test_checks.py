@@ -170,8 +170,10 @@ def _stubborn_loop(shapes, rank):
 
 def _bare_except(shapes, rank):
     while True:
-        try: time.sleep(0.01)  # noqa: E701, SIM105
-        except: pass  # noqa: E701, E722
+        try:  # noqa: SIM105
+            time.sleep(0.01)
+        except:  # noqa: E722
+            pass
 
 
 def _bare_except_in_a_called_function(shapes, rank):
@@ -277,6 +279,16 @@ def test_a_damaged_progress_file_is_kept_aside(progress, capsys):
     assert checks.record("04.2") is None
     assert set(checks.solved()) == {"04.2"}
     assert progress.with_suffix(".damaged").read_text() == "{broken"
+
+
+def test_progress_in_a_folder_or_a_damaged_file_of_that_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path))
+    assert checks.solved() == {}
+    assert "set GRPO_WORKBOOK_PROGRESS to a file" in capsys.readouterr().out
+    (tmp_path / "p.damaged").write_text("{broken")
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "p.damaged"))
+    assert checks.solved() == {}
+    assert (tmp_path / "p.damaged.damaged").read_text() == "{broken"
 
 
 def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch, capsys):
