@@ -10,6 +10,7 @@ written are in `shaping.py`; choosing, weighing and testing them is in `rubric.p
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,26 @@ Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
 
 MAX_JSON = 10_000  # characters
+
+
+def name_of(function: RewardFunction) -> str:
+    """The name of a reward function in the log; a functools.partial has that of what it wraps."""
+    function = getattr(function, "func", function)
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def plain_values(name: str, values: Sequence, n: int) -> list[float | None]:
+    """What a reward function gave, in Python's numbers: TRL takes NumPy's too. Raises WorkbookError for what breaks the
+    contract.
+    """
+    try:
+        plain = [None if v is None else v if type(v) in (int, bool) else float(v) for v in values]
+        text = any(isinstance(v, str) for v in values)
+    except (TypeError, ValueError):
+        plain, text = [], True
+    if text or len(plain) != n or not all(v is None or math.isfinite(v) for v in plain):
+        raise WorkbookError(f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out")
+    return plain
 
 
 def text_of(completion: Completion) -> str:
