@@ -187,3 +187,24 @@ def test_notebook_04_trained_and_learned(executed):
     assert proved["merged_strict_greedy"] > proved["after"]["strict_greedy"] - 0.05
     assert (folder / "outputs" / "adapter" / "adapter_model.safetensors").is_file()
     assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
+
+
+def test_notebook_06_trained_and_learned(executed):
+    folder, _ = executed("06_code_rewards")
+    proved = json.loads((folder / "outputs" / "code" / "notebook_06.json").read_text())
+    assert proved["steps"] == 60
+    assert proved["linear4bit_layers"] > 0
+    assert 0.2 <= proved["before"]["sampled"] <= 0.45
+    assert proved["after"]["sampled"] >= 0.8
+    assert proved["after"]["greedy"] >= proved["before"]["greedy"]
+    assert proved["p_value"] < 1e-6
+    assert "sandbox error" not in proved["outcomes"]
+
+
+def test_notebook_08_trained_and_learned(executed):
+    folder, _ = executed("08_evaluation")
+    proved = json.loads((folder / "outputs" / "notebook_08.json").read_text())
+    assert proved["steps"] == 40
+    assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert any(line.startswith("strict rose from") for line in proved["command"])

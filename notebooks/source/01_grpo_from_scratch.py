@@ -145,16 +145,10 @@ logits = torch.tensor(
 answer, A = torch.tensor([0, 1, 2]), 1.5
 logp = logits.log_softmax(dim=-1).gather(-1, answer[:, None]).squeeze(-1)
 (-A * logp.sum()).backward()
-print(
-    "log pi of each token:",
-    [round(x, 2) for x in logp.tolist()],
-    "sum",
-    round(float(logp.sum()), 2),
-)
-print(
-    "push on each token:  ",
-    [round(-float(g[t]), 2) for g, t in zip(logits.grad, answer)],
-)
+print("log pi of each token:", [round(x, 2) for x in logp.tolist()])
+print("of the answer:       ", round(sum(logp.tolist()), 2))
+pushes = [-float(row[token]) for row, token in zip(logits.grad, answer)]
+print("push on each token:  ", [round(push, 2) for push in pushes])
 
 # %% [markdown]
 # Every token gets the same A, and is pushed by A (1 - π): a token that was nearly certain hardly moves, a surprising one
@@ -488,8 +482,9 @@ with tqdm(
 seconds = time.time() - start
 
 # %% [markdown]
-# Single steps are noisy, so here are means over eight. The reward rises, the spread within groups shrinks, more groups
-# fall silent, and the distance from the reference grows. The loss says nothing.
+# Single steps are noisy, so here are means over eight. The reward rises, the spread within groups shrinks, and more groups
+# fall silent. The distance from the reference grows in jumps: a few tokens that the reference finds nearly impossible
+# make most of k3. The loss says nothing.
 
 # %%
 names = {
@@ -565,7 +560,8 @@ show(ScratchTrainer.train_rounds)
 trainer.kl_coef = 0.04
 trainer.refresh_reference()
 for m in trainer.train_rounds(rows[320:352], rounds=2):
-    print(f"round {m['round']}  step {m['step']}  KL {m['kl']:.4f}  {m['reward']:.2f}")
+    place = f"round {m['round']}  step {m['step']}"
+    print(f"{place}  reward {m['reward']:.2f}  KL {m['kl']:.4f}")
 
 # %% [markdown]
 # At the start of each round the distance is 0 again.
