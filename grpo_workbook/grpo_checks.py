@@ -51,8 +51,6 @@ def one_per_row(name: str, value: Tensor, tokens: Tensor) -> None:
     if value.ndim and value.shape != tokens.shape and value.shape != (*tokens.shape[:-1], 1):
         shapes = f"{tuple(value.shape)}, which does not fit {tuple(tokens.shape)}"
         raise ValueError(f"{name} has shape {shapes}: give that, or (B, 1)")
-            f"{name} has shape {tuple(value.shape)}, which does not fit {tuple(tokens.shape)}: give that, or (B, 1)"
-        )
 
 
 def at_least(least: float, **values: float | None) -> None:
