@@ -70,6 +70,7 @@ def test_modules_import_only_from_those_before_them():
         "ensembles",
         "rubric",
         "attacks",
+        "grpo_checks",
         "grpo",
         "grpo_trainer",
         "config",
