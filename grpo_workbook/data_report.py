@@ -107,12 +107,15 @@ def load_tokenizer(model: str):
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(model)
+        tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
         raise WorkbookError(
             f"the tokenizer of {model!r} cannot be loaded ({str(error).splitlines()[0]}): check the name, and the "
             "network if it is a hub id"
         ) from error
+    if not tokenizer.chat_template:
+        raise WorkbookError(f"the tokenizer of {model!r} has no chat template: name an instruction-tuned model")
+    return tokenizer
 
 
 def write_rows(loaded: Loaded, report: Report, budget: int, path: Path) -> int:

@@ -42,7 +42,7 @@ def group_advantages(
     """
     one_of("scale", scale, SCALES)
     r, scored, device = _as_rewards(rewards)
-    if not isinstance(group_size, int) or group_size < 2:
+    if not isinstance(group_size, int | np.integer) or group_size < 2:
         raise ValueError(f"group_size is {group_size}: a group needs at least 2 completions, or nothing is compared")
     if r.ndim != 1 or r.size == 0 or r.size % group_size:
         raise ValueError(f"rewards of shape {r.shape} are not one flat row of whole groups of {group_size}")
@@ -183,8 +183,10 @@ def clipped_losses(
     return -torch.min(capped * A, clipped * A)
 
 
-def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, epsilon_high: float) -> Tensor:
+def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, epsilon_high: float | None) -> Tensor:
     """-min(ratio, epsilon_high) A log pi, the weight held constant: no token loses its gradient (CISPO, equation 4)."""
+    if epsilon_high is None:
+        raise ValueError("cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0")
     return -ratio.clamp(max=epsilon_high).detach() * A * logp
 
 
@@ -254,8 +256,6 @@ def grpo_loss(
     one_of("loss_type", loss_type, LOSS_TYPES)
     at_least(0, beta=beta, epsilon_low=epsilon_low, epsilon_high=epsilon_high, delta=delta)
     mask = checked_mask(logp, advantages, mask, truncated)
-    if loss_type == "cispo" and epsilon_high is None:
-        raise ValueError("cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0")
     if beta and ref_logp is None:
         raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, the reference's log-probabilities")
     # padding is 0 from here on: nothing that stands there can overflow

@@ -16,8 +16,9 @@ def by_name(name, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "integer", "minimum": 0, "maximum": 42}')
     argument = f"={schema}" if name == "json_schema" else ARGUMENTS.get(name, "")
-    (function,), _ = parse_rewards(name + argument)
-    return function
+    beside = ",correctness" if name == "debug" else ""  # alone it could teach nothing, and is refused
+    functions, _ = parse_rewards(name + argument + beside)
+    return functions[0]
 
 
 def test_the_collection():
