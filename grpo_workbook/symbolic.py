@@ -40,6 +40,7 @@ SERVER = Path(__file__).with_name("symbolic_server.py")
 START_LIMIT = 60.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
 MAX_TRIES = 3  # of a pair whose worker dies
 _MARKS = ("<answer>", "</answer>", "\\boxed{", "####")
+_NAMED = re.compile(r"\s*\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?\s*=")
 _OR = re.compile(r"\b(?:or|and|either|maybe|not)\b")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
 _OPEN_SIGNS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00d7": "*", "\u00f7": "/", "\u00b7": "*"})
@@ -252,7 +253,8 @@ def _offers(answer: str) -> int:
         equals += sign == "=" and depth <= 0
     parts = _TEXT.split(answer)  # words between two terms offer: "bzw."; behind the last they are a unit
     filled = [i for i, part in enumerate(parts) if re.search(r"\w", re.sub(r"^\s*\^\{?\d\}?", "", part))]
-    return count + (max(0, filled[-1] - filled[0]) if filled else 0) + max(0, equals - 1)
+    named = _NAMED.match(answer) is not None  # y = ...; but 3 = 2 names two values
+    return count + (max(0, filled[-1] - filled[0]) if filled else 0) + max(0, equals - named)
 
 
 def _latex(answer: str) -> str:
