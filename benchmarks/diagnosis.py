@@ -139,12 +139,14 @@ def _shifted_answers(dataset):
     return dataset.remove_columns("answer").add_column("answer", answers[7:] + answers[:7])
 
 
-def _answered_already(dataset):
-    def add(row):
-        text = f"<reasoning>\n{row['answer']}\n</reasoning>\n<answer>{row['answer']}</answer>"
-        return {"prompt": [*row["prompt"], {"role": "assistant", "content": text}]}
+def _ends_at_once(model, tokenizer):
+    from grpo_workbook.data import WORD_PROBLEMS, read_problems, render, to_dataset
 
-    return dataset.map(add)
+    text = render([to_dataset(read_problems(WORD_PROBLEMS["train"])[:1])[0]["prompt"]], tokenizer)[0]
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
+    first = int(model(input_ids=ids).logits[0, -1].argmax())  # the token that an answer begins with
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(first)
+    model.generation_config.eos_token_id = model.config.eos_token_id = first
 
 
 def _wrong_end(model, tokenizer):
@@ -188,11 +190,11 @@ CASES: dict[str, Case] = {
     "cold_sampling": Case("collapsed", "temperature 0.05", {"temperature": 0.05}),
     "four_tokens": Case("truncated", "max_completion_length 4", {"max_completion_tokens": 4}),
     "wrong_end_token": Case("never_ends", "the end token is one the model never learned", prepare=_wrong_end),
-    "answered_prompt": Case("empty", "the prompt holds a finished answer", dataset=_answered_already),
+    "ends_at_once": Case("empty", "the end token is the one that answers begin with", prepare=_ends_at_once),
     "free_form": Case("format_ignored", "only a lenient answer is rewarded, format has weight 0", rewards=_lenient_only),
     "unscaled_reward": Case("drowned", "a length reward in characters beside rewards of 0 to 1", rewards=_unscaled),
     "shows_work": Case("hacked", "the reward counts equals signs", rewards=_shows_work),
-    "pays_length": Case("length_explodes", "the reward is the completion's length", rewards=_long),
+    "pays_length": Case("hacked", "the reward is the completion's length", rewards=_long),
     "rate_times_100": Case("rate_too_high", "learning rate 0.1", {"learning_rate": 0.1}),
     "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"learning_rate": 1e-5}),
     "frozen_adapters": Case("frozen", "the optimizer holds other weights than the adapters", optimizer=_optimizer_of_others),

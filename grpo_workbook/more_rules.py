@@ -87,7 +87,7 @@ def _format_ignored(v: View) -> Finding | None:
         return None
     for name in unpaid:
         metric = f"rewards/{name}/mean"
-        if v.last(metric) < bound("half") and v.change(metric) < bound("sure") and v.last("reward") > bound("little_earned"):
+        if v.last(metric) < bound("half") and v.last("reward") > bound("little_earned") * v.highest:
             return make("format_ignored", v.of(metric).index[0], Evidence(metric, v.last(metric), f"over {bound('half')}"),
                         Evidence("its weight", v.weights[name], "more than a tenth of the largest"))  # fmt: skip
     return None
