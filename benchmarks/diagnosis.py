@@ -158,7 +158,9 @@ def _wrong_end(model, tokenizer):
 def _optimizer_of_others(model):
     import torch
 
-    return torch.optim.AdamW([p for n, p in model.named_parameters() if "lora_" not in n and p.is_floating_point()], 1e-3)
+    return torch.optim.AdamW(
+        [p for n, p in model.named_parameters() if "lora_" not in n and p.is_floating_point()], 1e-3
+    )
 
 
 def _uphill(model):
@@ -191,13 +193,13 @@ CASES: dict[str, Case] = {
     "four_tokens": Case("truncated", "max_completion_length 4", {"max_completion_tokens": 4}),
     "wrong_end_token": Case("never_ends", "the end token is one the model never learned", prepare=_wrong_end),
     "ends_at_once": Case("empty", "the end token is the one that answers begin with", prepare=_ends_at_once),
-    "free_form": Case("format_ignored", "only a lenient answer is rewarded, format has weight 0", rewards=_lenient_only),
+    "free_form": Case("format_ignored", "a lenient answer is rewarded, format has weight 0", rewards=_lenient_only),
     "unscaled_reward": Case("drowned", "a length reward in characters beside rewards of 0 to 1", rewards=_unscaled),
     "shows_work": Case("hacked", "the reward counts equals signs", rewards=_shows_work),
     "pays_length": Case("hacked", "the reward is the completion's length", rewards=_long),
     "rate_times_100": Case("rate_too_high", "learning rate 0.1", {"learning_rate": 0.1}),
     "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"learning_rate": 1e-5}),
-    "frozen_adapters": Case("frozen", "the optimizer holds other weights than the adapters", optimizer=_optimizer_of_others),
+    "frozen_adapters": Case("frozen", "the optimizer holds other weights", optimizer=_optimizer_of_others),
     "beta_10": Case("beta_too_high", "beta 10", {"beta": 10.0}),
     "drifting": Case("kl_too_high", "beta 1e-4 at four times the learning rate", {"beta": 1e-4, "learning_rate": 4e-3}),
     "wrong_sign": Case("reward_falls", "the optimizer goes uphill", optimizer=_uphill),
@@ -210,7 +212,7 @@ CASES: dict[str, Case] = {
     "healthy_grpo": Case(None, "loss_type grpo", {"loss_type": "grpo"}, seeds=(0,)),
     "healthy_dr_grpo": Case(None, "loss_type dr_grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, seeds=(1,)),
     "healthy_beta": Case(None, "beta 0.04", {"beta": 0.04}, seeds=(0, 1)),
-    "healthy_long": Case(None, "all 120 steps of the main run", {"steps": 120}, seeds=(3,)),
+    "healthy_long": Case(None, "60 steps of the main run", {"steps": 60}, seeds=(3,)),
 }  # fmt: skip
 
 
@@ -254,7 +256,9 @@ def train(name: str, seed: int, out: Path) -> None:
         )
         trainer.remove_callback(PrinterCallback)
         s = run.settings
-        trainer.add_callback(HeldoutProbe(model, tokenizer, heldout, max_new_tokens=s.max_completion_tokens, every=10, problems=64))
+        trainer.add_callback(
+            HeldoutProbe(model, tokenizer, heldout, max_new_tokens=s.max_completion_tokens, every=10, problems=64)
+        )
         trainer.add_callback(Vitals(watched, case.memory_limit))
         history = trainer.state.log_history
         try:
@@ -262,7 +266,11 @@ def train(name: str, seed: int, out: Path) -> None:
         except Exception as error:
             notes = "; ".join(getattr(error, "__notes__", []))
             trainer.state.log_history.append(
-                {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {str(error)[:200]}", "where": notes}
+                {
+                    "step": trainer.state.global_step + 1,
+                    "error": f"{type(error).__name__}: {str(error)[:200]}",
+                    "where": notes,
+                }
             )
         history = trainer.state.log_history
         settings = {

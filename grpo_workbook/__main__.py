@@ -1,10 +1,10 @@
-"""The command line: python -m grpo_workbook run | check-data | doctor | progress."""
+"""The command line: python -m grpo_workbook run | check-data | diagnose | doctor | progress."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from grpo_workbook import data_report
+from grpo_workbook import data_report, monitor
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 
 EXAMPLES = """examples:
@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
   python -m grpo_workbook check-data my.jsonl       before you train on it
+  python -m grpo_workbook diagnose outputs/run      what is wrong with a run
 """
 
 
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("progress", help="which exercises you have solved")
 
     data_report.add_parser(commands)
+    monitor.add_parser(commands)
 
     run = commands.add_parser(
         "run",
@@ -101,6 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
             return show_progress()
         if args.command == "check-data":
             return data_report.main(args)
+        if args.command == "diagnose":
+            return monitor.main(args)
         return _run(args)
     except WorkbookError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -60,7 +60,7 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
         SEVERE,
         "memory nearly full",
         "Memory is nearly full: one batch of long completions will end the run.",
-        "Lower per_device_train_batch_size and accumulate, shorten max_completion_length, turn on gradient checkpointing.",
+        "Lower per_device_train_batch_size and accumulate; shorten max_completion_length; gradient checkpointing.",
     ),
     "reward_nan": (
         SEVERE,
@@ -79,7 +79,7 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
         SEVERE,
         "every completion runs to the limit, though some earn",
         "Completions hold what is rewarded and then go on to the limit: the end token is never drawn.",
-        "Compare the tokenizer's eos_token with the token that ends a turn in the chat template, and generation_config.",
+        "Compare the tokenizer's eos_token, generation_config and the token that ends a turn in the chat template.",
     ),
     "truncated": (
         SEVERE,
@@ -90,7 +90,7 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
     "frozen": (
         SEVERE,
         "gradient there, adapters unmoved",
-        "There is something to learn and the adapters do not move: the optimizer holds other weights, or they are frozen.",
+        "There is a gradient and the adapters do not move: the optimizer holds other weights, or they are frozen.",
         "Make the adapters before the optimizer; count the weights with requires_grad.",
     ),
     "reward_constant": (
@@ -102,7 +102,7 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
     "wrong_answers": (
         SEVERE,
         "form is learned, correctness stays near 0",
-        "Answers have the right form and are almost never called right: the reference answers belong to other questions, "
+        "Answers have the right form and are almost never called right: the reference answers belong elsewhere, "
         "are in another notation, or the problems are too hard.",
         "Print five questions with their reference answers and completions; compare what the reward compares.",
     ),
@@ -117,7 +117,7 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
         "completions of a group are the same text",
         "The completions of a group are nearly all the same text while the reward is not high: nothing to compare, "
         "nothing to learn.",
-        "Raise the temperature to 1; if it came with training, lower the learning rate or add a KL penalty (beta 0.04).",
+        "Raise the temperature to 1; if it came with training, lower the learning rate or add a KL penalty.",
     ),
     "no_gradient": (
         SEVERE,
@@ -172,7 +172,7 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
         WARNING,
         "reward flat",
         "The reward has not risen, and nothing else stands out.",
-        "Larger groups or batches for a clearer signal; easier problems or partial credit; then a higher learning rate.",
+        "Larger groups for a clearer signal; easier problems or partial credit; then a higher learning rate.",
     ),
     "generation_slow": (
         NOTE,
@@ -233,6 +233,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "window": Threshold(0.25, "first and last quarter of the steps seen: the run is compared with itself"),
     "longest_window": Threshold(20, "a long run's last quarter would hide what began lately"),
     "sure": Threshold(3.0, "standard errors between two windows' means: by chance about 1 in 400 comparisons"),
+    "rise": Threshold(0.05, "share of the highest reward: with many steps even a tiny rise is sure, and means nothing"),
     "flat_after": Threshold(20, "steps before a flat reward is worth a word; the warm-up alone takes 5"),
     "share_nearly_all": Threshold(0.9, "share of completions or groups: leaves room for an exception in a batch"),
     "silent": Threshold(0.95, "share of groups without any spread: 19 of 20 teach nothing"),
@@ -244,7 +245,9 @@ THRESHOLDS: dict[str, Threshold] = {
     "jump": Threshold(0.5, "adapter change relative to its norm at the start: a healthy whole run stays below 0.3"),
     "hardly": Threshold(0.005, "the same: after 20 steps a healthy run is beyond 0.05"),
     "cliff": Threshold(0.5, "share of the reward's best window that is lost"),
-    "drown": Threshold(0.85, "one function's share of the summed spreads (weight times deviation): the rest is a sixth"),
+    "drown": Threshold(
+        0.85, "one function's share of the summed spreads (weight times deviation): the rest is a sixth"
+    ),
     "kl_of_entropy": Threshold(1.0, "KL per token over the first steps' entropy per token: as far as it was undecided"),
     "penalty": Threshold(0.5, "share of the loss's size that is beta times KL"),
     "longer": Threshold(1.6, "times the mean length of the first steps, while the reward rises"),

@@ -31,8 +31,8 @@ def diagnose(run) -> list[Finding]:
     if any(f.severity in (SEVERE, WARNING) for f in found):
         return found
     last = int(run.table.index.max()) if len(run.table) else 0
-    if view.steps < 2 * bound("first_steps"):
-        return [*found, make("too_short", last, Evidence("steps", view.steps, f"at least {2 * bound('first_steps'):.0f}"))]
+    if view.steps < (2 * bound("first_steps") if view.learned else bound("flat_after")):
+        return [*found, make("too_short", last, Evidence("steps", view.steps, "more, to see the reward rise"))]
     return [_healthy(view), *found]
 
 
@@ -52,7 +52,7 @@ def about_loss(v: View) -> str:
     if not len(loss):
         return ""
     size = float(loss.abs().mean())
-    if v.settings.get("beta") or float(v.of("kl").abs().sum()) > 0 and v.settings.get("beta") is None:
+    if v.settings.get("beta") or ("beta" not in v.settings and float(v.of("kl").abs().sum()) > 0):
         return f"The loss ({size:.2g} on average) holds the KL penalty, which grows as the policy learns."
     return (
         f"A loss near 0 ({size:.2g} on average) is normal here, because beta is 0: advantages sum to 0 in each group, "
@@ -87,8 +87,8 @@ def add_parser(commands) -> None:
         "diagnose",
         help="what is wrong with a run, from its log",
         usage="%(prog)s FOLDER [--json]",
-        description="Reads the log of a GRPO run, and says what is wrong with it and what to do. Exit status: 0 nothing "
-        "severe, 1 something severe, 2 no log to read.",
+        description="Reads the log of a GRPO run, and says what is wrong with it and what to do. "
+        "Exit status: 0 nothing severe, 1 something severe, 2 no log to read.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

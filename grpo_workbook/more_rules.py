@@ -16,8 +16,9 @@ def _drowned(v: View) -> Finding | None:
     share = spread[loud] / sum(spread.values()) if sum(spread.values()) > 0 else 0.0
     if not quiet or share < bound("drown"):
         return None
-    return make("drowned", v.of("reward").index[0], Evidence(f"{loud}'s share of the spread", share, f"under {bound('drown')}"),
-                Evidence(f"rewards/{loud}/std times its weight", spread[loud], f"{quiet[0]}: {spread[quiet[0]]:.3g}"))  # fmt: skip
+    share_of = Evidence(f"{loud}'s share of the spread", share, f"under {bound('drown')}")
+    beside = Evidence(f"rewards/{loud}/std times its weight", spread[loud], f"{quiet[0]}: {spread[quiet[0]]:.3g}")
+    return make("drowned", v.of("reward").index[0], share_of, beside)
 
 
 def _hacked(v: View) -> Finding | None:
@@ -30,7 +31,9 @@ def _hacked(v: View) -> Finding | None:
             begin, now = float(series.iloc[0]), float(series.iloc[-1])
             said.append((f"heldout/{kind}", begin, now))
     gained = any(now > begin + 0.05 for _, begin, now in said)
-    reward = Evidence("reward, last window minus first, in standard errors", v.change(), f"over {bound('sure')}: it rose")
+    reward = Evidence(
+        "reward, last window minus first, in standard errors", v.change(), f"over {bound('sure')}: it rose"
+    )
     if said and not gained:
         metric, begin, now = said[-1] if len(said) > 1 and said[-1][2] < said[-1][1] else said[0]
         series = v.of(metric)
@@ -75,8 +78,8 @@ def _falls(v: View) -> Finding | None:
     if v.change() > -bound("sure") or v.steps < 2 * bound("first_steps"):
         return None
     best = float(v.of("reward").rolling(v.width).mean().idxmax())
-    return make("reward_falls", best, Evidence("reward, last window minus first, in standard errors", v.change(),
-                f"over -{bound('sure')}"), Evidence("reward", v.last("reward"), f"{v.first('reward'):.3g} at first"))  # fmt: skip
+    fall = Evidence("reward, last window minus first, in standard errors", v.change(), f"over -{bound('sure')}")
+    return make("reward_falls", best, fall, Evidence("reward", v.last("reward"), f"{v.first('reward'):.3g} at first"))
 
 
 def _format_ignored(v: View) -> Finding | None:
@@ -88,8 +91,9 @@ def _format_ignored(v: View) -> Finding | None:
     for name in unpaid:
         metric = f"rewards/{name}/mean"
         if v.last(metric) < bound("half") and v.last("reward") > bound("little_earned") * v.highest:
-            return make("format_ignored", v.of(metric).index[0], Evidence(metric, v.last(metric), f"over {bound('half')}"),
-                        Evidence("its weight", v.weights[name], "more than a tenth of the largest"))  # fmt: skip
+            seen = Evidence(metric, v.last(metric), f"over {bound('half')}")
+            weight = Evidence("its weight", v.weights[name], "more than a tenth of the largest")
+            return make("format_ignored", v.of(metric).index[0], seen, weight)
     return None
 
 
@@ -99,7 +103,12 @@ def _flat(v: View) -> Finding | None:
     reward = Evidence("reward, last window minus first, in standard errors", v.change(), f"over {bound('sure')}")
     moved, hardly = v.of("adapter/change"), bound("hardly")
     if len(moved) and 0 < float(moved.max()) < hardly and v.gradient():
-        return make("rate_too_low", v.of("reward").index[0], Evidence("adapter/change", float(moved.max()), f"over {hardly}"), reward)
+        return make(
+            "rate_too_low",
+            v.of("reward").index[0],
+            Evidence("adapter/change", float(moved.max()), f"over {hardly}"),
+            reward,
+        )
     return make("reward_flat", v.of("reward").index[0], reward)
 
 
@@ -107,7 +116,9 @@ def _generation(v: View) -> Finding | None:
     metric, most = "time/generation_share", bound("generation")
     if v.steps < bound("first_steps") or not v.last(metric) > most:
         return None
-    return make("generation_slow", v.since(metric, lambda x: x > most), Evidence(metric, v.last(metric), f"under {most}"))
+    return make(
+        "generation_slow", v.since(metric, lambda x: x > most), Evidence(metric, v.last(metric), f"under {most}")
+    )
 
 
 RULES = (rules._ended, rules._nan, rules._reward_nan, rules._memory, rules._empty, rules._cut_off, rules._frozen,

@@ -1,4 +1,4 @@
-"""The rules of the diagnosis: each looks at a run's log and gives a finding or None. Their bounds are in findings.py."""
+"""The rules of the diagnosis: each looks at a run's log and gives a finding or None. Bounds are in findings.py."""
 
 import math
 import re
@@ -37,7 +37,7 @@ class View:
         return float(self.of(metric).tail(self.width).mean())
 
     def since(self, metric: str, holds: Callable[[float], bool]) -> int:
-        """The first step of the stretch at the log's end in which it holds (nearly): one exception in five is allowed."""
+        """The first step of the stretch at the log's end in which it holds, one exception in five allowed."""
         values = self.of(metric)
         start, misses = len(values), 0
         for place in range(len(values) - 1, -1, -1):
@@ -90,7 +90,9 @@ class View:
 
     @property
     def rose(self) -> bool:
-        return self.change() >= bound("sure")
+        """Surely, and by an amount that matters."""
+        size = self.last("reward") - self.first("reward")
+        return self.change() >= bound("sure") and size >= bound("rise") * self.highest
 
     @property
     def learned(self) -> bool:
@@ -199,8 +201,9 @@ def _constant(v: View) -> Finding | None:
 
 
 def _wrong_answers(v: View) -> Finding | None:
+    rare = bound("rarely_right")
     for right in v.names(RIGHT, weighed=True):
-        metric, rare = f"rewards/{right}/mean", bound("rarely_right")
+        metric = f"rewards/{right}/mean"
         if v.steps < 2 * bound("first_steps") or not v.last(metric) <= rare:
             continue
         forms = [f for f in v.names(FORM) if v.last(f"rewards/{f}/mean") >= bound("half")]

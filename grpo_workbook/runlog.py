@@ -1,4 +1,4 @@
-"""One tidy table from whatever a GRPO run has left: TRL's log history, trainer_state.json, logged completions, our folder."""
+"""One tidy table from whatever a GRPO run has left: log history, trainer_state.json, logged completions, our folder."""
 
 import json
 import math
@@ -135,7 +135,9 @@ def _history(value, name: str) -> tuple[list[dict], dict]:
             rows = zip(*value.values(), strict=True)
             value = [{k: v for k, v in zip(keys, row, strict=True) if v is not None} for row in rows]
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(e, Mapping) for e in value):
-        raise WorkbookError(f"{name} is no log: a list of steps, or a trainer_state.json with its log_history, is needed")
+        raise WorkbookError(
+            f"{name} is no log: a list of steps, or a trainer_state.json with its log_history, is needed"
+        )
     return [dict(e) for e in value], settings
 
 
@@ -143,15 +145,15 @@ def _read_completions(paths: Sequence[Path]) -> list[dict]:
     """TRL's logged completions (log_completions=True) as one entry per step."""
     import pandas as pd
 
-    from grpo_workbook.vitals import unique_share
-
     try:
         table = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
     except (OSError, ValueError) as error:
         raise WorkbookError(f"{readable(paths[0].parent)}: the completions cannot be read ({error})") from None
     missing = {"step", "prompt", "completion"} - set(table.columns)
     if missing:
-        raise WorkbookError(f"{readable(paths[0])} is no completions table of TRL: {', '.join(sorted(missing))} missing")
+        raise WorkbookError(
+            f"{readable(paths[0])} is no completions table of TRL: {', '.join(sorted(missing))} missing"
+        )
     rewards = [c for c in table.columns if c not in ("step", "prompt", "completion", "advantage")]
     rewards = [c for c in rewards if pd.api.types.is_numeric_dtype(table[c])]
     entries = []
@@ -166,6 +168,14 @@ def _read_completions(paths: Sequence[Path]) -> list[dict]:
             entry[f"rewards/{name}/mean"], entry[f"rewards/{name}/std"] = rows[name].mean(), rows[name].std()
         entries.append(entry)
     return entries
+
+
+def unique_share(prompts: Sequence, texts: Sequence[str]) -> float:
+    """The mean over groups of (different texts / completions); a group is what answers the same prompt."""
+    groups: dict[str, list[str]] = {}
+    for prompt, text in zip(prompts, texts, strict=True):
+        groups.setdefault(repr(prompt), []).append(text)
+    return sum(len(set(g)) / len(g) for g in groups.values()) / len(groups)
 
 
 def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> RunLog:
@@ -192,8 +202,8 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> 
                 value = math.nan
             if key == "reward" and key in row and abs(row[key] - value) > 1e-6:
                 raise WorkbookError(
-                    f"step {step} is there twice with different rewards ({row[key]:g} and {value:g}): two runs are mixed; "
-                    "give each its own output_dir"
+                    f"step {step} is there twice with different rewards ({row[key]:g} and {value:g}): two "
+                    "runs are mixed; give each its own output_dir"
                 )
             row.setdefault(key, value) if "rewards/" in key else row.update({key: value})
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index()
@@ -204,5 +214,8 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> 
         raise WorkbookError(f"the log has no reward ({kind}): the diagnosis reads the log of TRL's GRPOTrainer")
     steps = [s for s in table.index if s > 0] if "reward" not in table else list(table["reward"].dropna().index)
     if len(steps) > 1 and (gaps := len(range(steps[0], steps[-1] + 1)) - len(steps)):
-        notes = (*notes, f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log (logging_steps is more than 1)")
+        notes = (
+            *notes,
+            f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log (logging_steps is more than 1)",
+        )
     return RunLog(table, settings, broken, error, notes)

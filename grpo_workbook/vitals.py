@@ -5,16 +5,18 @@ where a step's time goes, and how the policy does on held-out problems.
     trainer.add_callback(Vitals())
     trainer.add_callback(HeldoutProbe(model, tokenizer, heldout_set, max_new_tokens=64))
 
-Everything ends up in TRL's own log, step by step. No class here derives from TrainerCallback: Transformers would have to
-be imported first, and Unsloth must come before it.
+Everything ends up in TRL's own log, step by step. No class here derives from TrainerCallback: Transformers would
+have to be imported first, and Unsloth must come before it.
 """
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 
 from grpo_workbook.rewards import text_of
+from grpo_workbook.runlog import unique_share
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with where they began
 
@@ -33,11 +35,14 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
 
     completions/unique_share   different texts in a group, as a share of its size (1 / size: all are the same)
     completions/empty_share    completions of nothing but white space
-    rewards/invalid_share      values that are not finite numbers (each function logs it; None is allowed, and no value)
+    rewards/invalid_share      values that are not finite numbers (of every function; None is no value)
 
-    An exception passes through, with a note that names the function.
+    An exception passes through, with a note that names the function. Reward models and async functions stay as they
+    are.
     """
-    return [_watched(f, first=i == 0) for i, f in enumerate(functions)]
+    plain = [inspect.isfunction(f) and not inspect.iscoroutinefunction(f) for f in functions]
+    first = plain.index(True) if True in plain else -1
+    return [_watched(f, i == first) if plain[i] else f for i, f in enumerate(functions)]
 
 
 def _watched(function: Callable, first: bool) -> Callable:
@@ -64,21 +69,13 @@ def _watched(function: Callable, first: bool) -> Callable:
     return watched
 
 
-def unique_share(prompts: Sequence, texts: Sequence[str]) -> float:
-    """The mean over groups of (different texts / completions); a group is what answers the same prompt."""
-    groups: dict[str, list[str]] = {}
-    for prompt, text in zip(prompts, texts, strict=True):
-        groups.setdefault(repr(prompt), []).append(text)
-    return sum(len(set(g)) / len(g) for g in groups.values()) / len(groups)
-
-
 class Vitals(Callback):
     """Adds to each entry of the log: adapter/change, memory/share, time/generation_share.
 
-    adapter/change is the distance of the adapters from where they began, relative to their norm then. memory/share is the
-    most GPU memory held, of what there is; on a CPU this process's memory, of the machine's. `memory_limit` (bytes) sets
-    another whole, for a share of a machine. time/generation_share is the part of a step before its rewards are asked
-    for, which is drawing completions; it needs `watched`, the functions that `watch` gave.
+    adapter/change is the distance of the adapters from where they began, relative to their norm then. memory/share is
+    the most GPU memory held, of what there is; on a CPU this process's memory, of the machine's. `memory_limit` (bytes)
+    sets another whole, for a share of a machine. time/generation_share is the part of a step before its rewards are
+    asked for, which is drawing completions; it needs `watched`, the functions that `watch` gave.
     """
 
     def __init__(self, watched: Sequence[Callable] = (), memory_limit: float | None = None):
@@ -106,7 +103,9 @@ class Vitals(Callback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "reward" not in (logs or {}) or not state.log_history:
             return
-        moved = sum(float(((self._sample(p) - s) ** 2).sum()) for p, s in zip(self._parameters, self._start, strict=True))
+        moved = sum(
+            float(((self._sample(p) - s) ** 2).sum()) for p, s in zip(self._parameters, self._start, strict=True)
+        )
         more = {"adapter/change": math.sqrt(moved) / self._norm, "memory/share": memory_share(self.memory_limit)}
         if self._generating is not None:
             more["time/generation_share"] = self._generating
@@ -114,7 +113,7 @@ class Vitals(Callback):
 
 
 def memory_share(limit: float | None = None) -> float:
-    """The most GPU memory reserved so far, or this process's memory on a CPU, as a share of the whole (or of `limit`)."""
+    """The most GPU memory reserved so far, or on a CPU this process's memory, as a share of the whole (or `limit`)."""
     import psutil
     import torch
 

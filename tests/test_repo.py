@@ -64,6 +64,14 @@ def test_modules_import_only_from_those_before_them():
         "evaluate",
         "export",
         "folder",
+        "runlog",
+        "findings",
+        "rules",
+        "more_rules",
+        "monitor",
+        "panels",
+        "vitals",
+        "health",
         "pipeline",
     ]
     for place, name in enumerate(order):
@@ -87,7 +95,9 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"], ["check-data", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], *([c, "--help"] for c in ("run", "doctor", "check-data", "diagnose"))]
+)
 def test_help_fits_80_columns(arguments):
     result = cli(*arguments)
     assert result.returncode == 0
