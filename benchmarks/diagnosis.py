@@ -201,7 +201,7 @@ CASES: dict[str, Case] = {
     "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"learning_rate": 1e-5}),
     "frozen_adapters": Case("frozen", "the optimizer holds other weights", optimizer=_optimizer_of_others),
     "beta_10": Case("beta_too_high", "beta 10", {"beta": 10.0}),
-    "drifting": Case("kl_too_high", "beta 1e-4 at four times the learning rate", {"beta": 1e-4, "learning_rate": 4e-3}),
+    "drifting": Case("kl_too_high", "beta 1e-4 at eight times the learning rate", {"beta": 1e-4, "learning_rate": 8e-3}),
     "wrong_sign": Case("reward_falls", "the optimizer goes uphill", optimizer=_uphill),
     "overflow": Case("nan", "an adapter weight overflows at step 12", callbacks=_poison),
     "small_memory": Case("memory", "the machine has 1 GB", memory_limit=1e9),

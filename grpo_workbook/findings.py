@@ -140,8 +140,8 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
     ),
     "beta_too_high": (
         SEVERE,
-        "the loss is all KL penalty, reward flat",
-        "The KL penalty is all that the loss holds: the policy is tied to where it began.",
+        "beta large, KL near 0, reward flat",
+        "The KL penalty outweighs the reward: the policy is tied to where it began.",
         "Set beta to 0, or to at most 0.04.",
     ),
     "kl_too_high": (
@@ -249,7 +249,11 @@ THRESHOLDS: dict[str, Threshold] = {
         0.85, "one function's share of the summed spreads (weight times deviation): the rest is a sixth"
     ),
     "kl_of_entropy": Threshold(1.0, "KL per token over the first steps' entropy per token: as far as it was undecided"),
-    "penalty": Threshold(0.5, "share of the loss's size that is beta times KL"),
+    "held": Threshold(0.05, "KL over entropy: adapters that moved so far change the policy more when they are free"),
+    "large_beta": Threshold(0.1, "TRL's examples and published runs use 0 to 0.04"),
+    "gamed_rise": Threshold(
+        0.15, "share of the highest reward: a charge this serious needs a rise that anyone can see"
+    ),
     "longer": Threshold(1.6, "times the mean length of the first steps, while the reward rises"),
     "generation": Threshold(0.85, "share of a step's time; without a faster engine half to three quarters is usual"),
     "memory_full": Threshold(0.92, "share of memory: allocators need some room, and completions vary in length"),

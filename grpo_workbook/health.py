@@ -9,7 +9,7 @@ from grpo_workbook.folder import write_json
 from grpo_workbook.monitor import as_text, diagnose
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import read_run
-from grpo_workbook.vitals import Vitals
+from grpo_workbook.vitals import Callback, Vitals
 
 
 class HealthCallback(Vitals):
@@ -56,6 +56,28 @@ class HealthCallback(Vitals):
                 if finding.name in self.stop_on:
                     self.say(f"  Stopping after step {state.global_step}: {finding.name} is in stop_on.")
                     control.should_training_stop = True
+
+
+class LivePanels(Callback):
+    """Draws the run's six panels in a notebook, and draws them again in the same place every `every` steps."""
+
+    def __init__(self, every: int = 10):
+        self.every, self._shown = every, None
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "reward" not in (logs or {}) or state.global_step % self.every:
+            return
+        from grpo_workbook.figures import as_html
+        from grpo_workbook.panels import run_panels
+
+        run = read_run({"log_history": state.log_history, "settings": settings_of(args)})
+        picture = as_html(*run_panels(run, diagnose(run), f"step {state.global_step}"))
+        if self._shown is None:
+            from IPython.display import display
+
+            self._shown = display(picture, display_id=True)
+        else:
+            self._shown.update(picture)
 
 
 @contextmanager

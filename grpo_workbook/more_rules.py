@@ -22,7 +22,8 @@ def _drowned(v: View) -> Finding | None:
 
 
 def _hacked(v: View) -> Finding | None:
-    if not v.rose or v.steps < 2 * bound("first_steps"):
+    gain = v.last("reward") - v.first("reward")
+    if not v.rose or gain < bound("gamed_rise") * v.highest or v.steps < 2 * bound("first_steps"):
         return None
     said = []
     for kind in ("strict", "lenient"):
@@ -50,17 +51,16 @@ def _hacked(v: View) -> Finding | None:
 
 
 def _beta(v: View) -> Finding | None:
-    beta = v.settings.get("beta")
-    if not beta or not len(v.of("kl")) or v.rose or v.steps < 2 * bound("first_steps"):
+    beta, moved = v.settings.get("beta"), v.of("adapter/change")
+    if not beta or beta < bound("large_beta") or v.learned or v.steps < bound("flat_after"):
         return None
-    penalty, whole = beta * v.of("kl"), v.of("loss")
-    rest = float((whole - penalty).tail(v.width).abs().mean())
-    held = float(penalty.tail(v.width).mean())
-    share = held / (held + rest) if held + rest > 0 else 0.0
-    if share < bound("penalty"):
+    if not len(v.of("kl")) or (len(moved) and float(moved.max()) < bound("hardly")):
         return None
-    return make("beta_too_high", v.of("kl").index[0], Evidence("beta x KL, share of the loss's size", share,
-                f"under {bound('penalty')}"), Evidence("beta", beta, "0 to 0.04"))  # fmt: skip
+    share = v.last("kl") / max(v.last("entropy"), 1e-9) if len(v.of("entropy")) else 0.0
+    if share > bound("held"):
+        return None
+    tied = Evidence("kl / entropy", share, f"over {bound('held')}: it stays with its reference")
+    return make("beta_too_high", v.of("kl").index[0], Evidence("beta", beta, f"under {bound('large_beta')}"), tied)
 
 
 def _kl(v: View) -> Finding | None:
@@ -98,17 +98,16 @@ def _format_ignored(v: View) -> Finding | None:
 
 
 def _flat(v: View) -> Finding | None:
-    if v.steps < bound("flat_after") or abs(v.change()) >= bound("sure") or v.learned:
+    if v.steps < bound("flat_after"):
         return None
     reward = Evidence("reward, last window minus first, in standard errors", v.change(), f"over {bound('sure')}")
     moved, hardly = v.of("adapter/change"), bound("hardly")
-    if len(moved) and 0 < float(moved.max()) < hardly and v.gradient():
-        return make(
-            "rate_too_low",
-            v.of("reward").index[0],
-            Evidence("adapter/change", float(moved.max()), f"over {hardly}"),
-            reward,
-        )
+    gain = v.last("reward") - v.first("reward")
+    if len(moved) and 0 < float(moved.max()) < hardly and v.gradient() and gain < bound("gamed_rise") * v.highest:
+        still = Evidence("adapter/change", float(moved.max()), f"over {hardly}")
+        return make("rate_too_low", v.of("reward").index[0], still, reward)
+    if abs(v.change()) >= bound("sure") or v.learned:
+        return None
     return make("reward_flat", v.of("reward").index[0], reward)
 
 

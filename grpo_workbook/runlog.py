@@ -219,3 +219,45 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> 
             f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log (logging_steps is more than 1)",
         )
     return RunLog(table, settings, broken, error, notes)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion of a group: which it is ("best", "typical", "worst"), what it answered, what it earned."""
+
+    kind: str
+    prompt: str
+    completion: str
+    reward: float
+
+
+def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
+    """The best, a typical and the worst completion of the first groups of a step, from TRL's logged completions.
+
+    They are ordered by advantage, which counts all rewards with their weights; `reward` is the plain sum of the reward
+    columns. Needs log_completions=True; raises WorkbookError when the step was not logged.
+    """
+    import pandas as pd
+
+    paths = sorted(p for p in Path(folder).rglob("completions_*.parquet"))
+    if not paths:
+        raise WorkbookError(f"{readable(folder)} holds no completions: train with GRPOConfig(log_completions=True)")
+    table = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
+    rows = table[table["step"] == step]
+    if not len(rows):
+        raise WorkbookError(f"step {step} has no logged completions: there are {sorted(set(table['step']))[:20]}")
+    numbers = rows.drop(columns=["step", "advantage"]).select_dtypes("number").sum(axis=1)
+    found = []
+    for prompt in list(dict.fromkeys(map(_plain, rows["prompt"])))[:groups]:
+        group = rows[[_plain(p) == prompt for p in rows["prompt"]]].sort_values("advantage", ascending=False)
+        for kind, place in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
+            row = group.iloc[place]
+            found.append(Sample(kind, prompt, _plain(row["completion"]), float(numbers[row.name])))
+    return found
+
+
+def _plain(value) -> str:
+    """The text of a prompt or completion as TRL logs it: a text, or a list of messages."""
+    if isinstance(value, str):
+        return value
+    return str(list(value)[-1].get("content", "")) if len(value) else ""
