@@ -4,8 +4,8 @@
     python benchmarks/diagnosis.py --only healthy    # runs whose name begins so
     python benchmarks/diagnosis.py --report          # the confusion table of the recorded logs, in seconds
 
-Every run is a process of its own: the tiny model of the main run, 4-bit through Unsloth, TRL's GRPOTrainer, 30 steps
-of 64 completions. Its log goes to tests/diagnosis_logs, where the tests read it.
+Every run is a process of its own: the tiny model of the main run, 4-bit through Unsloth, TRL's GRPOTrainer, up to 30
+steps of 64 completions (fewer where the sickness shows at once; the stored logs of seed 0 hold all 30). Its log goes to tests/diagnosis_logs, where the tests read it.
 """
 
 import argparse
@@ -139,22 +139,6 @@ def _shifted_answers(dataset):
     return dataset.remove_columns("answer").add_column("answer", answers[7:] + answers[:7])
 
 
-def _ends_at_once(model, tokenizer):
-    from grpo_workbook.data import WORD_PROBLEMS, read_problems, render, to_dataset
-
-    text = render([to_dataset(read_problems(WORD_PROBLEMS["train"])[:1])[0]["prompt"]], tokenizer)[0]
-    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
-    first = int(model(input_ids=ids).logits[0, -1].argmax())  # the token that an answer begins with
-    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(first)
-    model.generation_config.eos_token_id = model.config.eos_token_id = first
-
-
-def _wrong_end(model, tokenizer):
-    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(7)  # a byte that no text here holds
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.config.eos_token_id = tokenizer.eos_token_id
-
-
 def _optimizer_of_others(model):
     import torch
 
@@ -185,26 +169,25 @@ def _poison(model):
 
 CASES: dict[str, Case] = {
     "raising_reward": Case("reward_raises", "the reward raises KeyError at step 20", rewards=_raises),
-    "nan_reward": Case("reward_nan", "the reward gives NaN for a third of the completions", rewards=_nan),
-    "constant_reward": Case("reward_constant", "the reward gives 1 for everything", rewards=_constant),
-    "wrong_answers": Case("wrong_answers", "the answer column is shifted by seven rows", dataset=_shifted_answers),
-    "reward_by_prompt": Case("no_gradient", "the reward looks at the prompt only", rewards=_by_prompt),
-    "cold_sampling": Case("collapsed", "temperature 0.05", {"temperature": 0.05}),
-    "four_tokens": Case("truncated", "max_completion_length 4", {"max_completion_tokens": 4}),
-    "wrong_end_token": Case("never_ends", "the end token is one the model never learned", prepare=_wrong_end),
-    "ends_at_once": Case("empty", "the end token is the one that answers begin with", prepare=_ends_at_once),
-    "free_form": Case("format_ignored", "a lenient answer is rewarded, format has weight 0", rewards=_lenient_only),
-    "unscaled_reward": Case("drowned", "a length reward in characters beside rewards of 0 to 1", rewards=_unscaled),
-    "shows_work": Case("hacked", "the reward counts equals signs", rewards=_shows_work),
-    "pays_length": Case("hacked", "the reward is the completion's length", rewards=_long),
-    "rate_times_100": Case("rate_too_high", "learning rate 0.1", {"learning_rate": 0.1}),
-    "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"learning_rate": 1e-5}),
-    "frozen_adapters": Case("frozen", "the optimizer holds other weights", optimizer=_optimizer_of_others),
-    "beta_10": Case("beta_too_high", "beta 10", {"beta": 10.0}),
-    "drifting": Case("kl_too_high", "beta 1e-4 at eight times the learning rate", {"beta": 1e-4, "learning_rate": 8e-3}),
-    "wrong_sign": Case("reward_falls", "the optimizer goes uphill", optimizer=_uphill),
+    "nan_reward": Case("reward_nan", "the reward gives NaN for a third of the completions", {"steps": 15}, rewards=_nan),
+    "constant_reward": Case("reward_constant", "the reward gives 1 for everything", {"steps": 15}, rewards=_constant),
+    "wrong_answers": Case("wrong_answers", "the answer column is shifted by seven rows", {"steps": 20}, dataset=_shifted_answers),
+    "reward_by_prompt": Case("no_gradient", "the reward looks at the prompt only", {"steps": 15}, rewards=_by_prompt),
+    "cold_sampling": Case("collapsed", "temperature 0.05", {"steps": 15, "temperature": 0.05}),
+    "four_tokens": Case("truncated", "max_completion_length 4", {"steps": 15, "max_completion_tokens": 4}),
+    "wrong_end_token": Case("never_ends", "the end token is one the model never learned", {"steps": 12}, prepare=_wrong_end),
+    "free_form": Case("format_ignored", "a lenient answer is rewarded, format has weight 0", {"steps": 20}, rewards=_lenient_only),
+    "unscaled_reward": Case("drowned", "a length reward in characters beside rewards of 0 to 1", {"steps": 15}, rewards=_unscaled),
+    "shows_work": Case("hacked", "the reward counts equals signs", {"steps": 20}, rewards=_shows_work),
+    "pays_length": Case("hacked", "the reward is the completion's length", {"steps": 20}, rewards=_long),
+    "rate_times_100": Case("rate_too_high", "learning rate 0.1", {"steps": 12, "learning_rate": 0.1}),
+    "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"steps": 24, "learning_rate": 1e-5}),
+    "frozen_adapters": Case("frozen", "the optimizer holds other weights", {"steps": 15}, optimizer=_optimizer_of_others),
+    "beta_10": Case("beta_too_high", "beta 10", {"steps": 24, "beta": 10.0}),
+    "drifting": Case("rate_too_high", "beta 1e-4, eight times the learning rate", {"beta": 1e-4, "learning_rate": 8e-3}),
+    "wrong_sign": Case("reward_falls", "the optimizer goes uphill", {"steps": 20}, optimizer=_uphill),
     "overflow": Case("nan", "an adapter weight overflows at step 12", callbacks=_poison),
-    "small_memory": Case("memory", "the machine has 1 GB", memory_limit=1e9),
+    "small_memory": Case("memory", "the machine has 1 GB", {"steps": 10}, memory_limit=1e9),
     "healthy": Case(None, "the main run", seeds=(0, 1, 2)),
     "healthy_gemma": Case(None, "the main run with Gemma 3", model="gemma", seeds=(0, 1)),
     "healthy_groups_of_4": Case(None, "groups of 4", {"num_generations": 4}, seeds=(0,)),

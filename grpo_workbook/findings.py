@@ -109,7 +109,7 @@ CATALOGUE: dict[str, tuple[str, str, str, str]] = {
     "rate_too_high": (
         SEVERE,
         "reward falls off a cliff, adapters jump",
-        "The learning rate is too high: the policy was broken within a few steps, and does not come back.",
+        "The learning rate is too high: the adapters jump, and the policy breaks within a few steps.",
         "Start again with a tenth of the learning rate; keep the warm-up and max_grad_norm.",
     ),
     "collapsed": (

@@ -222,16 +222,19 @@ def _wrong_answers(v: View) -> Finding | None:
 
 def _rate_too_high(v: View) -> Finding | None:
     moved, jump = v.of("adapter/change"), bound("jump")
-    far = moved[moved >= jump]
     best = float(v.of("reward").rolling(v.width, min_periods=2).mean().max()) if len(v.of("reward")) else math.nan
     lowest = min(0.0, float(v.of("reward").min())) if len(v.of("reward")) else 0.0
     now = float(v.of("reward").tail(3).mean())
     lost = (best - now) / (best - lowest) if best > lowest else 0.0
     if len(moved):
-        if len(far) and not (v.rose and lost < bound("cliff")):
-            return make("rate_too_high", far.index[0], Evidence("adapter/change", far.iloc[0], f"under {jump}"),
-                        Evidence("reward lost since its best", lost, f"under {bound('cliff')}"))  # fmt: skip
-        return None
+        broken = lost >= bound("cliff")
+        far = moved[moved >= (jump / 2 if broken else jump)]
+        if not len(far) or (v.rose and not broken):
+            return None
+        said = [Evidence("adapter/change", float(far.max()), f"under {jump}, or half of it where the reward is lost")]
+        if broken:
+            said.append(Evidence("reward lost since its best", lost, f"under {bound('cliff')}"))
+        return make("rate_too_high", far.index[0], *said)
     norms = v.of("grad_norm")
     usual = float(norms.head(v.width).median()) if len(norms) else 0.0
     if lost >= bound("cliff") and usual > 0 and float(norms.max()) > 5 * usual:

@@ -21,7 +21,7 @@ from statistics import mean, stdev
 rewards = [1.0, 1.0, 0.0, 0.0]
 advantages = [(r - mean(rewards)) / (stdev(rewards) + 1e-4) for r in rewards]
 print("advantages:", [round(a, 2) for a in advantages])
-print(f"loss: {-mean(1.0 * a for a in advantages):.3f}")
+print(f"loss: {abs(mean(1.0 * a for a in advantages)):.3f}")
 
 # %% [markdown]
 # The *value* is 0, its *gradient* is not: it makes the first two likelier and the others rarer. What remains in a real
@@ -31,7 +31,7 @@ print(f"loss: {-mean(1.0 * a for a in advantages):.3f}")
 # %%
 for lengths in ([20, 20, 20, 20], [30, 30, 20, 20], [20, 20, 30, 30]):
     loss = -sum(a * n for a, n in zip(advantages, lengths)) / sum(lengths)
-    print(lengths, f"loss {loss:+.3f}")
+    print(lengths, f"loss {round(loss, 3) + 0.0:+.3f}")
 
 # %% [markdown]
 # The loss does not fall when the model gets better, and does not rise when it gets worse. Watch the reward. One thing
@@ -209,7 +209,8 @@ figures.show(*panels.side_by_side(sick))
 # %%
 for name, log in sick.items():
     first = diagnose(log)[0]
-    print(f"{name:17} {first.severity:8} {first.name:16} step {first.step:2}  {first.evidence[0]}"[:110])
+    seen = first.evidence[0]
+    print(f"{name:17} {first.severity:8} {first.name:16} step {first.step:2}   {seen.metric.split(',')[0]} {seen.value:.3g}")
 
 # %% [markdown]
 # `shows_work` beside the healthy run. Its reward counts equals signs. It rises fast, to its maximum, and the held-out
