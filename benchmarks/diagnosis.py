@@ -139,6 +139,12 @@ def _shifted_answers(dataset):
     return dataset.remove_columns("answer").add_column("answer", answers[7:] + answers[:7])
 
 
+def _wrong_end(model, tokenizer):
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(7)  # a byte that no text here holds
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.config.eos_token_id = tokenizer.eos_token_id
+
+
 def _optimizer_of_others(model):
     import torch
 
@@ -169,22 +175,36 @@ def _poison(model):
 
 CASES: dict[str, Case] = {
     "raising_reward": Case("reward_raises", "the reward raises KeyError at step 20", rewards=_raises),
-    "nan_reward": Case("reward_nan", "the reward gives NaN for a third of the completions", {"steps": 15}, rewards=_nan),
+    "nan_reward": Case(
+        "reward_nan", "the reward gives NaN for a third of the completions", {"steps": 15}, rewards=_nan
+    ),
     "constant_reward": Case("reward_constant", "the reward gives 1 for everything", {"steps": 15}, rewards=_constant),
-    "wrong_answers": Case("wrong_answers", "the answer column is shifted by seven rows", {"steps": 20}, dataset=_shifted_answers),
+    "wrong_answers": Case(
+        "wrong_answers", "the answer column is shifted by seven rows", {"steps": 20}, dataset=_shifted_answers
+    ),
     "reward_by_prompt": Case("no_gradient", "the reward looks at the prompt only", {"steps": 15}, rewards=_by_prompt),
     "cold_sampling": Case("collapsed", "temperature 0.05", {"steps": 15, "temperature": 0.05}),
     "four_tokens": Case("truncated", "max_completion_length 4", {"steps": 15, "max_completion_tokens": 4}),
-    "wrong_end_token": Case("never_ends", "the end token is one the model never learned", {"steps": 12}, prepare=_wrong_end),
-    "free_form": Case("format_ignored", "a lenient answer is rewarded, format has weight 0", {"steps": 20}, rewards=_lenient_only),
-    "unscaled_reward": Case("drowned", "a length reward in characters beside rewards of 0 to 1", {"steps": 15}, rewards=_unscaled),
+    "wrong_end_token": Case(
+        "never_ends", "the end token is one the model never learned", {"steps": 12}, prepare=_wrong_end
+    ),
+    "free_form": Case(
+        "format_ignored", "a lenient answer is rewarded, format has weight 0", {"steps": 20}, rewards=_lenient_only
+    ),
+    "unscaled_reward": Case(
+        "drowned", "a length reward in characters beside rewards of 0 to 1", {"steps": 15}, rewards=_unscaled
+    ),
     "shows_work": Case("hacked", "the reward counts equals signs", {"steps": 20}, rewards=_shows_work),
     "pays_length": Case("hacked", "the reward is the completion's length", {"steps": 20}, rewards=_long),
     "rate_times_100": Case("rate_too_high", "learning rate 0.1", {"steps": 12, "learning_rate": 0.1}),
     "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"steps": 24, "learning_rate": 1e-5}),
-    "frozen_adapters": Case("frozen", "the optimizer holds other weights", {"steps": 15}, optimizer=_optimizer_of_others),
+    "frozen_adapters": Case(
+        "frozen", "the optimizer holds other weights", {"steps": 15}, optimizer=_optimizer_of_others
+    ),
     "beta_10": Case("beta_too_high", "beta 10", {"steps": 24, "beta": 10.0}),
-    "drifting": Case("rate_too_high", "beta 1e-4, eight times the learning rate", {"beta": 1e-4, "learning_rate": 8e-3}),
+    "drifting": Case(
+        "rate_too_high", "beta 1e-4, eight times the learning rate", {"beta": 1e-4, "learning_rate": 8e-3}
+    ),
     "wrong_sign": Case("reward_falls", "the optimizer goes uphill", {"steps": 20}, optimizer=_uphill),
     "overflow": Case("nan", "an adapter weight overflows at step 12", callbacks=_poison),
     "small_memory": Case("memory", "the machine has 1 GB", {"steps": 10}, memory_limit=1e9),
@@ -196,7 +216,7 @@ CASES: dict[str, Case] = {
     "healthy_dr_grpo": Case(None, "loss_type dr_grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, seeds=(1,)),
     "healthy_beta": Case(None, "beta 0.04", {"beta": 0.04}, seeds=(0, 1)),
     "healthy_long": Case(None, "60 steps of the main run", {"steps": 60}, seeds=(3,)),
-}  # fmt: skip
+}
 
 
 def train(name: str, seed: int, out: Path) -> None:
