@@ -49,6 +49,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/diagnosis.py --report
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -124,6 +124,7 @@ exercise(
         (([0.1, 0.9, 0.2, 0.9, 0.95, 1.0], 0.9, 3), 4),
         (([1.0, 1.0, 0.0], 0.9, 2), 1),
         (([0.9, 0.0, 0.9, 0.0], 0.9, 2), None),
+        (([0.9, 0.0, 0.0], 0.9, 2), None),
         (([], 0.5, 1), None),
         (([0.2, 0.5], 0.5, 1), 2),
     ],
@@ -184,7 +185,7 @@ exercise(
             "you looked at the reward alone: a rising reward is what one hopes for",
         ),
         (
-            lambda reward, heldout: _gamed(reward, [heldout[0], min(heldout)]),
+            lambda reward, heldout: _gamed(reward, [heldout[0], min(heldout[1:])]),
             "you took the lowest accuracy on the way: what counts is where it ended",
         ),
     ],
