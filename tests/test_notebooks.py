@@ -177,3 +177,13 @@ def test_notebook_04_trained_and_learned(executed):
     assert proved["p_value"] < 1e-6
     assert (folder / "outputs" / "adapter" / "adapter_model.safetensors").is_file()
     assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
+
+
+def test_notebook_05_watched_a_healthy_run_and_stopped_a_sick_one(executed):
+    folder, _ = executed
+    proved = json.loads((folder / "outputs" / "notebook_05.json").read_text())
+    assert proved["steps"] == 20
+    assert proved["finding"] == "healthy"
+    assert proved["after"] > proved["before"] + 0.2
+    assert proved["stopped_at"] <= 10
+    assert "rate_too_high" in proved["stopped_for"]
