@@ -70,7 +70,7 @@ def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: in
     figure = _figure(10.5, 0.4 + 1.5 * rows)
     grid = figure.subplots(rows, columns, squeeze=False).flat
     said = []
-    for axes, (name, run) in zip(grid, runs.items(), strict=False):
+    for (name, run), axes in zip(runs.items(), grid, strict=False):  # takes no place that it does not fill
         _line(axes, run, metric, metric, BLUE, "-")
         axes.set_title(name, fontsize=9, loc="left")
         axes.tick_params(labelsize=7)

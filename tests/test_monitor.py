@@ -84,9 +84,10 @@ def history(steps=12, **more):
     """A log history as TRL writes it, of a run that rises; `more` holds a function of the step for each metric."""
     entries = []
     for step in range(1, steps + 1):
-        entry = {"step": step, "reward": 0.2 + 0.05 * step + 0.01 * (step % 2), "reward_std": 0.4,
-                 "loss": 0.01 * (step % 3), "grad_norm": 0.2, "frac_reward_zero_std": 0.1, "rewards/correctness_reward/mean": 0.2 + 0.05 * step,
-                 "rewards/correctness_reward/std": 0.4, "completions/mean_length": 30.0}  # fmt: skip
+        right = 0.2 + 0.05 * step
+        entry = {"step": step, "reward": right + 0.01 * (step % 2), "reward_std": 0.4, "loss": 0.01 * (step % 3)}
+        entry |= {"rewards/correctness_reward/mean": right, "rewards/correctness_reward/std": 0.4, "grad_norm": 0.2}
+        entry |= {"frac_reward_zero_std": 0.1, "completions/mean_length": 30.0}
         entries.append(entry | {k.replace("__", "/"): f(step) for k, f in more.items()})
     return entries
 
