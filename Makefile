@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # `make run` continues a run that was stopped, and replaces one that had ended; RUN_ARGS=--overwrite always starts afresh.
 UNFINISHED := $(and $(wildcard outputs/run/run.json),$(if $(wildcard outputs/run/report.json),,yes))
 RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
-# Test files run side by side in so many processes, each with one thread.
+# Tests run side by side in so many processes, each with one thread (how they are dealt out: tests/conftest.py).
 JOBS ?= 2
 
 .PHONY: help setup run test lab notebooks models bench lint
@@ -33,7 +33,7 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 lab: $(STAMP)
 	$(BIN)/jupyter lab --notebook-dir=notebooks $(LAB_ARGS)

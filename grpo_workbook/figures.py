@@ -68,7 +68,7 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
             )
             top = scores["ci95"][1] if key == "strict_sampled" else scores[key]
             axes.annotate(
-                f"{scores[key]:.0%}",
+                f"{scores[key]:.1%}",
                 (x + offset, top),
                 ha="center",
                 va="bottom",
@@ -91,20 +91,33 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
     )
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     said = "; ".join(f"{name} from {before[k]:.1%} to {after[k]:.1%}" for k, name in keys.items())
-    return figure, f"Bar chart of accuracy on {n} held-out problems before and after training: {said}."
+    low, high = after["ci95"]
+    return figure, (
+        f"Bar chart of accuracy on {n} held-out problems before and after training: {said}. "
+        f"The 95 % interval of the first is {low:.1%} to {high:.1%} after training."
+    )
 
 
 def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
-    """Prompt lengths in tokens as bars; those over the budget are hatched, and a line marks it."""
+    """Prompt lengths in tokens as bars on a logarithmic scale, so that a few long ones are seen.
+
+    Those over the budget are hatched, and a line marks it.
+    """
     figure, axes = _new(7.0, 3.2)
     for low, high, count in histogram(counts, bins=24):
         over = sum(max(low, budget + 1) <= n < high for n in counts)
         bar = {"width": high - low, "align": "edge", "edgecolor": "white"}
         axes.bar(low, count - over, color=BLUE, **bar)
         axes.bar(low, over, bottom=count - over, color=ORANGE, hatch="//", **bar)
+    axes.bar(min(counts), 0, color=BLUE, label="fit")
+    axes.bar(min(counts), 0, color=ORANGE, hatch="//", edgecolor="white", label="over the budget")
+    axes.set_yscale("log")
+    axes.set_ylim(0.7, 2 * axes.get_ylim()[1])
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.axvline(budget, color="black", linestyle="--", linewidth=1.5)
     axes.annotate(f" budget: {budget}", (budget, axes.get_ylim()[1]), va="top")
-    axes.set(xlabel="tokens in the prompt", ylabel="prompts", title="Prompt lengths")
+    axes.set(xlabel="tokens in the prompt", ylabel="prompts (log scale)", title="Prompt lengths")
     dropped, middle = sum(n > budget for n in counts), percentiles(counts)
     return figure, (
         f"Histogram of the lengths of {len(counts):,} prompts: from {middle[0]} to {middle[100]} tokens, half of them "
@@ -170,13 +183,16 @@ def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figur
             axes.scatter(
                 values, [row + shift] * len(values), s=16, linewidths=1, color=colour, marker=marker, label=label
             )
+        for row, kind in enumerate(kinds):
+            if through := sum(v >= 1 for v in table[kind]):
+                axes.text(1.64, row + shift, f"{through} of {len(table[kind])}", color=colour, va="center", fontsize=9)
         every = [v for kind in kinds for v in table[kind]]
         through = sum(v >= 1 for v in every)
         said.append(f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}")
     axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn")
-    axes.set_xlabel("share of the honest answer's reward (right of the line: gets through)")
+    axes.set_xlabel("share of the honest answer's reward (on the line or right of it: gets through)")
     axes.invert_yaxis()
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.12, 0.5))
     return figure, f"Dot plot of {len(kinds)} kinds of attack against {len(earned)} sets of rewards. " + "; ".join(
         said
     ) + "."

@@ -36,6 +36,14 @@ def report_of(folder: Path) -> dict:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
+def pytest_collection_modifyitems(items):
+    """What takes a minute or more goes first, each to whoever is free; of the rest a file stays with one worker."""
+    for item in items:
+        alone = item.get_closest_marker("long") is not None
+        item.add_marker(pytest.mark.xdist_group(item.name if alone else item.path.stem))
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session")
 def main_runs(tmp_path_factory):
     """family -> (folder of a full main run with seed 0, what it printed); each trains once, for all workers."""

@@ -54,6 +54,7 @@ def snapshot(model):
     return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
+@pytest.mark.long
 def test_it_learns_the_main_runs_task(rows, tiny):
     """40 steps in float32 with adapters, half a minute: held-out accuracy from 0.2 to at least 0.8."""
     model, tokenizer = adapted(), tiny["qwen"][1]

@@ -19,6 +19,7 @@ TIMES = ("train_seconds", "total_seconds", "peak_rss_mb")
 # ------------------------------------------------------------------ what the main run must show
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_model_measurably_learns(main_runs, family):
     folder, _ = main_runs(family)
@@ -127,6 +128,7 @@ def test_figures_have_their_words_beside_and_inside(main_runs, family):
         assert min(image.size) > 300
 
 
+@pytest.mark.long
 def test_4bit_learns_as_16bit_does(main_runs, tmp_path):
     """Stock 4-bit on a CPU learns wrongly without a word: training here must not."""
     result = cli("run", "--load-in-16bit", "--output", tmp_path / "run")
@@ -138,6 +140,7 @@ def test_4bit_learns_as_16bit_does(main_runs, tmp_path):
     assert after4["strict_sampled"] >= after16["strict_sampled"] - 0.07
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_report(tmp_path):
     reports = []
     for name in ("a", "b"):
@@ -149,6 +152,7 @@ def test_the_same_seed_gives_the_same_report(tmp_path):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.long
 def test_real_gsm8k_is_reported_honestly(tmp_path):
     if not GSM8K.is_file():
         pytest.skip("GSM8K's train set is not beside the project (shared/data/gsm8k/train.jsonl)")
@@ -267,6 +271,7 @@ def test_a_package_that_is_missing_is_named_with_the_mend(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_folder_is_continued_or_replaced_only_when_it_is_a_run(tmp_path):
     folder, options = tmp_path / "run", ("--steps", "2", "--heldout", "40", "--model", "data/tiny-qwen3")
     assert cli("run", *options, "--output", folder).returncode == 0
@@ -340,6 +345,7 @@ def _resume_and_check(folder):
     assert [e["step"] for e in log] == list(range(1, 41))
 
 
+@pytest.mark.long
 def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path, started):
     folder = tmp_path / "run"
     process, said = started
@@ -360,6 +366,7 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path, started):
     _resume_and_check(folder)
 
 
+@pytest.mark.long
 def test_a_pulled_plug_loses_nothing_before_the_last_checkpoint(tmp_path, started):
     folder = tmp_path / "run"
     process, said = started

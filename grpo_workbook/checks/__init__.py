@@ -177,7 +177,13 @@ def _alike(a, b, tolerance: float) -> bool:
 
 def _describe(name: str, arguments: tuple, got, expected) -> str:
     wanted = f"raise {expected.kind.__name__}" if isinstance(expected, Raises) else f"give {_short(expected)}"
+    if isinstance(expected, dict) and isinstance(got, dict):  # what differs first, and no more
+        key = next((k for k in expected if not (k in got and _same(got[k], expected[k], 1e-5))), None)
+        if key is not None:
+            return f"{_call(name, arguments)}: {key} should be {_short(expected[key])}, but is {_short(got.get(key))}"
     did = f"gave {_short(got)}"
+    if isinstance(got, float) and isinstance(expected, int):
+        did += " as a float: it should be a whole number (//)"
     if isinstance(got, Failure):
         did = f"raised {type(got.error).__name__}: {_short(str(got.error), plain=True)}"
         did += f"\n    in your line: {got.line}" if got.line else ""

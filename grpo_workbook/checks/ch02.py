@@ -1,5 +1,7 @@
 """The exercises of notebook 02_dataset_prep."""
 
+import math
+
 from grpo_workbook.checks import Raises, exercise
 
 NOTEBOOK = "02_dataset_prep"
@@ -132,6 +134,7 @@ exercise(
         (([5, 5, 5, 90], 0.75), 5),
         (([5, 5, 5, 90], 1.0), 90),
         (([7], 0.9), 7),
+        ((list(range(1, 101)), 0.55), 55),  # 0.55 * 100 is a little more than 55 in floats
     ],
     [
         (
@@ -141,6 +144,10 @@ exercise(
         (
             lambda lengths, share: _budget(lengths, share, lambda x: int(x + 1e-9)),
             "you are one place too far: the k-th smallest has index k - 1",
+        ),
+        (
+            lambda lengths, share: _budget(lengths, share, lambda x: math.ceil(x) - 1),
+            "0.55 * 100 is 55.000000000000007 in floats, and rounds up to 56: subtract 1e-9 before rounding up",
         ),
         (_interpolated, "you interpolated between two lengths: the budget must itself keep enough prompts"),
         (
@@ -276,6 +283,16 @@ exercise(
         (
             lambda sizes, count: _with_rest(sizes, count, lambda s, c: sorted(range(len(s)), key=lambda i: -s[i])),
             "you gave the rest to the largest strata: it goes where rounding down took most away",
+        ),
+        (
+            lambda sizes, count: _with_rest(
+                sizes, count, lambda s, c: sorted(range(len(s)), key=lambda i: c * s[i] % sum(s))
+            ),
+            "you gave the rest where rounding down took least away: it goes where it took most",
+        ),
+        (
+            lambda sizes, count: _with_rest(sizes, count, lambda s, c: sorted(range(len(s)), key=lambda i: s[i])),
+            "you gave the rest to the smallest strata: it goes where rounding down took most away",
         ),
         (
             lambda sizes, count: _with_rest(sizes, count, lambda s, c: list(range(len(s)))),

@@ -18,6 +18,14 @@ def _one_number(completions, answer, **columns):
     return float(sum(c[0]["content"].strip() == a for c, a in zip(completions, answer, strict=True)) / len(answer))
 
 
+def _anywhere(completions, answer, **columns):
+    return [1.0 if a in c[0]["content"] else 0.0 for c, a in zip(completions, answer, strict=True)]
+
+
+def _takes_no_more_columns(completions, answer):
+    return [1.0 if c[0]["content"].strip() == a else 0.0 for c, a in zip(completions, answer, strict=True)]
+
+
 def _first_answer_for_all(completions, answer, **columns):
     return [1.0 if c[0]["content"].strip() == answer[0] else 0.0 for c in completions]
 
@@ -39,6 +47,11 @@ exercise(
             "you compared the whole completion: with chat prompts it is a list of messages, and the text is in "
             '[0]["content"]',
         ),
+        (
+            _anywhere,
+            "you looked for the answer anywhere in the text: then `it is 6` earns, and so does a list of numbers",
+        ),
+        (_takes_no_more_columns, "TRL passes more than you take, such as prompts: let **columns swallow the rest"),
         (_one_number, "you gave one number for the batch: TRL wants a list with one float for each completion"),
         (_first_answer_for_all, "you compared all with answer[0]: a column has one entry for each completion"),
         (
@@ -58,7 +71,7 @@ def _pairs(text):
 
 exercise(
     "03.2",
-    "final_answer",
+    "agreed_answer",
     NOTEBOOK,
     [
         (("<answer>42</answer>",), "42"),
@@ -67,6 +80,7 @@ exercise(
         (("<answer>41</answer><answer>42</answer>",), None),
         (("42",), None),
         (("<answer>42",), None),
+        (("<answer>\n42\n</answer>",), "42"),
         (("</answer>42<answer>",), None),
     ],
     [
@@ -77,6 +91,10 @@ exercise(
         (
             lambda text: _pairs(text)[-1] if _pairs(text) else None,
             "you took the last of several different answers: who hedges has not answered, so give None",
+        ),
+        (
+            lambda text: _pairs(text)[0] if len(set(_pairs(text))) == 1 and "\n4" not in text else None,
+            "you missed an answer that stands on a line of its own: the dot needs re.DOTALL to match new lines",
         ),
         (
             lambda text: _pairs(text)[0] if len(_pairs(text)) == 1 else None,
@@ -132,6 +150,7 @@ exercise(
         (([[1.0, None, 0.0], [0.5, 1.0, None]], [2.0, 1.0]), [2.5, 1.0, 0.0]),
         (([[-1.0, -0.5]], [0.4]), [-0.4, -0.2]),
         (([[1.0], [1.0], [1.0]], [1.0, 0.0, 3.0]), [4.0]),
+        (([[1.0, None], [0.5, None]], [2.0, 1.0]), [2.5, None]),
     ],
     [
         (
@@ -140,6 +159,29 @@ exercise(
                 for row in zip(*values, strict=True)
             ],
             "you divided by the sum of the weights: TRL adds, so weights set the scale as well",
+        ),
+        (
+            lambda values, weights: [
+                None
+                if not (given := [(w, v) for w, v in zip(weights, row, strict=True) if v is not None])
+                else sum(w * v for w, v in given) / (sum(w for w, _ in given) or 1)
+                for row in zip(*values, strict=True)
+            ],
+            "you divided by the weights that apply: TRL adds, so weights set the scale as well",
+        ),
+        (
+            lambda values, weights: [
+                None if not (given := [v for v in row if v is not None]) else sum(given)
+                for row in zip(*values, strict=True)
+            ],
+            "you left the weights out: each function's value counts its weight",
+        ),
+        (
+            lambda values, weights: [
+                sum(w * v for w, v in zip(weights, row, strict=True) if v is not None)
+                for row in zip(*values, strict=True)
+            ],
+            "you gave 0 where no function applies: 0 is compared with the group, None is left out of it",
         ),
         (
             lambda values, weights: [

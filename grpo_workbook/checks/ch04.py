@@ -23,6 +23,13 @@ def _no_group_error(batch_size, per_device_batch, processes, num_generations):
     return batch_size // (per_device_batch * processes)
 
 
+def _whole_groups_at_once(batch_size, per_device_batch, processes, num_generations):
+    at_once = per_device_batch * processes
+    if at_once % num_generations or batch_size % at_once:
+        raise ValueError
+    return batch_size // at_once
+
+
 exercise(
     "04.1",
     "accumulation_steps",
@@ -32,6 +39,7 @@ exercise(
         ((64, 8, 1, 8), 8),
         ((128, 8, 2, 16), 8),
         ((32, 4, 4, 8), 2),
+        ((64, 4, 1, 8), 16),
         ((20, 4, 1, 8), Raises(ValueError)),
         ((64, 24, 1, 8), Raises(ValueError)),
     ],
@@ -40,6 +48,16 @@ exercise(
         (
             _counted_prompts,
             "you multiplied by num_generations: TRL counts completions, not prompts, in its batch sizes",
+        ),
+        (
+            lambda batch_size, per_device_batch, processes, num_generations: (
+                batch_size / (per_device_batch * processes)
+            ),
+            "you gave a float: accumulation steps are counted, so divide with // and raise ValueError for a rest",
+        ),
+        (
+            _whole_groups_at_once,
+            "you wanted whole groups in what is taken at a time: they must be whole in the optimizer step's batch only",
         ),
         (
             _no_error,

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 01 · GRPO from scratch
 #
-# **After this notebook you can** compute group-relative advantages, ratios, clipping, KL estimates and every loss type
-# of today by hand; say what each does to short and to long answers; train a model with a trainer that you have read
-# from top to bottom; and say what GRPO saves over PPO.
+# **After this notebook you can** compute group-relative advantages, ratios, clipping, KL estimates and the five
+# common loss types by hand; say what each does to short and to long answers; train a model with a trainer whose every
+# step you have read; and say what GRPO saves over PPO, and when to take something else.
 #
-# **Time:** about 2 minutes on two CPU cores. It trains a tiny model on the CPU, and needs no GPU.
+# **Time:** about 3 minutes on two CPU cores. It trains a tiny model on the CPU, and needs no GPU.
 #
 # Every formula here is in `grpo_workbook/grpo.py`, and a test compares losses and gradients with TRL's own.
 
@@ -47,14 +47,14 @@ quiet()
 
 from grpo_workbook.grpo import group_advantages
 
-batch = [1, 1, 0, 0,   1, 0, 0, 0,   3, 3, 3, 0]
+batch = [1, 1, 0, 0,   1, 0, 0, 0,   3, 0, 0, 0]
 for scale in ("group", "batch", "none"):
     values = group_advantages(batch, group_size=4, scale=scale).tolist()
     print(f"{scale:6}", " ".join(f"{a:6.2f}" for a in values))
 
 # %% [markdown]
-# Scaled by its group, a lone right answer (the fifth) weighs more than one of two, and rewards of 3 weigh as much as
-# rewards of 1. Unscaled, the last group pulls three times as hard.
+# Scaled by its group, a lone right answer (the fifth) weighs more than one of two, and a reward of 3 weighs as much as
+# one of 1. Unscaled, the last group pulls three times as hard as the one before it.
 
 # %% [markdown]
 # ## How large should a group be?
@@ -67,7 +67,7 @@ import torch
 
 
 def simulate(size: int, p: float) -> tuple[float, float, float]:
-    """Share of silent groups; in the others, mean and standard deviation of a right answer's advantage."""
+    """Share of silent groups; else a right answer's advantage: mean, spread."""
     right = (torch.rand(20_000, size) < p).float()
     advantages = group_advantages(right.flatten(), size).view(-1, size)
     silent = (advantages == 0).all(dim=1)
@@ -86,31 +86,79 @@ simulated = {p: [simulate(size, p) for size in sizes] for p in chances}
 # %%
 from grpo_workbook import charts, figures
 
-figures.show(*charts.line_chart(
-    {f"right in {p:.0%}": (sizes, [silent for silent, _, _ in simulated[p]]) for p in chances},
-    x="group size", y="share of silent groups", title="Groups that teach nothing", log_x=True,
-    finding="Larger groups are silent more rarely; problems near 0 % or 100 % need the largest.",
-))
+figures.show(
+    *charts.line_chart(
+        {
+            f"right in {p:.0%}": (sizes, [silent for silent, _, _ in simulated[p]])
+            for p in chances
+        },
+        x="group size",
+        y="share of silent groups",
+        title="Groups that teach nothing",
+        log_x=True,
+        finding="Larger groups are silent more rarely, hard and easy problems last.",
+    )
+)
 
 # %% [markdown]
 # From 16 on the advantage gets steadier as the group grows, because mean and deviation are estimated from more answers.
 # Small groups are steady for a bad reason: in nearly every one that speaks the same thing happened.
 
 # %%
-figures.show(*charts.line_chart(
-    {f"right in {p:.0%}": (sizes, [spread for _, _, spread in simulated[p]]) for p in chances},
-    x="group size", y="standard deviation", title="How much a right answer's advantage varies", log_x=True,
-    finding="It is 0 in groups of 2, largest between 4 and 16, and falls from there on.",
-))
+figures.show(
+    *charts.line_chart(
+        {
+            f"right in {p:.0%}": (sizes, [spread for _, _, spread in simulated[p]])
+            for p in chances
+        },
+        x="group size",
+        y="standard deviation",
+        title="How much a right answer's advantage varies",
+        log_x=True,
+        finding="It is 0 in groups of 2, largest from 4 to 16, and falls from there.",
+    )
+)
 
 # %% [markdown]
-# Steady, and wrong: a lone right answer of a hard problem deserves about 2, and small groups cannot say more than
-# (n - 1) / sqrt(n), which is 0.71 for two.
+# Steady, and wrong. Measured against all answers the model could give, a right one to a problem that it solves one time
+# in five has an advantage of sqrt(0.8 / 0.2) = 2. A group of n can give at most (n - 1) / sqrt(n), which is 0.71 for
+# two, so small groups underrate it:
 
 # %%
 print("right in 20%")
 for size, (silent, average, spread) in zip(sizes, simulated[0.2]):
-    print(f"groups of {size:2}: a right answer's advantage is {average:.2f} on average, varying by {spread:.2f}")
+    print(
+        f"groups of {size:2}: a right answer's advantage is {average:.2f} on average, "
+        f"varying by {spread:.2f}"
+    )
+
+# %% [markdown]
+# ## From an advantage to a gradient
+#
+# A policy gradient makes an answer more likely in proportion to its advantage: it descends the loss $-A \log \pi$. An
+# answer's $\log \pi$ is the sum over its tokens. Take an answer of three tokens from a vocabulary of four:
+
+# %%
+logits = torch.tensor(
+    [[2.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0, 0, 0]], requires_grad=True
+)
+answer, A = torch.tensor([0, 1, 2]), 1.5
+logp = logits.log_softmax(dim=-1).gather(-1, answer[:, None]).squeeze(-1)
+(-A * logp.sum()).backward()
+print("log pi of each token:", [round(x, 2) for x in logp.tolist()])
+print("of the answer:       ", round(sum(logp.tolist()), 2))
+pushes = [-float(row[token]) for row, token in zip(logits.grad, answer)]
+print("push on each token:  ", [round(push, 2) for push in pushes])
+
+# %% [markdown]
+# Every token gets the same A, and is pushed by A (1 - π): a token that was nearly certain hardly moves, a surprising one
+# moves most. On a real model the log-probabilities come from one forward pass. Position t predicts token t + 1, and that
+# shift by one is where hand-written trainers go wrong:
+
+# %%
+from grpo_workbook import grpo
+
+show(grpo.sequence_logprobs)
 
 # %% [markdown]
 # ## The ratio, and where it is clipped
@@ -122,21 +170,26 @@ for size, (silent, average, spread) in zip(sizes, simulated[0.2]):
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr)$$
 
 # %%
-from grpo_workbook import grpo
-
 show(grpo.policy_ratio, grpo.clipped_losses)
 
 # %% [markdown]
-# What this means shows in the gradient. Let autograd compute it for ratios from 0.4 to 1.8, and for CISPO, which caps
-# the weight of a token but never drops its gradient:
+# At a ratio of 1 its gradient is that of $-A \log \pi$. What happens elsewhere, let autograd compute for ratios from 0.4
+# to 1.8, and for CISPO as well, which caps the weight of a token (at `epsilon_high` itself, here 1.2) but never drops
+# its gradient:
 
 # %%
 def pull(ratio: float, A: float, loss: str) -> float:
     """How strongly a token with this ratio is pushed up (positive) or down."""
     logp = torch.tensor([[ratio]]).log().requires_grad_()
     high = 1.2 if loss == "cispo" else 0.2
-    value, _ = grpo.grpo_loss(logp, torch.tensor([A]), torch.ones(1, 1), old_logp=torch.zeros(1, 1), loss_type=loss,
-                              epsilon_high=high)
+    value, _ = grpo.grpo_loss(
+        logp,
+        torch.tensor([A]),
+        torch.ones(1, 1),
+        old_logp=torch.zeros(1, 1),
+        loss_type=loss,
+        epsilon_high=high,
+    )
     return -float(torch.autograd.grad(value, logp)[0])
 
 
@@ -152,15 +205,25 @@ pulls = {
 # that moved the *wrong* way keeps its gradient, however far it went: that is what the minimum is for.
 
 # %%
-figures.show(*charts.line_chart(
-    pulls, x="ratio of new to old probability", y="push on the token", title="Clipping, as the gradient sees it",
-    finding="With A = +1 the push is 0 above 1.2, with A = -1 it is 0 below 0.8, and CISPO's stays at 1.2.",
-    markers=False,
-))
+figures.show(
+    *charts.line_chart(
+        pulls,
+        x="ratio of new to old probability",
+        y="push on the token",
+        title="Clipping, as the gradient sees it",
+        finding="It ends above 1.2 if A = +1, below 0.8 if A = -1; CISPO's stays.",
+        markers=False,
+    )
+)
 
 # %% [markdown]
-# GSPO takes one ratio for the whole answer, the geometric mean of its tokens' (`importance_sampling_level="sequence"`
-# in TRL), so that an answer is clipped as a whole or not at all. DAPO raises `epsilon_high` alone, to 0.28.
+# DAPO raises `epsilon_high` alone, to 0.28. GSPO takes one ratio for the whole answer, the geometric mean of its tokens',
+# so that an answer is clipped as a whole or not at all. A mean of many tokens stays far nearer to 1 than any of them, so
+# its paper clips at 3e-4 and 4e-4. In TRL it takes four settings together, because the default loss is another:
+#
+# ```python
+# GRPOConfig(importance_sampling_level="sequence", loss_type="grpo", epsilon=3e-4, epsilon_high=4e-4)
+# ```
 
 # %% [markdown]
 # ## Staying near the reference
@@ -180,10 +243,15 @@ policy, reference = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.2, 0.5, 0.3])
 print(f"exact KL {float((policy * (policy / reference).log()).sum()):.3f}\n")
 drawn = torch.multinomial(policy, 100_000, replacement=True)
 logp, ref_logp = policy.log()[drawn], reference.log()[drawn]
-estimates = {kind: grpo.kl_estimate(logp, ref_logp, kind) for kind in ("k1", "k2", "k3")}
+estimates = {
+    kind: grpo.kl_estimate(logp, ref_logp, kind) for kind in ("k1", "k2", "k3")
+}
 estimates["k3, reversed"] = grpo.kl_estimate(ref_logp, logp, "k3")
 for name, values in estimates.items():
-    print(f"{name:13} mean {values.mean():6.3f}   spread {values.std():.3f}   smallest {values.min():6.3f}")
+    print(
+        f"{name:13} mean {values.mean():6.3f}   spread {values.std():.3f}   "
+        f"smallest {values.min():6.3f}"
+    )
 
 # %% [markdown]
 # k1 and k3 are right on average, and k3 is never negative: GRPO uses k3. One catch: its *gradient* is not that of the
@@ -207,12 +275,16 @@ from grpo_workbook.run import DATA
 torch.manual_seed(0)
 tokenizer = AutoTokenizer.from_pretrained(DATA / "tiny-qwen3")
 base = AutoModelForCausalLM.from_pretrained(DATA / "tiny-qwen3", dtype="float32")
-model = get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"))
+model = get_peft_model(
+    base,
+    LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+)
 model.print_trainable_parameters()
 
 # %% [markdown]
 # The trainer of this chapter draws a batch: eight problems, eight answers each. Its settings are the main run's, with
-# twice the learning rate, because it will take a third of the steps.
+# twice the learning rate, because it will take a third of the steps. The reward is 2 for the right number in an answer
+# block, and up to 1 for the form of the answer, in parts (chapter 03): 3 at most.
 
 # %%
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
@@ -220,8 +292,15 @@ from grpo_workbook.grpo_trainer import ScratchTrainer
 from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS
 
 rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])))
-trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, group_size=8, prompts_per_step=8,
-                         learning_rate=2e-3)
+trainer = ScratchTrainer(
+    model,
+    tokenizer,
+    REWARDS,
+    REWARD_WEIGHTS,
+    group_size=8,
+    prompts_per_step=8,
+    learning_rate=2e-3,
+)
 torch.manual_seed(1)
 batch = trainer.rollout(rows[:8])
 rewards = trainer.score(rows[:8], batch["texts"])
@@ -239,16 +318,28 @@ advantages = group_advantages(rewards, 8)
 logp = trainer.logprobs(model, batch)
 losses = {}
 for kind in grpo.LOSS_TYPES:
-    losses[kind], _ = grpo.grpo_loss(logp, advantages, batch["mask"], loss_type=kind, max_completion_length=64,
-                                     epsilon_high=5.0 if kind == "cispo" else 0.2)
+    losses[kind], _ = grpo.grpo_loss(
+        logp,
+        advantages,
+        batch["mask"],
+        loss_type=kind,
+        max_completion_length=64,
+        epsilon_high=5.0 if kind == "cispo" else 0.2,
+    )
     gradients = torch.autograd.grad(losses[kind], trainer.trained, retain_graph=True)
-    length = torch.stack([g.norm() for g in gradients]).norm()
-    print(f"{kind:8} loss {float(losses[kind].detach()):8.4f}   gradient {float(length):.4f}")
+    length = float(torch.stack([g.norm() for g in gradients]).norm())
+    loss = float(losses[kind].detach())
+    print(f"{kind:8} loss {loss:8.4f}   gradient {length:.4f}")
 
 # %% [markdown]
 # The ratio is 1, so each answer contributes its advantage, and within a group advantages sum to 0: `grpo` shows 0. The
 # others weigh answers by their length, and CISPO's number holds log-probabilities: what they show is not 0, and means
 # as little. The gradient is what moves the model, and it is not 0. A dead run has a gradient of 0 in every step.
+#
+# This is the whole loss. What is left to say is how tokens become one number.
+
+# %%
+show(grpo.grpo_loss)
 
 # %% [markdown]
 # ## What each loss type does to short and long answers
@@ -269,18 +360,29 @@ kept = kept[lengths[kept].argsort()]  # from the shortest to the longest
 weights = {}
 for kind in grpo.LOSS_TYPES:
     weights[kind] = torch.autograd.grad(losses[kind], logp, retain_graph=True)[0]
-per_token = {k: (weights[k][kept, 0] / advantages[kept]).abs() * len(logp) for k in ("grpo", "dapo", "dr_grpo")}
+per_token = {
+    k: (weights[k][kept, 0] / advantages[kept]).abs() * len(logp)
+    for k in ("grpo", "dapo", "dr_grpo")
+}
 
 # %% [markdown]
 # `grpo` gives every answer the same weight, so a token of a short one counts more. The others give every token the same
 # weight. `bnpo` and `cispo` lie on `dapo` here: they differ when a step is cut into batches, and when ratios leave 1.
 
 # %%
-figures.show(*charts.line_chart(
-    {kind: (lengths[kept].tolist(), values.tolist()) for kind, values in per_token.items()},
-    x="length of the answer in tokens", y="weight of one token", title="What one token counts", markers=False,
-    finding="For grpo the weight falls as 1 over the length; for dapo and dr_grpo it is the same for all lengths.",
-))
+figures.show(
+    *charts.line_chart(
+        {
+            kind: (lengths[kept].tolist(), values.tolist())
+            for kind, values in per_token.items()
+        },
+        x="length of the answer in tokens",
+        y="weight of one token",
+        title="What one token counts",
+        markers=False,
+        finding="grpo: it falls as 1 over the length; dapo, dr_grpo: all alike.",
+    )
+)
 
 # %% [markdown]
 # And what does a whole answer do to the model? Send each answer's share of the gradient back to the adapters, one by
@@ -293,26 +395,40 @@ def pull_on_the_model(kind: str, answers: torch.Tensor) -> float:
     for i in answers.tolist():
         share = torch.zeros_like(logp)
         share[i] = weights[kind][i] / advantages[i].abs()
-        gradients = torch.autograd.grad(logp, trainer.trained, grad_outputs=share, retain_graph=True)
+        gradients = torch.autograd.grad(
+            logp, trainer.trained, grad_outputs=share, retain_graph=True
+        )
         found.append(torch.stack([g.norm() for g in gradients]).norm())
     return float(torch.stack(found).mean())
 
 
 parts = {"8 shortest": kept[:8], "8 longest": kept[-8:]}
-pulled = {k: [pull_on_the_model(k, answers) for answers in parts.values()] for k in per_token}
-labels = [f"{name} ({lengths[a].float().mean():.0f} tokens)" for name, a in parts.items()]
+pulled = {
+    k: [pull_on_the_model(k, answers) for answers in parts.values()] for k in per_token
+}
+labels = [
+    f"{name} ({lengths[a].float().mean():.0f} tokens)" for name, a in parts.items()
+]
 
 # %% [markdown]
-# Under `grpo` a short answer moves the model over three times as much as a long one; elsewhere both move it alike. So
-# `grpo` praises a short right answer strongly and blames a long wrong one weakly: Dr. GRPO's authors saw wrong answers
-# grow longer from that. `dr_grpo` is smaller throughout, because it divides by the largest possible length; the
-# learning rate makes up for it.
+# Under `grpo` a short answer moves the model over three times as much as a long one. So `grpo` praises a short right
+# answer strongly and blames a long wrong one weakly: Dr. GRPO's authors saw wrong answers grow longer from that.
+#
+# Under the others a long answer has three times the tokens, and yet pulls no harder *here*: the long ones are this
+# model's usual form, whose tokens are nearly certain and hardly move (the A (1 - π) from above); the short ones are odd.
+# `dr_grpo` is smaller throughout, because it divides by the largest possible length. That matters for SGD and where
+# gradients are cut to a norm; AdamW, which this trainer uses, divides a constant factor out again.
 
 # %%
-figures.show(*charts.bar_chart(
-    pulled, labels, y="gradient from one answer", title="How hard one answer pulls",
-    finding="Under grpo the longest answers pull less than the shortest; under dapo and dr_grpo both pull alike.",
-))
+figures.show(
+    *charts.bar_chart(
+        pulled,
+        labels,
+        y="gradient from one answer",
+        title="How hard one answer pulls",
+        finding="Under grpo long answers pull less than short ones; else alike.",
+    )
+)
 
 # %% [markdown]
 # ## The trainer
@@ -325,10 +441,16 @@ from grpo_workbook.grpo_trainer import sample
 show(sample)
 
 # %% [markdown]
-# One step: draw, reward, compare, update. The rest of `grpo_trainer.py` prepares tokens, chooses problems and measures.
+# One step: draw, reward, compare, update.
 
 # %%
 show(ScratchTrainer.step)
+
+# %% [markdown]
+# And what it calls: a group of answers for each problem, and around it all the loop over steps and epochs.
+
+# %%
+show(ScratchTrainer.rollout, ScratchTrainer.train)
 
 # %% [markdown]
 # Measure first. *Strict* means right and well-formed; the 480 held-out problems are not among those it trains on.
@@ -338,7 +460,9 @@ from grpo_workbook.evaluate import accuracy, evaluate, wilson_interval
 
 heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
 before = evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict
-print(f"strict, sampled: {accuracy(before):.1%}, 95 % interval {wilson_interval(before)}")
+print(
+    f"strict, sampled: {accuracy(before):.1%}, 95 % interval {wilson_interval(before)}"
+)
 
 # %% [markdown]
 # Now 40 steps of 64 answers. `train` is a generator: it yields the metrics of each step, and we show them as they come.
@@ -349,34 +473,49 @@ import time
 from tqdm import tqdm
 
 start, log = time.time(), []
-with tqdm(trainer.train(rows[: 40 * 8]), total=40, desc="training", unit="step", ncols=80) as bar:
+with tqdm(
+    trainer.train(rows[: 40 * 8]), total=40, desc="training", unit="step", ncols=80
+) as bar:
     for metrics in bar:
         log.append(metrics)
         bar.set_postfix(reward=f"{metrics['reward']:.2f}", kl=f"{metrics['kl']:.2f}")
 seconds = time.time() - start
 
 # %% [markdown]
-# The reward rises, the spread within groups shrinks, more groups fall silent because all their answers are right, and
-# the distance from the reference grows. The loss says nothing.
+# Single steps are noisy, so here are means over eight. The reward rises, the spread within groups shrinks, and more groups
+# fall silent. The distance from the reference grows in jumps: a few tokens that the reference finds nearly impossible
+# make most of k3. The loss says nothing.
 
 # %%
-print(f"{'step':>4} {'reward':>7} {'spread':>7} {'silent':>7} {'KL':>6} {'loss':>7} {'gradient':>9}")
-for m in [log[0], *log[7::8]]:
-    print(f"{m['step']:4} {m['reward']:7.2f} {m['reward_std']:7.2f} {m['silent_groups']:7.0%} {m['kl']:6.2f} "
-          f"{m['loss']:7.3f} {m['grad_norm']:9.2f}")
+names = {
+    "reward": "reward",
+    "reward_std": "spread",
+    "silent_groups": "silent",
+    "kl": "KL",
+    "loss": "loss",
+    "grad_norm": "gradient",
+}
+print(f"{'steps':>6}", *[f"{name:>9}" for name in names.values()])
+for first in range(0, 40, 8):
+    part = log[first : first + 8]
+    values = [mean(m[key] for m in part) for key in names]
+    print(f"{first + 1:2}-{first + 8:3}", *[f"{value:9.3f}" for value in values])
+epoch = {key: mean(m[key] for m in log) for key in ("reward", "kl")}
+print(f"\nthe epoch: reward {epoch['reward']:.2f}, KL {epoch['kl']:.3f}")
 
 # %% [markdown]
 # Did it learn what was meant? The held-out problems say so:
 
 # %%
 after = evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict
-print(f"strict, sampled: {accuracy(after):.1%}, 95 % interval {wilson_interval(after)}, in {seconds:.0f} s of training")
+print(f"strict, sampled: {accuracy(after):.1%}, 95 % interval {wilson_interval(after)}")
+print(f"after {seconds:.0f} s of training")
 
 # %% [markdown]
 # ## Beside TRL
 #
-# The same 40 steps by TRL's trainer, through Unsloth: same model, problems, rewards, batch, adapters and learning rate,
-# which TRL reaches after five steps of warm-up. Its curve is stored in `data/trl_curve.json`;
+# 40 steps of TRL's trainer, through Unsloth: same model, file of problems, rewards, batch size, adapters and learning
+# rate, which TRL reaches after five steps of warm-up. Its curve is stored in `data/trl_curve.json`;
 # `python data/build_trl_curve.py` runs it again.
 
 # %%
@@ -384,17 +523,29 @@ import json
 
 trl = json.loads((DATA / "trl_curve.json").read_text())
 print(trl["command"])
-print("TRL", trl["versions"]["trl"], "strict, sampled, before and after:", trl["strict_sampled"])
+print(
+    "TRL",
+    trl["versions"]["trl"],
+    "strict, sampled, before and after:",
+    trl["strict_sampled"],
+)
 steps = list(range(1, 41))
-figures.show(*charts.line_chart(
-    {"this notebook": (steps, figures.smooth([m["reward"] for m in log])),
-     "TRL": (steps, figures.smooth(trl["reward"]))},
-    x="step", y="mean reward, smoothed over 7 steps", title="From scratch, and TRL", markers=False,
-    finding="Both rise from about 1 to about 2.7 of 3 and lie close together.",
-))
+figures.show(
+    *charts.line_chart(
+        {
+            "this notebook": (steps, figures.smooth([m["reward"] for m in log])),
+            "TRL": (steps, figures.smooth(trl["reward"])),
+        },
+        x="step",
+        y="mean reward, smoothed over 7 steps",
+        title="From scratch, and TRL",
+        markers=False,
+        finding="Both rise; TRL lags during its warm-up, then they lie close together.",
+    )
+)
 
 # %% [markdown]
-# They see other problems and draw other answers, so they agree as two seeds agree. On the *same* answers they agree to
+# They draw other problems and other answers, so they agree as two seeds agree. On the *same* answers they agree to
 # 1e-5 in loss and in every gradient, for all loss types: `tests/test_grpo.py`. What TRL adds is everything else:
 # several GPUs, vLLM, chat templates, checkpoints, logging. From chapter 04 on, the course trains with TRL.
 
@@ -409,7 +560,8 @@ show(ScratchTrainer.train_rounds)
 trainer.kl_coef = 0.04
 trainer.refresh_reference()
 for m in trainer.train_rounds(rows[320:352], rounds=2):
-    print(f"round {m['round']}  step {m['step']}  reward {m['reward']:.2f}  KL {m['kl']:.4f}")
+    place = f"round {m['round']}  step {m['step']}"
+    print(f"{place}  reward {m['reward']:.2f}  KL {m['kl']:.4f}")
 
 # %% [markdown]
 # At the start of each round the distance is 0 again.
@@ -417,8 +569,8 @@ for m in trainer.train_rounds(rows[320:352], rounds=2):
 # %% [markdown]
 # ## What GRPO saves
 #
-# PPO trains a second network beside the policy, the **critic**, which predicts the reward: usually as large as the
-# policy, with its own gradients and optimizer state. With a reward model (RLHF) there is one more. Count the bytes that
+# PPO trains a second network beside the policy, the **critic**, which predicts from each token on what reward is to come:
+# usually as large as the policy, with its own gradients and optimizer state. With a reward model (RLHF) there is one more. Count the bytes that
 # live after one AdamW step, for this same tiny model; activations come on top everywhere.
 
 # %%
@@ -426,14 +578,16 @@ from transformers import AutoModelForTokenClassification
 
 
 def megabytes(trained: list, frozen: list) -> float:
-    """Weights of all, and gradients and AdamW's state of the trained, in MB (activations not counted)."""
+    """MB of all weights, and of the trained ones' gradients and AdamW's state."""
     held = [p for m in [*trained, *frozen] for p in m.parameters()]
     for m in trained:
         weights = [p for p in m.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(weights)
         m(input_ids=torch.ones(1, 4, dtype=torch.long)).logits.sum().backward()
         optimizer.step()
-        held += [p.grad for p in weights] + [t for s in optimizer.state.values() for t in s.values()]
+        held += [p.grad for p in weights] + [
+            t for s in optimizer.state.values() for t in s.values()
+        ]
     return sum(t.numel() * t.element_size() for t in held) / 1e6
 
 # %% [markdown]
@@ -449,13 +603,20 @@ def one_number():
     return AutoModelForTokenClassification.from_config(base.config, dtype=torch.float32)
 
 
-adapted = get_peft_model(language_model(), LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+lora = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
+adapted = get_peft_model(language_model(), lora)
 needs = {
-    "PPO, reward model (RLHF)": megabytes([language_model(), one_number()], [language_model(), one_number()]),
-    "PPO, verifiable reward": megabytes([language_model(), one_number()], [language_model()]),
+    "PPO, reward model (RLHF)": megabytes(
+        [language_model(), one_number()], [language_model(), one_number()]
+    ),
+    "PPO, verifiable reward": megabytes(
+        [language_model(), one_number()], [language_model()]
+    ),
     "GRPO with KL penalty": megabytes([language_model()], [language_model()]),
     "GRPO without": megabytes([language_model()], []),
     "GRPO without, LoRA": megabytes([adapted], []),
+    "SFT": megabytes([language_model()], []),
+    "DPO": megabytes([language_model()], [language_model()]),
 }
 
 # %% [markdown]
@@ -480,7 +641,8 @@ with torch.no_grad():
     for _ in range(20):
         judge(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
 network = (time.perf_counter() - start) / 20
-print(f"three rules {rules * 1e3:.1f} ms, a reward model of the policy's size {network * 1e3:.1f} ms")
+print(f"three rules {rules * 1e3:.1f} ms")
+print(f"a reward model of the policy's size {network * 1e3:.1f} ms")
 
 # %% [markdown]
 # | | reward model (RLHF) | verifiable reward |
@@ -491,8 +653,17 @@ print(f"three rules {rules * 1e3:.1f} ms, a reward model of the policy's size {n
 # | judges | style, helpfulness, tone | what a program can check, and nothing else |
 # | fails by | flattery: the policy finds what the judge overrates; a KL penalty holds it | loopholes in the rules |
 #
-# GRPO works with either. It needs several answers for each question, so it pays where answers are cheap to draw and to
-# check. Where a good answer can be shown but not checked, fine-tune on examples (SFT) or on pairs (DPO).
+# ## When to take which
+#
+# | you have | take | because |
+# | --- | --- | --- |
+# | good answers to imitate | SFT | cheapest by far, nothing is sampled; learns the form, and no more than is shown |
+# | pairs: this answer is better than that | DPO | no sampling and no reward model; learns taste, on the pairs' own answers |
+# | a check, or a good reward model | GRPO | learns from what the model itself does; several answers for each question |
+# | a reward for each step of a long task | PPO | its critic says which step deserved it; GRPO gives all tokens the same |
+#
+# They follow each other: SFT until the model gets it right now and then, GRPO from there on. A model that never
+# succeeds gives GRPO nothing to compare.
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -503,7 +674,12 @@ from grpo_workbook.run import Run
 
 run = Run.from_env()
 run.output.mkdir(parents=True, exist_ok=True)
-proved = {"steps": len(log), "before": accuracy(before), "after": accuracy(after), "train_seconds": round(seconds, 1)}
+proved = {
+    "steps": len(log),
+    "before": accuracy(before),
+    "after": accuracy(after),
+    "train_seconds": round(seconds, 1),
+}
 (run.output / "notebook_01.json").write_text(json.dumps(proved, indent=2))
 assert [m["step"] for m in log] == steps and all(m["tokens"] > 0 for m in log)
 assert sum(m["grad_norm"] > 0 for m in log) > 30
@@ -592,7 +768,9 @@ check("01.2", sequence_ratio);
 # The clipped loss of one token from its ratio and its advantage, with a lower and an upper epsilon.
 
 # %% tags=["exercise"]
-def clipped_loss(ratio: float, advantage: float, epsilon_low: float, epsilon_high: float) -> float:
+def clipped_loss(
+    ratio: float, advantage: float, epsilon_low: float, epsilon_high: float
+) -> float:
     raise NotImplementedError
 
 
@@ -608,7 +786,9 @@ check("01.3", clipped_loss);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def clipped_loss(ratio: float, advantage: float, epsilon_low: float, epsilon_high: float) -> float:
+# def clipped_loss(
+#     ratio: float, advantage: float, epsilon_low: float, epsilon_high: float
+# ) -> float:
 #     clipped = max(1 - epsilon_low, min(ratio, 1 + epsilon_high))
 #     return -min(ratio * advantage, clipped * advantage)
 # ```
@@ -654,7 +834,9 @@ check("01.4", k3);
 # of what you return: the policy must get one, the frozen reference none, even where `ref_logp` could carry one.
 
 # %% tags=["exercise"]
-def kl_penalty(logp: "torch.Tensor", ref_logp: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+def kl_penalty(
+    logp: "torch.Tensor", ref_logp: "torch.Tensor", mask: "torch.Tensor"
+) -> "torch.Tensor":
     raise NotImplementedError
 
 
@@ -670,7 +852,9 @@ check("01.5", kl_penalty);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def kl_penalty(logp: "torch.Tensor", ref_logp: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+# def kl_penalty(
+#     logp: "torch.Tensor", ref_logp: "torch.Tensor", mask: "torch.Tensor"
+# ) -> "torch.Tensor":
 #     d = ref_logp.detach() - logp
 #     return ((d.exp() - d - 1) * mask).sum() / mask.sum()
 # ```
@@ -720,7 +904,8 @@ check("01.6", reduce_losses);
 # - Clipping stops a token that has moved far enough the right way, and leaves the way back open.
 # - k3 estimates the distance from the reference; turn its ratio over and it measures something else.
 # - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. The loss shows about 0: watch the reward.
-# - No critic, and with a checkable reward no reward model either.
+# - No critic, and with a checkable reward no reward model either. TRL knows three more loss types (sapo, luspo, vespo):
+#   they differ in the same two places, how a ratio is bounded and how tokens become one number.
 #
 # Next: [02 · Dataset preparation](02_dataset_prep.ipynb) makes the rows that such a trainer reads. In
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb) Unsloth and TRL train in 4-bit.

@@ -16,7 +16,10 @@
 # is solved is not in it: the model finds that by itself, and the reward compares only the end.
 
 # %%
-row = {"question": "Ana has 12 shells and finds 5 more. How many shells has Ana now?", "answer": "17"}
+row = {
+    "question": "Ana has 12 shells and finds 5 more. How many shells has Ana now?",
+    "answer": "17",
+}
 row
 
 # %% [markdown]
@@ -83,11 +86,19 @@ example = ("Ben has 3 hats and buys 4. How many has he?", solved)
 
 
 def tokens_of(conversation):
-    return len(tokenizer(render([conversation], tokenizer)[0], add_special_tokens=False)["input_ids"])
+    return len(
+        tokenizer(render([conversation], tokenizer)[0], add_special_tokens=False)[
+            "input_ids"
+        ]
+    )
 
 
 question = row["question"]
-for name, examples in {"no example": [], "one-shot": [example], "three-shot": [example] * 3}.items():
+for name, examples in {
+    "no example": [],
+    "one-shot": [example],
+    "three-shot": [example] * 3,
+}.items():
     print(f"{name:12} {tokens_of(chat_prompt(question, system, examples)):4} tokens")
 
 # %% [markdown]
@@ -123,9 +134,15 @@ adds, refuses, drops = (copy.deepcopy(qwen) for _ in range(3))
 own = "{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}"
 error = "{{ raise_exception('no system role') }}"
 first = "{% if messages[0].role"
-adds.chat_template = first + " != 'system' %}" + own + "{% endif %}" + qwen.chat_template
-refuses.chat_template = first + " == 'system' %}" + error + "{% endif %}" + qwen.chat_template
-drops.chat_template = qwen.chat_template.replace("in messages", "in messages if message.role != 'system'")
+adds.chat_template = (
+    first + " != 'system' %}" + own + "{% endif %}" + qwen.chat_template
+)
+refuses.chat_template = (
+    first + " == 'system' %}" + error + "{% endif %}" + qwen.chat_template
+)
+drops.chat_template = qwen.chat_template.replace(
+    "in messages", "in messages if message.role != 'system'"
+)
 
 # %% [markdown]
 # Two questions to ask any tokenizer before you train with it: what becomes of my system prompt, and what do you add if
@@ -134,8 +151,16 @@ drops.chat_template = qwen.chat_template.replace("in messages", "in messages if 
 # %%
 from grpo_workbook.data import added_system_text, system_role
 
-for name, t in {"qwen": qwen, "gemma": gemma, "adds": adds, "refuses": refuses, "drops": drops}.items():
-    print(f"{name:8} system message: {system_role(t):20} added: {added_system_text(t)!r}")
+for name, t in {
+    "qwen": qwen,
+    "gemma": gemma,
+    "adds": adds,
+    "refuses": refuses,
+    "drops": drops,
+}.items():
+    print(
+        f"{name:8} system message: {system_role(t):20} added: {added_system_text(t)!r}"
+    )
 
 # %% [markdown]
 # Where it is refused or dropped, write it into the user's turn yourself. `to_dataset(..., fold=True)` does so for
@@ -181,7 +206,7 @@ train_set
 # ## A knowledge base of your own
 #
 # Teams collect questions in a spreadsheet. Saved as CSV it is a source like any other; only its columns have other
-# names. These answers are texts, so a reward that compares numbers cannot judge them.
+# names.
 
 # %%
 from grpo_workbook.data import KNOWLEDGE_BASE
@@ -192,14 +217,49 @@ for row in knowledge.dataset.select([2, 17]):
     print("\n" + row["question"], "\n  ", row["answer"])
 
 # %% [markdown]
+# These answers are sentences, so a reward that compares numbers refuses them. A first reward for such rows counts shared
+# words, as SQuAD's F1 does: how many of the answer's words were said, and how many of the words said are in the answer?
+
+# %%
+def shared_words(completions, answer, **columns):
+    """F1 of words between completion and answer, 0 to 1 (Rajpurkar et al. 2016)."""
+    values = []
+    for text, gold in zip(completions, answer, strict=True):
+        said, wanted = set(text.lower().split()), set(gold.lower().split())
+        values.append(2 * len(said & wanted) / max(1, len(said) + len(wanted)))
+    return values
+
+
+gold = knowledge.dataset[17]["answer"]
+for said in (
+    gold,
+    "The base model, its adapter switched off.",
+    "It is the critic.",
+    "the a of is it",
+):
+    print(f"{shared_words([said], [gold])[0]:.2f}  {said[:60]}")
+
+# %% [markdown]
+# It tells near from far, and knows nothing: a contradiction in the same words earns nearly all, and a list of common
+# words more than a short wrong answer. As one of several rewards it can begin; what decides should be checkable, or
+# judged by a model that you have measured. Where neither can be had, fine-tune on the answers themselves (SFT).
+#
+# A third kind of answer is a **program**: rows in HumanEval's form have a `test` and an `entry_point` instead of an
+# answer, and the reward runs the tests.
+
+# %% [markdown]
 # ## Problems without end
 #
 # Procedural tasks are made by a program, with the right answer and with a difficulty that you set. reasoning-gym has
 # about a hundred kinds. Another seed gives other problems, for as long as there are enough of the kind.
 
 # %%
-easy = load("reasoning-gym:chain_sum,size=200,seed=1,min_terms=2,max_terms=2,max_digits=1")
-hard = load("reasoning-gym:chain_sum,size=200,seed=1,min_terms=5,max_terms=6,max_digits=3")
+easy = load(
+    "reasoning-gym:chain_sum,size=200,seed=1,min_terms=2,max_terms=2,max_digits=1"
+)
+hard = load(
+    "reasoning-gym:chain_sum,size=200,seed=1,min_terms=5,max_terms=6,max_digits=3"
+)
 print(easy.dataset[0]["question"], easy.dataset[0]["answer"])
 print(hard.dataset[0]["question"], hard.dataset[0]["answer"])
 
@@ -229,9 +289,15 @@ import tempfile
 from pathlib import Path
 
 good = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(1, 5)]
-bad = [{"question": "What is 5 + 5?"}, {"question": " ", "answer": "12"},
-       {"question": "Why?", "answer": "no idea"}, {"question": 8, "answer": 16}]
-lines = [json.dumps(row) for row in good + bad] + ['{"question": "What is 9 + 9?", "ans']
+bad = [
+    {"question": "What is 5 + 5?"},
+    {"question": " ", "answer": "12"},
+    {"question": "Why?", "answer": "no idea"},
+    {"question": 8, "answer": 16},
+]
+lines = [json.dumps(row) for row in good + bad] + [
+    '{"question": "What is 9 + 9?", "ans'
+]
 folder = tempfile.TemporaryDirectory()
 messy = Path(folder.name) / "messy.jsonl"
 messy.write_text("\n".join(lines) + "\n");
@@ -279,7 +345,9 @@ from grpo_workbook.data import prompt_lengths
 from grpo_workbook.lengths import percentiles
 
 budget = run.settings.max_prompt_tokens
-long = ["Read this first. " * n + "What is 1 + 1?" for n in range(budget // 16, budget // 4)]
+long = [
+    "Read this first. " * n + "What is 1 + 1?" for n in range(budget // 16, budget // 4)
+]
 rows = [{"question": question, "answer": "2", "solution": "2"} for question in long]
 mixed = to_dataset(train.dataset.to_list()[:200] + rows)
 lengths = prompt_lengths(mixed, tokenizer)
@@ -312,10 +380,10 @@ print(len(fitting), "fit,", dropped, "dropped")
 from grpo_workbook.duplicates import Index, jaccard, near, same, template, words
 
 texts = [
-    "Ana has 12 red shells and finds 5 more red shells. How many red shells does Ana have now?",
-    "ana has 12 red shells, and finds 5 more red shells; how many red shells does ana have now",
-    "Ben has 12 red shells and finds 5 more red shells. How many red shells does Ben have now?",
-    "Ana has 31 red shells and finds 8 more red shells. How many red shells does Ana have now?",
+    "Ana has 12 red shells and finds 5 more. How many red shells does Ana have now?",
+    "ana has 12 red shells, and finds 5 more; how many red shells does ana have now",
+    "Ben has 12 red shells and finds 5 more. How many red shells does Ben have now?",
+    "Ana has 31 red shells and finds 8 more. How many red shells does Ana have now?",
 ]
 index = Index.of(texts)
 print("the same:       ", same(index))
@@ -345,7 +413,9 @@ guess = Counter(memory.values()).most_common(1)[0][0]
 
 
 def score(rows):
-    return sum(memory.get(row["question"], guess) == row["answer"] for row in rows) / len(rows)
+    return sum(
+        memory.get(row["question"], guess) == row["answer"] for row in rows
+    ) / len(rows)
 
 # %% [markdown]
 # On the real held-out problems it is as bad as it should be. Then we let training rows leak into them, more and more:
@@ -355,7 +425,7 @@ heldout = load(WORD_PROBLEMS["heldout"])
 clean, known = heldout.dataset.to_list(), train.dataset.to_list()
 for leaked in (0, 24, 120, 240):
     rows = known[:leaked] + clean[leaked:]
-    print(f"{leaked / len(rows):4.0%} of the held-out rows leaked: score {score(rows):.1%}")
+    print(f"{leaked / len(rows):4.0%} of the held-out rows leaked: {score(rows):.1%}")
 
 # %% [markdown]
 # Half the rows leaked, and a parrot scores above 50 %. The score of a real model is lifted in the same way, and nothing
@@ -369,7 +439,9 @@ leaky = Dataset.from_list(known[:24] + clean[24:])
 print(len(leaked_rows(train.dataset, leaky)), "training rows are held out too")
 safe, dropped = drop_leaked(train.dataset, leaky)
 print(len(safe), "training rows are left,", dropped, "dropped")
-print(len(leaked_rows(train.dataset, heldout.dataset)), "leaks in the course's own split")
+print(
+    len(leaked_rows(train.dataset, heldout.dataset)), "leaks in the course's own split"
+)
 
 # %% [markdown]
 # ## Diversity
@@ -381,11 +453,18 @@ print(len(leaked_rows(train.dataset, heldout.dataset)), "leaks in the course's o
 # %%
 from grpo_workbook.validation import diversity, validate
 
-for name, data in {"word problems": train, "knowledge base": knowledge, "easy sums": easy}.items():
+for name, data in {
+    "word problems": train,
+    "knowledge base": knowledge,
+    "easy sums": easy,
+}.items():
     d = diversity(data)
     repeats = validate(data).duplicates["same_question"]
-    print(f"{name:15} triples {d['distinct_3']:5.1%}  templates {d['templates']:4} of {d['rows']:4}  "
-          f"commonest answer {d['commonest_answer'][1]:.1%}  repeats {repeats}")
+    print(
+        f"{name:15} triples {d['distinct_3']:5.1%}  "
+        f"templates {d['templates']:4} of {d['rows']:4}  "
+        f"commonest answer {d['commonest_answer'][1]:.1%}  repeats {repeats}"
+    )
 
 # %% [markdown]
 # The easy sums are one sentence with plus or minus in it, and there are not even 200 of them: they repeat. That is fine
@@ -394,17 +473,31 @@ for name, data in {"word problems": train, "knowledge base": knowledge, "easy su
 # %% [markdown]
 # ## A split that can be trusted
 #
-# Hold rows out before anything else. **Seeded**, so that the same rows are held out each time; **stratified**, so that
-# both parts have the same share of each difficulty. Here the difficulty is the number of steps in the solution.
+# Three steps, in this order: drop repeats, or the twins land on both sides; split; then look for leaks, near ones too.
+# On the easy sums, which repeat, the order makes the difference:
 
 # %%
 from grpo_workbook.splitting import shares, split
 
+questions = easy.dataset["question"]
+repeats = {row for group in same(Index.of(questions)) for row in group[1:]}
+once = easy.dataset.select([i for i in range(len(questions)) if i not in repeats])
+for name, rows in {"with repeats": easy.dataset, "without": once}.items():
+    train_part, heldout_part = split(rows, heldout=40, seed=0)
+    leaks = leaked_rows(train_part, heldout_part)
+    print(f"{name:12} {len(leaks)} of {len(train_part)} training rows are held out too")
+
+# %% [markdown]
+# **Seeded**, so that the same rows are held out each time; **stratified**, so that both parts have the same share of
+# each difficulty. Here the difficulty is the number of steps in the solution.
+
+# %%
 counts = [solution.count("<<") for solution in train.dataset["solution"]]
 steps = train.dataset.add_column("steps", counts)
 train_part, heldout_part = split(steps, heldout=100, seed=0, by="steps")
 print("train:   ", len(train_part), shares(train_part, "steps"))
 print("held out:", len(heldout_part), shares(heldout_part, "steps"))
+print("leaks:   ", len(leaked_rows(train_part, heldout_part)))
 
 # %% [markdown]
 # Without `by`, a draw of 100 may be easier or harder than the rest by luck. How much, over 200 seeds?
@@ -452,7 +545,9 @@ folder.cleanup()
 from grpo_workbook.checks import check
 
 
-def few_shot_prompt(question: str, system: str, examples: list[tuple[str, str]]) -> list[dict[str, str]]:
+def few_shot_prompt(
+    question: str, system: str, examples: list[tuple[str, str]]
+) -> list[dict[str, str]]:
     raise NotImplementedError
 
 
@@ -468,7 +563,9 @@ check("02.1", few_shot_prompt);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def few_shot_prompt(question: str, system: str, examples: list[tuple[str, str]]) -> list[dict[str, str]]:
+# def few_shot_prompt(
+#     question: str, system: str, examples: list[tuple[str, str]]
+# ) -> list[dict[str, str]]:
 #     messages = []
 #     if system:
 #         messages.append({"role": "system", "content": system})
@@ -529,7 +626,8 @@ check("02.3", budget_for);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Sort. How many prompts must fit? Round that number up; subtract 1e-9 first, because 0.7 * 10 is not quite 7.
+# Sort. How many prompts must fit? Round that number up; subtract 1e-9 first, because 0.55 * 100 is a little more than
+# 55.
 #
 # </details>
 #

@@ -26,18 +26,24 @@ says_42(completions=completions)
 # Three of four are paid, and only one of them answered. Training would find out quickly.
 #
 # TRL calls a reward with keywords only: `prompts`, `completions`, `completion_ids` (the tokens), every further column
-# of the dataset, `trainer_state`, and two functions to log with. Take what you need; `**columns` swallows the rest.
+# of the dataset, `trainer_state`, `log_extra` (a column for the table of samples) and `log_metric` (a number for the
+# log). Take what you need; `**columns` swallows the rest.
 # With chat prompts a completion is a list of messages. `None` means "does not apply": TRL leaves it out of the sum.
 
 # %%
 def greeting_reward(completions, kind, **columns):
     """1.0 for a greeting that greets; None where the row asks for something else."""
     texts = [messages[0]["content"] for messages in completions]
-    return [float("hello" in t.lower()) if k == "greeting" else None for t, k in zip(texts, kind)]
+    return [
+        float("hello" in t.lower()) if k == "greeting" else None
+        for t, k in zip(texts, kind)
+    ]
 
 
 chat = [[{"role": "assistant", "content": text}] for text in ("Hello!", "No.", "42")]
-greeting_reward(prompts=["?"] * 3, completions=chat, kind=["greeting", "greeting", "sum"])
+greeting_reward(
+    prompts=["?"] * 3, completions=chat, kind=["greeting", "greeting", "sum"]
+)
 
 # %% [markdown]
 # The function's `__name__` is its name in the log (`rewards/greeting_reward/mean`). An exception stops training, and
@@ -73,14 +79,19 @@ from grpo_workbook.rewards import correctness_reward
 show(tagged_answer, correctness_reward)
 
 # %% [markdown]
-# For texts in other forms, `extract_answer` finds the last `<answer>` pair, `\boxed{}`, or what follows `####`, in this
-# order. Several different ones are a hedge, and a hedge is `None`.
+# For texts in other forms, `extract_answer` looks for `<answer>` pairs, then `\boxed{}`, then what follows `####`. Where
+# all of a kind agree, that is the answer; several different ones are a hedge, and a hedge is `None`.
 
 # %%
 from grpo_workbook.answers import extract_answer
 
-for text in ["<answer>42</answer> no wait, 41", r"so \boxed{\frac{1}{2}}", "6*7=42\n#### 42",
-             "<answer>41</answer><answer>42</answer>", "It is 42."]:
+for text in [
+    "<answer>42</answer> no wait, 41",
+    r"so \boxed{\frac{1}{2}}",
+    "6*7=42\n#### 42",
+    "<answer>41</answer><answer>42</answer>",
+    "It is 42.",
+]:
     print(f"{text!r:45} -> {extract_answer(text)!r}")
 
 # %% [markdown]
@@ -108,7 +119,11 @@ ladder = {
     "empty tags": "<reasoning></reasoning><answer></answer>",
     "reversed": "</answer>42<answer></reasoning><reasoning>",
 }
-formats = (rewards.strict_format_reward, rewards.soft_format_reward, rewards.incremental_format_reward)
+formats = (
+    rewards.strict_format_reward,
+    rewards.soft_format_reward,
+    rewards.incremental_format_reward,
+)
 for name, text in ladder.items():
     print(f"{name:13}", [f([text])[0] for f in formats])
 
@@ -166,23 +181,32 @@ for name, entry in REGISTRY.items():
 from grpo_workbook import shaping
 
 show(shaping.overlong)
-shaping.overlong(max_length=100, cache=20)(["..."] * 4, completion_ids=[[0] * n for n in (80, 90, 100, 500)])
+shaping.overlong(max_length=100, cache=20)(
+    ["..."] * 4, completion_ids=[[0] * n for n in (80, 90, 100, 500)]
+)
 
 # %% [markdown]
 # Try each of them alone, on texts of which you know what they deserve. Reasoning is paid by true equations: connecting
-# words would be the cheapest thing to learn.
+# words would be the cheapest thing to learn. (`length=8` wants 8 tokens, or, where no tokens are passed as here, words.)
 
 # %%
 samples = {
     "works it out": "<reasoning>\n6*7=42\n42/2=21\n</reasoning>\n<answer>21</answer>",
-    "only sounds so": "<reasoning>\nFirst, we think. Then, therefore, 21.\n</reasoning>\n<answer>21</answer>",
-    "goes round": "<reasoning>\n" + "6*7=42 and so on " * 6 + "\n</reasoning>\n<answer>21</answer>",
+    "only sounds so": "<reasoning>\nFirst, we think. So, therefore, 21.\n</reasoning>\n"
+    "<answer>21</answer>",
+    "goes round": "<reasoning>\n"
+    + "6*7=42 and so on " * 6
+    + "\n</reasoning>\n<answer>21</answer>",
     "chats": "Sure! As an AI, I hope this helps: 21",
 }
 alone, _ = parse_rewards("reasoning_steps=2,length=8,repetition=2,style,integer_answer")
 print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
 for name, text in samples.items():
     print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
+
+# %% [markdown]
+# Read the column of `length`: both cheats come nearer to 8 words than the answer that shows its work, and earn more. A
+# length is never worth anything by itself; it only trims what is already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -210,8 +234,14 @@ from grpo_workbook.evaluate import generate
 
 rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])[:8]))
 prompts = [row["prompt"] for row in rows for _ in range(8)]
-completions = generate(model, tokenizer, prompts, max_new_tokens=run.settings.max_completion_tokens,
-                       sample=True, seed=run.seed)
+completions = generate(
+    model,
+    tokenizer,
+    prompts,
+    max_new_tokens=run.settings.max_completion_tokens,
+    sample=True,
+    seed=run.seed,
+)
 print(completions[0])
 
 # %% [markdown]
@@ -225,7 +255,7 @@ scored.show()
 
 # %% [markdown]
 # Read the column *equal*. A group whose rewards are all equal has advantages of 0: it teaches nothing, and its
-# completions were drawn for nothing. In groups of 8 that is rare here, for this model wavers at every problem. Cut the
+# completions were drawn for nothing. In groups of 8 none is silent in total here, for this model wavers. Cut the
 # same completions into groups of 4, and look for the grey crosses:
 
 # %%
@@ -246,12 +276,12 @@ figures.show(*fours.figure())
 # - **mean 1 and all groups equal**: it is mastered, or broken. Nothing more will be learned from it.
 # - **none** is not 0: the reward did not apply, or could not be computed. Find out which.
 #
-# The **debug reward** shows samples while training runs. Here it prints at the first and every tenth call:
+# The **debug reward** shows samples while training runs. Of eleven calls the first and the eleventh print:
 
 # %%
 debug_reward = shaping.debug(every=10)
-columns = {"prompts": prompts, "answer": [row["answer"] for row in rows for _ in range(8)]}
-for _ in range(10):
+columns = {"prompts": prompts, "answer": [row["answer"] for row in one_row_each]}
+for _ in range(11):
     debug_reward(completions=completions, **columns)
 
 # %% [markdown]
@@ -270,17 +300,27 @@ def first_number(text):
 
 
 def naive_correctness(completions, answer, **columns):
-    """2.0 if any answer block begins with the number, within 1 %."""
-    blocks = [[first_number(block) for block in text.split("<answer>")[1:]] for text in completions]
-    return [2.0 if any(abs(number - float(a)) <= 0.01 * float(a) for number in numbers) else 0.0
-            for numbers, a in zip(blocks, answer)]
+    """2.0 if the first number in any answer block is the right one, within 1 %."""
+    blocks = [
+        [first_number(block) for block in text.split("<answer>")[1:]]
+        for text in completions
+    ]
+    return [
+        2.0
+        if any(abs(number - float(a)) <= 0.01 * float(a) for number in numbers)
+        else 0.0
+        for numbers, a in zip(blocks, answer)
+    ]
 
 
 def naive_format(completions, **columns):
-    """0.125 for every tag that is there, less 0.001 for every character behind the last."""
+    """0.125 for every tag there is, less 0.001 for each character behind the last."""
     tags = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-    return [sum(0.125 * (tag in text) for tag in tags) - 0.001 * len(text.split("</answer>")[-1])
-            for text in completions]
+    return [
+        sum(0.125 * (tag in text) for tag in tags)
+        - 0.001 * len(text.split("</answer>")[-1])
+        for text in completions
+    ]
 
 # %% [markdown]
 # The collection holds completions that try to be paid without answering: hedges, spam, empty tags, sums left undone,
@@ -296,15 +336,21 @@ for attack in collection[::9]:
 
 # %% [markdown]
 # Each attack is paid by both sets of rewards, and compared with what the honest right answer earns from the same set.
-# At 1 or more, it gets through.
+# At 1 or more it beats honesty, and gets through. Below 1 it can still be learned, by a group in which nobody does
+# better: that is the price of partial credit, and why the share should stay low.
 
 # %%
 def total(functions, weights, text):
-    return sum(w * f(completions=[text], answer=["42"])[0] for f, w in zip(functions, weights))
+    return sum(
+        w * f(completions=[text], answer=["42"])[0] for f, w in zip(functions, weights)
+    )
 
 
 earned = {}
-for name, fs, ws in (("naive", [naive_correctness, naive_format], [1, 1]), ("ours", functions, weights)):
+for name, fs, ws in (
+    ("naive", [naive_correctness, naive_format], [1, 1]),
+    ("ours", functions, weights),
+):
     best = total(fs, ws, honest())
     earned[name] = {attack.kind: [] for attack in collection}
     for attack in collection:
@@ -321,6 +367,20 @@ for attack in collection:
         print(f"{attack.kind + ': ' + attack.name:52} {attack.text[-40:]!r}")
 
 # %% [markdown]
+# What is the most that an attack earns *without* the right number in it, and with it?
+
+# %%
+for name, shares in earned.items():
+    every = [share for of_kind in shares.values() for share in of_kind]
+    texts = [a.text for kind in shares for a in collection if a.kind == kind]
+    with_it = max(share for share, text in zip(every, texts) if "42" in text)
+    without = max(share for share, text in zip(every, texts) if "42" not in text)
+    print(f"{name:6} {with_it:5.0%} with the right number, {without:5.0%} without")
+
+# %% [markdown]
+# With ours, an attack that does not know the answer gets a well-formed wrong answer's pay and no more. Those that do
+# know it lose what their form is worth.
+#
 # And the other side: the penalty without a floor. A right answer with a long farewell earns less than nothing, so the
 # model learns to be silent. Ours keeps what it earned, less the strict form:
 
@@ -344,8 +404,14 @@ import logging
 from math_verify import parse, verify
 
 logging.disable(logging.WARNING)
-for gold, prediction in [("72", "1, 2, 3 or 72"), ("72", r"\boxed{2+70}"), ("50", r"\boxed{50\%}"),
-                         ("0.5", r"\boxed{50\%}"), ("72", "<answer>72</answer>"), ("1000", "1e3")]:
+for gold, prediction in [
+    ("72", "1, 2, 3 or 72"),
+    ("72", r"\boxed{2+70}"),
+    ("50", r"\boxed{50\%}"),
+    ("0.5", r"\boxed{50\%}"),
+    ("72", "<answer>72</answer>"),
+    ("1000", "1e3"),
+]:
     print(f"{prediction:20} against {gold:5}", verify(parse(gold), parse(prediction)))
 
 # %% [markdown]
@@ -358,8 +424,15 @@ for gold, prediction in [("72", "1, 2, 3 or 72"), ("72", r"\boxed{2+70}"), ("50"
 # %%
 from grpo_workbook.symbolic import SymbolicChecker
 
-pairs = [("1, 2, 3 or 72", "72"), (r"\boxed{2+70}", "72"), (r"\boxed{50\%}", "50"), ("<answer>72</answer>", "72"),
-         ("(x+1)^2", "x^2+2x+1"), (r"\frac{2}{\sqrt{2}}", r"\sqrt{2}"), ("9^{9^{9^{9}}}", "x^2")]
+pairs = [
+    ("1, 2, 3 or 72", "72"),
+    (r"\boxed{2+70}", "72"),
+    (r"\boxed{50\%}", "50"),
+    ("<answer>72</answer>", "72"),
+    ("(x+1)^2", "x^2+2x+1"),
+    (r"\frac{2}{\sqrt{2}}", r"\sqrt{2}"),
+    ("9^{9^{9^{9}}}", "x^2"),
+]
 with SymbolicChecker(time_limit=2.0) as checker:
     for (prediction, gold), outcome in zip(pairs, checker.check(pairs)):
         print(f"{prediction:20} against {gold:9} {outcome.verdict:8} {outcome.reason}")
@@ -382,7 +455,10 @@ members = (correctness_reward, rewards.strict_format_reward, shaping.reasoning_s
 texts = [honest(), honest(work="I just know it."), "<answer>42</answer>"]
 for make in (minimum_of, mean_of, vote_of):
     ensemble = make(*members)
-    print(ensemble.__name__, [round(v, 2) for v in ensemble(completions=texts, answer=["42"] * 3)])
+    print(
+        ensemble.__name__,
+        [round(v, 2) for v in ensemble(completions=texts, answer=["42"] * 3)],
+    )
 
 # %% [markdown]
 # ## A weight that adapts
@@ -392,12 +468,20 @@ for make in (minimum_of, mean_of, vote_of):
 # %%
 from grpo_workbook.ensembles import AdaptiveWeight
 
-fading = AdaptiveWeight(rewards.strict_format_reward, success=rewards.strict_format_reward,
-                        at_zero=1.0, at_one=0.2, memory=0.8)
+fading = AdaptiveWeight(
+    rewards.strict_format_reward,
+    success=rewards.strict_format_reward,
+    at_zero=1.0,
+    at_one=0.2,
+    memory=0.8,
+)
 for well_formed in (0, 2, 4, 6, 8, 8, 8, 8):
     weight = fading.weight
     fading(completions=[honest()] * well_formed + ["42"] * (8 - well_formed))
-    print(f"{well_formed} of 8 well-formed: weight {weight:.2f}, then a success rate of {fading.rate:.2f}")
+    print(
+        f"{well_formed} of 8 well-formed: weight {weight:.2f}, "
+        f"then a success rate of {fading.rate:.2f}"
+    )
 
 # %% [markdown]
 # The rate belongs to the run: keep `fading.state()` beside the checkpoint, and `restore` it to go on exactly.
@@ -441,17 +525,17 @@ check("03.1", exact_reward);
 # </details>
 
 # %% [markdown]
-# ### Exercise 03.2 · `final_answer` · medium · 10 minutes
+# ### Exercise 03.2 · `agreed_answer` · medium · 10 minutes
 #
 # What stands in the `<answer>...</answer>` pairs of a text, without white space around it. `None` where there is no
 # complete pair, or where several pairs hold different answers. Two equal ones are one answer.
 
 # %% tags=["exercise"]
-def final_answer(text: str) -> str | None:
+def agreed_answer(text: str) -> str | None:
     raise NotImplementedError
 
 
-check("03.2", final_answer);
+check("03.2", agreed_answer);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -467,7 +551,7 @@ check("03.2", final_answer);
 # import re
 #
 #
-# def final_answer(text: str) -> str | None:
+# def agreed_answer(text: str) -> str | None:
 #     found = {inside.strip() for inside in re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)}
 #     return found.pop() if len(found) == 1 else None
 # ```
@@ -507,10 +591,12 @@ check("03.3", soft_overlong);
 # ### Exercise 03.4 · `weighted_total` · medium · 8 minutes
 #
 # `values` has a list for each reward function, with one entry for each completion. Return each completion's total as
-# TRL computes it: the weighted sum, in which `None` counts nothing.
+# TRL computes it: the weighted sum over the functions that apply, and `None` where none applies.
 
 # %% tags=["exercise"]
-def weighted_total(values: list[list[float | None]], weights: list[float]) -> list[float]:
+def weighted_total(
+    values: list[list[float | None]], weights: list[float]
+) -> list[float | None]:
     raise NotImplementedError
 
 
@@ -526,11 +612,14 @@ check("03.4", weighted_total);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def weighted_total(values: list[list[float | None]], weights: list[float]) -> list[float]:
-#     return [
-#         sum(w * v for w, v in zip(weights, of_one, strict=True) if v is not None)
-#         for of_one in zip(*values, strict=True)
-#     ]
+# def weighted_total(
+#     values: list[list[float | None]], weights: list[float]
+# ) -> list[float | None]:
+#     totals = []
+#     for of_one in zip(*values, strict=True):
+#         given = [w * v for w, v in zip(weights, of_one, strict=True) if v is not None]
+#         totals.append(sum(given) if given else None)
+#     return totals
 # ```
 #
 # </details>
@@ -574,7 +663,9 @@ check("03.5", silent_share);
 # where the rate begins at 0 and becomes `memory * rate + (1 - memory) * share` *after* each batch.
 
 # %% tags=["exercise"]
-def adaptive_weights(shares: list[float], at_zero: float, at_one: float, memory: float) -> list[float]:
+def adaptive_weights(
+    shares: list[float], at_zero: float, at_one: float, memory: float
+) -> list[float]:
     raise NotImplementedError
 
 
@@ -590,7 +681,9 @@ check("03.6", adaptive_weights);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def adaptive_weights(shares: list[float], at_zero: float, at_one: float, memory: float) -> list[float]:
+# def adaptive_weights(
+#     shares: list[float], at_zero: float, at_one: float, memory: float
+# ) -> list[float]:
 #     rate, weights = 0.0, []
 #     for share in shares:
 #         weights.append(at_zero + (at_one - at_zero) * rate)

@@ -19,8 +19,8 @@
 # %%
 from statistics import mean, stdev
 
-rewards = [3.0, 0.25, 0.5, 3.0]  # two right and well-formed, two not
-advantages = [(r - mean(rewards)) / stdev(rewards) for r in rewards]
+group = [3.0, 0.25, 0.5, 3.0]  # two right and well-formed, two not
+advantages = [(r - mean(group)) / stdev(group) for r in group]
 print([round(a, 2) for a in advantages])
 
 # %% [markdown]
@@ -28,8 +28,8 @@ print([round(a, 2) for a in advantages])
 # the group teaches nothing:
 
 # %%
-rewards = [3.0, 3.0, 3.0, 3.0]
-print([r - mean(rewards) for r in rewards])
+group = [3.0, 3.0, 3.0, 3.0]
+print([r - mean(group) for r in group])
 
 # %% [markdown]
 # So GRPO needs a model that gets it right *sometimes*: never and always are both silent.
@@ -56,7 +56,7 @@ from grpo_workbook.notebook import quiet, show
 
 quiet()  # no loading bars, no advice
 if os.path.isdir(run.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network for it
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 
 import unsloth
 
@@ -111,11 +111,12 @@ model = FastLanguageModel.get_peft_model(
     r=settings.lora_rank,
     lora_alpha=2 * settings.lora_rank,
     lora_dropout=0.0,
-    target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+    target_modules=["q_proj", "k_proj", "v_proj", "o_proj",
+                    "gate_proj", "up_proj", "down_proj"],
     use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
     random_state=run.seed,
 )
-tokenizer.padding_side = "left"  # the model continues its prompt: padding stands before it
+tokenizer.padding_side = "left"  # the model continues its prompt: padding comes before
 
 # %% [markdown]
 # Trust nothing: a layer that cannot be quantized falls back to 16 bits without an error. Count them.
@@ -123,7 +124,9 @@ tokenizer.padding_side = "left"  # the model continues its prompt: padding stand
 # %%
 from grpo_workbook.training import count_4bit_layers, count_trained_parameters
 
-print(count_4bit_layers(model), "linear layers in 4-bit")
+per_layer = 7  # the projections named above
+expected = model.config.num_hidden_layers * per_layer
+print(count_4bit_layers(model), "of", expected, "linear layers in 4-bit")
 print(f"{count_trained_parameters(model):,} adapter weights will learn")
 
 # %% [markdown]
@@ -150,18 +153,20 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 #     bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16,
 # )
 # model = AutoModelForCausalLM.from_pretrained(
-#     name, dtype=torch.bfloat16, quantization_config=quantization
+#     run.model, dtype=torch.bfloat16, quantization_config=quantization
 # )
-# tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
+# tokenizer = AutoTokenizer.from_pretrained(run.model, padding_side="left")
 # adapters = LoraConfig(
 #     r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"
 # )
 # trainer = GRPOTrainer(
 #     model=model, processing_class=tokenizer, peft_config=adapters,
-#     args=config, reward_funcs=rewards, train_dataset=train_set,
+#     args=config.grpo_config(run, weights), reward_funcs=functions,
+#     train_dataset=train_set,
 # )
 # ```
 #
+# (`config`, `weights` and `functions` are made below.)
 # `python -m grpo_workbook run --backend plain` runs it on a GPU. On a CPU TRL 1.15 cannot: it computes
 # log-probabilities in a Triton kernel, and the command says so.
 #
@@ -198,7 +203,8 @@ samples = {
     "wrong number": "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>",
     "hedged": "<answer>41</answer><answer>42</answer>",
 }
-print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>20}" for f in functions], f"{'total':>7}")
+names = [f.__name__.removesuffix("_reward") for f in functions]
+print(f"{'':15}", *[f"{name:>20}" for name in names], f"{'total':>7}")
 for name, text in samples.items():
     values = [f(completions=[text], answer=["42"])[0] for f in functions]
     total = sum(w * v for w, v in zip(weights, values))
@@ -213,15 +219,16 @@ for name, text in samples.items():
 # %%
 from grpo_workbook.evaluate import evaluate, summary
 
-how = {"max_new_tokens": settings.max_completion_tokens, "batch_size": settings.eval_batch}
-before_sampled = evaluate(model, tokenizer, heldout_set, sample=True, seed=run.seed, **how)
+how = {"max_new_tokens": settings.max_completion_tokens,
+       "batch_size": settings.eval_batch, "seed": run.seed}
+before_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
 before_greedy = evaluate(model, tokenizer, heldout_set, **how)
 before = summary(before_sampled, before_greedy)
 before
 
 # %% [markdown]
-# The model knows its arithmetic, and shows it badly. Look at what it writes when it is sampled, whole, before any
-# number:
+# The model mostly knows its arithmetic, and shows it badly. Numbers hide that, so look at what it writes when it is
+# sampled, whole:
 
 # %%
 for completion in before_sampled.completions[1:5]:
@@ -292,12 +299,14 @@ with stop_on_interrupt(trainer):
     result = trainer.train()
 
 # %% [markdown]
-# Watch the reward, not the loss. Advantages are centred within each group, so the loss hovers around 0 from the first
-# step to the last: it says which way to move, not how good the model is. Each line is the mean of a tenth of the steps.
+# Watch the reward, not the loss. Advantages are centred within each group, so the loss is small from the first step to
+# the last, and a little off 0 because `dapo` weighs longer answers more (chapter 01 takes it apart). It says which way to
+# move, not how good the model is. Each line is the mean of a tenth of the steps.
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
-length = "completions/mean_length" if "completions/mean_length" in log[0] else "completion_length"  # TRL's, Unsloth's
+length = "completions/mean_length"
+length = length if length in log[0] else "completion_length"  # TRL's, Unsloth's
 columns = {"reward": "reward", "loss": "loss", "grad_norm": "gradient norm",
            "frac_reward_zero_std": "silent groups", length: "tokens"}
 print(f"{'steps':>9}", *[f"{name:>14}" for name in columns.values()])
@@ -305,11 +314,13 @@ tenth = max(1, len(log) // 10)
 for start in range(0, len(log), tenth):
     part = log[start : start + tenth]
     values = [mean(entry[key] for entry in part) for key in columns]
-    print(f"{part[0]['step']:4}-{part[-1]['step']:4}", *[f"{value:14.3f}" for value in values])
+    steps = f"{part[0]['step']:4}-{part[-1]['step']:4}"
+    print(steps, *[f"{value:14.3f}" for value in values])
 
 # %% [markdown]
 # Form is learned first, because it is the same for every problem. Then the reward creeps on, as slips in the arithmetic
 # become rarer. The share of silent groups grows with it: all their completions are right, and they teach nothing more.
+# In the figure the total is weighted, the single rewards are not; pale lines are single steps, strong ones are smoothed.
 
 # %%
 from grpo_workbook import figures
@@ -319,10 +330,11 @@ figures.show(*figures.reward_curves(log))
 # %% [markdown]
 # ## Did it learn?
 #
-# The training reward cannot say: it could have been gamed, or learned by heart. The held-out problems can.
+# The training reward cannot say: it could have been gamed, or learned by heart. The held-out problems can. The black
+# bars are 95 % intervals of the sampled, strict accuracy.
 
 # %%
-after_sampled = evaluate(model, tokenizer, heldout_set, sample=True, seed=run.seed, **how)
+after_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
 after_greedy = evaluate(model, tokenizer, heldout_set, **how)
 after = summary(after_sampled, after_greedy)
 figures.show(*figures.before_after(before, after, len(heldout_set)))
@@ -343,34 +355,44 @@ print(f"p = {p_value:.1g}")
 # %% [markdown]
 # ## Keep it: the adapter, and the merged model
 #
-# The adapter alone is small and needs its base. Adapters cannot be merged into 4-bit weights, so the base is loaded
-# again unquantized, and then the two become one model, saved in 16-bit, that plain Transformers can load.
+# The adapter alone is small and needs its base. Adapters cannot be merged into 4-bit weights without rounding them
+# again, so the base is loaded unquantized, and then the two become one model, saved in 16-bit, that plain Transformers
+# can load.
 
 # %%
 from grpo_workbook.export import compare_logits, load_merged, merge, save_adapter
 
 save_adapter(model, tokenizer, run.output / "adapter")
-unmerged, _ = merge(run, run.output / "adapter", run.output / "merged")
-merged, merged_tokenizer = load_merged(run.output / "merged", settings.dtype, run.device)
+folder = run.output / "merged"
+unmerged, _ = merge(run, run.output / "adapter", folder)
+merged, merged_tokenizer = load_merged(folder, settings.dtype, run.device)
 
 # %% [markdown]
-# A merge is proved by its logits: on the same tokens, both models must say the same. Rounding to 16 bits moves them a
-# little; the chosen tokens should not change.
+# A merge is proved by its logits: on the same tokens, the 16-bit base with the adapter beside it and the merged model
+# must say the same. Rounding to 16 bits moves them a little; the chosen tokens should not change.
 
 # %%
 prompts = list(heldout_set["prompt"])
-proof = compare_logits(unmerged, merged, tokenizer, prompts, after_greedy.completions, settings.eval_batch // 4)
+proof = compare_logits(unmerged, merged, tokenizer, prompts, after_greedy.completions,
+                       settings.eval_batch // 4)
 proof
 
 # %% [markdown]
-# And five held-out questions, answered by what you would ship:
+# That proves the merge. It does not prove that the adapter, trained on the *4-bit* base, works as well on the unquantized
+# one: that is another model. So what you would ship is measured like everything else.
 
 # %%
-from grpo_workbook.evaluate import generate
+merged_greedy = evaluate(merged, merged_tokenizer, heldout_set, **how)
+print(f"4-bit with adapter: {mean(after_greedy.strict):.1%} strict, greedy")
+print(f"merged, 16-bit:     {mean(merged_greedy.strict):.1%}")
 
-answers = generate(merged, merged_tokenizer, prompts[:5], **how)
-for question, reference, text in zip(heldout_set["question"][:5], heldout_set["answer"][:5], answers):
-    print(f"{question}  (right: {reference})\n    {' '.join(text.split())}")
+# %% [markdown]
+# And five held-out questions with its answers:
+
+# %%
+for row, text in zip(heldout_set, merged_greedy.completions[:5]):
+    print(f"{row['question']}  (right: {row['answer']})")
+    print("   ", " ".join(text.split()))
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -380,14 +402,17 @@ for question, reference, text in zip(heldout_set["question"][:5], heldout_set["a
 import json
 
 run.output.mkdir(parents=True, exist_ok=True)
-proved = {"steps": trainer.state.global_step, "before": before, "after": after, "p_value": p_value,
-          "linear4bit_layers": count_4bit_layers(model), **proof}
+proved = {"steps": trainer.state.global_step,
+          "before": before, "after": after, "p_value": p_value,
+          "linear4bit_layers": count_4bit_layers(model), **proof,
+          "merged_strict_greedy": mean(merged_greedy.strict)}
 (run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == settings.steps and len(log) == settings.steps
 assert all(entry["step_time"] > 0 for entry in log)
 if run.profile == "smoke":
-    assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "the model did not learn"
+    assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "no gain"
     assert proof["same_greedy_tokens"] > 0.99, "the merged model is a different one"
+    assert proved["merged_strict_greedy"] > after["strict_greedy"] - 0.05
 
 # %% [markdown]
 # ## Exercises
@@ -404,7 +429,9 @@ if run.profile == "smoke":
 from grpo_workbook.checks import check
 
 
-def accumulation_steps(batch_size: int, per_device_batch: int, processes: int, num_generations: int) -> int:
+def accumulation_steps(
+    batch_size: int, per_device_batch: int, processes: int, num_generations: int
+) -> int:
     raise NotImplementedError
 
 
@@ -421,7 +448,9 @@ check("04.1", accumulation_steps);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def accumulation_steps(batch_size: int, per_device_batch: int, processes: int, num_generations: int) -> int:
+# def accumulation_steps(
+#     batch_size: int, per_device_batch: int, processes: int, num_generations: int
+# ) -> int:
 #     at_once = per_device_batch * processes
 #     if batch_size % num_generations or batch_size % at_once:
 #         raise ValueError(f"{batch_size} completions are not whole groups of {num_generations} and batches of {at_once}")
@@ -508,6 +537,7 @@ check("04.3", changed_outcomes);
 # - GRPO compares a model's answers to one question with each other. Groups that all earn the same teach nothing.
 # - 4-bit base, LoRA adapters, TRL's trainer, every setting written down: the same on a CPU and on a GPU.
 # - Measure on held-out problems before and after, with an interval and a paired test. The loss says nothing.
-# - A merge is proved by its logits.
+# - A merge is proved by its logits, and what is shipped by its own held-out score.
 #
-# This is the first chapter that exists; the chapter table in the README grows with the others.
+# The advantages and losses are taken apart in [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), the data in
+# [02 · Dataset preparation](02_dataset_prep.ipynb), the rewards in [03 · Reward design](03_reward_design.ipynb).
