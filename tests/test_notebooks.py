@@ -190,7 +190,7 @@ def test_notebook_04_trained_and_learned(executed):
 
 
 def test_notebook_05_watched_a_healthy_run_and_stopped_a_sick_one(executed):
-    folder, _ = executed
+    folder, _ = executed("05_monitoring")
     proved = json.loads((folder / "outputs" / "notebook_05.json").read_text())
     assert proved["steps"] == 20
     assert proved["finding"] == "healthy"

@@ -49,7 +49,7 @@ from grpo_workbook.run import REPO
 
 LOGS = REPO / "tests" / "diagnosis_logs"
 healthy = read_run(LOGS / "healthy_0.json")
-columns = ["reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm", "entropy"]
+columns = ["reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm"]
 healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
@@ -58,9 +58,9 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 # %%
 with_kl = read_run(LOGS / "healthy_beta_0.json")
 for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
-    reward = log["reward"].dropna()
-    print(f"{name:10} |loss| {log['loss'].abs().mean():.3f}   reward {reward.head(5).mean():.2f} to "
-          f"{reward.tail(5).mean():.2f}   loss at the end {log['loss'].tail(5).mean():+.3f}")
+    reward, loss = log["reward"].dropna(), log["loss"].dropna()
+    print(f"{name:10} |loss| {loss.abs().mean():.3f}, at the end {loss.tail(5).mean():+.3f}"
+          f"   reward {reward.head(5).mean():.2f} to {reward.tail(5).mean():.2f}")
 
 # %% [markdown]
 # Six panels say nearly everything. What each step logged is drawn faintly, its moving average above it.
@@ -103,7 +103,7 @@ from grpo_workbook.run import Run
 quiet()
 run = Run.from_env(steps=20)
 if os.path.isdir(run.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network for it
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 
 import unsloth
 from grpo_workbook.rubric import parse_rewards
@@ -125,7 +125,7 @@ from grpo_workbook.config import grpo_config
 args = grpo_config(run, weights)
 args.report_to = ["tensorboard"]
 os.environ["TENSORBOARD_LOGGING_DIR"] = str(run.output / "tensorboard")
-args.log_completions, args.num_completions_to_print = True, 0  # kept in a file, not printed
+args.log_completions, args.num_completions_to_print = True, 0  # in a file, unprinted
 args.save_strategy = "no"
 
 # %% [markdown]
@@ -140,10 +140,14 @@ from grpo_workbook.health import HealthCallback, LivePanels
 
 train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
 heldout_set = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
-probe = HeldoutProbe(model, tokenizer, heldout_set, every=10, max_new_tokens=run.settings.max_completion_tokens)
+probe = HeldoutProbe(model, tokenizer, heldout_set, every=10,
+                     max_new_tokens=run.settings.max_completion_tokens)
 health = HealthCallback(watched, stop_on={"nan", "collapsed"})
-trainer = GRPOTrainer(model=model, processing_class=tokenizer, args=args, reward_funcs=watched,
-                      train_dataset=train_set, callbacks=[probe, health, LivePanels(every=10)])
+trainer = GRPOTrainer(
+    model=model, processing_class=tokenizer, args=args,
+    reward_funcs=watched, train_dataset=train_set,
+    callbacks=[probe, health, LivePanels(every=10)],
+)
 trainer.remove_callback(PrinterCallback)
 trainer.train();
 
@@ -159,12 +163,12 @@ print(as_text(findings, live))
 # ### Format and accuracy on held-out prompts
 #
 # Format compliance is the share of well-formed answers to problems that training never sees. The probe also says what
-# it cost:
+# it cost (by default it measures every 20 steps, not every 10):
 
 # %%
 print(live.table.filter(like="heldout/").dropna().round(2).to_string())
 seconds = live.table["heldout/seconds"].sum() / live.table["step_time"].sum()
-print(f"\nthe probe took {seconds:.1%} of the time of the steps, three times in 20 steps; it measures every 20 by default")
+print(f"\nthree probes in 20 steps took {seconds:.1%} of the steps' time")
 
 # %% [markdown]
 # ### What it writes
@@ -176,7 +180,8 @@ from grpo_workbook.runlog import samples
 
 for step in (1, 20):
     for sample in samples(run.output / "checkpoints", step):
-        print(f"step {step:2}  {sample.kind:8} {sample.reward:5.2f}  {' '.join(sample.completion.split())[:75]}")
+        text = " ".join(sample.completion.split())
+        print(f"step {step:2}  {sample.kind:8} {sample.reward:5.2f}  {text[:75]}")
 
 # %% [markdown]
 # ### TensorBoard
@@ -197,27 +202,30 @@ print(len(events.Tags()["scalars"]), "curves; reward:", rewards[:2], "...", rewa
 # Look at their rewards first:
 
 # %%
-names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt", "four_tokens", "wrong_end_token", "shows_work",
-         "rate_times_100", "rate_by_100", "frozen_adapters", "beta_10", "wrong_sign"]
+names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt",
+         "four_tokens", "wrong_end_token", "shows_work", "rate_times_100",
+         "rate_by_100", "frozen_adapters", "beta_10", "wrong_sign"]
 sick = {name: read_run(LOGS / f"{name}_0.json") for name in names}
 figures.show(*panels.side_by_side(sick))
 
 # %% [markdown]
-# The reward alone separates few of them: `shows_work` has the finest curve of all, and five that are flat have five
+# The reward alone separates few of them: `shows_work` has the finest curve of all, and four that are flat have four
 # different causes. The diagnosis compares more, each number with the run's own beginning:
 
 # %%
 for name, log in sick.items():
     first = diagnose(log)[0]
     seen = first.evidence[0]
-    print(f"{name:17} {first.severity:8} {first.name:16} step {first.step:2}   {seen.metric.split(',')[0]} {seen.value:.3g}")
+    print(f"{name:17} {first.severity:8} {first.name:16} step {first.step:2}   "
+          f"{seen.metric.split(',')[0]} {seen.value:.3g}")
 
 # %% [markdown]
 # `shows_work` beside the healthy run. Its reward counts equals signs. It rises fast, to its maximum, and the held-out
 # accuracy goes to 0: the model writes equations until it is cut off.
 
 # %%
-figures.show(*panels.compare_panels({"healthy": healthy, "shows work": sick["shows_work"]}))
+both = {"healthy": healthy, "shows work": sick["shows_work"]}
+figures.show(*panels.compare_panels(both))
 
 # %% [markdown]
 # One more is worth a pause. `reward_by_prompt` pays the same to all completions of a group, so there is nothing to
@@ -226,7 +234,8 @@ figures.show(*panels.compare_panels({"healthy": healthy, "shows work": sick["sho
 
 # %%
 log = sick["reward_by_prompt"].table
-print(log[["frac_reward_zero_std", "grad_norm", "adapter/change"]].loc[[5, 10, 20, 30]].to_string())
+part = log[["frac_reward_zero_std", "grad_norm", "adapter/change"]]
+print(part.loc[[5, 10, 20, 30]].to_string())
 print(log[["heldout/strict", "heldout/lenient"]].dropna().to_string())
 
 # %% [markdown]
@@ -261,8 +270,10 @@ watched = watch(functions)
 doctor = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
 args = grpo_config(sick_run, weights)
 args.save_strategy = "no"
-stopped = GRPOTrainer(model=model, processing_class=tokenizer, args=args, reward_funcs=watched,
-                      train_dataset=train_set, callbacks=[doctor])
+stopped = GRPOTrainer(
+    model=model, processing_class=tokenizer, args=args,
+    reward_funcs=watched, train_dataset=train_set, callbacks=[doctor],
+)
 stopped.remove_callback(PrinterCallback)
 stopped.train()
 print(f"\nstopped after {stopped.state.global_step} of {sick_run.settings.steps} steps")
@@ -275,7 +286,8 @@ print(f"\nstopped after {stopped.state.global_step} of {sick_run.settings.steps}
 
 # %%
 table = live.table
-print(f"a step takes {table['step_time'].mean():.1f} s, {table['time/generation_share'].mean():.0%} of it drawing")
+drawing = table["time/generation_share"].mean()
+print(f"a step takes {table['step_time'].mean():.1f} s, {drawing:.0%} of it drawing")
 print(f"memory: {table['memory/share'].max():.1%} of this machine's")
 
 # %% [markdown]
@@ -290,9 +302,11 @@ print(f"memory: {table['memory/share'].max():.1%} of this machine's")
 # %%
 import json
 
-proved = {"steps": trainer.state.global_step, "finding": findings[0].name, "stopped_at": stopped.state.global_step,
-          "stopped_for": [f.name for f in doctor.found], "before": float(live.table["heldout/strict"].dropna().iloc[0]),
-          "after": float(live.table["heldout/strict"].dropna().iloc[-1])}
+strict = live.table["heldout/strict"].dropna()
+proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
+          "before": float(strict.iloc[0]), "after": float(strict.iloc[-1]),
+          "stopped_at": stopped.state.global_step,
+          "stopped_for": [f.name for f in doctor.found]}
 (run.output / "notebook_05.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == 20 and len(rewards) == 20 and not health.found
 if run.profile == "smoke":
@@ -450,12 +464,14 @@ check("05.4", is_gamed);
 from grpo_workbook.checks.ch05 import CLINIC
 
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
-shown = {"reward": "reward", "frac_reward_zero_std": "silent", "grad_norm": "gradient", "adapter/change": "adapters",
-         "completions/unique_share": "unique", "completions/clipped_ratio": "cut off", "heldout/strict": "held-out"}
-print(f"{'':10}", *[f"{word:>14}" for word in shown.values()])
+shown = {"reward": "reward", "frac_reward_zero_std": "silent", "grad_norm": "gradient",
+         "adapter/change": "adapters", "completions/unique_share": "unique",
+         "completions/clipped_ratio": "cut off", "heldout/strict": "held-out"}
+print(" ", *[f"{word:>14}" for word in shown.values()])
 for letter, patient in patients.items():
-    ends = [(t.dropna().head(3).mean(), t.dropna().tail(3).mean()) for t in (patient.table[m] for m in shown)]
-    print(f"{letter:10}", *[f"{a:6.2g} > {b:<5.2g}" for a, b in ends])
+    columns = [patient.table[metric].dropna() for metric in shown]
+    ends = [(values.head(3).mean(), values.tail(3).mean()) for values in columns]
+    print(letter, *[f"{a:6.2g} > {b:<5.2g}" for a, b in ends])
 
 # %% [markdown]
 # Each pair is the mean of the first and of the last three values. The rewards of the six:
