@@ -242,8 +242,10 @@ THRESHOLDS: dict[str, Threshold] = {
     "high_reward": Threshold(0.8, "share of the highest reward possible: then equal completions mean 'learned'"),
     "little_earned": Threshold(0.25, "share of what a function can pay: a tag or two, by accident"),
     "rarely_right": Threshold(0.15, "share of right answers that a model reaches which knows the form and guesses"),
-    "jump": Threshold(0.5, "adapter change relative to its norm at the start: a healthy whole run stays below 0.3"),
-    "hardly": Threshold(0.005, "the same: after 20 steps a healthy run is beyond 0.05"),
+    "jump": Threshold(
+        0.5, "adapter change relative to its norm at the start: healthy runs of 30 to 60 steps stay below 0.2"
+    ),
+    "hardly": Threshold(0.005, "the same: after 20 steps healthy runs are beyond 0.09"),
     "cliff": Threshold(0.5, "share of the reward's best window that is lost"),
     "drown": Threshold(
         0.85, "one function's share of the summed spreads (weight times deviation): the rest is a sixth"

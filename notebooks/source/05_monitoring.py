@@ -59,7 +59,8 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 with_kl = read_run(LOGS / "healthy_beta_0.json")
 for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
     reward, loss = log["reward"].dropna(), log["loss"].dropna()
-    print(f"{name:10} |loss| {loss.abs().mean():.3f}, at the end {loss.tail(5).mean():+.3f}"
+    size = loss.abs().mean()
+    print(f"{name:10} |loss| {size:.3f}, at the end {loss.tail(5).mean():+.3f}"
           f"   reward {reward.head(5).mean():.2f} to {reward.tail(5).mean():.2f}")
 
 # %% [markdown]
