@@ -33,7 +33,7 @@ def _hacked(v: View) -> Finding | None:
             said.append((f"heldout/{kind}", begin, now))
     gained = any(now > begin + 0.05 for _, begin, now in said)
     reward = Evidence(
-        "reward, last window minus first, in standard errors", v.change(), f"over {bound('sure')}: it rose"
+        "rise of the reward, in standard errors", v.change(), f"over {bound('sure')}: it rose"
     )
     if said and not gained:
         metric, begin, now = said[-1] if len(said) > 1 and said[-1][2] < said[-1][1] else said[0]
@@ -80,7 +80,7 @@ def _falls(v: View) -> Finding | None:
     if v.change() > -bound("sure") or v.steps < 2 * bound("first_steps"):
         return None
     best = float(v.of("reward").rolling(v.width).mean().idxmax())
-    fall = Evidence("reward, last window minus first, in standard errors", v.change(), f"over -{bound('sure')}")
+    fall = Evidence("rise of the reward, in standard errors", v.change(), f"over -{bound('sure')}")
     return make("reward_falls", best, fall, Evidence("reward", v.last("reward"), f"{v.first('reward'):.3g} at first"))
 
 
@@ -102,7 +102,7 @@ def _format_ignored(v: View) -> Finding | None:
 def _flat(v: View) -> Finding | None:
     if v.steps < bound("flat_after"):
         return None
-    reward = Evidence("reward, last window minus first, in standard errors", v.change(), f"over {bound('sure')}")
+    reward = Evidence("rise of the reward, in standard errors", v.change(), f"over {bound('sure')}")
     moved, hardly = v.of("adapter/change"), bound("hardly")
     gain = v.last("reward") - v.first("reward")
     if len(moved) and 0 < float(moved.max()) < hardly and v.gradient() and gain < bound("gamed_rise") * v.highest:

@@ -53,14 +53,15 @@ columns = ["reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm"]
 healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
-# The mean size of the loss beside the rise of the reward, without and with a KL penalty:
+# The mean size of the loss beside the rise of the reward, without and with a KL penalty. The penalty in it is small:
+# `beta` times the KL of the last steps.
 
 # %%
 with_kl = read_run(LOGS / "healthy_beta_0.json")
 for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
     reward, loss = log["reward"].dropna(), log["loss"].dropna()
-    size = loss.abs().mean()
-    print(f"{name:10} |loss| {size:.3f}, at the end {loss.tail(5).mean():+.3f}"
+    penalty = 0.04 * log["kl"].tail(5).median() if "kl" in log else 0.0
+    print(f"{name:10} |loss| {loss.abs().mean():.3f}, penalty {penalty:.4f}"
           f"   reward {reward.head(5).mean():.2f} to {reward.tail(5).mean():.2f}")
 
 # %% [markdown]
@@ -471,11 +472,13 @@ shown = {"reward": "reward", "frac_reward_zero_std": "silent", "grad_norm": "gra
 print(" ", *[f"{word:>14}" for word in shown.values()])
 for letter, patient in patients.items():
     columns = [patient.table[metric].dropna() for metric in shown]
-    ends = [(values.head(3).mean(), values.tail(3).mean()) for values in columns]
+    few = [max(1, min(3, len(values) // 4)) for values in columns]
+    ends = [(v.head(n).mean(), v.tail(n).mean()) for v, n in zip(columns, few)]
     print(letter, *[f"{a:6.2g} > {b:<5.2g}" for a, b in ends])
 
 # %% [markdown]
-# Each pair is the mean of the first and of the last three values. The rewards of the six:
+# Each pair is the mean of the first and of the last three steps (held-out: the first and the last measurement). The
+# rewards of the six:
 
 # %%
 figures.show(*panels.side_by_side(patients, columns=6))
