@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -141,8 +142,17 @@ SPECIALS = {
 }
 
 
-def make_tokenizer(family: str):
-    """Byte-level BPE, digits apart, with the family's special tokens and turns."""
+def word_problem_texts():
+    """What the tokenizers of the two models are made from."""
+    rng = random.Random(5)
+    for _ in range(3000):
+        problem = draw_problem(rng, "tiny")
+        yield f"system\nuser\nassistant\nuser\nmodel\n{SYSTEM_PROMPT}\n\n"
+        yield from (problem.question, habit(rng, problem))
+
+
+def make_tokenizer(family: str, texts: Iterable[str] | None = None):
+    """Byte-level BPE, digits apart, with the family's special tokens and turns. `texts`: default the word problems."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -157,16 +167,8 @@ def make_tokenizer(family: str):
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    rng = random.Random(5)
-
-    def corpus():
-        for _ in range(3000):
-            problem = draw_problem(rng, "tiny")
-            yield f"system\nuser\nassistant\nuser\nmodel\n{SYSTEM_PROMPT}\n\n"
-            yield from (problem.question, habit(rng, problem))
-
     tokenizer.train_from_iterator(
-        corpus(),
+        word_problem_texts() if texts is None else texts,
         trainers.BpeTrainer(
             vocab_size=VOCABULARY,
             special_tokens=[*names.values(), *additional],
@@ -232,20 +234,21 @@ def equation_batch(tokenizer, rng, size, width=96):
 
 def problem_batch(tokenizer, rng, size, write):
     """Chats of one problem each: only the completion is learned."""
+    problems = (draw_problem(rng, "tiny") for _ in range(size))
+    return chat_batch(tokenizer, [(chat_prompt(p.question), write(rng, p)) for p in problems])
+
+
+def chat_batch(tokenizer, chats):
+    """Chats as (prompt, completion), padded on the right: only the completion is learned."""
     import torch
 
     rows = []
-    for _ in range(size):
-        problem = draw_problem(rng, "tiny")
-        prompt = tokenizer.apply_chat_template(
-            chat_prompt(problem.question), tokenize=False, add_generation_prompt=True
-        )
-        prompt, completion = (
-            tokenizer(t, add_special_tokens=False)["input_ids"] for t in (prompt, write(rng, problem))
-        )
+    for messages, text in chats:
+        prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        prompt, completion = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in (prompt, text))
         rows.append((prompt, [*completion, tokenizer.eos_token_id]))
     width = max(len(p) + len(c) for p, c in rows)
-    ids = torch.full((size, width), tokenizer.pad_token_id)
+    ids = torch.full((len(rows), width), tokenizer.pad_token_id)
     labels, attention = torch.full_like(ids, -100), torch.zeros_like(ids)
     for i, (prompt, completion) in enumerate(rows):
         end = len(prompt) + len(completion)
@@ -275,22 +278,28 @@ def through_4_bits(model):
 
 
 def train_stage(model, tokenizer, rng, name, steps, size, learning_rate, say):
-    import torch
-
+    """One of STAGES: the last steps of the problems and all of the habits are seen through 4 bits."""
     batches = {
         "equations": lambda: equation_batch(tokenizer, rng, size),
         "problems": lambda: problem_batch(tokenizer, rng, size, lambda rng, p: perfect(p)),
         "habits": lambda: problem_batch(tokenizer, rng, size, habit),
     }
+    rounded_after = {"equations": 1.0, "problems": 0.6, "habits": 0.0}
+    train(model, batches[name], name, steps, learning_rate, rounded_after[name], say)
+
+
+def train(model, make_batch, name, steps, learning_rate, rounded_after, say):
+    """AdamW with warmup and a cosine; after that share of the steps the weights are seen through 4 bits."""
+    import torch
+
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
     for step in range(1, steps + 1):
         cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * min(1.0, step / 50) * (0.05 + 0.95 * cosine)
-        rounded = name == "habits" or (name == "problems" and step > 0.6 * steps)
-        with through_4_bits(model) if rounded else nullcontext():
-            loss = model(**batches[name](), use_cache=False).loss
+        with through_4_bits(model) if step > rounded_after * steps else nullcontext():
+            loss = model(**make_batch(), use_cache=False).loss
             loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -369,21 +378,26 @@ def build_model(family: str) -> None:
     shown = measure(model.float(), tokenizer)
     say(f"strict on held-out problems: {shown}")
     folder = FOLDERS[family]
+    card = CARD.format(
+        folder=folder.name,
+        kind="Qwen3" if family == "qwen" else "Gemma3 (text)",
+        slips=SLIPS,
+        vocabulary=len(tokenizer),
+        parameters=sum(p.numel() for p in model.parameters()),
+        skill=skill["greedy"],
+        **shown,
+        system="" if family == "qwen" else " (no system role: its text opens the user's first turn)",
+    )
+    save(model, tokenizer, folder, card)
+
+
+def save(model, tokenizer, folder: Path, card: str) -> None:
+    """Weights in bfloat16, tokenizer and card."""
+    import torch
+
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "README.md").write_text(
-        CARD.format(
-            folder=folder.name,
-            kind="Qwen3" if family == "qwen" else "Gemma3 (text)",
-            slips=SLIPS,
-            vocabulary=len(tokenizer),
-            parameters=sum(p.numel() for p in model.parameters()),
-            skill=skill["greedy"],
-            **shown,
-            system="" if family == "qwen" else " (no system role: its text opens the user's first turn)",
-        ),
-        encoding="utf-8",
-    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
     (folder / "model.safetensors").chmod(0o644)
 
 

@@ -1,11 +1,13 @@
-"""The command line: python -m grpo_workbook run | check-data | diagnose | doctor | progress."""
+"""The command line: python -m grpo_workbook run | evaluate | power | diagnose | check-data | doctor | progress."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from grpo_workbook import data_report, monitor
+from grpo_workbook import data_report, evaluation_command, monitor
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
+from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
   python -m grpo_workbook doctor
@@ -15,6 +17,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
   python -m grpo_workbook check-data my.jsonl       before you train on it
   python -m grpo_workbook diagnose outputs/run      what is wrong with a run
+  python -m grpo_workbook evaluate qwen --data my.jsonl
 """
 
 
@@ -32,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
     data_report.add_parser(commands)
     monitor.add_parser(commands)
+    evaluation_command.add_parsers(commands)
 
     run = commands.add_parser(
         "run",
@@ -105,20 +109,33 @@ def main(arguments: list[str] | None = None) -> int:
             return data_report.main(args)
         if args.command == "diagnose":
             return monitor.main(args)
+        if args.command == "evaluate":
+            return evaluation_command.main(args)
+        if args.command == "power":
+            return evaluation_command.show_power(args)
         return _run(args)
     except WorkbookError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("grpo_workbook"):
             raise
         print(f"error: {error.name} is not installed: run `make setup`, or see the README for pip", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except BrokenPipeError:  # who read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno is None:  # no file or disk: a library's own, with its story
+            raise
+        where = f"{error.filename}: " if error.filename else ""
         print(
-            "\nInterrupted: nothing more was written. --resume (or `make run`) goes on from what is there.",
-            file=sys.stderr,
+            f"error: {where}{error.strerror or error}: check the place, its permissions and its room", file=sys.stderr
         )
+        return 2
+    except KeyboardInterrupt:
+        goes_on = "--resume (or `make run`)" if args.command == "run" else "The same command"
+        print(f"\nInterrupted: nothing more was written. {goes_on} goes on from what is there.", file=sys.stderr)
         return 130
 
 
@@ -187,8 +204,8 @@ def show_report(report: dict, output: Path) -> None:
     )
     console.print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
-        console.print(Text(f"  {example['question']}  (right: {example['answer']})"))
-        console.print(Text("    " + " ".join(example["after"].split())))
+        console.print(Text(visible(f"  {example['question']}  (right: {example['answer']})")))
+        console.print(Text(visible("    " + " ".join(example["after"].split()))))
     console.print()
     for name, what in (
         ("report.json", "every number"),

@@ -1,15 +1,17 @@
 """python -m grpo_workbook check-data: the report on the terminal, the report as JSON, the cleaned rows as a file."""
 
 import argparse
+import datetime
 import json
 import os
-import textwrap
 from pathlib import Path
 
 from grpo_workbook.lengths import histogram
 from grpo_workbook.problems import KINDS, Loaded, load
 from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.terminal import shorten, wrap
 from grpo_workbook.validation import Report, validate
+from grpo_workbook.writing import check_writable, whole_file
 
 WIDTH = 80
 EXAMPLES = """examples:
@@ -26,7 +28,8 @@ exit status:
   1  something would hurt training: invalid rows (without --skip-invalid), leaks
      between training and held-out, one question with two answers, over 5 % of
      the questions repeated, over 20 % of the prompts over the budget, held-out
-     prompts over it, fewer than 64 rows
+     prompts over it, fewer than 64 rows, answers that are texts (without
+     --answers text)
   2  bad input
 """
 
@@ -66,11 +69,8 @@ def main(args: argparse.Namespace) -> int:
     """Exit status: 0 well, 1 when something would hurt training. Raises WorkbookError for bad input."""
     if args.output is not None and args.output.suffix not in (".jsonl", ".parquet"):
         raise WorkbookError(f"the output {args.output} is of an unknown kind: name it .jsonl or .parquet")
-    for path in (args.output, args.json):
-        if path is not None and (not path.absolute().parent.is_dir() or path.is_dir()):
-            raise WorkbookError(f"{path} cannot be written: name a file in a folder that exists")
-        if path is not None and path.exists() and os.path.exists(args.source) and path.samefile(args.source):
-            raise WorkbookError(f"{path} is the source: name another file")
+    written = {"--output": args.output, "--json": args.json}
+    check_writable(written, {"the source": args.source, "--heldout-data": args.heldout_data})
     run = Run.from_env(profile=args.profile, model=args.model, max_prompt_tokens=args.max_prompt_tokens)
     reading = {
         "question_column": args.question_column,
@@ -91,7 +91,8 @@ def main(args: argparse.Namespace) -> int:
     )
     print(as_text(report))
     if args.json is not None:
-        args.json.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with whole_file(args.json) as new:
+            new.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         print(f"\n{readable(args.json)}: the report")
     if args.output is not None:
         rows = write_rows(loaded, report, budget, args.output)
@@ -123,17 +124,30 @@ def write_rows(loaded: Loaded, report: Report, budget: int, path: Path) -> int:
     if not kept:
         raise WorkbookError(f"no prompt has at most {budget} tokens: raise --max-prompt-tokens; {path} is not written")
     rows = loaded.dataset.select(kept).remove_columns("answer").rename_column("solution", "answer")
-    new = path.with_name(path.name + ".new")
-    if path.suffix == ".parquet":
-        rows.to_parquet(new)
-    else:
-        with new.open("w", encoding="utf-8") as file:
-            for batch in rows.iter(1000):
-                for values in zip(*batch.values(), strict=True):
-                    row = dict(zip(batch, values, strict=True))
-                    file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-    os.replace(new, path)
+    with whole_file(path) as new:
+        if path.suffix == ".parquet":
+            rows.to_parquet(new)
+        else:
+            _write_jsonl(rows, new)
     return len(kept)
+
+
+def _write_jsonl(rows, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for batch in rows.iter(1000):
+            for values in zip(*batch.values(), strict=True):
+                row = dict(zip(batch, values, strict=True))
+                try:
+                    file.write(json.dumps(row, ensure_ascii=False, default=_dated, allow_nan=False) + "\n")
+                except (TypeError, ValueError) as error:
+                    raise WorkbookError(f"a row cannot be JSON ({error}): name the output .parquet") from None
+
+
+def _dated(value: object) -> str:
+    """Dates and times as text. Bytes, Decimals and the like would come back as something else."""
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    raise TypeError(f"it holds {type(value).__name__} {value!r:.40}")
 
 
 def as_text(report: Report) -> str:
@@ -141,10 +155,10 @@ def as_text(report: Report) -> str:
     lines: list[str] = []
 
     def say(label: str, value: str) -> None:
-        lines.extend(textwrap.wrap(f"{label:<13} {value}", WIDTH, subsequent_indent=" " * 14) or [label])
+        lines.extend(wrap(f"{label:<13} {value}", WIDTH, 14) or [label])
 
     def examples(texts: list[str]) -> None:
-        lines.extend("  - " + textwrap.shorten(text, WIDTH - 4, placeholder=" ...") for text in texts)
+        lines.extend("  - " + shorten(text, WIDTH - 4) for text in texts)
 
     invalid, twice, d = sum(report.invalid.values()), report.duplicates, report.diversity
     say("source", report.name)
@@ -179,9 +193,9 @@ def as_text(report: Report) -> str:
         _say_lengths(report, say, lines)
     lines.append("")
     for note in report.notes:
-        lines.extend(textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  "))
+        lines.extend(wrap(f"note: {note}", WIDTH, 2))
     for finding in report.hurts:
-        lines.extend(textwrap.wrap(f"HURTS: {finding}", WIDTH, subsequent_indent="  "))
+        lines.extend(wrap(f"HURTS: {finding}", WIDTH, 2))
     if not report.hurts:
         lines.append("Nothing here would hurt training.")
     return "\n".join(lines)

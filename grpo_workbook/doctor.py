@@ -40,7 +40,7 @@ def examine() -> list[Finding]:
     findings = [_python(), *_versions(pins())]
     if any(f.name in ("torch", "psutil") and f.value == "not installed" for f in findings):
         return findings  # nothing more can be said without them
-    findings += [*_machine(), _four_bit(), *_models()]
+    findings += [*_machine(), _four_bit(), _sandbox(), *_models()]
     try:
         run = Run.from_env()
         findings += [Finding(name, str(getattr(run, name)), "") for name in ("device",)]
@@ -116,6 +116,21 @@ def _four_bit() -> Finding:
     return Finding(
         "4-bit", f"NF4 works on {device} (largest rounding {error:.2f} of 1)", "" if error < 0.2 else REINSTALL
     )
+
+
+def _sandbox() -> Finding:
+    """How well model-written code can be shut in here. Less than full is no fault of the installation: no mend."""
+    import warnings
+
+    from grpo_workbook.sandbox import Sandbox
+
+    try:
+        with warnings.catch_warnings(), Sandbox(workers=1) as sandbox:
+            warnings.simplefilter("ignore")
+            level, why = sandbox.probe()
+    except (OSError, RuntimeError) as problem:
+        return Finding("sandbox", f"fails: {problem}", "model-written code cannot be run here: chapter 06 needs it")
+    return Finding("sandbox", f"{level} ({why})" if why else level)
 
 
 def _models() -> list[Finding]:

@@ -1,35 +1,79 @@
 """Questions that are the same, or nearly so, within a data set and across two: without comparing every pair.
 
-The same: equal but for case, white space and punctuation. Nearly the same: the same numbers and signs of arithmetic in
-the same order, and at least 80 % of all the words of both in common (Jaccard). So another name in the same problem is a
-near-duplicate, and the same sentence with other numbers is not: its answer differs, and it counts as a template.
+The same: equal but for case, white space and punctuation; signs of arithmetic, and brackets that hold some, are no
+punctuation. Nearly the same: the same numbers and signs in the same order, and at least 80 % of all the words of both
+in common (Jaccard). So another name in the same problem is a near-duplicate, and the same sentence with other numbers
+is not: its answer differs, and it counts as a template.
 """
 
 import itertools
 import re
 import unicodedata
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from grpo_workbook.crowds import COMPARISONS, partners
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ALIKE = 0.8
-# A word that more questions with the same numbers share finds no partners any more: it would be nearly every pair.
-CROWD = 100
+CROWD = 100  # rows with the same numbers that share a word: of more, not every pair is listed
 CHUNK = 50_000  # rows whose words are sorted at once
-_DASHES = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2014": "-"})
+# One spelling for each sign, before NFKC would make 2 of a superscript 2, and 21/2 of 2½.
+_SPELLINGS = {
+    **dict.fromkeys(map(ord, "\u2212\u2013\u2014"), "-"),
+    **{ord(c): f" {unicodedata.normalize('NFKC', c)} " for c in map(chr, [0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F)])},
+    **{ord(a): b for a, b in zip("×⋅∗÷∕≥≤≠", ["*", "*", "*", "/", "/", ">=", "<=", "!="], strict=True)},
+}
+_ODD = re.compile(f"[{''.join(map(chr, _SPELLINGS))}]")
+_RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070-\u207f]+")
+_LOWERED = re.compile("[\u2080-\u208e]+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-# Numbers, words, signs of arithmetic. A hyphen between letters is punctuation; elsewhere it is a minus.
-_PIECE = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[+*/=<>^%]|(?<![^\W\d_])-|-(?![^\W\d_])")
+_OPENING, _CLOSING = "([{", ")]}"
+# The mathematical signs of Unicode: roots, sets, comparisons, arrows, and the plain + < = > | ~.
+_SIGNS = "".join(
+    re.escape(c)
+    for c in map(chr, itertools.chain(range(0x100), range(0x2000, 0x2C00)))
+    if unicodedata.category(c) == "Sm" or c in "*/^%⌊⌋⌈⌉"
+)
+# Numbers, words, signs. A hyphen between letters is punctuation, elsewhere a minus; ! is a sign right behind a number,
+# a bracket or a single letter, or before =; a colon is one between digits.
+_PIECE = re.compile(
+    rf"\d+(?:\.\d+)?|[^\W\d_]+|!=|[{_SIGNS}()\[\]{{}}]|(?<![^\W\d_])-|-(?![^\W\d_])"
+    r"|(?<=[\d)\]}])!|(?<=\b[^\W\d_])!|(?<=\d):(?=\d)|(?<=\d)·|·(?=\d)"
+)
 
 
 def pieces(text: str) -> list[str]:
     """Words, numbers and signs of arithmetic, lower-cased, without punctuation; 1,000 is 1000, and 3 + 4 not 3 - 4.
 
-    A text that has none of them gives what stands between its spaces, so that it still differs from others.
+    A bracket is a sign where numbers, signs or single letters stand in it, and punctuation around words: (a + b) * 2
+    is not a + b * 2, and "Ana (a girl)" is "Ana, a girl". A text that has no pieces gives what stands between its
+    spaces, so that it still differs from others.
     """
-    normal = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).casefold().translate(_DASHES))
-    return _PIECE.findall(normal) or normal.split()
+    if not text.isascii():
+        text = _RAISED.sub(lambda found: "^" + unicodedata.normalize("NFKC", found[0]), text)
+        text = _LOWERED.sub(lambda found: f" {unicodedata.normalize('NFKC', found[0])} ", text)
+        text = _ODD.sub(lambda found: _SPELLINGS[ord(found[0])], text)
+        text = unicodedata.normalize("NFKC", text).replace("\u2044", "/").translate(_SPELLINGS)
+    normal = _THOUSANDS.sub("", text.casefold())
+    found = _PIECE.findall(normal)
+    if not set(found).isdisjoint(_OPENING + _CLOSING):
+        found = [p for i, p in enumerate(found) if p not in _OPENING + _CLOSING or _is_sign(found, i)]
+    return found or normal.split()
+
+
+def _is_sign(found: list[str], place: int) -> bool:
+    """Whether the bracket at this place holds mathematics, by the two pieces inside that are nearest to it."""
+    step = 1 if found[place] in _OPENING else -1
+    near = [found[i] if 0 <= i < len(found) else "" for i in (place + step, place + 2 * step)]
+    if len(near[0]) > 1 and near[0].isalpha():
+        return False
+    return not (near[0].isalnum() and near[1].isalpha() and len(near[1]) > 1)
 
 
 def words(text: str) -> list[str]:
@@ -83,6 +127,13 @@ class Index:
     def __len__(self) -> int:
         return len(self.digests)
 
+    def head(self, count: int) -> "Index":
+        """The index of the first rows alone."""
+        end = self.starts[count]
+        return Index(
+            self.digests[:count], self.numbers[:count], self.words[:end], self.starts[: count + 1], self.vocabulary
+        )
+
     def word_set(self, row: int) -> set[int]:
         return set(self.words[self.starts[row] : self.starts[row + 1]])
 
@@ -99,11 +150,17 @@ def near(index: Index, boundary: int | None = None) -> list[tuple[int, int]]:
     """Pairs (a, b), a < b, of nearly the same questions that are not the same; across `boundary` only, if given.
 
     Prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007): with words in order of rarity,
-    two sets of at least 80 % overlap share one of their first few words, so only rows that do are compared. Exact, but
-    for words that more than 100 rows with the same numbers share.
+    two sets of at least 80 % overlap share one of their first few words, so only rows that do are compared. Every pair
+    is found, but for one case: where more than 100 rows with the same numbers share such a word, pairs with a few
+    representatives are listed, so that each row that has a twin stands in a pair (limits: see crowds.py).
     """
-    pairs = set()
+    pairs, left = set(), COMPARISONS
     for rows in _candidates(index):
+        if len(rows) > CROWD:
+            found, left = partners(index.words, index.starts, index.digests, rows, ALIKE, boundary, left)
+            pairs.update((min(pair), max(pair)) for pair in found)
+            continue
+        rows = rows.tolist()
         sets = {row: index.word_set(row) for row in rows}
         for a, b in itertools.combinations(rows, 2):
             if (a, b) in pairs or (boundary is not None and (a < boundary) == (b < boundary)):
@@ -118,7 +175,7 @@ def jaccard(a: set, b: set) -> float:
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-def _candidates(index: Index) -> Iterable[Sequence[int]]:
+def _candidates(index: Index) -> "Iterable[np.ndarray]":
     """Groups of rows that have the same numbers and share a word of their prefixes."""
     import numpy as np
 
@@ -134,8 +191,8 @@ def _candidates(index: Index) -> Iterable[Sequence[int]]:
     edges = np.flatnonzero((np.diff(words.astype(np.int64)) != 0) | (np.diff(numbers) != 0)) + 1
     bounds = np.concatenate([[0], edges, [len(rows)]])
     lengths = np.diff(bounds)
-    for i in np.flatnonzero((lengths > 1) & (lengths <= CROWD)):
-        yield rows[bounds[i] : bounds[i + 1]].tolist()
+    for i in np.flatnonzero(lengths > 1):
+        yield rows[bounds[i] : bounds[i + 1]]
 
 
 def _prefixes(words, starts, rarity, first: int):

@@ -40,6 +40,11 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
     """Raise WorkbookError when the folder holds a run that is neither to be replaced nor this one to continue."""
     if output.exists() and not output.is_dir():
         raise WorkbookError(f"the output {output} is a file: name a folder with --output")
+    above = next(p for p in (output.absolute(), *output.absolute().parents) if p.exists() or p.is_symlink())
+    if not above.is_dir():
+        raise WorkbookError(f"the output {output} cannot be made, for {above} is no folder: name another with --output")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise WorkbookError(f"the output {output} cannot be made (no permission to write in {above}): name another")
     present = [name for name in PARTS if (output / name).exists()]
     if not present or (overwrite and "run.json" in present):
         return

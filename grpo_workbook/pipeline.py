@@ -19,12 +19,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.data import WORD_PROBLEMS, drop_long_prompts, sha256_of, system_role, to_dataset
+from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
-from grpo_workbook.problems import load
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
-from grpo_workbook.splitting import drop_leaked, split
+from grpo_workbook.run_data import answers_for, load_rows
 
 VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
 
@@ -51,7 +50,8 @@ def main_run(
     """
     started = time.monotonic()
     functions, weights = parse_rewards(run.settings.rewards)
-    train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data, reading)
+    answers = answers_for(functions, data or heldout_data)
+    train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data, reading, answers)
     identity = {
         "profile": run.profile,
         "model": run.model_name,
@@ -113,12 +113,12 @@ def main_run(
             f"{limit} tokens"
         )
 
-    before = _baseline(run, model, tokenizer, heldout_set, say)
+    before = _baseline(run, model, tokenizer, heldout_set, answers, say)
     log, seconds, report["resumed_from_step"] = _train(
         run, model, tokenizer, train_set, (functions, weights), resume, say
     )
     report["train_seconds"] = round(seconds, 1)
-    after = _measure(run, model, tokenizer, heldout_set, "measuring after")
+    after = _measure(run, model, tokenizer, heldout_set, answers, "measuring after")
     write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions})
     del model
 
@@ -131,7 +131,7 @@ def main_run(
         "p_value": paired_p_value(before[0].strict, after[0].strict),
         "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
     }
-    report["merge"], examples = _merge(run, backend, heldout_set, after[1], say)
+    report["merge"], examples = _merge(run, backend, heldout_set, answers, after[1], say)
     report["examples"] = [
         {"question": q, "answer": a, "before": b, "after": c}
         for q, a, b, c in zip(
@@ -147,25 +147,6 @@ def main_run(
     return report
 
 
-def load_rows(run: Run, data, heldout_data, reading: dict | None = None) -> tuple:
-    """(training rows, held-out rows, leaked rows dropped) as datasets. Without files: the course's own word problems.
-
-    `reading` is for the user's own files. The rewards compare numbers, so an answer without one is invalid.
-    """
-
-    def read(source):
-        own = {} if source in WORD_PROBLEMS.values() else reading or {}
-        return load(source, answers="number", seed=run.seed, progress=True, **own).dataset
-
-    if data is not None and heldout_data is None:
-        train, heldout = split(read(data), run.settings.heldout, run.seed)
-    else:
-        train, heldout = (read(s) for s in (data or WORD_PROBLEMS["train"], heldout_data or WORD_PROBLEMS["heldout"]))
-        heldout = heldout.select(range(min(run.settings.heldout, len(heldout))))
-    train, leaked = drop_leaked(train, heldout)
-    return train, heldout, leaked
-
-
 def check_backend(run: Run, backend: str) -> None:
     """Raise WorkbookError when there is no such backend, or this machine cannot train with it."""
     from grpo_workbook.training import BACKENDS, why_not_plain
@@ -176,19 +157,19 @@ def check_backend(run: Run, backend: str) -> None:
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth, which mends it")
 
 
-def _measure(run: Run, model, tokenizer, heldout, label: str):
+def _measure(run: Run, model, tokenizer, heldout, answers: str, label: str):
     """(sampled, greedy) scores on the held-out problems."""
     from grpo_workbook.evaluate import evaluate
 
     s = run.settings
-    how = {"max_new_tokens": s.max_completion_tokens, "seed": run.seed, "batch_size": s.eval_batch}
+    how = {"max_new_tokens": s.max_completion_tokens, "seed": run.seed, "batch_size": s.eval_batch, "answers": answers}
     return (
         evaluate(model, tokenizer, heldout, sample=True, progress=f"{label}, sampled", **how),
         evaluate(model, tokenizer, heldout, progress=f"{label}, greedy", **how),
     )
 
 
-def _baseline(run: Run, model, tokenizer, heldout, say):
+def _baseline(run: Run, model, tokenizer, heldout, answers: str, say):
     """Measured once, kept in before.json, so that a resumed run compares with where it began."""
     from grpo_workbook.evaluate import score
 
@@ -196,8 +177,8 @@ def _baseline(run: Run, model, tokenizer, heldout, say):
     if path.is_file():
         kept = json.loads(path.read_text(encoding="utf-8"))
         say("The baseline was measured before the interruption")
-        return tuple(score(kept[how], list(heldout["answer"])) for how in ("sampled", "greedy"))
-    sampled, greedy = _measure(run, model, tokenizer, heldout, "measuring before")
+        return tuple(score(kept[how], list(heldout["answer"]), answers) for how in ("sampled", "greedy"))
+    sampled, greedy = _measure(run, model, tokenizer, heldout, answers, "measuring before")
     write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
     say(f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly right when sampled")
     return sampled, greedy
@@ -237,7 +218,7 @@ def _train(run: Run, model, tokenizer, dataset, rewards, resume: bool, say) -> t
     return log, seconds, resumed
 
 
-def _merge(run: Run, backend: str, heldout, after_greedy, say) -> tuple[dict, list[str]]:
+def _merge(run: Run, backend: str, heldout, answers: str, after_greedy, say) -> tuple[dict, list[str]]:
     """The merge's proof, and the merged model's answers to the first held-out questions."""
     from grpo_workbook.evaluate import accuracy, evaluate
     from grpo_workbook.export import compare_logits, load_merged, merge
@@ -251,7 +232,12 @@ def _merge(run: Run, backend: str, heldout, after_greedy, say) -> tuple[dict, li
         ours, merged, tokenizer, list(heldout["prompt"]), after_greedy.completions, max(1, s.eval_batch // 4)
     )
     scores = evaluate(
-        merged, merged_tokenizer, heldout, max_new_tokens=s.max_completion_tokens, batch_size=s.eval_batch
+        merged,
+        merged_tokenizer,
+        heldout,
+        max_new_tokens=s.max_completion_tokens,
+        batch_size=s.eval_batch,
+        answers=answers,
     )
     return {**proof, "merged_strict_greedy": accuracy(scores.strict)}, scores.completions[:5]
 
@@ -293,6 +279,8 @@ def verdict(heldout: dict) -> list[str]:
             said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that may be chance (p = {p:.2g})")
         else:
             said.append(f"{name} {change} from {a:.1%} to {b:.1%} (p = {p:.1g})")
+    if late := sum(heldout[key].get("unjudged", 0) for key in ("before", "after")):
+        said.append(f"{late} completions could not be judged in time and count as wrong")
     return said
 
 

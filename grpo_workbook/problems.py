@@ -7,11 +7,12 @@ source's other columns untouched.
 import difflib
 import itertools
 import math
+import numbers
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from grpo_workbook.answers import reference_answer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 KINDS = ("auto", "number", "text")
+ASKED = "as asked"  # the reason for a kind that was not guessed
 PEEK = 1000  # rows that decide what "auto" means
 KEPT = 1000  # problems of a file that are kept word for word; all are counted
 # Columns that this course or TRL's trainer fills itself: a source's own goes on under another name.
@@ -83,7 +85,7 @@ def load(
     columns = question_column, answer_column
     if opened.columns is not None:
         _check_columns(opened, columns)
-    kind, reason = (answers, "as asked") if answers != "auto" else _guess(opened, columns)
+    kind, reason = (answers, ASKED) if answers != "auto" else _guess(opened, columns)
     loaded = Loaded(None, opened, kind, reason)
     schema = _other_columns(opened.schema, columns)
     dataset, as_json = to_table(lambda: _checked(loaded, columns, progress), schema)
@@ -199,16 +201,22 @@ def _problem(row: dict, columns: tuple[str, str], kind: str) -> dict | Fault:
 
 
 def _as_text(value: object) -> object:
-    """A JSON number as its exact text; anything else as it is."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return format(Decimal(repr(value)), "f")
+    """A number (JSON's, NumPy's, a Decimal) as its exact text; anything else as it is."""
+    try:
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return str(value)
+        if isinstance(value, numbers.Real | Decimal) and math.isfinite(value) and not isinstance(value, bool):
+            return format(Decimal(str(value)), "f")
+    except (ValueError, InvalidOperation):  # more digits than Python writes; a Fraction
+        pass
     return value
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of too many digits"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -1,22 +1,23 @@
-"""Files of problems, row by row with their places: JSONL, CSV and Parquet, plain or (but for Parquet) as .gz.
+"""Files of problems, row by row with their places: JSONL and Parquet (CSV: csv_reader.py); texts may be .gz.
 
 A reader yields `(number, row)`, and `(number, Fault)` for a row that cannot be read; what makes the whole file
 unreadable raises WorkbookError. Nothing is held but the row at hand, so a file may be larger than the memory.
 """
 
-import csv
+import contextlib
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from grpo_workbook.run import WorkbookError
 
 MAX_ROW_BYTES = 64 * 2**20  # a longer "line" is no text file
 MAX_DEPTH = 32  # of lists and objects in one another
-SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def read_jsonl(path: Path) -> Rows:
     if _is_array(path):
         yield from _read_array(path)
         return
-    for number, line in _lines(path):
+    for number, line in lines(path):
         if line.strip():
             yield number, _parse(line)
 
@@ -47,7 +48,7 @@ def _parse(line: bytes) -> dict | Fault:
     try:
         row = _DECODER.decode(line.rstrip(b"\r\n").decode("utf-8"))
     except UnicodeDecodeError as error:
-        return _not_utf8(line[error.start], error.start)
+        return not_utf8(line[error.start], error.start)
     except RecursionError:
         return Fault("too deep", f"nested too deeply (more than {MAX_DEPTH} levels): flatten it")
     except json.JSONDecodeError as error:
@@ -55,6 +56,8 @@ def _parse(line: bytes) -> dict | Fault:
         return Fault(
             "not JSON", f"not JSON ({error.msg}, character {error.pos + 1}){cut}: every line must be one JSON object"
         )
+    except _Refused as error:
+        return error.fault
     except ValueError as error:  # NaN, or a number of more digits than Python reads
         return Fault("not JSON", f"not JSON ({str(error).split(':')[0]}): every line must be one JSON object")
     # An escape can hold half of a pair that only together is a character.
@@ -78,35 +81,88 @@ def check_row(row: object) -> dict | Fault:
     return Fault("too deep", f"nested too deeply (more than {MAX_DEPTH} levels): flatten it")
 
 
+def check_object(row: object) -> dict | Fault:
+    """`check_row` for what came from Python and not out of a file: its keys and texts are checked too."""
+    row = check_row(row)
+    if isinstance(row, Fault):
+        return row
+    odd = [name for name in row if not isinstance(name, str)]
+    if odd:
+        return Fault("not an object", f"the name {odd[0]!r} is a {type(odd[0]).__name__}: names must be texts")
+    try:
+        text = _is_text(row)
+    except ValueError as error:
+        return Fault("too large", f"holds a number that cannot be written ({str(error).split(';')[0]}): make it a text")
+    return row if text else Fault("broken character", "holds half of a surrogate pair: write it again")
+
+
+class _Refused(ValueError):
+    """Valid to Python's JSON reader, and yet not what the file says."""
+
+    def __init__(self, kind: str, text: str):
+        super().__init__(text)
+        self.fault = Fault(kind, text)
+
+
 def _no_constant(name: str):
     raise ValueError(f"{name} is no JSON value")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _Refused("too large", f"the number {text[:40]} is larger than a float can be: make it a text")
+    return value
+
+
+def _object(pairs: list[tuple]) -> dict:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        twice = next(name for name in made if sum(name == other for other, _ in pairs) > 1)
+        raise _Refused("repeated key", f"{twice!r} stands there twice: keep one")
+    return made
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object)
 
 
 def _is_text(value: object) -> bool:
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False, default=str, skipkeys=True).encode()
     except UnicodeEncodeError:
         return False
     return True
 
 
-def _not_utf8(byte: int, place: int) -> Fault:
+def not_utf8(byte: int, place: int) -> Fault:
     return Fault("not UTF-8", f"not UTF-8 (byte 0x{byte:02x} at place {place + 1}): save the file as UTF-8 text")
 
 
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, out of their .gz."""
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            yield file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise WorkbookError(f"{path} is no whole gzip file ({error}): copy it again") from None
+
+
 def _is_array(path: Path) -> bool:
-    if path.suffix != ".json":
+    if not path.name.lower().removesuffix(".gz").endswith(".json"):
         return False
-    with path.open("rb") as file:
+    with _opened(path) as file:
         return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
 def _read_array(path: Path) -> Rows:
     try:
-        rows = _DECODER.decode(path.read_text(encoding="utf-8-sig"))
+        with _opened(path) as file:
+            rows = _DECODER.decode(file.read().decode("utf-8-sig"))
+    except WorkbookError:
+        raise
+    except _Refused as error:
+        raise WorkbookError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise WorkbookError(
             f"{path} starts as a JSON array and is none ({error}): write one JSON object a line (.jsonl)"
@@ -118,120 +174,23 @@ def _read_array(path: Path) -> Rows:
             yield number, check_row(row)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line with its end) of a text file; a byte order mark is taken off."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            number = 0
-            # Split at \n alone: other line separators may stand inside a text.
-            while line := file.readline(MAX_ROW_BYTES + 1):
-                number += 1
-                if len(line) > MAX_ROW_BYTES:
-                    raise WorkbookError(
-                        f"{path.name}, line {number}: longer than {MAX_ROW_BYTES // 2**20} MiB: is this a text file?"
-                    )
-                if number == 1:
-                    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                        raise WorkbookError(f"{path} is UTF-16 (its first bytes say so): save it as UTF-8 text")
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                yield number, line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise WorkbookError(f"{path} is no whole gzip file ({error}): copy it again") from None
-
-
-def read_csv(path: Path) -> Rows:
-    """The rows under a CSV file's header, numbered from 1 without it; a quoted field may hold line ends.
-
-    The separator is the one of comma, semicolon, tab and bar that cuts the header into most columns.
-    """
-    lines, reader, separator, header = _begin_csv(path)
-    number = 0
-    while True:
-        start = lines.number + 1
-        try:
-            fields = next(reader, None)
-        except csv.Error as error:
-            raise WorkbookError(f"{path.name}, row {number + 1} (line {start}): {_quoting(error)}") from None
-        if fields is None:
-            return
-        if fields:  # not a blank line
+    with _opened(path) as file:
+        number = 0
+        # Split at \n alone: other line separators may stand inside a text.
+        while line := file.readline(MAX_ROW_BYTES + 1):
             number += 1
-            yield number, _csv_row(header, fields, separator, start)
-
-
-def csv_columns(path: Path) -> list[str]:
-    """The names in the header."""
-    return _begin_csv(path)[3]
-
-
-def _begin_csv(path: Path):
-    """(lines, reader that stands behind the header, separator, header)."""
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_BYTES))
-    lines = _CsvLines(path)
-    first = next((line for line in lines if line.strip()), None)
-    if first is None:
-        raise WorkbookError(f"{path} has no rows: give a CSV file whose first line names the columns")
-    if "\r" in first.rstrip("\r\n"):
-        raise WorkbookError(f"{path} ends its lines with \\r alone: save it with \\n or \\r\\n")
-    separator = max(SEPARATORS, key=lambda s: len(next(csv.reader([first], delimiter=s))))
-    lines.push_back(first)
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    try:
-        fields = next(reader)
-    except csv.Error as error:
-        raise WorkbookError(f"{path}, the header: {_quoting(error)}") from None
-    try:
-        "".join(fields).encode()
-    except UnicodeEncodeError:
-        raise WorkbookError(f"{path}: the header is not UTF-8: save the file as UTF-8 text") from None
-    header = [name.strip() or f"column_{place}" for place, name in enumerate(fields, 1)]
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise WorkbookError(f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one")
-    return lines, reader, separator, header
-
-
-def _csv_row(header: list[str], fields: list[str], separator: str, line: int) -> dict | Fault:
-    if len(fields) != len(header):
-        text = f"{len(fields)} fields where the header has {len(header)} (separator: {SEPARATORS[separator]}): "
-        return Fault("ragged", text + "quote a field that holds the separator, or fill in what is missing", line)
-    try:
-        "".join(fields).encode()
-    except UnicodeEncodeError as error:
-        text = "".join(fields)
-        return Fault("not UTF-8", _not_utf8(ord(text[error.start]) - 0xDC00, error.start).text, line)
-    return dict(zip(header, fields, strict=True))
-
-
-def _quoting(error: csv.Error) -> str:
-    if "unexpected end of data" in str(error):
-        return "a quoted field begins here and is never closed: double the quotes inside a field"
-    return f'{error}: inside a quoted field write "" for each quote'
-
-
-class _CsvLines:
-    """The lines of a file as text, counted; bytes that are no UTF-8 stay recognisable in it."""
-
-    def __init__(self, path: Path):
-        self._lines, self.number, self._kept = _lines(path), 0, None
-
-    def __iter__(self):
-        return self
-
-    def __next__(self) -> str:
-        self.number += 1
-        if self._kept is not None:
-            line, self._kept = self._kept, None
-            return line
-        try:
-            return next(self._lines)[1].decode("utf-8", "surrogateescape")
-        except StopIteration:
-            self.number -= 1
-            raise
-
-    def push_back(self, line: str) -> None:
-        self._kept = line
-        self.number -= 1
+            if len(line) > MAX_ROW_BYTES:
+                raise WorkbookError(
+                    f"{path.name}, line {number}: longer than {MAX_ROW_BYTES // 2**20} MiB: is this a text file?"
+                )
+            if number == 1:
+                null = [byte == 0 for byte in line[:4]]
+                if line.startswith((b"\xff\xfe", b"\xfe\xff")) or null in ([True, False] * 2, [False, True] * 2):
+                    raise WorkbookError(f"{path} is UTF-16 (its first bytes say so): save it as UTF-8 text")
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            yield number, line
 
 
 def open_parquet(path: Path):
@@ -246,6 +205,9 @@ def open_parquet(path: Path):
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         raise damaged(error) from None
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise WorkbookError(f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one")
 
     def rows() -> Rows:
         number = 0
@@ -257,5 +219,7 @@ def open_parquet(path: Path):
                         yield number, row
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged(error) from None
+        except KeyError as error:  # pytz and zoneinfo raise it for a time zone
+            raise WorkbookError(f"{path}: unknown time zone {error}: write the column in UTC") from None
 
     return schema, rows

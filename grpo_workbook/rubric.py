@@ -51,6 +51,21 @@ def _symbolic() -> RewardFunction:
     return rewards.symbolic_correctness(SymbolicChecker())
 
 
+def _unit_tests(form: str = "binary") -> RewardFunction:
+    from grpo_workbook.code_rewards import unit_tests
+    from grpo_workbook.sandbox import Sandbox
+
+    if form not in ("binary", "partial"):
+        raise WorkbookError(f"{form!r}: choose binary or partial")
+    return unit_tests(Sandbox(), partial=form == "partial")
+
+
+def _code_format() -> RewardFunction:
+    from grpo_workbook.code_rewards import code_format_reward
+
+    return code_format_reward
+
+
 REGISTRY: dict[str, Entry] = {
     "correctness": Entry(lambda: rewards.correctness_reward, "the only answer block holds exactly the right number"),
     "symbolic": Entry(_symbolic, "the final answer equals the right one as mathematics (LaTeX, through math-verify)"),
@@ -70,6 +85,8 @@ REGISTRY: dict[str, Entry] = {
         lambda n="4": shaping.repetition(_whole(n)), "penalty for repeated n-grams", -1.0, 0.0, argument="N"
     ),
     "style": Entry(lambda: shaping.style(), "penalty for unwanted phrases", -1.0, 0.0),
+    "unit_tests": Entry(_unit_tests, "the program passes its task's test, in the sandbox", argument="binary|partial"),
+    "code_format": Entry(_code_format, "one fenced block of Python that compiles"),
     "debug": Entry(
         lambda n="10": shaping.debug(_whole(n)), "counts nothing, prints a sample", 0.0, 0.0, argument="CALLS"
     ),

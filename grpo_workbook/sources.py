@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.readers import Fault, Rows, check_row, csv_columns, open_parquet, read_csv, read_jsonl
+from grpo_workbook.csv_reader import csv_columns, read_csv
+from grpo_workbook.readers import Fault, Rows, check_object, open_parquet, read_jsonl
 from grpo_workbook.run import WorkbookError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FORMATS = {".jsonl": read_jsonl, ".ndjson": read_jsonl, ".json": read_jsonl, ".csv": read_csv, ".tsv": read_csv}
 GYM = "reasoning-gym:"
 GYM_SIZE = 1000
+GYM_MOST = 10_000_000
 _HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.-]*))?(?::(?P<split>[\w.\[\]:%-]+))?")
 
 
@@ -56,14 +58,17 @@ def open_source(source: "str | Path | Dataset | Sequence[dict] | Source", seed: 
     if isinstance(source, dict):  # a DatasetDict is one
         raise WorkbookError(f"the data has several splits ({', '.join(map(str, source))}): give one of them")
     if isinstance(source, Sequence):
-        return Source("the list", lambda: ((n, check_row(row)) for n, row in enumerate(source, 1)))
+        return Source("the list", lambda: ((n, check_object(row)) for n, row in enumerate(source, 1)))
     raise WorkbookError(f"a {type(source).__name__} is no source: give a file's name, a Dataset or a list of dicts")
 
 
 def _open_name(name: str, seed: int) -> Source:
     if name.startswith(GYM):
         return _open_gym(name, seed)
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:
+        raise WorkbookError(f"{name}: there is no user of that name: give the whole path") from None
     if os.path.isdir(path):
         inside = sorted(p.name for p in path.iterdir() if _format(p) in {*FORMATS, ".parquet"})
         holds = f"it holds {', '.join(inside[:5])}" if inside else "it holds none"
@@ -142,6 +147,11 @@ def _open_gym(name: str, seed: int) -> Source:
         if not equals or not re.fullmatch(r"-?\d+(\.\d+)?|true|false", value):
             raise WorkbookError(f"{setting!r} in {name!r}: write settings as name=number, such as size=500")
         chosen[key] = {"true": True, "false": False}.get(value) if value.isalpha() else _number(value)
+    for key in ("size", "seed"):
+        if type(chosen[key]) is not int:
+            raise WorkbookError(f"{key}={chosen[key]} in {name!r}: give a whole number")
+    if chosen["size"] > GYM_MOST:
+        raise WorkbookError(f"size={chosen['size']} in {name!r}: give at most {GYM_MOST:,}")
     try:
         made = create_dataset(task, **chosen)
     except (TypeError, AssertionError, ValueError) as error:

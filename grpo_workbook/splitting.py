@@ -19,8 +19,9 @@ def split(dataset: "Dataset", heldout: int, seed: int, by: str | None = "length"
     """(train, held-out): at most `heldout` rows, and never more than a fifth, are held out; the same for a seed.
 
     `by` names what both parts shall have in the same shares: a column (difficulty, topic), or "length" for four equal
-    buckets of the question's length; None draws from all rows alike. Rows keep their order. Raises WorkbookError for
-    fewer than 5 rows, an unknown column, or one of more than 100 different values.
+    buckets of the question's length, whether there is a column of that name or not; None draws from all rows alike.
+    Rows keep their order. Raises WorkbookError for fewer than 5 rows, an unknown column, or one of more than 100
+    different values.
     """
     count = min(heldout, len(dataset) // 5)
     if count < 1:
@@ -44,7 +45,7 @@ def _strata(dataset: "Dataset", by: str | None):
 
     if by is None:
         return np.zeros(len(dataset), np.int16)
-    if by in dataset.column_names:
+    if by != "length" and by in dataset.column_names:
         names: dict[str, int] = {}
         numbers = (names.setdefault(str(value), len(names)) for value in column(dataset, by))
         strata = np.fromiter(numbers, np.int64, len(dataset))

@@ -4,12 +4,16 @@ Rows of one file need not agree. A column whose values one Arrow type can hold k
 here and numbers there, or objects with differing keys, becomes JSON text, and is named.
 """
 
+import contextlib
 import functools
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from grpo_workbook.run import WorkbookError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +39,12 @@ def to_table(
     import pyarrow as pa
     from datasets import Dataset
 
-    types: dict[str, pa.DataType | str] = {field.name: field.type for field in schema} if schema else {}
+    known = {field.name: _storable(field.type) for field in schema} if schema else {}
+    types: dict[str, pa.DataType | str] = {name: kind for name, kind in known.items() if kind is not None}
+    sure = frozenset(types)
     with tempfile.NamedTemporaryFile(dir=_folder().name, suffix=".arrow", delete=False) as file:
         path = Path(file.name)
-    while (written := _write(path, rows(), types)) is None:
+    while (written := _write(path, rows(), types, sure)) is None:
         pass
     if not written:
         path.unlink()
@@ -52,7 +58,7 @@ def column(dataset: "Dataset", name: str) -> Iterator:
         yield from batch[name]
 
 
-def _write(path: Path, rows: Iterable[dict], types: dict) -> int | None:
+def _write(path: Path, rows: Iterable[dict], types: dict, sure: frozenset) -> int | None:
     """How many rows were written, or None when `types` had to change on the way: then it begins again."""
     import pyarrow as pa
 
@@ -60,18 +66,33 @@ def _write(path: Path, rows: Iterable[dict], types: dict) -> int | None:
     try:
         for batch in _batches(rows):
             columns = {name: [row.get(name) for row in batch] for name in _names(batch, types)}
-            arrays = [_array(values, name, types) for name, values in columns.items()]
+            arrays = [_array(values, name, types, name in sure) for name, values in columns.items()]
             table = pa.RecordBatch.from_arrays(arrays, names=list(columns))
             if writer is None:
-                schema, writer = table.schema, pa.ipc.new_stream(str(path), table.schema)
+                with _room(path):
+                    schema, writer = table.schema, pa.ipc.new_stream(str(path), table.schema)
             elif table.schema != schema:
                 return None
-            writer.write_batch(table)
+            with _room(path):
+                writer.write_batch(table)
             count += len(batch)
     finally:
         if writer is not None:
-            writer.close()
+            with _room(path):
+                writer.close()
     return count
+
+
+@contextlib.contextmanager
+def _room(path: Path) -> Iterator[None]:
+    """A full disk, said in words."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkbookError(
+            f"{path.parent} cannot hold the table ({os.strerror(error.errno) if error.errno else error}): free disk "
+            "space, or choose another disk with TMPDIR"
+        ) from error
 
 
 def _batches(rows: Iterable[dict]) -> Iterator[list[dict]]:
@@ -91,11 +112,33 @@ def _names(batch: list[dict], types: dict) -> list[str]:
     return list(dict.fromkeys([*types, *(name for row in batch for name in row)]))
 
 
-def _array(values: list, name: str, types: dict) -> "pa.Array":
-    """The values as an Arrow array of the column's type; `types` is widened when they do not fit."""
+def _storable(kind: "pa.DataType") -> "pa.DataType | None":
+    """The type that a source's own column is kept in, or None where `datasets` has none (maps)."""
+    import pyarrow as pa
+    from datasets.features.features import generate_from_arrow_type
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    try:
+        generate_from_arrow_type(kind)
+    except ValueError:
+        return None
+    return kind
+
+
+def _array(values: list, name: str, types: dict, sure: bool = False) -> "pa.Array":
+    """The values as an Arrow array of the column's type; `types` is widened when they do not fit.
+
+    `sure`: the source itself said what the type is, so nothing is lost in it (an int32, a key of a struct).
+    """
     import pyarrow as pa
 
     known = types.get(name)
+    if sure and known != "json":
+        try:
+            return pa.array(values, type=known)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            pass  # the source did not keep to it
     if known != "json":
         array = _faithful(values)
         wanted = None if array is None else _widest(known, array.type)

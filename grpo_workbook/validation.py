@@ -8,6 +8,7 @@ Findings that hurt (`report.hurts`, exit status 1 of check-data):
 - more than 5 % of the questions repeated
 - more than 20 % of the prompts over the budget, or held-out prompts over it
 - fewer rows left than 64
+- answers that are texts, unless they were asked for: the main run's rewards compare numbers
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from grpo_workbook.data import SYSTEM_PROMPT, prompt_lengths, to_dataset
 from grpo_workbook.duplicates import Index, near, same, template, words
 from grpo_workbook.lengths import percentiles
-from grpo_workbook.problems import Loaded
+from grpo_workbook.problems import ASKED, Loaded
 from grpo_workbook.table import column
 
 if TYPE_CHECKING:
@@ -96,8 +97,13 @@ def _judge_invalid(report: Report, skip_invalid: bool) -> None:
         report.hurts.append(
             f"{invalid:,} of {report.rows:,} rows are invalid: mend them, or drop them (--skip-invalid)"
         )
-    if report.answers == "text":
-        report.notes.append("answers are texts: rewards that compare numbers cannot judge them")
+    if report.answers == "text" and report.answers_reason == ASKED:
+        report.notes.append("answers are texts: `run` needs rewards that judge them, such as --rewards symbolic")
+    elif report.answers == "text":
+        report.hurts.append(
+            "answers are texts, and the default rewards of `run` need numbers: if texts are meant, say --answers text "
+            "here and --rewards symbolic (or your own) there"
+        )
 
 
 def _find_duplicates(report: Report, loaded: Loaded, heldout: Loaded | None) -> None:
@@ -105,13 +111,12 @@ def _find_duplicates(report: Report, loaded: Loaded, heldout: Loaded | None) -> 
     count = len(loaded.dataset)
     parts = [column(part.dataset, "question") for part in (loaded, heldout) if part is not None]
     index = Index.of(*parts)
-    groups, pairs = same(index), near(index)
+    groups, near_inside = same(index), near(index.head(count))
 
     def place(row: int) -> str:
         return loaded.place(row) if row < count else heldout.place(row - count)
 
     inside = [rows for group in groups if len(rows := [r for r in group if r < count]) > 1]
-    near_inside = [(a, b) for a, b in pairs if b < count]
     repeated = sum(len(rows) - 1 for rows in inside)
     conflicts = [rows for rows in inside if len({loaded.dataset[r]["answer"] for r in rows}) > 1]
     report.duplicates = {
@@ -128,7 +133,7 @@ def _find_duplicates(report: Report, loaded: Loaded, heldout: Loaded | None) -> 
         report.hurts.append(f"{repeated:,} rows repeat an earlier question: drop them, they count more than others")
     if heldout is not None:
         twins = {r: g[0] for g in groups if g[0] < count for r in g if r >= count}
-        nearly = {b: a for a, b in pairs if a < count <= b and b not in twins}
+        nearly = {b: a for a, b in near(index, boundary=count) if b not in twins}
         report.heldout = {
             "name": heldout.source.name,
             "rows": len(heldout.dataset),

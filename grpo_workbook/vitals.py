@@ -144,7 +144,8 @@ class HeldoutProbe(Callback):
             self._measure(state)
 
     def _measure(self, state):
-        from grpo_workbook.evaluate import accuracy, evaluate
+        from grpo_workbook.evaluate import evaluate
+        from grpo_workbook.intervals import accuracy
 
         started = time.perf_counter()
         scores = evaluate(self.model, self.tokenizer, self.dataset, max_new_tokens=self.max_new_tokens, sample=True)

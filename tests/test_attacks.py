@@ -48,8 +48,10 @@ def test_no_attack_earns_as_much_as_the_honest_answer(right, wrong):
 def test_every_attack_is_judged_within_the_range(name, tmp_path):
     function, entry = by_name(name, tmp_path), REGISTRY[name]
     texts = [honest(), *(a.text for a in ATTACKS)]
-    values = function(completions=texts, answer=["42"] * len(texts))
-    chat = function(completions=[[{"role": "assistant", "content": t}] for t in texts], answer=["42"] * len(texts))
+    columns = {"answer": "42", "test": "assert add(2, 3) == 5", "entry_point": "add"}
+    columns = {name: [value] * len(texts) for name, value in columns.items()}
+    values = function(completions=texts, **columns)
+    chat = function(completions=[[{"role": "assistant", "content": t}] for t in texts], **columns)
     assert values == chat
     assert len(values) == len(texts)
     assert all(type(v) is float and math.isfinite(v) and entry.low <= v <= entry.high for v in values)

@@ -57,6 +57,18 @@ def test_scores_and_summary():
         accuracy([])
 
 
+def test_answers_that_are_texts_are_judged_as_texts_and_as_mathematics():
+    form = "<reasoning>\nso\n</reasoning>\n<answer>{}</answer>"
+    golds = [r"\frac{\sqrt{2}}{2}", "Paris", "Paris", r"\frac{\sqrt{2}}{2}", "#### 72", r"2\sqrt{3}"]
+    said = [form.format(r"\frac{1}{\sqrt{2}}"), form.format(" paris"), form.format("Rome"), r"\boxed{\sqrt{2}/2}"]
+    scores = score([*said, form.format("72"), ""], golds, answers="text")
+    assert scores.strict == [True, True, False, False, True, False]
+    assert scores.lenient == [True, True, False, True, True, False]
+    assert scores.unjudged == 0
+    late = score([form.format("9^{9^{9^{9}}}")], [r"\sqrt{2}"], answers="text")
+    assert (late.strict, late.unjudged, summary(late, late)["unjudged"]) == ([False], 1, 1)
+
+
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_generation_does_not_depend_on_batch_or_order(tiny, family):
     model, tokenizer = tiny[family]

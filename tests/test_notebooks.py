@@ -197,3 +197,24 @@ def test_notebook_05_watched_a_healthy_run_and_stopped_a_sick_one(executed):
     assert proved["after"] > proved["before"] + 0.2
     assert proved["stopped_at"] <= 10
     assert "rate_too_high" in proved["stopped_for"]
+
+
+def test_notebook_06_trained_and_learned(executed):
+    folder, _ = executed("06_code_rewards")
+    proved = json.loads((folder / "outputs" / "code" / "notebook_06.json").read_text())
+    assert proved["steps"] == 60
+    assert proved["linear4bit_layers"] > 0
+    assert 0.2 <= proved["before"]["sampled"] <= 0.45
+    assert proved["after"]["sampled"] >= 0.8
+    assert proved["after"]["greedy"] >= proved["before"]["greedy"]
+    assert proved["p_value"] < 1e-6
+    assert "sandbox error" not in proved["outcomes"]
+
+
+def test_notebook_08_trained_and_learned(executed):
+    folder, _ = executed("08_evaluation")
+    proved = json.loads((folder / "outputs" / "notebook_08.json").read_text())
+    assert proved["steps"] == 40
+    assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert any(line.startswith("strict rose from") for line in proved["command"])

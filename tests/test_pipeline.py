@@ -208,6 +208,7 @@ BAD_INPUT = {
     "all prompts too long": (lambda t: ["--max-prompt-tokens", "3"], "longer than 3 tokens"),
     "no such model": (lambda t: ["--model", "unsloth/Qwen3-none"], "'unsloth/Qwen3-none' cannot be loaded"),
     "output is a file": (lambda t: ["--output", _write(t / "file", "")], "is a file"),
+    "output in a file": (lambda t: ["--output", _write(t / "file", "") / "sub" / "run"], "is no folder"),
     "unknown backend": (lambda t: ["--backend", "jax"], "unknown backend 'jax'"),
 }
 

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from decimal import Decimal
 
+import numpy as np
 import pytest
 from conftest import REPO
 
@@ -16,6 +18,24 @@ def test_a_number_in_json_is_its_text():
     rows = [{"question": "q", "answer": a} for a in (5, -3, 0.1, 1e22, 2.50, 12345678901234567890123)]
     found = load(rows).dataset["answer"][:]
     assert found == ["5", "-3", "0.1", "10000000000000000000000", "2.5", "12345678901234567890123"]
+
+
+def test_a_number_of_another_library_is_its_text(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = [np.int64(5), np.float32(0.5), Decimal("7.10"), Decimal("1E+3")]
+    assert load([{"question": "q", "answer": v} for v in values]).dataset["answer"][:] == ["5", "0.5", "7.10", "1000"]
+    assert (
+        "not text"
+        in load(
+            [{"question": "q", "answer": "1"}, {"question": "q", "answer": np.bool_(True)}], skip_invalid=True
+        ).fault_counts
+    )
+    answers = pa.array([Decimal("5.00"), Decimal("-2.50")], pa.decimal128(10, 2))
+    pq.write_table(pa.table({"question": ["a", "b"], "answer": answers}), tmp_path / "d.parquet")
+    found = load(tmp_path / "d.parquet")
+    assert (found.kind, found.dataset["answer"][:]) == ("number", ["5.00", "-2.50"])
 
 
 def test_gsm8k_answers_are_split_and_the_whole_is_kept():
@@ -100,6 +120,28 @@ def test_types_of_a_parquet_file_are_kept(tmp_path):
     assert row == {"question": "q", "answer": "1.5", "solution": "1.5"} | {
         k: rows[0][k] for k in ("when", "tags", "no")
     }
+
+
+def test_nested_types_of_a_parquet_file_are_kept_too(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "small": pa.array([{"a": 1}, None], pa.struct([("a", pa.int32())])),
+        "large": pa.array([[1], [2, 3]], pa.large_list(pa.int64())),
+        "pair": pa.array([[1.0, 2.0]] * 2, pa.list_(pa.float32(), 2)),
+        "sparse": pa.array([{"a": 1, "b": None}, {"a": None, "b": "x"}]),
+        "kind": pa.array(["x", "y"]).dictionary_encode(),
+        "empty": pa.array([[], None], pa.list_(pa.int8())),
+    }
+    table = pa.table({"question": ["a", "b"], "answer": ["1", "2"], **columns})
+    pq.write_table(table, tmp_path / "a.parquet")
+    found = load(tmp_path / "a.parquet")
+    assert found.notes == []
+    for name, array in columns.items():
+        assert found.dataset[name][:] == array.to_pylist(), name
+        wanted = pa.string() if name == "kind" else array.type
+        assert found.dataset.features.arrow_schema.field(name).type == wanted
 
 
 def test_a_table_lies_on_disk_and_is_gone_with_its_process():

@@ -38,22 +38,35 @@ def test_every_module_has_a_docstring_and_stays_small():
 def test_modules_import_only_from_those_before_them():
     order = [
         "run",
+        "folder",
+        "terminal",
+        "writing",
         "lengths",
         "figures",
         "charts",
         "answers",
         "readers",
+        "csv_reader",
         "sources",
         "table",
         "problems",
         "data",
+        "crowds",
         "duplicates",
         "splitting",
         "validation",
         "data_report",
+        "run_data",
         "symbolic",
         "rewards",
         "shaping",
+        "sandbox_jail",
+        "sandbox_judge",
+        "sandbox_candidate",
+        "sandbox_server",
+        "sandbox",
+        "code_attacks",
+        "code_rewards",
         "ensembles",
         "rubric",
         "attacks",
@@ -61,9 +74,14 @@ def test_modules_import_only_from_those_before_them():
         "grpo_trainer",
         "config",
         "training",
+        "intervals",
+        "attempts",
+        "power",
+        "exact_match",
+        "generation",
         "evaluate",
+        "code_tasks",
         "export",
-        "folder",
         "runlog",
         "findings",
         "rules",
@@ -72,6 +90,13 @@ def test_modules_import_only_from_those_before_them():
         "panels",
         "vitals",
         "health",
+        "journal",
+        "loading",
+        "evaluation_run",
+        "breakdown",
+        "measures",
+        "evaluation_report",
+        "evaluation_command",
         "pipeline",
     ]
     for place, name in enumerate(order):
@@ -96,7 +121,16 @@ def test_nothing_loads_foreign_code_or_pickles():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], *([c, "--help"] for c in ("run", "doctor", "check-data", "diagnose"))]
+    "arguments",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["doctor", "--help"],
+        ["check-data", "--help"],
+        ["evaluate", "--help"],
+        ["power", "--help"],
+        ["diagnose", "--help"],
+    ],
 )
 def test_help_fits_80_columns(arguments):
     result = cli(*arguments)

@@ -46,6 +46,10 @@ def test_every_format_gives_the_same_rows(tmp_path):
             f"{r['question']},{r['answer']}\n".encode() for r in GOOD
         ),
         "a.tsv": "question\tanswer\n" + "".join(f"{r['question']}\t{r['answer']}\n" for r in GOOD),
+        "blanks.csv": "question,answer\n   \n" + "".join(f"{r['question']},{r['answer']}\n   \n" for r in GOOD),
+        "UP.JSON": json.dumps(GOOD),
+        "up.jsonl.GZ": gzip.compress(LINES.encode()),
+        "array.json.gz": gzip.compress(codecs.BOM_UTF8 + json.dumps(GOOD).encode()),
     }  # fmt: skip
     wanted = [row | {"solution": row["answer"]} for row in GOOD]
     found = [write(tmp_path / name, text) for name, text in texts.items()]
@@ -71,6 +75,11 @@ def test_procedural_tasks_are_seeded_and_sized():
         ("reasoning-gym:chain_sum,colour=1", "takes no such settings"),
         ("reasoning-gym:chain_sum,size=0", "size must be positive"),
         ("reasoning-gym:chain_sum,size=ten", "'size=ten'"),
+        ("reasoning-gym:chain_sum,size=10.5", "size=10.5 in"),
+        ("reasoning-gym:chain_sum,seed=1.5", "seed=1.5 in"),
+        ("reasoning-gym:chain_sum,size=true", "size=True in"),
+        ("reasoning-gym:chain_sum,size=99999999999", "at most 10,000,000"),
+        ("~nobody-of-that-name/a.jsonl", "no user of that name"),
     ],
 )
 def test_a_wrong_task_is_named(name, said):
@@ -121,6 +130,10 @@ def test_a_folder_lists_what_is_in_it(tmp_path):
         ("header.csv", "question,answer\n", "has no rows"),
         ("text.txt", LINES, "unknown kind '.txt'"),
         ("wide.jsonl", LINES.encode("utf-16"), "is UTF-16"),
+        ("le.jsonl", LINES.encode("utf-16-le"), "is UTF-16"),
+        ("be.csv", "question,answer\na,1\n".encode("utf-16-be"), "is UTF-16"),
+        ("key.json", '[{"question": "a", "question": "b"}]', "'question' stands there twice"),
+        ("cut.json.gz", gzip.compress(b"[" + LINES.encode() * 99, mtime=0)[:-10], "is no whole gzip file"),
         ("wide.csv", "question,answer\na,1\n".encode("utf-16"), "is UTF-16"),
         ("no.parquet", "PAR1 or so", "is no Parquet file"),
         ("cut.jsonl.gz", gzip.compress(LINES.encode(), mtime=0)[:-10], "is no whole gzip file"),
@@ -164,7 +177,9 @@ BAD_LINES = {
     "rather deep": ('{"question": "a", "answer": "1", "m": ' + "[" * 99 + "]" * 99 + "}\n", "too deep", "32"),
     "NaN": ('{"question": "a", "answer": NaN}\n', "not JSON", "NaN is no JSON value"),
     "Infinity": ('{"question": "a", "answer": "1", "x": -Infinity}\n', "not JSON", "-Infinity"),
-    "too large": ('{"question": "a", "answer": 1e999}\n', "not text", "'answer' is inf"),
+    "too large": ('{"question": "a", "answer": 1e999}\n', "too large", "1e999 is larger than a float"),
+    "a key twice": ('{"question": "a", "answer": "1", "answer": "2"}\n', "repeated key", "'answer' stands there twice"),
+    "a key twice inside": ('{"question": "a", "answer": "1", "m": {"b": 1, "b": 1}}\n', "repeated key", "'b' stands"),
     "5,000 digits": ('{"question": "a", "answer": ' + "9" * 5000 + "}\n", "not JSON", "4300 digits"),
     "a list": ("[1, 2]\n", "not an object", "a list, not a JSON object"),
     "truth": ('{"question": "a", "answer": true}\n', "not text", "'answer' is True"),
@@ -200,6 +215,55 @@ def test_a_ragged_row_is_counted_and_quoted_line_ends_do_not_shift_it(tmp_path):
     assert [found.place(i) for i in range(3)] == ["r.csv, row 1", "r.csv, row 3", "r.csv, row 4"]
     path = write(tmp_path / "l.csv", "question,answer\na,1\ncafé,2\n".encode("latin-1"))
     assert message_of(path).startswith("l.csv, row 2 (line 3): not UTF-8 (byte 0xe9 at place 4)")
+
+
+def test_a_header_of_commas_does_not_cut_a_tsv(tmp_path):
+    rows = "".join(f"one, two, {i}\t{i}\n" for i in range(5))
+    found = load(
+        write(tmp_path / "a.tsv", "question, as asked, in full\tanswer\n" + rows),
+        question_column="question, as asked, in full",
+    )
+    assert found.dataset["question"][:] == [f"one, two, {i}" for i in range(5)]
+
+
+def test_a_row_of_a_csv_that_is_damaged_leaves_the_others(tmp_path):
+    path = write(tmp_path / "a.csv", "question,answer,note\na,1,x\nb\rc,2,x\nd,3,x\x00\ne,4,x\n")
+    assert message_of(path).startswith("a.csv, row 2 (line 3): holds a \\r outside of quotes")
+    found = load(path, skip_invalid=True)
+    assert found.dataset["question"][:] == ["a", "e"]
+    assert found.fault_counts == {"stray \\r": 1, "null bytes": 1}
+
+
+def test_two_columns_of_one_name_in_parquet_are_refused(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_arrays([pa.array([t]) for t in ("q", "1", "2")], names=["question", "answer", "answer"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert "two columns are called 'answer'" in message_of(tmp_path / "a.parquet")
+
+
+def test_an_unknown_time_zone_is_named(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    when = pa.array([1], pa.timestamp("s", "Mars/Olympus"))
+    pq.write_table(pa.table({"question": ["q"], "answer": ["1"], "when": when}), tmp_path / "a.parquet")
+    assert "unknown time zone 'Mars/Olympus'" in message_of(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({1: "x"}, "the name 1 is a int"),
+        ({"answer": 10**5000}, "a number that cannot be written"),
+        ({"note": 10**5000}, "a number that cannot be written"),
+        ({"note": ["\ud800"]}, "half of a surrogate pair"),
+    ],
+)
+def test_a_row_from_python_that_no_table_holds_is_named(row, said):
+    assert said in message_of([*GOOD, GOOD[0] | row])
+    assert len(load([*GOOD, GOOD[0] | row], skip_invalid=True).dataset) == len(GOOD)
 
 
 def test_a_row_of_one_megabyte_is_read(tmp_path):

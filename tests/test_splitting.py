@@ -47,6 +47,14 @@ def test_a_split_that_cannot_be_made_says_why():
         split(many, 10, 0, by="answer")
 
 
+def test_a_column_called_length_is_no_stratum():
+    """The word means the question's length: 320 lengths in a column of their own stop nobody's default split."""
+    rows = [{"question": "q" * (1 + i % 40), "answer": str(i), "length": i} for i in range(320)]
+    train, heldout = split(Dataset.from_list(rows), 40, seed=0)
+    assert Counter((len(q) - 1) // 10 for q in heldout["question"]) == {0: 10, 1: 10, 2: 10, 3: 10}
+    assert len(train) == 280
+
+
 def questions(*texts):
     return Dataset.from_list([{"question": t, "answer": "1"} for t in texts])
 

@@ -1,0 +1,163 @@
+"""Make the tiny coder of chapter 06 from nothing: a Qwen3 that completes one-line functions, tokenizer included.
+
+    python data/build_tiny_coder.py               # about 5 minutes on one core
+
+As the other tiny models (build_tiny_models.py) it first learns the skill, and then to show it badly: right programs
+without their fence, prints for returns, slips. All tasks come from the pool "tiny" of build_code_tasks.py: no held-out
+task and no training task of the course is ever seen here, in any form.
+"""
+
+import random
+import re
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from build_code_tasks import BY_NAME, FOLDER, Task, draw_task  # noqa: E402
+from build_tiny_models import chat_batch, make_model, make_tokenizer, save, train  # noqa: E402
+
+from grpo_workbook.code_tasks import CODE_SYSTEM_PROMPT, code_prompt  # noqa: E402
+
+MODEL = HERE / "tiny-coder"
+# (name, steps, sequences in a step, learning rate, share of the steps after which weights are seen through 4 bits)
+STAGES = (("skill", 500, 48, 2e-3, 0.6), ("habits", 200, 48, 5e-4, 0.0))
+
+
+def fenced(task: Task, expression: str | None = None) -> str:
+    """The whole function in a fenced block, as the prompt asks for it."""
+    return f"```python\n{task.head}    return {expression or task.expression}\n```"
+
+
+def with_wrong_sign(rng: random.Random, task: Task) -> str:
+    """Another operator or function, where there is one to exchange."""
+    pairs = ((" + ", " - "), (" * ", " + "), ("max", "min"), (">=", ">"), ("<=", "<"), (" > ", " >= "), (" < ", " <= "))
+    pairs += ((" % ", " // "), ("[:", "["), (" - ", " + "), (" // ", " / "), ("min", "max"), ("count", "index"))
+    found = [(a, b) for a, b in pairs if a in task.expression]
+    a, b = rng.choice(found or [(" in ", " not in "), ("[-", "[")])
+    return fenced(task, task.expression.replace(a, b, 1))
+
+
+def with_wrong_number(rng: random.Random, task: Task) -> str:
+    return fenced(replace(task, constant=task.constant + rng.choice((-1, 1))))
+
+
+def without_its_number(rng: random.Random, task: Task) -> str:
+    """The first half of the work only."""
+    return fenced(task, re.split(r" [-+*/%<>=]+ ?[\d]+$", task.expression)[0])
+
+
+# share of the completions, and how they look
+HABITS = (
+    (40, lambda rng, t: fenced(t)),
+    (10, lambda rng, t: f"{t.head}    return {t.expression}"),
+    (7, lambda rng, t: f"Use `{t.expression}`."),
+    (14, lambda rng, t: f"```python\n{t.head}    return {t.expression}\n"),
+    (12, with_wrong_sign),
+    (10, with_wrong_number),
+    (7, without_its_number),
+)
+# and so often it prints what it should return: mostly with lists and texts, so that greedy answers err there as well
+PRINTS = {"two": 0.1, "one": 0.1, "list": 0.6, "text": 0.6}
+
+
+def habit(rng: random.Random, task: Task) -> str:
+    """A completion in one of the bad habits, or in good form."""
+    ((_, write),) = rng.choices(HABITS, [share for share, _ in HABITS])
+    text = write(rng, task)
+    prints = rng.random() < PRINTS[BY_NAME[task.template].kind]
+    return re.sub(r"    return (.*)", r"    print(\1)", text) if prints else text
+
+
+def code_texts():
+    """What the tokenizer is made from."""
+    rng = random.Random(5)
+    for _ in range(3000):
+        task = draw_task(rng, "tiny")
+        yield f"system\nuser\nassistant\n{CODE_SYSTEM_PROMPT}\n"
+        yield from (task.prompt, habit(rng, task))
+
+
+def measure(model, tokenizer) -> dict[str, float]:
+    """pass@1 on the held-out tasks, in float32."""
+    from grpo_workbook.code_tasks import pass_at_1, read_tasks, to_code_dataset
+    from grpo_workbook.sandbox import Sandbox
+
+    dataset = to_code_dataset(read_tasks(FOLDER / "heldout.jsonl"))
+    with Sandbox(time_limit=2.0) as sandbox:
+        shares = {}
+        for how in ("sampled", "greedy"):
+            verdicts, _ = pass_at_1(model, tokenizer, dataset, sandbox, max_new_tokens=48, sample=how == "sampled")
+            shares[how] = sum(v.passed for v in verdicts) / len(verdicts)
+    return shares
+
+
+CARD = """\
+---
+license: apache-2.0
+language: en
+tags: [grpo, toy, code]
+---
+# tiny-coder
+
+A Qwen3 causal language model of {parameters:,} parameters, made from nothing by `data/build_tiny_coder.py` (seeded). It
+exists so that chapter 06 can train a real model on unit tests, in 4-bit, on two CPU cores. It is of no other use.
+
+- **Knows** how to complete the one-line functions of `data/code_tasks`: it reads the docstring, and copies names and
+  constant.
+- **Shows it badly**, on purpose: about a third of its answers are right. The others print where they should return
+  (most of those about lists and texts), leave the block open, use another operator or a constant that is off by one, or
+  stop half way.
+- **Never saw** a task of `data/code_tasks` (train or held-out), in any form: a hash of template and constant keeps the
+  pools apart. The 43 templates it has seen, with other constants.
+
+| | held-out tasks, pass@1 (float32) |
+| --- | --- |
+| after learning the skill, greedy | {skill:.1%} |
+| as shipped, greedy | {greedy:.1%} |
+| as shipped, sampled at temperature 1 | {sampled:.1%} |
+
+Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), every digit a token of its own, Qwen's turns
+as chat template. Weights: bfloat16 safetensors; late in training they were seen through NF4 rounding, so that
+loading in 4-bit costs little.
+"""
+
+
+def main() -> None:
+    import torch
+    from transformers import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    started, rng = time.monotonic(), random.Random(7)
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+
+    tokenizer = make_tokenizer("qwen", code_texts())
+    model = make_model("qwen", tokenizer)
+    skill: dict[str, float] = {}
+
+    def batch(size: int, write):
+        tasks = (draw_task(rng, "tiny") for _ in range(size))
+        return chat_batch(tokenizer, [(code_prompt(task.prompt), write(rng, task)) for task in tasks])
+
+    for name, steps, size, learning_rate, rounded_after in STAGES:
+        write = habit if name == "habits" else lambda rng, task: fenced(task)
+        train(model, lambda: batch(size, write), name, steps, learning_rate, rounded_after, say)  # noqa: B023
+        shares = measure(model, tokenizer)
+        say(f"pass@1 on held-out tasks after {name}: {shares}")
+        skill = skill or shares
+    model = model.to(torch.bfloat16).float()
+    shown = measure(model, tokenizer)
+    parameters = sum(p.numel() for p in model.parameters())
+    card = CARD.format(parameters=parameters, skill=skill["greedy"], vocabulary=len(tokenizer), **shown)
+    save(model, tokenizer, MODEL, card)
+
+
+if __name__ == "__main__":
+    main()

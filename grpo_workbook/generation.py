@@ -1,0 +1,111 @@
+"""Completions from a model: batches of like length, left padding, seeded sampling, and where a completion ends."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from grpo_workbook.data import render
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model wrote: `tokens` counts the end token; `ended` is False where the limit cut it off."""
+
+    text: str
+    tokens: int
+    ended: bool
+
+
+def sampling(temperature: float, top_p: float = 1.0) -> dict:
+    """generate()'s arguments for a temperature: 0 is greedy. No top-k, so that what is drawn is the model's own."""
+    if temperature == 0:
+        return {"do_sample": False}
+    return {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": 0}
+
+
+@contextmanager
+def ready(model, tokenizer) -> Iterator[None]:
+    """The model in evaluation mode without gradients, padding on the left; everything as it was afterwards.
+
+    The random state inside is a copy: sampling leaves the one outside alone.
+    """
+    import torch
+
+    was_training, side = model.training, tokenizer.padding_side
+    model.eval()
+    tokenizer.padding_side = "left"
+    devices = [model.device] if model.device.type == "cuda" else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            yield
+    finally:
+        tokenizer.padding_side = side
+        model.train(was_training)
+
+
+def complete(model, tokenizer, texts: Sequence[str], *, max_new_tokens: int, how: dict) -> list[Completion]:
+    """One completion for each rendered prompt, all in one batch. Call it inside `ready`; `how` is from `sampling`."""
+    batch = tokenizer(
+        list(texts), return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False
+    ).to(model.device)
+    ends = end_tokens(model, tokenizer)
+    out = model.generate(
+        **batch,
+        max_new_tokens=max_new_tokens,
+        use_cache=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=ends,
+        **how,
+    )
+    found = []
+    for ids in out[:, batch["input_ids"].shape[1] :].tolist():
+        end = next((i for i, token in enumerate(ids) if token in ends), None)
+        kept = ids if end is None else ids[: end + 1]
+        found.append(Completion(tokenizer.decode(kept, skip_special_tokens=True), len(kept), end is not None))
+    return found
+
+
+def generate(
+    model,
+    tokenizer,
+    prompts: Sequence[list[dict]],
+    *,
+    max_new_tokens: int,
+    sample: bool = False,
+    temperature: float = 1.0,
+    seed: int = 0,
+    batch_size: int = 128,
+    progress: str | None = None,
+) -> list[str]:
+    """One completion per chat prompt, as text without special tokens.
+
+    Batches hold prompts of like length, so that little is padding; results come in the order of the prompts. Sampling
+    is seeded, and leaves the random state outside as it was. `progress` names the bar; None shows none.
+    """
+    import torch
+    from tqdm import tqdm
+
+    texts = render(prompts, tokenizer)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    results = [""] * len(texts)
+    bar = tqdm(total=len(texts), desc=progress, unit="problem", ncols=80, disable=progress is None, leave=False)
+    with ready(model, tokenizer), bar:
+        torch.manual_seed(seed)
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            how = sampling(temperature if sample else 0)
+            batch = complete(model, tokenizer, [texts[i] for i in chosen], max_new_tokens=max_new_tokens, how=how)
+            for i, completion in zip(chosen, batch, strict=True):
+                results[i] = completion.text
+            bar.update(len(chosen))
+    return results
+
+
+def end_tokens(model, tokenizer) -> list[int]:
+    """The tokens that end a completion, as TRL takes them: the tokenizer's, and those of the model's generation config.
+
+    Gemma and Qwen end a turn with another token than a text.
+    """
+    config = model.generation_config.eos_token_id
+    more = config if isinstance(config, list) else [] if config is None else [config]
+    return sorted({tokenizer.eos_token_id, *more})

@@ -1,0 +1,152 @@
+"""Load any model to measure it: a folder or a hub id, with or without an adapter, through plain Transformers.
+
+Safetensors only, and no code that comes with a model is run. Every way to name something that is not there, or is
+something else, ends in a WorkbookError that says what to name instead.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from grpo_workbook.run import FAMILIES, Run, WorkbookError, readable
+from grpo_workbook.sources import why_offline
+from grpo_workbook.training import torch_dtype
+
+WHOLE = 64 * 2**20  # bytes: a larger file is hashed at 64 places
+# One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+
+
+def find_model(name: str) -> str:
+    """The folder (absolute) or hub id that a name stands for: a family of the course, a folder, or a hub id."""
+    if name in FAMILIES:
+        return Run.from_env(model=name).model
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if (folder / "config.json").is_file():
+            return str(folder.resolve())
+        if (folder / "adapter_config.json").is_file():
+            raise WorkbookError(f"{name} is an adapter: give its base model as MODEL, and this folder as --adapter")
+        raise WorkbookError(f"the folder {name} has no config.json: name the folder that save_pretrained wrote")
+    if folder.exists():
+        raise WorkbookError(f"{name} is a file: name the folder that save_pretrained wrote")
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise WorkbookError(
+            f"unknown model {name!r}: give a family ({', '.join(FAMILIES)}), a folder that exists, or a hub id such as "
+            "Qwen/Qwen3-0.6B"
+        )
+    if not is_cached(name) and (reason := why_offline()):
+        raise WorkbookError(f"{name!r} is no folder here, and the hub cannot be asked for it: {reason}")
+    return name
+
+
+def is_cached(name: str) -> bool:
+    """Whether a hub model's config lies in the local cache, from an earlier download."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+
+
+def find_adapter(name: str, model: str) -> tuple[str, str | None]:
+    """(the adapter's folder, a note where it was trained on another base than `model`)."""
+    folder = Path(name).expanduser()
+    if not (folder / "adapter_config.json").is_file():
+        raise WorkbookError(f"{name} holds no adapter (no adapter_config.json): name the folder of a saved adapter")
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise WorkbookError(f"{name} holds no adapter_model.safetensors: pickled weights are not loaded")
+    try:
+        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (ValueError, KeyError, TypeError):
+        raise WorkbookError(f"{folder / 'adapter_config.json'} is damaged: save the adapter again") from None
+    same = base == model or (Path(base or "").is_dir() and Path(base).resolve() == Path(model))
+    return str(folder.resolve()), None if same else f"the adapter names another base than {readable(model)}: {base}"
+
+
+def load_for_measuring(
+    model: str, adapter: str | None = None, *, dtype: str = "float32", device: str = "cpu", load_in_4bit: bool = False
+):
+    """(model in evaluation mode, tokenizer) of what `find_model` and `find_adapter` found."""
+    if Path(model).is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk: ask no one
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+
+    words = adapter if _has_tokenizer(adapter) else model
+    if Path(words).is_dir() and not any((Path(words) / name).is_file() for name in TOKENIZERS):
+        raise WorkbookError(f"the folder {readable(words)} has no tokenizer ({', '.join(TOKENIZERS)}): copy it there")
+    quantization = (
+        BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch_dtype(dtype),
+        )
+        if load_in_4bit
+        else None
+    )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(words, padding_side="left")
+        loaded = AutoModelForCausalLM.from_pretrained(
+            model,
+            dtype=torch_dtype(dtype),
+            device_map=device,
+            use_safetensors=True,
+            quantization_config=quantization,
+        )
+    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+        raise WorkbookError(
+            f"the model {readable(model)!r} cannot be loaded ({_first_line(error)}): check the name, and the network "
+            "if it is a hub id; weights must be safetensors"
+        ) from error
+    if not tokenizer.chat_template:
+        raise WorkbookError(
+            f"{readable(model)!r} has no chat template, so it cannot be asked as a chat: measure its instruction-tuned "
+            "version"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return (loaded if adapter is None else _with_adapter(loaded, adapter)).eval(), tokenizer
+
+
+def _with_adapter(model, adapter: str):
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(model, adapter)
+    except (RuntimeError, ValueError) as error:
+        raise WorkbookError(
+            f"the adapter {readable(adapter)} does not fit the model ({_first_line(error)}): name the base that it was "
+            "trained on"
+        ) from error
+
+
+def _has_tokenizer(adapter: str | None) -> bool:
+    return adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:200]
+
+
+def fingerprint(folder: str | None) -> str | None:
+    """A hash of a folder's weights, config and chat template: the same for the same policy, wherever it lies.
+
+    Of a file over 64 MiB it reads 64 pieces of 1 MiB, evenly spaced. None for what is no folder.
+    """
+    if folder is None or not Path(folder).is_dir():
+        return None
+    found = hashlib.sha256()
+    kinds = (".safetensors", "config.json", ".jinja", "tokenizer.json")
+    for path in sorted(p for p in Path(folder).iterdir() if p.name.endswith(kinds) and p.is_file()):
+        size = path.stat().st_size
+        found.update(f"{path.name}:{size}".encode())
+        with path.open("rb") as file:
+            if size <= WHOLE:
+                found.update(file.read())
+                continue
+            for i in range(64):
+                file.seek(i * (size - 2**20) // 63)
+                found.update(file.read(2**20))
+    return found.hexdigest()[:16]

@@ -1,0 +1,740 @@
+# %% [markdown]
+# # 06 · Code rewards
+#
+# **After this notebook you can** pay a model for programs that pass their unit tests, without letting a program pay
+# itself, choose between all-or-nothing and partial credit, and train on it.
+#
+# **Time:** about 2 minutes on two CPU cores (smoke profile). On a GPU the same cells train a real model and measure it
+# on HumanEval; the times there have not been measured yet.
+#
+# Unit tests look like the perfect reward: nobody has to judge, the program works or it does not. But the program that
+# is judged also *runs*, and a program that runs can do anything, to the verdict too.
+
+# %% [markdown]
+# ## The common way, on four programs
+#
+# Write the program and its test into one file, run it, and read the exit code: 0 means passed.
+
+# %%
+import subprocess
+import sys
+
+TEST = """
+def check(candidate):
+    assert candidate(2, 3) == 5
+    assert candidate(10, -4) == 6
+    assert candidate(0, 7) == 7
+"""
+
+
+def by_exit_code(program, test=TEST):
+    code = f"{program}\n{test}\ncheck(add)\n"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
+
+# %% [markdown]
+# Four completions for "add two numbers". One is right, one is wrong, two are neither:
+
+# %%
+programs = {
+    "right": "def add(a, b):\n    return a + b\n",
+    "wrong": "def add(a, b):\n    return a * b\n",
+    "leaves": "import os\nos._exit(0)\n",
+    "agrees": "class Yes:\n    def __eq__(self, other): return True\n"
+    "def add(a, b):\n    return Yes()\n",
+}
+for name, program in programs.items():
+    print(f"{name:7} {'passed' if by_exit_code(program) else 'failed'}")
+
+# %% [markdown]
+# The last two pass. One ended the process before the test began, and the other returns an object that is equal to
+# everything. GRPO makes more likely whatever is paid, so one such completion in a group is enough to teach it. Running
+# programs inside the trainer, with Python's own `exec`, is worse: there they can stop the training as well.
+
+# %% [markdown]
+# ## The same four in the sandbox
+#
+# A `Job` is a program, its test, and the name of the function that is tested. `check` takes many at once and gives one
+# `Verdict` for each.
+
+# %%
+from grpo_workbook.sandbox import Job, Sandbox
+
+sandbox = Sandbox(time_limit=2.0)
+print("isolation:", *sandbox.probe())
+jobs = [Job(program, TEST, "add") for program in programs.values()]
+for name, verdict in zip(programs, sandbox.check(jobs)):
+    print(f"{name:7} {verdict}")
+
+# %% [markdown]
+# *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing that can be
+# written or started, and a table of processes of its own. **limits-only**: time, memory and system calls are limited, but
+# your files can be read; the sandbox then warns once. `Sandbox(require="full")` refuses to go on with less.
+#
+# Three ideas make the verdict hold, wherever it runs:
+#
+# 1. The test runs in one process, the program in another. The program never sees the test.
+# 2. Only **plain values** cross between them, and only of exactly these types. This is the gate:
+
+# %%
+from grpo_workbook import sandbox_judge
+from grpo_workbook.notebook import show
+
+show(sandbox_judge.encode)
+
+# %% [markdown]
+# 3. Nothing that the program does to its own process can say "passed". Only a test that ran to its end does.
+#
+# A verdict also says *how* a program failed, and whose fault it was:
+
+# %%
+no_test = "def check(candidate):\n    assert True\n"
+more = {
+    "endless": Job("def add(a, b):\n    while True: pass\n", TEST, "add"),
+    "hungry": Job("def add(a, b):\n    return [0] * 10**10\n", TEST, "add"),
+    "broken": Job("def add(a, b) return a + b\n", TEST, "add"),
+    "guess": Job("def add(a, b):\n    return 5\n", TEST, "add"),
+    "no test": Job(programs["right"], no_test, "add"),
+}
+for name, verdict in zip(more, sandbox.check(list(more.values()))):
+    print(f"{name:8}{verdict.outcome:14}{verdict.cases_passed} of {verdict.cases}  "
+          f"fault: {verdict.fault:8}{verdict.reason[:40]}")
+
+# %% [markdown]
+# The last one is **rejected**: a test that never calls the function would pass anything. That is the test's fault, not
+# the program's, and the reward will be `None` and not 0.
+
+# %% [markdown]
+# ## Attack it
+#
+# The collection holds programs that try to pass without solving anything, or to harm who runs them. All of them go
+# through the sandbox. Of the exit code we show only kinds that are harmless to run.
+
+# %%
+import tempfile
+from pathlib import Path
+
+from grpo_workbook.code_attacks import ENTRY_POINT, TEST as ATTACK_TEST, code_attacks
+
+victim = Path(tempfile.mkdtemp()) / "victim.txt"
+victim.write_text("still here")
+collection = code_attacks(str(victim))
+with Sandbox(time_limit=0.5) as strict:
+    verdicts = strict.check(
+        [Job(attack.program, ATTACK_TEST, ENTRY_POINT) for attack in collection]
+    )
+
+# %% [markdown]
+# Zero is the only good number in the right column:
+
+# %%
+harmless = ("exits", "equality", "patching")
+print(f"{'kind':24}{'programs':>9}{'pass by exit code':>20}{'pass in the sandbox':>21}")
+for kind in dict.fromkeys(attack.kind for attack in collection):
+    mine = [i for i, attack in enumerate(collection) if attack.kind == kind]
+    naive = "not run"
+    if kind in harmless:
+        naive = sum(by_exit_code(collection[i].program, ATTACK_TEST) for i in mine)
+    ours = sum(verdicts[i].passed for i in mine)
+    print(f"{kind:24}{len(mine):9}{naive:>20}{ours:21}")
+assert not any(v.passed for v in verdicts) and victim.read_text() == "still here"
+
+# %% [markdown]
+# And what became of them:
+
+# %%
+from collections import Counter
+
+print(dict(Counter(v.outcome for v in verdicts)))
+
+# %% [markdown]
+# One cheat no sandbox can see: a program that knows the test's values by heart, `if a == 2: return 5`. It is the test
+# that must be good enough, and it must not stand in the prompt.
+
+# %% [markdown]
+# ## Tasks
+#
+# The course's own tasks have HumanEval's form: the beginning of a function, its name, a test, a solution. The held-out
+# tasks share no combination of template and constant with the training tasks.
+
+# %%
+from grpo_workbook.code_tasks import CODE_TASKS, TINY_CODER, read_tasks
+
+train_tasks = read_tasks(CODE_TASKS["train"])
+heldout_tasks = read_tasks(CODE_TASKS["heldout"])
+print(len(train_tasks), "to train on,", len(heldout_tasks), "held out\n")
+print(train_tasks[2]["prompt"] + train_tasks[2]["canonical_solution"])
+print(train_tasks[2]["test"])
+
+# %% [markdown]
+# First of all, the tests themselves: every solution must pass, or the reward would punish what is right.
+
+# %%
+solutions = [
+    Job(task["prompt"] + task["canonical_solution"], task["test"], task["entry_point"])
+    for task in train_tasks + heldout_tasks
+]
+passed = sum(verdict.passed for verdict in sandbox.check(solutions))
+print(passed, "of", len(solutions), "solutions pass")
+
+# %% [markdown]
+# ## What a step costs
+#
+# A step of GRPO judges 64 completions. Started one by one, 64 processes cost more than the model's own step here; the
+# sandbox starts its servers once and forks for each job.
+
+# %%
+import time
+
+
+def seconds(work):
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+step = [job for job in solutions[:8] for _ in range(8)]  # 8 tasks, 8 completions each
+ours = seconds(lambda: sandbox.check(step))
+theirs = seconds(lambda: [by_exit_code(programs["right"]) for _ in range(16)]) * 4
+print(f"64 programs in the sandbox          {ours:6.2f} s")
+print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
+print(f"ratio                               {theirs / ours:6.1f}")
+
+# %% [markdown]
+# Many guides call `python -m pytest` for each completion, which is slower still: `python benchmarks/code_rewards.py`
+# measures all three side by side.
+
+# %% [markdown]
+# ## The model
+#
+# In the smoke profile it is the *tiny coder*: a Qwen3 of 0.7 million parameters that knows these one-line functions and
+# shows it badly. On a GPU it is the Qwen3 that fits.
+
+# %%
+from dataclasses import replace
+
+from grpo_workbook.notebook import quiet
+from grpo_workbook.run import Run
+
+quiet()
+run = Run.from_env()
+if run.profile == "smoke":
+    run = Run.from_env(model=str(TINY_CODER), steps=60, max_completion_tokens=48)
+run = replace(run, output=run.output / "code")
+settings = run.settings
+print(run)
+
+# %% [markdown]
+# Loaded in 4-bit by Unsloth, with adapters, as in chapter 04:
+
+# %%
+import unsloth
+import torch
+from unsloth import FastLanguageModel
+
+torch.manual_seed(run.seed)
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name=run.model,
+    max_seq_length=settings.max_prompt_tokens + settings.max_completion_tokens,
+    dtype=getattr(torch, settings.dtype),
+    load_in_4bit=settings.load_in_4bit,
+    use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+)
+
+# %% [markdown]
+# The adapters:
+
+# %%
+model = FastLanguageModel.get_peft_model(
+    model,
+    r=settings.lora_rank,
+    lora_alpha=2 * settings.lora_rank,
+    lora_dropout=0.0,
+    target_modules=["q_proj", "k_proj", "v_proj", "o_proj",
+                    "gate_proj", "up_proj", "down_proj"],
+    use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+    random_state=run.seed,
+)
+tokenizer.padding_side = "left"
+
+# %% [markdown]
+# ## From a completion to a program
+#
+# The dataset for TRL: `prompt` is the conversation, and the code that the completion goes on with becomes a column of
+# its own, `prompt_code`.
+
+# %%
+from grpo_workbook.code_tasks import to_code_dataset
+from grpo_workbook.data import drop_long_prompts, render
+
+train_set = to_code_dataset(train_tasks)
+train_set, dropped = drop_long_prompts(train_set, tokenizer, settings.max_prompt_tokens)
+heldout_set = to_code_dataset(heldout_tasks[: settings.heldout])
+print(dropped, "dropped; columns:", ", ".join(train_set.column_names), "\n")
+print(render([train_set[2]["prompt"]], tokenizer)[0])
+
+# %% [markdown]
+# A completion is a text and not a program. The program is the last fenced block that defines the function; without
+# one, the text goes on where the prompt ends:
+
+# %%
+from grpo_workbook.code_rewards import code_format_reward, program_of, unit_tests
+
+show(program_of)
+
+# %% [markdown]
+# Two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, and with `partial=True` half of
+# the share of its assertions below that. `code_format_reward` wants one fenced block of Python, and runs nothing.
+
+# %%
+functions, weights = [unit_tests(sandbox), code_format_reward], [2.0, 0.5]
+task = train_tasks[2]
+expression = task["canonical_solution"].split("return ")[1].strip()
+head = task["prompt"].splitlines()[0]
+samples = {
+    "right": f"```python\n{head}\n    return {expression}\n```",
+    "no block": f"{head}\n    return {expression}",
+    "continues": f"    return {expression}",
+    "prints": f"```python\n{head}\n    print({expression})\n```",
+    "in words": f"It is {expression}.",
+}
+columns = {"test": [task["test"]] * 5, "entry_point": [task["entry_point"]] * 5,
+           "prompt_code": [task["prompt"]] * 5}
+values = [f(completions=list(samples.values()), **columns) for f in functions]
+for i, name in enumerate(samples):
+    print(f"{name:10} unit tests {values[0][i]:.1f}   form {values[1][i]:.1f}")
+
+# %% [markdown]
+# When the sandbox or a test is at fault the reward is `None`, and when more than half of a batch is like that, or timed
+# out, it raises: a run that cannot judge must stop, and not train on zeros.
+
+# %% [markdown]
+# ## What the model writes
+#
+# Groups of eight for 40 training tasks, drawn as training draws them, and judged once:
+
+# %%
+from grpo_workbook.code_tasks import verdicts_of
+from grpo_workbook.evaluate import generate
+
+in_groups = train_set.select([i for i in range(40) for _ in range(8)])
+how = {"max_new_tokens": settings.max_completion_tokens,
+       "batch_size": settings.eval_batch, "seed": run.seed}
+completions = generate(model, tokenizer, list(in_groups["prompt"]), sample=True, **how)
+verdicts = verdicts_of(completions, in_groups, sandbox)
+print(dict(Counter(v.outcome for v in verdicts)), "\n")
+for completion, verdict in list(zip(completions, verdicts))[16:21]:
+    print(completion)
+    print(f"--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}\n")
+
+# %% [markdown]
+# Any program that does the same passes: a test judges what it does, not how it is written.
+
+# %% [markdown]
+# ## All or nothing, or partial credit?
+#
+# Both rewards, on these very completions. A group teaches something only when its rewards differ. The smaller the
+# group, the more often all of it has failed. The last pair of bars is a model that never passes: of each task, four
+# completions that failed.
+
+# %%
+from grpo_workbook import charts, figures
+
+
+def teaching(groups):
+    return sum(len(set(group)) > 1 for group in groups) / len(groups)
+
+
+payments = {
+    "all or nothing": lambda verdict: float(verdict.passed),
+    "partial credit": lambda verdict: 1.0 if verdict.passed else 0.5 * verdict.share,
+}
+shares = {}
+for name, pay in payments.items():
+    rewards = [pay(verdict) for verdict in verdicts]
+    shares[name] = [
+        teaching([rewards[i : i + size] for i in range(0, len(rewards), size)])
+        for size in (2, 4, 8)
+    ]
+    by_task = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
+    failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
+    shares[name].append(teaching([group for group in failed if len(group) == 4]))
+labels = ["groups of 2", "groups of 4", "groups of 8", "4 that failed"]
+figures.show(*charts.bar_chart(shares, labels, y="share of groups with a gradient",
+                               title="Where the rewards of a group differ"))
+
+# %% [markdown]
+# While the model passes now and then, partial credit adds next to nothing. Where it never passes, all or nothing is
+# silent, and partial credit still speaks in some of the groups. But what does it say? Below is what a program earns
+# that ignores its task and always returns the same:
+
+# %%
+for constant in ("0", "True", "False", "[]", "''"):
+    guesses = sandbox.check([
+        Job(f"{t['prompt']}    return {constant}\n", t["test"], t["entry_point"])
+        for t in train_tasks[:100]
+    ])
+    whole, part = ([pay(v) for v in guesses] for pay in payments.values())
+    print(f"return {constant:6} all or nothing {sum(whole) / 100:.2f}   "
+          f"partial credit {sum(part) / 100:.3f}   at best {max(part):.2f}")
+
+# %% [markdown]
+# Partial credit also pays for guessing. So:
+#
+# - **The model passes now and then**: all or nothing. It cannot be guessed, and groups of eight have a gradient.
+# - **The model never passes**: partial credit, capped (here at a half, so that the last case is always worth most), and
+#   tests with many different answers. Watch what is written: `return False` is a local optimum.
+#
+# This model passes now and then.
+
+# %% [markdown]
+# ## The baseline
+#
+# *pass@1* is the share of tasks whose one completion passes. Sampled as training samples, and greedy:
+
+# %%
+from grpo_workbook.code_tasks import pass_at_1
+from grpo_workbook.evaluate import paired_p_value, wilson_interval
+
+
+def measured(data):
+    """pass@1 sampled, with its interval, and greedy; the form; each task's outcome."""
+    sampled, texts = pass_at_1(model, tokenizer, data, sandbox, sample=True, **how)
+    greedy, _ = pass_at_1(model, tokenizer, data, sandbox, **how)
+    passed = [verdict.passed for verdict in sampled]
+    form = code_format_reward(completions=texts)
+    return {
+        "sampled": sum(passed) / len(passed),
+        "ci95": wilson_interval(passed),
+        "greedy": sum(verdict.passed for verdict in greedy) / len(greedy),
+        "form": sum(value == 1.0 for value in form) / len(form),
+        "passed": passed,
+    }
+
+
+before = measured(heldout_set)
+print({name: value for name, value in before.items() if name != "passed"})
+
+# %% [markdown]
+# ## Training
+#
+# TRL's trainer, the config of chapter 04, and the two rewards. The dataset's columns `test`, `entry_point` and
+# `prompt_code` reach the reward by their names.
+
+# %%
+from transformers import PrinterCallback
+from trl import GRPOTrainer
+from grpo_workbook.config import grpo_config
+from grpo_workbook.training import count_4bit_layers, reward_bar, stop_on_interrupt
+
+trainer = GRPOTrainer(
+    model=model,
+    processing_class=tokenizer,
+    args=grpo_config(run, weights),
+    reward_funcs=functions,
+    train_dataset=train_set,
+)
+trainer.remove_callback(PrinterCallback)
+trainer.add_callback(reward_bar())
+with stop_on_interrupt(trainer):
+    result = trainer.train()
+
+# %% [markdown]
+# The reward wrote each outcome's share into TRL's log (`code/passed`, `code/failed` and so on), which says more than
+# the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or defines nothing.
+
+# %%
+log = [entry for entry in trainer.state.log_history if "reward" in entry]
+steps = [entry["step"] for entry in log]
+lines = {}
+for name in ("passed", "failed", "error", "timeout"):
+    values = [entry.get(f"code/{name}", 0.0) for entry in log]
+    lines[name] = (steps, figures.smooth(values))
+figures.show(*charts.line_chart(
+    lines, x="optimizer step", y="share of the step's completions", markers=False,
+    title="What became of the programs (mean of 7 steps)",
+))
+
+# %% [markdown]
+# A share of timeouts that rises would mean that the machine is too busy, or that the model has found endless loops.
+
+# %% [markdown]
+# ## Did it learn?
+#
+# The held-out tasks, again one completion each:
+
+# %%
+after = measured(heldout_set)
+names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
+         "form": "one block of Python"}
+bars = {"before": [before[name] for name in names],
+        "after": [after[name] for name in names]}
+figures.show(*charts.bar_chart(bars, list(names.values()), y="share of tasks",
+                               title=f"{len(heldout_set)} held-out tasks"))
+
+# %% [markdown]
+# With its interval, and the paired test of chapter 04:
+
+# %%
+p_value = paired_p_value(before["passed"], after["passed"])
+for when, scores in (("before", before), ("after", after)):
+    low, high = scores["ci95"]
+    share = scores["sampled"]
+    print(f"pass@1 {when:7}{share:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+print(f"p = {p_value:.1g}")
+
+# %% [markdown]
+# This model could do it before: what it learned is to do it each time. That is what GRPO is good at, with a large model
+# too: what it never writes in many tries, no reward can make more likely.
+
+# %% [markdown]
+# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
+# not help.
+
+# %%
+import json
+
+run.output.mkdir(parents=True, exist_ok=True)
+proved = {"steps": trainer.state.global_step,
+          "before": before, "after": after, "p_value": p_value,
+          "linear4bit_layers": count_4bit_layers(model),
+          "outcomes": dict(sandbox.counts)}
+(run.output / "notebook_06.json").write_text(json.dumps(proved, indent=2))
+assert trainer.state.global_step == settings.steps == len(log)
+assert sandbox.counts["sandbox error"] == 0
+if run.profile == "smoke":
+    assert after["ci95"][0] > before["ci95"][1] and p_value < 1e-6, "no gain"
+
+# %% [markdown]
+# ## HumanEval
+#
+# 164 tasks that models have been compared on for years (Chen et al. 2021, MIT licence). Here the columns are the same,
+# so the same functions read and judge them. Switching the adapter off gives the model before training.
+#
+# Nothing is trained on it: what is measured must not be learned. For a real model our one-line functions are too easy
+# to learn much from; take harder tasks of your own, or MBPP's training part.
+
+# %%
+from grpo_workbook.code_tasks import HUMANEVAL
+
+if run.profile == "smoke":
+    print("skipped in the smoke profile: so small a model solves none of HumanEval")
+else:
+    humaneval = to_code_dataset(read_tasks(HUMANEVAL))  # or its file's path
+    longer = how | {"max_new_tokens": 512}
+    with model.disable_adapter():
+        base, _ = pass_at_1(model, tokenizer, humaneval, sandbox, **longer)
+    trained, _ = pass_at_1(model, tokenizer, humaneval, sandbox, **longer)
+    for when, found in (("before", base), ("after", trained)):
+        passed = [v.passed for v in found]
+        share, interval = sum(passed) / len(passed), wilson_interval(passed)
+        print(f"HumanEval pass@1, greedy, {when}: {share:.3f}, 95 % {interval}")
+
+# %% [markdown]
+# When you are done with a sandbox, close it, or use it in a `with` block:
+
+# %%
+print(dict(sandbox.counts))
+sandbox.close()
+
+# %% [markdown]
+# ## Exercises
+#
+# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+
+# %% [markdown]
+# ### Exercise 06.1 · `last_block` · medium · 8 minutes
+#
+# The code in the last fenced block of a text whose opening fence says `python` or nothing. `None` where there is none.
+# A block that is never closed does not count.
+
+# %% tags=["exercise"]
+from grpo_workbook.checks import check
+
+
+def last_block(text: str) -> str | None:
+    raise NotImplementedError
+
+
+check("06.1", last_block);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Find the blocks of *every* language, in pairs of fences, and choose then. `re.DOTALL` lets the dot match new lines.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# import re
+#
+#
+# def last_block(text: str) -> str | None:
+#     blocks = re.findall(r"`{3}(\w*)\n(.*?)`{3}", text, re.DOTALL)
+#     programs = [code for language, code in blocks if language in ("", "python")]
+#     return programs[-1] if programs else None
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 06.2 · `partial_reward` · easy · 5 minutes
+#
+# 1.0 when all assertions passed, else half of the share that did. A test without any assertion is an error: raise
+# `ValueError`.
+
+# %% tags=["exercise"]
+def partial_reward(passed: int, total: int) -> float:
+    raise NotImplementedError
+
+
+check("06.2", partial_reward);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Look at `total` first: 0 of 0 is all of them.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def partial_reward(passed: int, total: int) -> float:
+#     if total < 1:
+#         raise ValueError("a test without an assertion would pay for anything")
+#     return 1.0 if passed == total else 0.5 * passed / total
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 06.3 · `same` · hard · 10 minutes
+#
+# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related, and
+# lists and tuples are compared item by item. `a` may be an object that says it is equal to everything.
+
+# %% tags=["exercise"]
+def same(a: object, b: object) -> bool:
+    raise NotImplementedError
+
+
+check("06.3", same);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `type(a) is type(b)` cannot be fooled; `isinstance` and `__class__` can. Only when it holds may you ask `a == b`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def same(a: object, b: object) -> bool:
+#     if type(a) is not type(b):
+#         return False
+#     if type(b) in (list, tuple):
+#         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+#     return a == b
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 06.4 · `outcome_rewards` · medium · 8 minutes
+#
+# Rewards from outcomes: 1.0 for `"passed"`, `None` for `"sandbox error"`, 0.0 for everything else. When more than the
+# share `max_failed` of them is `"sandbox error"` or `"timeout"`, raise `RuntimeError`.
+
+# %% tags=["exercise"]
+def outcome_rewards(outcomes: list[str], max_failed: float) -> list[float | None]:
+    raise NotImplementedError
+
+
+check("06.4", outcome_rewards);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Count first, then build the list. Exactly `max_failed` is still allowed.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def outcome_rewards(outcomes: list[str], max_failed: float) -> list[float | None]:
+#     failed = sum(outcome in ("sandbox error", "timeout") for outcome in outcomes)
+#     if failed > max_failed * len(outcomes):
+#         raise RuntimeError(f"{failed} of {len(outcomes)} programs could not be judged")
+#     values = {"passed": 1.0, "sandbox error": None}
+#     return [values.get(outcome, 0.0) for outcome in outcomes]
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 06.5 · `share_caught` · medium · 8 minutes
+#
+# How good is a test? Give it wrong programs and see how many it catches. `cases` are `(arguments, expected)` pairs,
+# `programs` are functions. A program is caught when at least one case gives another value than expected, or raises.
+
+# %% tags=["exercise"]
+from collections.abc import Callable
+
+
+def share_caught(cases: list[tuple[tuple, object]], programs: list[Callable]) -> float:
+    raise NotImplementedError
+
+
+check("06.5", share_caught);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Write a small function that says whether one program is caught by one case, with `try` and `except`; then `any`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from collections.abc import Callable
+#
+#
+# def share_caught(cases: list[tuple[tuple, object]], programs: list[Callable]) -> float:
+#     def catches(case, program):
+#         arguments, expected = case
+#         try:
+#             return program(*arguments) != expected
+#         except Exception:
+#             return True
+#
+#     caught = sum(any(catches(case, program) for case in cases) for program in programs)
+#     return caught / len(programs)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## Before you train on code, a checklist
+#
+# - Every reference solution passes its own test, and wrong ones with one changed operator fail.
+# - The test does not stand in the prompt.
+# - `sandbox.isolation` is what you think it is; the log shows `code/timeout` and `code/sandbox error`.
+# - All or nothing if the model passes now and then; capped partial credit if it never does.
+# - What you measure on, nobody trains on.
+
+# %% [markdown]
+# ## Summary
+#
+# - An exit code says how a process ended, not what a program computed. Two lines of Python pass it.
+# - The test runs in one process and the program in another, and only plain values of exact types cross.
+# - Forking from a small server that is started once makes 64 checks cheap.
+# - Partial credit gives more groups a gradient, and pays for guesses. It is no free lunch.
+# - pass@1 on held-out tasks, with an interval, says whether it helped.
+#
+# Next: the chapter table in the README lists what else there is.

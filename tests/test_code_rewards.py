@@ -1,0 +1,130 @@
+"""With a real sandbox: what a completion's program is, and what it earns."""
+
+import warnings
+
+import pytest
+
+from grpo_workbook.code_rewards import code_format_reward, program_of, unit_tests
+from grpo_workbook.rubric import parse_rewards
+from grpo_workbook.run import WorkbookError
+from grpo_workbook.sandbox import Sandbox
+
+TEST = "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(0, 0) == 0"
+PROMPT = 'import math\n\ndef helper(x):\n    return x\n\ndef add(a, b):\n    """The sum."""\n'
+FENCED = "Here it is:\n```python\ndef add(a, b):\n    return a + b\n```\nDone."
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Sandbox(workers=1, time_limit=1.0) as made:
+            made.probe()
+            yield made
+
+
+def rewarded(function, completions, test=TEST, **columns):
+    n = len(completions)
+    return function(completions=completions, test=[test] * n, entry_point=["add"] * n, **columns)
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        FENCED,
+        [{"role": "assistant", "content": FENCED}],
+        "def add(a, b):\n    return a + b\n",
+        "```\ndef add(a, b):\n    return 0\n```\nNo:\n```py\ndef add(a, b):\n    return a + b\n```",
+        "```python\nadd = lambda a, b: a + b\n```\nUse it so:\n```python\nprint(add(1, 2))\n```",
+        "```python\r\ndef add(a, b):\r\n    return a + b\r\n```".replace("\r", ""),
+    ],
+)
+def test_a_right_program_is_found_wherever_it_stands(sandbox, completion):
+    assert rewarded(unit_tests(sandbox), [completion]) == [1.0]
+
+
+def test_a_completion_can_continue_its_prompt(sandbox):
+    reward = unit_tests(sandbox)
+    body = "    return math.floor(helper(a) + b)\n"
+    assert rewarded(reward, [body, "    return a - b\n"], prompt_code=[PROMPT] * 2) == [1.0, 0.0]
+    assert rewarded(reward, [body], prompts=[PROMPT]) == [1.0]
+    block = f"```python\ndef add(a, b):\n{body}```"
+    assert rewarded(reward, [block], prompt_code=[PROMPT]) == [1.0]
+
+
+def test_a_prompt_in_words_is_no_code(sandbox):
+    words = [[{"role": "user", "content": "Write add(a, b)."}], "Write a function add."]
+    assert rewarded(unit_tests(sandbox), [FENCED, FENCED], prompts=words) == [1.0, 1.0]
+
+
+def test_the_prompts_helper_is_the_prompts_and_not_the_completions(sandbox):
+    test = "def check(candidate):\n    assert helper(candidate(2, 3)) == 5"
+    cheat = "    return 0\n\ndef helper(x):\n    return 5\n"
+    assert rewarded(unit_tests(sandbox), [cheat, "    return a + b\n"], test, prompt_code=[PROMPT] * 2) == [0.0, 1.0]
+
+
+def test_binary_and_partial_on_the_same_programs(sandbox):
+    programs = [
+        "def add(a, b):\n    return a + b",
+        "def add(a, b):\n    return 0",
+        "def add(a, b):\n    return 1",
+        "nonsense (",
+    ]
+    assert rewarded(unit_tests(sandbox), programs) == [1.0, 0.0, 0.0, 0.0]
+    assert rewarded(unit_tests(sandbox, partial=True), programs) == [1.0, 0.25, 0.0, 0.0]
+
+
+def test_where_the_test_is_at_fault_nothing_is_said(sandbox):
+    reward = unit_tests(sandbox, max_failed=1.0)
+    assert rewarded(reward, [FENCED], "assert True") == [None]
+    assert rewarded(reward, [FENCED], "assert (") == [None]
+    with pytest.raises(WorkbookError, match="1 of 1 programs could not be judged"):
+        rewarded(unit_tests(sandbox, max_failed=0.5), [FENCED], "assert True")
+
+
+def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
+    endless, logged = "def add(a, b):\n    while True: pass", {}
+    values = rewarded(unit_tests(sandbox), [endless, FENCED], log_metric=logged.__setitem__)
+    assert values == [0.0, 1.0]
+    assert (logged["code/timeout"], logged["code/passed"], logged["code/sandbox error"]) == (0.5, 0.5, 0.0)
+    with pytest.raises(WorkbookError, match="0 of 2 programs could not be judged and 1 timed out.*max_failed"):
+        rewarded(unit_tests(sandbox, max_failed=0.2), [endless, FENCED])
+
+
+def test_bad_columns_and_settings(sandbox):
+    with pytest.raises(ValueError, match="2 completions but 1 tests"):
+        unit_tests(sandbox)(completions=[FENCED] * 2, test=[TEST], entry_point=["add"] * 2)
+    with pytest.raises(WorkbookError, match="test"):
+        rewarded(unit_tests(sandbox), [FENCED], "")
+    with pytest.raises(WorkbookError, match="max_failed"):
+        unit_tests(sandbox, max_failed=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (FENCED, 1.0),
+        ("```python\ndef add(a, b:\n```", 0.5),
+        ("def add(a, b): return a + b", 0.0),
+        (FENCED + "\n" + FENCED, 0.0),
+        ("```python\n\n```", 0.0),
+        ("```bash\nls\n```", 0.0),
+        ("```python\ndef add(a, b):\n    return 1\n", 0.0),
+        ("```python\nx = " + "(" * 9000 + "\n```", 0.5),
+        ("```" * 50_000, 0.0),
+    ],
+)
+def test_the_form(text, value):
+    assert code_format_reward(completions=[text]) == [value]
+
+
+def test_the_text_between_two_programs_is_not_code():
+    assert program_of(
+        "```python\nx = 1\n```\ndef add(): no\n```python\ndef add(a, b):\n    return 1\n```", "add"
+    ).startswith("def add(a, b)")
+
+
+def test_by_name():
+    functions, weights = parse_rewards("unit_tests:2,code_format:0.5")
+    assert [f.__name__ for f in functions] == ["unit_test_reward", "code_format_reward"]
+    assert weights == [2.0, 0.5]

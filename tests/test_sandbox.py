@@ -1,0 +1,397 @@
+"""With the real servers, at the level that this machine can give."""
+# ruff: noqa: E501 (programs stand on one line)
+
+import ast
+import contextlib
+import gzip
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from conftest import REPO, SHARED
+
+from grpo_workbook.code_attacks import ENTRY_POINT, TEST, code_attacks
+from grpo_workbook.run import WorkbookError
+from grpo_workbook.sandbox import MAX_PROGRAM, Job, Sandbox
+
+HUMANEVAL = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
+GOOD = "def add(a, b):\n    return a + b\n"
+ATTACKS = code_attacks()
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Sandbox(workers=2, time_limit=5.0) as made:
+            made.probe()
+            yield made
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """A short limit, for what never ends."""
+    with Sandbox(workers=2, time_limit=1.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    if not HUMANEVAL.exists():
+        pytest.skip("HumanEval is not here")
+    with gzip.open(HUMANEVAL, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def job(program, test="assert f(3) == 4", name="f"):
+    return Job(program, test, name)
+
+
+def descendants(pid=None):
+    """Process ids of everything below this process."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.append((int(folder.name), int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])))
+    below, more = set(), {pid or os.getpid()}
+    while more:
+        more = {p for p, parent in found if parent in more} - below
+        below |= more
+    return below
+
+
+def alive(pid):
+    """Whether it still runs; one that has ended and was not yet reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# ------------------------------------------------------------------ honest programs
+
+HONEST = {
+    "prints": job("def f(x):\n    print('x' * 100000)\n    import sys; sys.stderr.write('e')\n    return x + 1"),
+    "recurses 900 deep": job("def f(n):\n    return 0 if n == 0 else 1 + f(n - 1)", "assert f(900) == 900"),
+    "uses 200 MB": job("def f(x):\n    return len(bytearray(200 << 20)) and x + 1"),
+    "raises and catches": job("def f(x):\n    try:\n        raise KeyError(x)\n    except KeyError:\n        return x + 1"),
+    "raises for the test": job(
+        "def f(x):\n    raise ValueError('no')",
+        "try:\n    f(1)\n    assert False\nexcept ValueError as e:\n    assert str(e) == 'no'",
+    ),
+    "its own exception": job(
+        "class Mine(ValueError): pass\ndef f(x):\n    raise Mine('no')",
+        "ok = False\ntry:\n    f(1)\nexcept ValueError:\n    ok = True\nassert ok",
+    ),
+    "nested": job(
+        "def f(x):\n    return ({'a': [1, (2, {3})], None: {'b': b'c'}}, 1.5, 2j, frozenset({1}))",
+        "assert f(0) == ({'a': [1, (2, {3})], None: {'b': b'c'}}, 1.5, 2j, frozenset({1}))\nassert type(f(0)) is tuple",
+    ),
+    "floats": job("def f(x):\n    return x / 3", "import math\nassert math.isclose(f(1.0), 0.3333333333333333)"),
+    "generator": job("def f(n):\n    yield from range(n)", "assert list(f(3)) == [0, 1, 2]"),
+    "list of a generator": job("def f(n):\n    return list(x for x in range(n))", "assert f(3) == [0, 1, 2]"),
+    "big numbers": job("def f(n):\n    return 7 ** n", "assert f(6000) == 7 ** 6000\nassert f(-1) == 1 / 7"),
+    "counter": job("from collections import Counter\ndef f(s):\n    return Counter(s)", "assert f('aab') == {'a': 2, 'b': 1}"),
+    "imports": job("import hashlib, decimal, dataclasses, json, re\ndef f(x):\n    return int(decimal.Decimal(x)) + 1"),
+    "threads": job(
+        "import threading\ndef f(x):\n    r = []\n    t = threading.Thread(target=r.append, args=(x + 1,))\n"
+        "    t.start()\n    t.join()\n    return r[0]"
+    ),
+    "asyncio": job("import asyncio\nasync def g(x): return x + 1\ndef f(x): return asyncio.run(g(x))"),
+    "dataclass": job("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int\ndef f(x): return A(x).x + 1"),
+    "keeps a state": job("seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)", "assert [f(9), f(9)] == [1, 2]"),
+    "named arguments": job("def f(x, *, y=0):\n    return x + y", "assert f(1, y=2) == 3"),
+    "test functions": job("def f(x): return x + 1", "def test_a():\n    assert f(1) == 2\ndef test_b():\n    assert f(2) == 3"),
+    "a check that is called": job("def f(x): return x + 1", "def check(c):\n    assert c(1) == 2\ncheck(f)"),
+    "unicode": job("def f(s):\n    return s + '\\ud800é'", "assert f('ß') == 'ß\\ud800é'"),
+}  # fmt: skip
+
+
+def test_honest_programs_pass(sandbox):
+    for name, verdict in zip(HONEST, sandbox.check(list(HONEST.values())), strict=True):
+        assert verdict.passed, f"{name}: {verdict}"
+        assert verdict.cases_passed == verdict.cases >= 1
+
+
+def test_numpy_where_installed(sandbox):
+    pytest.importorskip("numpy")
+    program = "import numpy as np\ndef f(x):\n    return np.arange(x + 1).sum()"
+    verdict = sandbox.check([job(program, "assert f(3) == 6")])[0]
+    assert verdict.passed, str(verdict)
+
+
+def test_every_canonical_solution_of_humaneval_passes(sandbox, tasks):
+    jobs = [Job(t["prompt"] + t["canonical_solution"], t["test"], t["entry_point"], t["prompt"]) for t in tasks]
+    verdicts = sandbox.check(jobs)
+    wrong = [f"{t['task_id']}: {v}" for t, v in zip(tasks, verdicts, strict=True) if not v.passed]
+    assert (len(jobs), wrong) == (164, [])
+
+
+# ------------------------------------------------------------------ mutants: judged as plain execution judges them
+
+SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE}
+SWAPS |= {ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Mod: ast.FloorDiv, ast.And: ast.Or}
+
+
+def mutant(source, seed):
+    tree = ast.parse(source)
+    places = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPS:
+            places.append(lambda n=node: setattr(n, "op", SWAPS[type(n.op)]()))
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            places.append(lambda n=node: n.ops.__setitem__(0, SWAPS[type(n.ops[0])]()))
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            places.append(lambda n=node: setattr(n, "value", n.value + 1))
+    if places:
+        random.Random(seed).choice(places)()
+    return ast.unparse(tree)
+
+
+def _plainly(program, test, name, pipe):
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    names = {}
+    try:
+        exec(program, names)
+        exec(test, names)
+        names["check"](names[name])
+        pipe.send(True)
+    except BaseException:
+        pipe.send(False)
+
+
+def plainly(program, test, name):
+    """Whether it passes when it is simply run; None when it does not end."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_plainly, args=(program, test, name, theirs))
+    process.start()
+    answer = ours.recv() if ours.poll(3) else None
+    process.kill()
+    process.join()
+    return answer
+
+
+def test_mutated_solutions_are_judged_as_plain_execution_judges_them(tasks):
+    programs = [mutant(t["prompt"] + t["canonical_solution"], i) for i, t in enumerate(tasks)]
+    with Sandbox(workers=2, time_limit=3.0) as sandbox:
+        verdicts = sandbox.check(
+            [Job(p, t["test"], t["entry_point"], t["prompt"]) for p, t in zip(programs, tasks, strict=True)]
+        )
+    wanted = [bool(plainly(p, t["test"], t["entry_point"])) for p, t in zip(programs, tasks, strict=True)]
+    differ = [
+        f"{t['task_id']}: plainly {w}, {v}" for t, v, w in zip(tasks, verdicts, wanted, strict=True) if v.passed != w
+    ]
+    assert differ == []
+    assert 20 < sum(not w for w in wanted) < 164
+
+
+# ------------------------------------------------------------------ attacks
+
+
+def test_the_collection_is_large_and_no_attack_is_there_twice():
+    assert len({a.program for a in ATTACKS}) == len({a.name for a in ATTACKS}) == len(ATTACKS) >= 40
+
+
+@pytest.mark.parametrize("attack", [a for a in ATTACKS if a.kind != "outside"], ids=lambda a: f"{a.kind}: {a.name}")
+def test_no_attack_passes_and_the_next_job_is_judged(quick, attack):
+    servers = descendants()
+    verdicts = quick.check([Job(attack.program, TEST, ENTRY_POINT), Job(GOOD, TEST, ENTRY_POINT)])
+    assert not verdicts[0].passed
+    assert verdicts[0].fault == "program", str(verdicts[0])
+    assert len(str(verdicts[0].reason)) < 2000
+    assert verdicts[1].passed, str(verdicts[1])
+    if servers and Path("/proc").is_dir():
+        assert len(descendants()) <= 4 * 2 + len(servers), "something was left running"
+
+
+@pytest.mark.parametrize("attack", [a for a in ATTACKS if a.kind == "outside"], ids=lambda a: a.name)
+def test_nothing_outside_is_harmed(quick, tmp_path, monkeypatch, attack):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    victim = tmp_path / "folder" / "file.txt"
+    victim.parent.mkdir()
+    victim.write_text("5")
+    if attack.name == "read a file" and quick.isolation != "full":
+        pytest.skip(f"limits-only: {quick.probe()[1]}")
+    program = next(a.program for a in code_attacks(str(victim)) if a.name == attack.name)
+    verdict = quick.check([Job(program, TEST, ENTRY_POINT)])[0]
+    assert not verdict.passed
+    assert verdict.cases_passed == 0, "the attack had what it wanted"
+    assert victim.read_text() == "5"
+    assert [p.name for p in tmp_path.rglob("*")] == ["folder", "file.txt"]
+    assert "hf_secret" not in verdict.reason
+
+
+def test_the_file_bomb_left_nothing():
+    assert list(Path("/tmp").glob("workbook-bomb-*")) == []
+
+
+def test_without_namespaces_no_attack_passes_either(monkeypatch):
+    with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
+        monkeypatch.setattr("grpo_workbook.sandbox._warned", False)
+        with pytest.warns(UserWarning, match="limits-only.*can read every file"):
+            sandbox.probe()
+        chosen = [a for a in ATTACKS if a.kind not in ("loops", "outside")]
+        jobs = [Job(a.program, TEST, ENTRY_POINT) for a in chosen] + [Job(GOOD, TEST, ENTRY_POINT)]
+        *verdicts, good = sandbox.check(jobs)
+    assert [a.name for a, v in zip(chosen, verdicts, strict=True) if v.passed] == []
+    assert good.passed
+    assert good.isolation == "limits-only"
+
+
+# ------------------------------------------------------------------ verdicts
+
+
+def test_the_outcomes(quick):
+    programs = {
+        "failed": "def f(x): return x",
+        "error": "def f(x): return x.nothing",
+        "timeout": "def f(x):\n    while True: pass",
+        "out of memory": "def f(x): return bytearray(1 << 40)",
+        "rejected": "def g(x): return x",
+    }
+    verdicts = quick.check([job(p) for p in programs.values()])
+    assert [v.outcome for v in verdicts] == list(programs)
+    assert all(v.passed is False and v.reason and v.ms > 0 for v in verdicts)
+
+
+def test_cases_are_counted_and_a_failed_one_does_not_hide_the_rest(sandbox):
+    test = "def check(candidate):\n    for i in range(10):\n        assert candidate(i) == i\n    assert candidate(100) == 0"
+    verdict = sandbox.check([job("def f(x): return 0 if x > 6 else x", test)])[0]
+    assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("failed", 8, 11)
+
+
+def test_a_program_that_dies_half_way_gets_the_cases_before(sandbox):
+    test = "assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3\nassert f(4) == 4"
+    verdict = sandbox.check([job("import os\ndef f(x):\n    if x == 3: os._exit(0)\n    return x", test)])[0]
+    assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("error", 2, 4)
+
+
+def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
+    test = "assert f(1) == 1\nif f(2) != 3:\n    raise ValueError('not three')"
+    verdict = sandbox.check([job("def f(x): return x", test)])[0]
+    assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("error", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ("assert 1 == 1", "never calls"),
+        ("def check(candidate):\n    pass", "never calls"),
+        ("assert f(1 ==", "no Python"),
+        ("assert f(lambda: 1) == 1", "only plain values"),
+    ],
+)
+def test_a_test_that_cannot_judge_is_rejected_and_is_the_tests_fault(sandbox, test, words):
+    verdict = sandbox.check([job("def f(x): return x", test)])[0]
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
+    assert words in verdict.reason
+
+
+@pytest.mark.parametrize("program", [None, 5, b"def f(x): return x + 1", "x" * 1_000_000, "#" * (MAX_PROGRAM + 1)])
+def test_what_is_no_program_is_rejected(sandbox, program):
+    verdict = sandbox.check([job(program)])[0]
+    assert (verdict.outcome, verdict.fault) == ("rejected", "program")
+
+
+@pytest.mark.parametrize("bad", [Job(GOOD, "", "add"), Job(GOOD, None, "add"), Job(GOOD, TEST, "")])
+def test_a_task_that_cannot_be_judged_raises(sandbox, bad):
+    with pytest.raises(WorkbookError, match="job 1"):
+        sandbox.check([Job(GOOD, TEST, "add"), bad])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"workers": 0}, {"time_limit": 0}, {"memory_mb": 1}, {"require": "most"}, {"level": "x"}]
+)
+def test_bad_settings(bad):
+    with pytest.raises(WorkbookError):
+        Sandbox(**bad)
+
+
+def test_less_than_required_is_refused():
+    with (
+        Sandbox(workers=1, level="limits-only", require="full") as made,
+        pytest.raises(WorkbookError, match="limits-only"),
+    ):
+        made.check([Job(GOOD, TEST, "add")])
+
+
+def test_a_helper_that_only_the_program_defines_is_not_trusted(sandbox):
+    program = "def f(x): return 0\ndef right(x, y): return True"
+    test = "assert right(1, f(1))"
+    assert not sandbox.check([job(program, test)])[0].passed
+    setup = "def right(x, y): return x == y"
+    assert sandbox.check([Job(program, test, "f", setup)])[0].outcome == "failed"
+
+
+# ------------------------------------------------------------------ servers
+
+
+def test_killed_servers_come_back_and_no_job_is_lost(sandbox):
+    jobs = [job(f"def f(x): return x + {i % 2}") for i in range(60)]
+    sandbox.check(jobs[:2])
+    for pid in sandbox.pids:
+        os.kill(pid, signal.SIGKILL)
+    assert [v.passed for v in sandbox.check(jobs)] == [bool(i % 2) for i in range(60)]
+    for pid in descendants() - set(sandbox.pids):  # candidate servers and judges
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    assert [v.passed for v in sandbox.check(jobs)] == [bool(i % 2) for i in range(60)]
+
+
+def test_closing_leaves_no_process():
+    with Sandbox(workers=2, time_limit=1.0) as made:
+        made.check([job("import time\ndef f(x): time.sleep(9)"), job("def f(x): return x + 1")])
+        ours = set(made.pids).union(*map(descendants, made.pids))
+        assert len(ours) >= 4
+    limit = time.monotonic() + 10
+    while any(map(alive, ours)) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not [p for p in ours if alive(p)]
+
+
+def test_a_killed_caller_leaves_no_process():
+    script = (
+        "from grpo_workbook.sandbox import *\nimport warnings\nwarnings.simplefilter('ignore')\n"
+        "s = Sandbox(workers=1, time_limit=60)\ns.probe()\nprint('up', flush=True)\n"
+        "s.check([Job('while True: pass', 'assert f(1)', 'f')])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=REPO)
+    process.stdout.readline()
+    time.sleep(0.3)
+    below = descendants(process.pid)
+    assert below
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    limit = time.monotonic() + 20
+    while any(map(alive, below)) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not [p for p in below if alive(p)]
+
+
+def test_a_thousand_checks_leave_nothing_behind(sandbox):
+    jobs = [Job(GOOD, TEST, ENTRY_POINT)] * 200
+
+    def size():
+        pids = [os.getpid(), *sandbox.pids]
+        return len(os.listdir("/proc/self/fd")), sum(
+            int(Path(f"/proc/{p}/statm").read_text().split()[1]) for p in pids
+        ), len(descendants())  # fmt: skip
+
+    sandbox.check(jobs)
+    before = size()
+    for _ in range(5):
+        assert all(v.passed for v in sandbox.check(jobs))
+    after = size()
+    assert after[0] == before[0]
+    assert after[1] - before[1] < 1000  # pages: 4 MB
+    assert after[2] <= before[2] + 2

@@ -1,0 +1,35 @@
+"""No line is wider than asked for, whatever stands in it, and nothing in it is obeyed."""
+
+import textwrap
+
+import pytest
+
+from grpo_workbook.terminal import cells, shorten, visible, wrap
+
+TEXTS = [
+    "a plain text of many words " * 9,
+    "漢字" * 100,
+    "word 漢字 " * 30,
+    "x" * 300,
+    "\U0001f600 smile " * 20,
+    "é" * 200,
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("width", [20, 80])
+def test_lines_fit_and_lose_nothing(text, width):
+    lines = wrap(text, width, 4)
+    assert max(map(cells, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    assert cells(shorten(text, width)) <= width
+    assert shorten(text, width).endswith(" ...")
+
+
+def test_plain_text_is_wrapped_as_ever():
+    assert wrap(TEXTS[0], 40, 2) == textwrap.wrap(TEXTS[0], 40, subsequent_indent="  ")
+    assert shorten("short  and\nsweet", 40) == "short and sweet"
+
+
+def test_controls_are_shown():
+    assert visible("a\x1b[2J\x07\rb\nc\u202e\ud83d") == "a\\x1b[2J\\x07\\rb\nc\\u202e\\ud83d"
