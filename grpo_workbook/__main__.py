@@ -1,11 +1,11 @@
-"""The command line: python -m grpo_workbook run | evaluate | power | diagnose | check-data | doctor | progress."""
+"""The command line: python -m grpo_workbook COMMAND; each command's options live beside what it does."""
 
 import argparse
 import os
 import sys
 from pathlib import Path
 
-from grpo_workbook import data_report, evaluation_command, monitor
+from grpo_workbook import ask, data_report, evaluation_command, merging, monitor
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 from grpo_workbook.terminal import visible
 
@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook check-data my.jsonl       before you train on it
   python -m grpo_workbook diagnose outputs/run      what is wrong with a run
   python -m grpo_workbook evaluate qwen --data my.jsonl
+  python -m grpo_workbook generate outputs/run/merged "What is 2+3?"
 """
 
 
@@ -36,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
     data_report.add_parser(commands)
     monitor.add_parser(commands)
     evaluation_command.add_parsers(commands)
+    ask.add_parser(commands)
+    merging.add_parser(commands)
 
     run = commands.add_parser(
         "run",
@@ -111,6 +114,10 @@ def main(arguments: list[str] | None = None) -> int:
             return monitor.main(args)
         if args.command == "evaluate":
             return evaluation_command.main(args)
+        if args.command == "generate":
+            return ask.main(args)
+        if args.command == "merge":
+            return merging.main(args)
         if args.command == "power":
             return evaluation_command.show_power(args)
         return _run(args)
@@ -134,6 +141,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 2
     except KeyboardInterrupt:
+        if args.command == "generate":
+            print("\nInterrupted.", file=sys.stderr)
+            return 130
         goes_on = "--resume (or `make run`)" if args.command == "run" else "The same command"
         print(f"\nInterrupted: nothing more was written. {goes_on} goes on from what is there.", file=sys.stderr)
         return 130

@@ -33,8 +33,9 @@ LENIENT_WINDOW = 4_000  # characters from the end
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})  # unicode minus, en dash
 # What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and spaces that are not the plain one.
 _PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {ord(c): " " for c in "\u00a0\u2007\u2009\u202f\u3000"} | _MINUS
-# Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything.
-_DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
+# Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything. Thousands
+# begin with no 0: 0,125 is an eighth with a decimal comma, and no 125.
+_DIGITS = r"(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
 _NUMBER = rf"(?:{_DIGITS})"
 _CURRENCY = "[$€£¥₹]"
 _SIGN = rf"(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?"
@@ -54,13 +55,20 @@ _LAST = re.compile(
     re.ASCII,
 )
 _BOX = "\\boxed{"
-# Words behind a number that change it, take it back or offer another: no units.
+# Words behind a number that change it, take it back or offer another: no units. In the plural neither, but for a few.
 _NOT_UNITS = frozenset(
     "or and not no but if maybe perhaps possibly probably wait than to from plus minus times divided by over mod is "
     "are equals equal actually either instead rather correction sorry i mean think else otherwise also then so dozen "
-    "dozens hundred hundreds thousand thousands million millions billion billions trillion half quarter third point "
-    "squared cubed factorial k bn mn mio zero one two three four five six seven eight nine ten eleven twelve thirteen "
-    "fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "hundred thousand lakh lac crore googol score pair gross grand half halve third quarter point k bn mn mio mrd "
+    "squared cubed factorial root sqrt pi negative inverse reciprocal opposite double twice wrong false incorrect "
+    "oder und nicht kein vielleicht eventuell bzw beziehungsweise ou et peut quizás quizá acaso forse oppure "
+    "zero one two three four five six sixe seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
+)
+_PLURAL_UNITS = frozenset(("points", "scores", "overs"))  # of a game
+# Fractions and large numbers: tenths, twenty-fifths, hundredth, millions, quadrillion. "month" is none of them.
+_NUMBER_WORD = re.compile(
+    r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?|\w*illi(?:on|ard)(?:th)?s?"
 )
 _SHORT_UNITS = frozenset("m g l L s h t W V A N J C F".split())
 _BETWEEN_WORDS = re.compile(r"[\s/.'’-]+")
@@ -73,7 +81,7 @@ def parse_number(text: str) -> Fraction | None:
     """
     text = text.strip()
     match = _WHOLE.fullmatch(text.translate(_MINUS)) if len(text) <= MAX_NUMBER else None
-    if match is None:
+    if match is None or (match["sign"] and match["sign2"]):  # -$-5
         return None
     top, bottom = (Fraction((match[g] or "1").replace(",", "")) for g in ("top", "bottom"))
     if bottom == 0:
@@ -87,7 +95,7 @@ def read_answer(text: str) -> Fraction | None:
     - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2 (that is 3/2), 1e3, **72**, \\frac{1}{2}, full-width digits, a unicode minus.
     - A unit may stand behind: "72 apples", "60 km/h". Units are neither converted nor compared. "%" is such a unit: 50%
       is the number 50, never 0.5, as in questions that ask "what percent".
-    - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "72?".
+    - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
     - A fraction is an answer where its value is not whole: 1/2, 2/4, 7/2. Division that was left undone is not: 84/2 is
       no 42.
     """
@@ -96,7 +104,7 @@ def read_answer(text: str) -> Fraction | None:
         return None
     text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text).strip()
     match = _ANSWER.match(text)
-    if match is None or not _is_unit(text[match.end() :]):
+    if match is None or (match["sign"] and match["sign2"]) or not _is_unit(text[match.end() :]):
         return None
     if match["bottom"]:
         top, bottom, whole = int(match["top"]), int(match["bottom"]), int(match["whole"] or 0)
@@ -131,8 +139,14 @@ def _is_unit(rest: str) -> bool:
         return True
     words = [w.lstrip("°").rstrip("²³") for w in _BETWEEN_WORDS.split(rest) if w]
     return len(words) <= 4 and all(
-        w.isalpha() and w.lower() not in _NOT_UNITS and (len(w) > 1 or w in _SHORT_UNITS) for w in words
+        w.isalpha() and not _changes_the_number(w.lower()) and (len(w) > 1 or w in _SHORT_UNITS) for w in words
     )
+
+
+def _changes_the_number(word: str) -> bool:
+    if word in _NOT_UNITS or _NUMBER_WORD.fullmatch(word):
+        return True
+    return word.removesuffix("s") in _NOT_UNITS and word not in _PLURAL_UNITS
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ completion; where none applies, the ensemble answers None too.
 import math
 from collections.abc import Callable, Sequence
 
-from grpo_workbook.rewards import RewardFunction
+from grpo_workbook.rewards import RewardFunction, name_of, plain_values
 from grpo_workbook.run import WorkbookError
 
 
@@ -31,13 +31,14 @@ def _ensemble(kind: str, rewards: Sequence[RewardFunction], join: Callable[[list
         raise WorkbookError(f"a {kind} of {len(rewards)} rewards: give at least 2")
 
     def ensemble_reward(completions, **columns):
-        table = zip(*(reward(completions=completions, **columns) for reward in rewards), strict=True)
+        given = [(name_of(reward), reward(completions=completions, **columns)) for reward in rewards]
+        table = zip(*(plain_values(name, values, len(completions)) for name, values in given), strict=True)
         applying = [[v for v in values if v is not None] for values in table]
         return [join(values) if values else None for values in applying]
 
-    names = "_".join(reward.__name__.removesuffix("_reward") for reward in rewards)
+    names = "_".join(name_of(reward).removesuffix("_reward") for reward in rewards)
     ensemble_reward.__name__ = f"{kind}_of_{names}_reward"
-    ensemble_reward.__doc__ = f"The {kind} of {', '.join(reward.__name__ for reward in rewards)}."
+    ensemble_reward.__doc__ = f"The {kind} of {', '.join(name_of(reward) for reward in rewards)}."
     return ensemble_reward
 
 
@@ -70,8 +71,8 @@ class AdaptiveWeight:
         self.reward, self.success = reward, success
         self.at_zero, self.at_one, self.memory = at_zero, at_one, memory
         self.rate, self.batches = 0.0, 0
-        self.__name__ = f"adaptive_{reward.__name__}"
-        self.__doc__ = f"{reward.__name__}, weighted by the success rate of {success.__name__}."
+        self.__name__ = f"adaptive_{name_of(reward)}"
+        self.__doc__ = f"{name_of(reward)}, weighted by the success rate of {name_of(success)}."
 
     @property
     def weight(self) -> float:

@@ -7,19 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import render
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.folder import write_json
+from grpo_workbook.loading import fingerprint
+from grpo_workbook.run import Run, WorkbookError, readable
 from grpo_workbook.training import torch_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+BASE_RECORD = "base.json"  # beside the adapter: which base it was trained on
+
+
 def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
-    """Write the adapter (safetensors) and the tokenizer: all at once, so that a kill leaves no half-written folder."""
-    with_swap(
-        folder,
-        lambda target: (model.save_pretrained(target, safe_serialization=True), tokenizer.save_pretrained(target)),
-    )
+    """Write the adapter (safetensors), the tokenizer, and a hash of the base that it was trained on.
+
+    All at once, so that a kill leaves no half-written folder.
+    """
+    base = next(iter(model.peft_config.values())).base_model_name_or_path
+
+    def write(target: Path) -> None:
+        model.save_pretrained(target, safe_serialization=True)
+        tokenizer.save_pretrained(target)
+        write_json(target / BASE_RECORD, {"base": readable(base), "hash": fingerprint(base)})
+
+    with_swap(folder, write)
 
 
 def merge(
@@ -73,14 +85,15 @@ def load_merged(folder: Path | str, dtype: str = "float32", device: str = "cpu")
 def compare_logits(
     ours, merged, tokenizer, prompts: Sequence[list[dict]], completions: Sequence[str], batch_size: int = 32
 ) -> dict[str, float]:
-    """Largest logit difference, and the share of positions where both models would choose the same token.
+    """Largest logit difference, its root mean square relative to the logits' own spread, and the share of positions
+    where both models would choose the same token.
 
     Both read the same prompts and completions; every position of a completion (and the one before it) counts.
     """
     import torch
 
     texts = render(prompts, tokenizer)
-    largest, same, total = 0.0, 0, 0
+    largest, squares, spread, same, total = 0.0, 0.0, 0.0, 0, 0
     for start in range(0, len(texts), batch_size):
         rows = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts[start : start + batch_size]]
         tails = [tokenizer(c, add_special_tokens=False)["input_ids"] for c in completions[start : start + batch_size]]
@@ -96,9 +109,15 @@ def compare_logits(
             ids, attention, counted = (x.to(ours.device) for x in (ids, attention, counted))
             a, b = (m(input_ids=ids, attention_mask=attention).logits[counted].float() for m in (ours, merged))
         largest = max(largest, (a - b).abs().max().item())
+        squares += (a - b).square().mean(-1).sum().item()
+        spread += a.var(-1).sum().item()
         same += (a.argmax(-1) == b.argmax(-1)).sum().item()
         total += len(a)
-    return {"max_abs_logit_difference": round(largest, 5), "same_greedy_tokens": round(same / total, 5)}
+    return {
+        "max_abs_logit_difference": round(largest, 5),
+        "relative_logit_difference": round((squares / spread) ** 0.5, 5),
+        "same_greedy_tokens": round(same / total, 5),
+    }
 
 
 def with_swap(folder: Path, write) -> None:
@@ -106,6 +125,10 @@ def with_swap(folder: Path, write) -> None:
     new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    write(new)
+    try:
+        write(new)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(new, folder)

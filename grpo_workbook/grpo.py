@@ -11,6 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grpo_workbook.grpo_checks import (
+    at_least,
+    checked_mask,
+    numbers,
+    one_of,
+    one_per_row,
+    refuse_non_finite,
+    same_shape,
+)
+
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
 SCALES = ("group", "batch", "none")
 LEVELS = ("token", "sequence")
@@ -30,16 +40,16 @@ def group_advantages(
     out of mean and deviation and gets 0, as in TRL. Raises ValueError for rewards that are not one row of whole groups,
     and for NaN or infinite ones, with the index.
     """
-    _one_of("scale", scale, SCALES)
+    one_of("scale", scale, SCALES)
     r, scored, device = _as_rewards(rewards)
-    if group_size < 2:
+    if not isinstance(group_size, int) or group_size < 2:
         raise ValueError(f"group_size is {group_size}: a group needs at least 2 completions, or nothing is compared")
     if r.ndim != 1 or r.size == 0 or r.size % group_size:
         raise ValueError(f"rewards of shape {r.shape} are not one flat row of whole groups of {group_size}")
     with np.errstate(over="ignore", invalid="ignore"):  # what these would warn of is raised below
         centred, std = _centre(r.reshape(-1, group_size), scored, scale)
     if not np.isfinite(std.sum()):  # a NaN or an infinity anywhere in r arrives here
-        _refuse_non_finite(r)
+        refuse_non_finite(r)
     if scale != "none":
         centred /= std + r.dtype.type(EPSILON_STD)
     return torch.from_numpy(centred.reshape(-1)).to(device)
@@ -56,7 +66,13 @@ def _as_rewards(rewards) -> tuple[np.ndarray, np.ndarray | None, torch.device | 
         if any(missing):
             scored = ~np.array(missing)
             rewards = [0.0 if value is None else value for value in rewards]
-        rewards = np.array(rewards, dtype=np.float32)
+        exact = numbers(rewards)
+        with np.errstate(over="ignore"):
+            rewards = exact.astype(np.float32)
+        if np.isinf(rewards).any() and np.isfinite(exact).all():
+            raise ValueError(f"rewards up to {np.abs(exact).max():g} overflow float32: scale them down")
+    else:
+        rewards = numbers(rewards)
     return rewards if rewards.dtype == np.float64 else rewards.astype(np.float32, copy=False), scored, device
 
 
@@ -129,8 +145,8 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
     exp(d) is pi_ref / pi. With the ratio turned over, k3 estimates another quantity. Raises ValueError for shapes that
     differ.
     """
-    _one_of("kind", kind, ("k1", "k2", "k3"))
-    _same_shape("ref_logp", ref_logp, logp)
+    one_of("kind", kind, ("k1", "k2", "k3"))
+    same_shape("ref_logp", ref_logp, logp)
     d = ref_logp - logp
     if kind == "k1":
         return -d
@@ -144,7 +160,9 @@ def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "tok
 
     The ratio of a sequence is the geometric mean of its tokens' (GSPO, equation 7): long answers do not run away.
     """
-    _one_of("level", level, LEVELS)
+    one_of("level", level, LEVELS)
+    same_shape("old_logp", old_logp, logp)
+    same_shape("mask", mask, logp)
     log_ratio = (logp - old_logp.detach()) * mask
     if level == "sequence":
         log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
@@ -159,6 +177,7 @@ def clipped_losses(
     The minimum stops a token whose ratio has already gone far enough the way A wants. The other way stays open, and
     `delta` caps the ratio there (A < 0). DAPO raises epsilon_high alone, so that rare tokens can become likely.
     """
+    one_per_row("A", A, ratio)
     clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
     capped = ratio if delta is None else ratio.clamp(max=delta)
     return -torch.min(capped * A, clipped * A)
@@ -186,6 +205,12 @@ def reduce_tokens(
 
     When a step is cut into `accumulation_steps` batches, the first three are divided by that number (TRL's rule).
     """
+    one_of("loss_type", loss_type, LOSS_TYPES)
+    if loss_type == "dr_grpo" and max_completion_length is None:
+        raise ValueError("dr_grpo divides by max_completion_length, a constant: give the sampling limit")
+    at_least(1, max_completion_length=max_completion_length, accumulation_steps=accumulation_steps)
+    at_least(0, num_items_in_batch=num_items_in_batch)
+    one_per_row("per_token", per_token, mask)  # (B, 1) where the ratio is the sequence's
     per_token = per_token * mask
     if loss_type == "grpo":
         return (per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).mean() / accumulation_steps
@@ -226,17 +251,16 @@ def grpo_loss(
     epsilon_high      None is epsilon_low; "cispo" has no default, 5.0 is common
     Raises ValueError for shapes that do not fit, an empty completion, a mask of zeros, a missing reference.
     """
-    _one_of("loss_type", loss_type, LOSS_TYPES)
-    mask = _checked_mask(logp, advantages, mask, truncated)
+    one_of("loss_type", loss_type, LOSS_TYPES)
+    at_least(0, beta=beta, epsilon_low=epsilon_low, epsilon_high=epsilon_high, delta=delta)
+    mask = checked_mask(logp, advantages, mask, truncated)
     if loss_type == "cispo" and epsilon_high is None:
         raise ValueError("cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0")
-    if loss_type == "dr_grpo" and max_completion_length is None:
-        raise ValueError("dr_grpo divides by max_completion_length, a constant: give the sampling limit")
     if beta and ref_logp is None:
         raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, the reference's log-probabilities")
     # padding is 0 from here on: nothing that stands there can overflow
     logp, old_logp, ref_logp = (
-        None if x is None else _same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
+        None if x is None else same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
         for name, x in (("logp", logp), ("old_logp", old_logp), ("ref_logp", ref_logp))
     )
     A = advantages.detach().unsqueeze(1)  # (B, 1): every token of a completion shares its advantage
@@ -260,40 +284,5 @@ def grpo_loss(
     ), metrics
 
 
-def _checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tensor | None) -> Tensor:
-    """The mask as floats without the truncated completions. Raises ValueError for what no loss can be taken of."""
-    if logp.ndim != 2 or advantages.shape != logp.shape[:1]:
-        raise ValueError(f"logp {tuple(logp.shape)} must be (B, T) and advantages {tuple(advantages.shape)} (B,)")
-    mask = _same_shape("mask", mask, logp).to(logp.dtype)
-    empty = (mask.sum(dim=1) == 0).nonzero().flatten().tolist()
-    if len(empty) == len(mask):
-        raise ValueError(f"the mask {tuple(mask.shape)} is all zeros: there is no token to learn from")
-    if empty:
-        raise ValueError(f"completion {empty[0]} is empty: its row of the mask {tuple(mask.shape)} has no token in it")
-    if truncated is not None:
-        if truncated.shape != advantages.shape:
-            raise ValueError(f"truncated {tuple(truncated.shape)} must be one bool per completion: ({len(mask)},)")
-        mask = mask * (~truncated.bool()).unsqueeze(1)  # when all are, the loss is 0 and so is its gradient
-    return mask
-
-
 def _mean(values: Tensor, mask: Tensor) -> float:
     return float((values.detach() * mask).sum() / mask.sum().clamp(min=1.0))
-
-
-def _same_shape(name: str, value: Tensor, logp: Tensor) -> Tensor:
-    if value.shape != logp.shape:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, the policy's log-probabilities {tuple(logp.shape)}")
-    return value
-
-
-def _one_of(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
-
-
-def _refuse_non_finite(r: np.ndarray) -> None:
-    broken = np.flatnonzero(~np.isfinite(r))
-    if len(broken):
-        raise ValueError(f"reward {broken[0]} is {r[broken[0]]}: rewards must be finite (None: not applicable)")
-    raise ValueError(f"rewards up to {np.abs(r).max():g} overflow {r.dtype}: scale them down")

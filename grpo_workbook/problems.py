@@ -92,7 +92,7 @@ def load(
     if dataset is None or (loaded.faults and not skip_invalid):
         _give_up(loaded, dataset)
     loaded.dataset = dataset
-    loaded.notes += [f"column {name!r} holds values of several types: kept as JSON text" for name in as_json]
+    loaded.notes += [f"column {name!r} holds what no one type of column can: kept as JSON text" for name in as_json]
     return loaded
 
 

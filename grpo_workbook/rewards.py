@@ -10,6 +10,7 @@ written are in `shaping.py`; choosing, weighing and testing them is in `rubric.p
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,25 +26,72 @@ RewardFunction = Callable[..., list[float | None]]
 MAX_JSON = 10_000  # characters
 
 
+def name_of(function: RewardFunction) -> str:
+    """The name of a reward function in the log; a functools.partial has that of what it wraps."""
+    function = getattr(function, "func", function)
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def plain_values(name: str, values: Sequence, n: int) -> list[float | None]:
+    """What a reward function gave, in Python's numbers: TRL takes NumPy's too. Raises WorkbookError for what breaks the
+    contract.
+    """
+    try:
+        plain = [None if v is None else v if type(v) in (int, bool) else float(v) for v in values]
+        text = any(isinstance(v, str) for v in values)
+    except (TypeError, ValueError):
+        plain, text = [], True
+    if text or len(plain) != n or not all(v is None or math.isfinite(v) for v in plain):
+        raise WorkbookError(f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out")
+    return plain
+
+
 def text_of(completion: Completion) -> str:
     """The assistant's text of a completion, whichever of TRL's two forms it has."""
     if isinstance(completion, str):
         return completion
-    return "".join(message.get("content") or "" for message in completion if message["role"] == "assistant")
+    try:
+        return "".join(_content(m.get("content")) for m in completion if m["role"] == "assistant")
+    except (TypeError, KeyError, AttributeError):
+        raise WorkbookError(
+            f"the completion {str(completion)[:80]!r} is no text and no list of messages with role and content"
+        ) from None
 
 
-def _paired(completions: Sequence[Completion], answer: Sequence[str]) -> list[tuple[str, str]]:
+def _content(content: str | list[dict] | None) -> str:
+    """A message's text: as it stands, or in blocks such as {"type": "text", "text": ...}."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(block["text"] for block in content if block["type"] == "text")
+
+
+def _judged(
+    completions: Sequence[Completion], answer: Sequence[str | None] | None, judge: Callable[[list], list]
+) -> list[float | None]:
+    """What `judge` gives the (text, reference answer) pairs, and None where the reference is None: does not apply."""
+    if answer is None:
+        raise WorkbookError("this reward needs the column 'answer' with the reference answers: the data has none")
+    if isinstance(answer, str):
+        raise WorkbookError(f"answer is the text {answer[:80]!r}: give a list with one for each completion")
     if len(completions) != len(answer):
-        raise ValueError(f"{len(completions)} completions but {len(answer)} reference answers")
-    return [(text_of(c), a) for c, a in zip(completions, answer, strict=True)]
+        raise WorkbookError(f"{len(completions)} completions but {len(answer)} reference answers")
+    pairs = [(text_of(c), a) for c, a in zip(completions, answer, strict=True)]
+    values = iter(judge([pair for pair in pairs if pair[1] is not None]))
+    return [None if gold is None else next(values) for _, gold in pairs]
 
 
 # ------------------------------------------------------------------ the answer
 
 
-def correctness_reward(completions: Sequence[Completion], answer: Sequence[str], **columns) -> list[float]:
+def correctness_reward(
+    completions: Sequence[Completion], answer: Sequence[str | None] | None = None, **columns
+) -> list[float | None]:
     """1.0 where the only answer block holds exactly the reference number, else 0.0. Two answers are no answer."""
-    return [1.0 if is_correct(tagged_answer(text), gold) else 0.0 for text, gold in _paired(completions, answer)]
+
+    def judge(pairs):
+        return [1.0 if is_correct(tagged_answer(text), gold) else 0.0 for text, gold in pairs]
+
+    return _judged(completions, answer, judge)
 
 
 def integer_answer_reward(completions: Sequence[Completion], **columns) -> list[float]:
@@ -65,10 +113,8 @@ def symbolic_correctness(
     raises WorkbookError with the counts, for then the number would mean nothing.
     """
 
-    def symbolic_correctness_reward(completions, answer, **columns):
-        """1.0 where the final answer equals the reference as mathematics, else 0.0; None where nothing can be said."""
-        pairs = [(extract_answer(text, forms), gold) for text, gold in _paired(completions, answer)]
-        outcomes = checker.check(pairs)
+    def judge(pairs):
+        outcomes = checker.check([(extract_answer(text, forms), gold) for text, gold in pairs])
         failed = [o for o in outcomes if not o.judged]
         if failed and len(failed) > max_failed * len(outcomes):
             late = sum(o.verdict == "timeout" for o in failed)
@@ -78,6 +124,10 @@ def symbolic_correctness(
                 f"time_limit ({checker.time_limit:g} s), or allow more with max_failed ({max_failed:g})"
             )
         return [(1.0 if o.verdict == "right" else 0.0) if o.judged else None for o in outcomes]
+
+    def symbolic_correctness_reward(completions, answer=None, **columns):
+        """1.0 where the final answer equals the reference as mathematics, else 0.0; None where nothing can be said."""
+        return _judged(completions, answer, judge)
 
     return symbolic_correctness_reward
 
@@ -90,13 +140,23 @@ def json_schema(schema: dict) -> RewardFunction:
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
-    from referencing import Registry
+    from referencing import Registry, Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
 
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         raise WorkbookError(f"the schema is no JSON schema: {error.message}") from None
     validator = Draft202012Validator(schema, registry=Registry())
+    if isinstance(schema, dict):
+        resource = Resource.from_contents(schema, default_specification=DRAFT202012)
+        try:
+            _resolve(resource, Registry().resolver_with_root(resource))
+        except Unresolvable as error:
+            raise WorkbookError(
+                f"the schema refers to {error.ref!r}, which it does not hold: other documents are not fetched"
+            ) from None
 
     def judge(text: str) -> float:
         inside = tagged_answer(text)
@@ -109,7 +169,7 @@ def json_schema(schema: dict) -> RewardFunction:
             return 0.0
         try:
             return 1.0 if validator.is_valid(value) else 0.25
-        except RecursionError:
+        except (RecursionError, ArithmeticError):  # too deep, or a number that no float can hold against multipleOf
             return 0.25
 
     def json_schema_reward(completions, **columns):
@@ -117,6 +177,14 @@ def json_schema(schema: dict) -> RewardFunction:
         return [judge(text_of(c)) for c in completions]
 
     return json_schema_reward
+
+
+def _resolve(resource, resolver) -> None:
+    """Raise Unresolvable for a reference in the schema that leads nowhere, instead of at the first completion."""
+    if isinstance(resource.contents, dict) and isinstance(resource.contents.get("$ref"), str):
+        resolver.lookup(resource.contents["$ref"])
+    for part in resource.subresources():
+        _resolve(part, resolver.in_subresource(part))
 
 
 def _no_constant(name: str):

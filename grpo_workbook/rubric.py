@@ -41,6 +41,8 @@ def _whole(text: str) -> int:
 def _schema_file(text: str) -> RewardFunction:
     try:
         return rewards.json_schema(json.loads(Path(text).read_text(encoding="utf-8")))
+    except RecursionError:
+        raise WorkbookError(f"the schema {text!r} is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise WorkbookError(f"the schema {text!r} cannot be used: {error}") from None
 
@@ -104,6 +106,8 @@ def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
     for part in (p.strip() for p in spec.split(",")):
         call, colon, weight = part.partition(":")
         name, equals, argument = (x.strip() for x in call.partition("="))
+        if not name:
+            raise WorkbookError(f"a reward is missing in {spec!r}: give name[:weight], with one comma between two")
         if name not in REGISTRY:
             raise WorkbookError(f"unknown reward {name!r}: choose from {', '.join(REGISTRY)}")
         if name in seen:
@@ -119,6 +123,8 @@ def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
         except WorkbookError as error:
             raise WorkbookError(f"{name}={argument}: {error}") from None
         weights.append(_weight(name, weight) if colon else 1.0)
+    if set(seen) == {"debug"}:
+        raise WorkbookError(f"{spec!r} holds no reward but debug, which is always 0: add one to learn from")
     if not any(weights):
         raise WorkbookError(f"every weight in {spec!r} is 0, so nothing would be learned: give one more than 0")
     return functions, weights
@@ -225,7 +231,9 @@ def score(
     does. Raises WorkbookError when the numbers do not fit, or a function breaks the contract (it is named).
     """
     n = len(completions)
-    if group_size < 2 or n == 0 or n % group_size:
+    if not functions:
+        raise WorkbookError("no reward functions: give at least 1")
+    if not isinstance(group_size, int) or group_size < 2 or n == 0 or n % group_size:
         raise WorkbookError(
             f"{n} completions cannot be cut into groups of {group_size}: give whole groups of 2 or more"
         )
@@ -235,18 +243,17 @@ def score(
             f"{len(rows)} rows for {n} completions: give one for each group, or one for each completion"
         )
     weights = [1.0] * len(functions) if weights is None else [float(w) for w in weights]
-    names = [f.__name__ for f in functions]
+    names = [rewards.name_of(f) for f in functions]
     if len(weights) != len(names) or len(set(names)) != len(names):
         raise WorkbookError(f"{len(weights)} weights for the rewards {', '.join(names)}: one each, and no name twice")
+    odd = next((i for i, row in enumerate(rows) if not isinstance(row, dict) or row.keys() != rows[0].keys()), None)
+    if odd is not None:
+        raise WorkbookError(f"row {odd} has not the columns of row 0: {str(rows[odd])[:80]}")
     columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("completion", "completion_ids")}
     columns["prompts"] = columns.pop("prompt", [""] * n)
     groups = {}
     for name, function in zip(names, functions, strict=True):
-        values = function(completions=list(completions), **columns)
-        if len(values) != n or not all(v is None or (isinstance(v, int | float) and math.isfinite(v)) for v in values):
-            raise WorkbookError(
-                f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out"
-            )
+        values = rewards.plain_values(name, function(completions=list(completions), **columns), n)
         groups[name] = [list(values[i : i + group_size]) for i in range(0, n, group_size)]
     texts = [rewards.text_of(c) for c in completions]
     return Scored(groups, dict(zip(names, weights, strict=True)), texts)

@@ -261,8 +261,8 @@ def _resolve_model(model: str, settings: Settings) -> tuple[str, str]:
                 f"model folder {model!r} has no config.json: name the folder that save_pretrained wrote"
             )
         try:
-            kind = json.loads(config.read_text(encoding="utf-8")).get("model_type", "")
-        except (ValueError, AttributeError):
+            kind = str(json.loads(config.read_text(encoding="utf-8")).get("model_type") or "")
+        except (ValueError, AttributeError, RecursionError):
             raise WorkbookError(f"{config} is not a JSON object: copy the model again") from None
         model = str(folder.resolve())  # the adapter will name its base by this path
     elif model.count("/") == 1 and not model.startswith((".", "/", "~")):

@@ -7,6 +7,7 @@ Length is counted in tokens where the trainer hands over `completion_ids` (TRL d
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -113,7 +114,8 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
     """A reward: the share of `target` different true equations in the reasoning block, at most 1.0.
 
     An equation is arithmetic with + - * / on the left and a number on the right ("6*7=42"); it is worked out here,
-    exactly. Connecting words ("first", "therefore") earn nothing, nor does a false equation, or the same one again.
+    exactly. Connecting words ("first", "therefore") earn nothing, nor does a false equation, the same one again in
+    other writing (2+3=5, 3 + 2 = 5.0), or one in which nothing happens (5+0=5, 1*1=1).
     """
     if target < 1:
         raise WorkbookError(f"a target of {target} steps: give at least 1")
@@ -123,10 +125,11 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
         inside, closed, _ = rest.partition(TAGS[1])
         if not (opened and closed):
             return 0.0
-        true: set[tuple[str, str]] = set()
+        true: set[tuple] = set()
         for match in _EQUATION.finditer(inside[:WINDOW]):
-            if match.groups() not in true and _value(match[1]) == Fraction(match[2]):
-                true.add(match.groups())
+            key = _key(match[1])
+            if key and key not in true and _value(match[1]) == Fraction(match[2]):
+                true.add(key)
                 if len(true) == target:  # more earn no more
                     break
         return len(true) / target
@@ -136,6 +139,26 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
         return [share(text_of(c)) for c in completions]
 
     return reasoning_steps_reward
+
+
+def _key(expression: str) -> tuple:
+    """The same for the same sum in another order or writing; empty where nothing is worked out: only 0 and 1, or one
+    number with +0, *1 and the like.
+    """
+    signs, terms = "+", []
+    for part in re.findall(rf"{_NUMBER}|[-+*/x×]", expression):
+        if part in "+-*/x×":
+            signs = "*" if part in "x×" else part
+            continue
+        if signs in "+-":
+            terms.append([signs])
+        terms[-1].append(("/" if signs == "/" else "*", Fraction(part)))
+    kept = []
+    for sign, *factors in terms:
+        if all(number for _, number in factors):  # a term with a factor 0 adds nothing
+            kept.append((sign, *sorted(f for f in factors if f[1] != 1)))
+    numbers = [number for _, *factors in kept for _, number in factors]
+    return tuple(sorted(kept)) if len(numbers) > 1 or (numbers and len(kept) > 1) else ()
 
 
 def _value(expression: str) -> Fraction | None:
@@ -167,10 +190,16 @@ def debug(every: int = 10, say: Callable[[str], None] = print) -> RewardFunction
         nonlocal calls
         if calls % every == 0 and len(completions):
             asked = prompts[0] if prompts else ""
-            asked = asked if isinstance(asked, str) else asked[-1]["content"] if asked else ""
+            asked = asked if isinstance(asked, str) else text_of([asked[-1] | {"role": "assistant"}]) if asked else ""
             right = answer[0] if answer else "not given"
-            say(f"--- call {calls + 1}: {asked[:300]}\n{text_of(completions[0])[:1000]}\n--- right: {right}")
+            say(_visible(f"--- call {calls + 1}: {asked[:300]}\n{text_of(completions[0])[:1000]}\n--- right: {right}"))
         calls += 1
         return [0.0] * len(completions)
 
     return debug_reward
+
+
+def _visible(text: str) -> str:
+    """Control and other invisible signs as escapes: a completion must not move the cursor or ring the bell."""
+    hidden = {c for c in text if c not in "\n\t" and unicodedata.category(c)[0] == "C"}
+    return text.translate({ord(c): c.encode("unicode_escape").decode() for c in hidden})

@@ -41,6 +41,7 @@ START_LIMIT = 60.0  # seconds for a worker to import math-verify; about 1 when n
 MAX_TRIES = 3  # of a pair whose worker dies
 _MARKS = ("<answer>", "</answer>", "\\boxed{", "####")
 _OR = re.compile(r"\b(?:or|and|either|maybe|not)\b")
+_TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
 _OPEN_SIGNS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00d7": "*", "\u00f7": "/", "\u00b7": "*"})
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]([-+]?\d{1,3})(?![\d.])")
 
@@ -244,11 +245,14 @@ def _final(text: str) -> str | None:
 
 def _offers(answer: str) -> int:
     """How many alternatives an answer names outside of brackets: connecting words, and list signs."""
-    depth, count = 0, len(_OR.findall(answer.lower())) + answer.count("\\lor") + answer.count("$$")
+    depth, equals, count = 0, 0, len(_OR.findall(answer.lower())) + answer.count("\\lor") + answer.count("$$")
     for sign in answer:
         depth += (sign in "([{") - (sign in ")]}")
         count += sign in ",;" and depth <= 0
-    return count
+        equals += sign == "=" and depth <= 0
+    parts = _TEXT.split(answer)  # words between two terms offer: "bzw."; behind the last they are a unit
+    filled = [i for i, part in enumerate(parts) if re.search(r"\w", re.sub(r"^\s*\^\{?\d\}?", "", part))]
+    return count + (max(0, filled[-1] - filled[0]) if filled else 0) + max(0, equals - 1)
 
 
 def _latex(answer: str) -> str:

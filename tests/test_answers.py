@@ -61,6 +61,7 @@ def test_numbers_are_read_exactly(text, number):
         "2+70",
         "1, 2",
         "--5",
+        "-$-5",
         "1e3",
         "٣",
         "7" * 200,
@@ -75,6 +76,16 @@ def test_numbers_are_read_exactly(text, number):
 )
 def test_what_is_no_number_is_none(text):
     assert parse_number(text) is None
+
+
+@pytest.mark.parametrize("text", ["0,125", "000,072", "-0,125", "$0,500", "0,125.5", "00,125", "0,125,000"])
+def test_a_decimal_comma_behind_a_zero_is_no_thousand(text):
+    assert parse_number(text) is None
+    assert read_answer(text) is None
+    assert reference_answer(f"#### {text}") is None
+    for gold in ("125", "72", "500", "0.125"):
+        assert not is_correct(text, gold)
+        assert not is_leniently_right(f"It is {text}", gold)
 
 
 def test_near_is_not_equal():
@@ -198,6 +209,13 @@ def test_a_huge_text_is_read_in_linear_time():
         ("5 m²", 5),
         ("36.6 °C", Fraction(183, 5)),
         ("5\\text{ apples}", 5),
+        ("5 months", 5),
+        ("5 baths", 5),
+        ("5 seconds", 5),
+        ("5 pies", 5),
+        ("5 points", 5),
+        ("5 pavilions", 5),
+        ("5 dollars", 5),
     ],
 )
 def test_answers_are_read_exactly(text, number):
@@ -220,6 +238,17 @@ def test_answers_are_read_exactly(text, number):
         "5 squared",
         "72?",
         "5!",
+        *(
+            f"5 {word}"
+            for word in "tenths tenth hundredths thousandths thirds halves quarters sevenths twentieth".split()
+        ),
+        *(f"5 {word}" for word in "lakh lakhs millions quadrillion zillion milliards googol score pairs tens".split()),
+        *(f"5 {word}" for word in "negative inverse oder vielleicht OU pi hundreds dozens fifteenths".split()),
+        "5 twenty-fifths",
+        "72 wrong",
+        "72 false",
+        "-$-5",
+        "+$-5",
         "84/2",
         "42/1",
         "0/5",

@@ -98,7 +98,22 @@ def test_a_learners_exception_is_shown_with_its_arguments_and_line(progress, cap
     assert "in your line: return sum(rank * a for a, b, c in shapes)" in out
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), ZeroDivisionError("x" * 10_000), type("Odd", (Exception,), {})()])
+class _Wordless(Exception):
+    def __str__(self):
+        return 5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        ZeroDivisionError("x" * 10_000),
+        type("Odd", (Exception,), {})(),
+        _Wordless(),
+        type("Base", (BaseException,), {})("custom"),
+        GeneratorExit(),
+    ],
+)
 def test_whatever_a_learner_raises_check_does_not(error, progress):
     def lora_parameters(shapes, rank):
         raise error
@@ -107,6 +122,35 @@ def test_whatever_a_learner_raises_check_does_not(error, progress):
     assert result.status == "wrong"
     assert f"raised {type(error).__name__}" in result.message
     assert len(result.message) < 600
+
+
+class _Broken(list):
+    def __len__(self):
+        raise RuntimeError("len")
+
+    def tolist(self):
+        raise RuntimeError("tolist")
+
+    def __repr__(self):
+        raise RuntimeError("repr")
+
+
+@pytest.mark.parametrize("number", ["01.1", "03.1", "04.2"])
+def test_a_result_that_cannot_be_compared_is_wrong(number):
+    import torch
+
+    for odd in (torch.Tensor, torch.empty(3, device="meta"), _Broken([1]), 10**400, 10**5000, [10**400] * 2):
+        result = checks.judge(number, lambda *arguments, odd=odd: odd)
+        assert result.status == "wrong"
+        assert len(result.message) < 900
+
+
+def test_ctrl_c_is_no_wrong_answer():
+    def lora_parameters(shapes, rank):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        checks.judge("04.2", lora_parameters)
 
 
 def test_what_is_no_function_is_said():
@@ -124,8 +168,38 @@ def _stubborn_loop(shapes, rank):
             time.sleep(1)
 
 
+def _bare_except(shapes, rank):
+    while True:
+        try:  # noqa: SIM105
+            time.sleep(0.01)
+        except:  # noqa: E722
+            pass
+
+
+def _bare_except_in_a_called_function(shapes, rank):
+    def inner():
+        try:
+            time.sleep(0.01)
+        except:  # noqa: E722
+            return 0
+
+    while True:
+        inner()
+
+
+def test_a_loop_around_a_function_that_catches_everything_is_stopped(monkeypatch):
+    monkeypatch.setattr(checks, "TIME_LIMIT", 1.0)
+    assert "was stopped after 1 s" in checks.judge("04.2", _bare_except_in_a_called_function).message
+
+
+class _EndlessRepr(list):
+    def __repr__(self):
+        while True:
+            pass
+
+
 @pytest.mark.parametrize("where", ["main thread", "another thread"])
-@pytest.mark.parametrize("loop", [_loop, _stubborn_loop])
+@pytest.mark.parametrize("loop", [_loop, _stubborn_loop, _bare_except])
 def test_an_endless_loop_is_stopped(loop, where, monkeypatch):
     monkeypatch.setattr(checks, "TIME_LIMIT", 1.0)
     results = []
@@ -140,9 +214,33 @@ def test_an_endless_loop_is_stopped(loop, where, monkeypatch):
     assert "was stopped after 1 s" in results[0].message
 
 
+@pytest.mark.parametrize("where", ["main thread", "another thread"])
+def test_a_result_that_never_shows_itself_is_stopped(where, monkeypatch):
+    monkeypatch.setattr(checks, "TIME_LIMIT", 1.0)
+    results = []
+    if where == "main thread":
+        results.append(checks.judge("04.2", lambda shapes, rank: _EndlessRepr([1])))
+    else:
+        thread = threading.Thread(
+            target=lambda: results.append(checks.judge("04.2", lambda shapes, rank: _EndlessRepr([1]))), daemon=True
+        )
+        thread.start()
+        thread.join(60)
+    assert results
+    assert results[0].status == "wrong"
+    assert "_EndlessRepr" in results[0].message
+
+
+def test_after_an_endless_loop_nothing_is_left_behind(monkeypatch):
+    monkeypatch.setattr(checks, "TIME_LIMIT", 0.5)
+    tracer, handler = sys.gettrace(), signal.getsignal(signal.SIGALRM)
+    assert checks.judge("04.2", _bare_except).status == "wrong"
+    assert (sys.gettrace(), signal.getsignal(signal.SIGALRM)) == (tracer, handler)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
 def test_after_the_limit_nothing_is_left_running():
-    with limits.time_limit(0.2):
-        pass
+    assert limits.within(0.2, int, "7") == 7
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     time.sleep(0.4)  # an alarm left behind would end this
 
@@ -181,6 +279,16 @@ def test_a_damaged_progress_file_is_kept_aside(progress, capsys):
     assert checks.record("04.2") is None
     assert set(checks.solved()) == {"04.2"}
     assert progress.with_suffix(".damaged").read_text() == "{broken"
+
+
+def test_progress_in_a_folder_or_a_damaged_file_of_that_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path))
+    assert checks.solved() == {}
+    assert "set GRPO_WORKBOOK_PROGRESS to a file" in capsys.readouterr().out
+    (tmp_path / "p.damaged").write_text("{broken")
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "p.damaged"))
+    assert checks.solved() == {}
+    assert (tmp_path / "p.damaged.damaged").read_text() == "{broken"
 
 
 def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch, capsys):

@@ -83,3 +83,20 @@ def test_bad_settings(bad):
 def test_a_broken_state(bad):
     with pytest.raises(ValueError, match="give what state"):
         AdaptiveWeight(A, B).restore(bad)
+
+
+def test_members_may_be_partial_functions_and_numpy_numbers_and_a_broken_one_is_named():
+    import functools
+
+    import numpy as np
+
+    def half(completions, **columns):
+        return [np.float32(0.5)] * len(completions)
+
+    def short(completions, **columns):
+        return [1.0]
+
+    joined = mean_of(functools.partial(half), half)
+    assert (joined.__name__, joined(completions=["a", "b"])) == ("mean_of_half_half_reward", [0.5, 0.5])
+    with pytest.raises(ValueError, match="short broke the contract"):
+        mean_of(half, short)(completions=["a", "b"])

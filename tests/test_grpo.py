@@ -436,3 +436,29 @@ def test_other_bad_input():
     for shape, length in (((2, 6), 3), ((2, 5), 5), ((2, 5), 0)):
         with pytest.raises(ValueError, match=r"\(2, 5\)"):
             sequence_logprobs(None, torch.zeros(2, 5), torch.ones(shape), length)
+
+
+def test_the_helpers_refuse_what_would_broadcast_or_mean_nothing():
+    from grpo_workbook import grpo
+
+    x, m, A = torch.zeros(2, 3), torch.ones(2, 3), torch.tensor([1.0, -1.0])
+    nan = torch.tensor([float("nan"), 1.0])
+    for call, words in (
+        (lambda: grpo.reduce_tokens(x, m, "gspo"), "unknown loss_type 'gspo'"),
+        (lambda: grpo.reduce_tokens(x, m[:, :1], "grpo"), "per_token has shape"),
+        (lambda: grpo.reduce_tokens(x, m, "dr_grpo"), "max_completion_length"),
+        (lambda: grpo.policy_ratio(x, x[:1], m), "old_logp has shape"),
+        (lambda: grpo.clipped_losses(torch.ones(3, 3), torch.ones(3)), "A has shape"),
+        (lambda: grpo.grpo_loss(x, nan, m), "advantage 0 is nan"),
+        (lambda: grpo.grpo_loss(x, A, 2 * m), "other numbers than 0 and 1"),
+        (lambda: grpo.grpo_loss(x, A, m, loss_type="dr_grpo", max_completion_length=0), "max_completion_length is 0"),
+        (lambda: grpo.grpo_loss(x, A, m, accumulation_steps=0), "accumulation_steps is 0"),
+        (lambda: grpo.grpo_loss(x, A, m, accumulation_steps=-1), "accumulation_steps is -1"),
+        (lambda: grpo.grpo_loss(x, A, m, beta=-1.0, ref_logp=x), "beta is -1"),
+        (lambda: grpo.group_advantages(["1", "0"], 2), "not numbers"),
+        (lambda: grpo.group_advantages([1e300, 0], 2), "1e.300 overflow float32"),
+        (lambda: grpo.group_advantages([10**400, 0], 2), "not one row of numbers"),
+        (lambda: grpo.group_advantages([1, 0], 2.0), "group_size is 2.0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()

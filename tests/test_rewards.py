@@ -61,7 +61,7 @@ def test_a_broken_reference_is_an_error_and_not_a_zero():
         correctness_reward([GOOD], answer=["forty-two"])
     with pytest.raises(ValueError, match="2 completions but 1"):
         correctness_reward([GOOD, GOOD], answer=["42"])
-    with pytest.raises(TypeError, match="answer"):
+    with pytest.raises(ValueError, match="needs the column 'answer'"):
         correctness_reward(completions=[GOOD])
 
 
@@ -154,3 +154,29 @@ def test_symbolic_correctness_says_nothing_where_nothing_is_known():
         with pytest.raises(ValueError, match=r"1 of 1 completions could not be judged \(1 timeouts, 0 errors"):
             reward(texts[3:], answer=["x^2"])
         assert symbolic_correctness(checker, max_failed=1.0)(texts[3:], answer=["x^2"]) == [None]
+
+
+def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
+    good = "<reasoning>2+2=4</reasoning><answer>4</answer>"
+    blocks = [{"role": "assistant", "content": [{"type": "text", "text": good}]}]
+    assert correctness_reward(completions=[blocks, good, good], answer=["4", None, "5"]) == [1.0, None, 0.0]
+    assert correctness_reward(completions=[], answer=[]) == []
+    for completions, answer, words in (
+        ([good], None, "needs the column 'answer'"),
+        ([good, good], "42", "answer is the text '42'"),
+        ([good], ["4", "4"], "1 completions but 2"),
+        ([None], ["4"], "the completion 'None' is no text"),
+        ([[{"content": good}]], ["4"], "no list of messages with role and content"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            correctness_reward(completions=completions, **({} if answer is None else {"answer": answer}))
+
+
+def test_no_completion_crashes_the_json_reward_and_a_reference_to_nowhere_is_said_at_once():
+    tenth = json_schema({"type": "number", "multipleOf": 0.01})
+    assert tenth(completions=["0.25", "1e400", "1" + "0" * 400, "x"]) == [1.0, 0.25, 0.25, 0.0]
+    inside = {"$defs": {"n": {"type": "number"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}
+    assert json_schema(inside)(completions=['{"a": 1}', '{"a": "x"}']) == [1.0, 0.25]
+    for schema in ({"$ref": "#/nope"}, {"$ref": "http://x.y/z.json"}, {"properties": {"a": {"$ref": "#/$defs/m"}}}):
+        with pytest.raises(ValueError, match="which it does not hold"):
+            json_schema(schema)

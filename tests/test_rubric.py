@@ -38,8 +38,8 @@ def test_names_arguments_and_weights(tmp_path):
     ("spec", "message"),
     [
         ("corectness:2", "unknown reward 'corectness': choose from correctness, symbolic"),
-        ("", "unknown reward ''"),
-        ("correctness,", "unknown reward ''"),
+        ("", "a reward is missing"),
+        ("correctness,", "a reward is missing"),
         ("correctness:2,correctness:1", "'correctness' is there twice"),
         ("correctness:lots", "the weight 'lots' of 'correctness' is not a number"),
         ("correctness:", "the weight '' of 'correctness' is not a number"),
@@ -187,3 +187,34 @@ def test_importing_it_is_light():
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=REPO, env=environment(), capture_output=True, text=True)
     assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_score_takes_what_trl_takes_and_names_what_it_does_not(tmp_path):
+    import functools
+
+    import numpy as np
+
+    def numpy_reward(completions, **columns):
+        return [np.float32(0.5)] * len(completions)
+
+    def nothing(completions, **columns):
+        return None
+
+    rows = [{"answer": "4"}]
+    assert score([functools.partial(numpy_reward)], ["x"] * 2, rows, group_size=2).rows()[0]["mean"] == 0.5
+    for functions, data, words in (
+        ([], rows, "no reward functions"),
+        ([nothing], rows, "nothing broke the contract"),
+        ([numpy_reward], [{"answer": "4", "x": 1}, {"answer": "4"}], "row 1 has not the columns of row 0"),
+        (parse_rewards("correctness")[0], [{"q": "4"}], "needs the column 'answer'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            score(functions, ["x"] * 2, data, group_size=2)
+    (tmp_path / "deep.schema").write_text("[" * 100_000)
+    for spec, words in (
+        (f"json_schema={tmp_path / 'deep.schema'}", "nested too deeply"),
+        ("correctness,", "a reward is missing in 'correctness,'"),
+        ("debug:1", "no reward but debug"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            parse_rewards(spec)

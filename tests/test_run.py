@@ -140,3 +140,9 @@ def test_every_profile_is_a_batch_that_trl_takes(name):
 def test_a_smaller_batch_bends_the_device_batch_and_nothing_else():
     settings = Run.from_env(batch_size=48, num_generations=4).settings
     assert (settings.batch_size, settings.per_device_batch, settings.prompts_per_step) == (48, 48, 12)
+
+
+def test_a_model_folder_without_a_model_type_is_said(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": null}')
+    with pytest.raises(WorkbookError, match="unknown family ''"):
+        Run.from_env(model=str(tmp_path))

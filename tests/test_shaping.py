@@ -96,3 +96,21 @@ def test_debug_prints_a_sample_now_and_then_and_never_counts():
 def test_bad_settings_are_refused(make):
     with pytest.raises(ValueError, match="give"):
         make()
+
+
+def test_the_same_step_in_other_writing_and_steps_without_work_earn_nothing():
+    def share(steps):
+        return reasoning_steps(4)(completions=[f"<reasoning>{steps}</reasoning>"])
+
+    assert share("2+2=4 2 + 2 = 4 2+2=4.0 02+2=4") == [0.25]
+    assert share("2*3=6 3*2=6 3x2=6 2*3*1=6 2*3+0=6") == [0.25]
+    assert share("1*1=1 1/1=1 0+0=0 1-0=1 1+1=2 5+0=5 5*1=5 5/1=5 0*7=0") == [0.0]
+    assert share("4-2=2 100-50=50 16/4=4 4*16=64") == [1.0]
+
+
+def test_a_printed_sample_cannot_steer_the_terminal():
+    said = []
+    reward = debug(1, said.append)
+    prompt = [{"role": "user", "content": [{"type": "text", "text": "how many?\x07"}]}]
+    assert reward(completions=["\x1b[2Ja\nb\u202e"], prompts=[prompt]) == [0.0]
+    assert said == ["--- call 1: how many?\\x07\n\\x1b[2Ja\nb\\u202e\n--- right: not given"]

@@ -204,3 +204,12 @@ def _alive(pid: int) -> bool:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_words_between_two_terms_and_long_chains_are_several_answers():
+    from grpo_workbook.symbolic import decide
+
+    for answer in ("\\sqrt{2} \\text{ bzw. } \\sqrt{3}", "\\sqrt{3}=\\sqrt{5}=\\sqrt{2}"):
+        assert decide(answer, "\\sqrt{2}").reason == "several answers"
+    for answer in ("\\sqrt{2}\\text{ cm}^2", "x=\\sqrt{2}", "\\text{It is } \\sqrt{2}", "\\sum_{i=1}^{2} i"):
+        assert decide(answer, "\\sqrt{2}") is None

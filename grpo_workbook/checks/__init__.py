@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from grpo_workbook.checks.limits import TimeUp, time_limit
+from grpo_workbook.checks.limits import TimeUp, within
 from grpo_workbook.checks.progress import record, solved
 
 EXERCISES: dict[str, Exercise] = {}
@@ -111,26 +111,46 @@ def judge(number: str, fn: Callable) -> Result:
             call = _call(task.name, arguments)
             return Result(number, "wrong", f"{call} was stopped after {TIME_LIMIT:g} s: does a loop never end?")
         outcomes.append(got)
+    try:  # looking at a result runs the learner's code too: its ==, its repr
+        return within(TIME_LIMIT, _verdict, task, cases, outcomes)
+    except TimeUp:
+        kinds = ", ".join(sorted({type(got).__name__ for got in outcomes}))
+        text = f"{task.name} gave something ({kinds}) that could not be compared and shown within {TIME_LIMIT:g} s"
+        return Result(number, "wrong", text)
+
+
+def _verdict(task: Exercise, cases, outcomes) -> Result:
     wrong = [i for i, (_, expected) in enumerate(cases) if not _same(outcomes[i], expected, task.tolerance)]
     if not wrong:
-        return Result(number, "solved", f"{task.name} is right on {len(cases)} cases")
+        return Result(task.number, "solved", f"{task.name} is right on {len(cases)} cases")
     arguments, expected = cases[wrong[0]]
     named = _name_mistake(task, cases, outcomes)
-    return Result(number, "wrong", named or _describe(task.name, arguments, outcomes[wrong[0]], expected))
+    return Result(task.number, "wrong", named or _describe(task.name, arguments, outcomes[wrong[0]], expected))
 
 
 def _outcome(task: Exercise, fn: Callable, arguments: tuple, seconds: float = TIME_LIMIT):
-    """What the function returns for copies of the arguments, or the Failure that it ended in."""
+    """What the function returns for copies of the arguments, or the Failure that it ended in; only Ctrl-C goes on."""
     try:
-        with time_limit(seconds):
-            return task.call(fn, *copy.deepcopy(arguments))
-    except (Exception, TimeUp, SystemExit) as error:
+        return within(seconds, task.call, fn, *copy.deepcopy(arguments))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         code = getattr(fn, "__code__", None)
         frames = [f for f in traceback.extract_tb(error.__traceback__) if code and f.filename == code.co_filename]
         return Failure(error, frames[-1].line or "" if frames else "")
 
 
 def _same(got, expected, tolerance: float) -> bool:
+    """Whether they agree; a result that cannot even be compared does not."""
+    try:
+        return _equal(got, expected, tolerance)
+    except (KeyboardInterrupt, TimeUp):
+        raise
+    except BaseException:  # a tensor without data, 10**400 against a float, a learner's class with a broken ==
+        return False
+
+
+def _equal(got, expected, tolerance: float) -> bool:
     if isinstance(expected, Raises):
         return (
             isinstance(got, Failure)
@@ -148,13 +168,13 @@ def _same(got, expected, tolerance: float) -> bool:
         return (
             isinstance(got, list | tuple)
             and len(got) == len(expected)
-            and all(_same(g, e, tolerance) for g, e in zip(got, expected, strict=True))
+            and all(_equal(g, e, tolerance) for g, e in zip(got, expected, strict=True))
         )
     if isinstance(expected, dict):
         return (
             isinstance(got, dict)
             and got.keys() == expected.keys()
-            and all(_same(got[k], e, tolerance) for k, e in expected.items())
+            and all(_equal(got[k], e, tolerance) for k, e in expected.items())
         )
     return type(got) is type(expected) and got == expected
 
@@ -185,7 +205,7 @@ def _describe(name: str, arguments: tuple, got, expected) -> str:
     if isinstance(got, float) and isinstance(expected, int):
         did += " as a float: it should be a whole number (//)"
     if isinstance(got, Failure):
-        did = f"raised {type(got.error).__name__}: {_short(str(got.error), plain=True)}"
+        did = f"raised {type(got.error).__name__}: {_short(got.error, plain=True)}"
         did += f"\n    in your line: {got.line}" if got.line else ""
     return f"{_call(name, arguments)} should {wanted}, but {did}"
 
@@ -196,9 +216,11 @@ def _call(name: str, arguments: tuple) -> str:
 
 def _short(value, plain: bool = False) -> str:
     try:
-        text = f"{value:.6g}" if isinstance(value, float) else value if plain else repr(value)
-    except Exception as error:  # a learner's class may fail to say what it is
-        text = f"<a {type(value).__name__} whose repr raises {type(error).__name__}>"
+        text = f"{value:.6g}" if isinstance(value, float) else str(value) if plain else repr(value)
+    except (KeyboardInterrupt, TimeUp):
+        raise
+    except BaseException as error:  # a learner's class may fail to say what it is
+        text = f"<a {type(value).__name__} whose {'str' if plain else 'repr'} raises {type(error).__name__}>"
     return text if len(text) <= 200 else text[:200] + "..."
 
 

@@ -21,10 +21,17 @@ def solved() -> dict[str, str]:
         return {str(number): str(day) for number, day in kept.items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        aside = path.with_suffix(".damaged")
-        os.replace(path, aside)
-        print(f"{path} could not be read; it was kept as {aside.name}")
+    except OSError as error:  # a folder, or no permission: nothing to keep aside
+        print(f"{path} cannot be read ({error.strerror}): set GRPO_WORKBOOK_PROGRESS to a file that can")
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        aside = path.with_name(path.name + ".damaged") if path.suffix == ".damaged" else path.with_suffix(".damaged")
+        try:
+            os.replace(path, aside)
+        except OSError as error:
+            print(f"{path} could not be read, nor kept aside ({error.strerror}): set GRPO_WORKBOOK_PROGRESS elsewhere")
+        else:
+            print(f"{path} could not be read; it was kept as {aside.name}")
         return {}
 
 
