@@ -56,6 +56,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/diagnosis.py --report
 	$(BIN)/python benchmarks/code_rewards.py --heavy
 
 lint: $(STAMP)

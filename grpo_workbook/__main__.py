@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from grpo_workbook import ask, data_report, evaluation_command, merging
+from grpo_workbook import ask, data_report, evaluation_command, merging, monitor
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 from grpo_workbook.terminal import visible
 
@@ -16,6 +16,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
   python -m grpo_workbook check-data my.jsonl       before you train on it
+  python -m grpo_workbook diagnose outputs/run      what is wrong with a run
   python -m grpo_workbook evaluate qwen --data my.jsonl
   python -m grpo_workbook generate outputs/run/merged "What is 2+3?"
 """
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("progress", help="which exercises you have solved")
 
     data_report.add_parser(commands)
+    monitor.add_parser(commands)
     evaluation_command.add_parsers(commands)
     ask.add_parser(commands)
     merging.add_parser(commands)
@@ -108,6 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
             return show_progress()
         if args.command == "check-data":
             return data_report.main(args)
+        if args.command == "diagnose":
+            return monitor.main(args)
         if args.command == "evaluate":
             return evaluation_command.main(args)
         if args.command == "generate":

@@ -208,16 +208,23 @@ def save(figure: "Figure", alternative: str, path: Path) -> None:
 
 def show(figure: "Figure", alternative: str) -> None:
     """Display in a notebook as an image that carries its text alternative."""
+    from IPython.display import display
+
+    display(as_html(figure, alternative))
+
+
+def as_html(figure: "Figure", alternative: str):
+    """The figure as an image for a notebook, with its text alternative."""
     import base64
     import html
     import io
 
-    from IPython.display import HTML, display
+    from IPython.display import HTML
 
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, bbox_inches="tight", metadata={"Software": None})
     image = base64.b64encode(buffer.getvalue()).decode()
-    display(HTML(f'<img src="data:image/png;base64,{image}" alt="{html.escape(alternative, quote=True)}">'))
+    return HTML(f'<img src="data:image/png;base64,{image}" alt="{html.escape(alternative, quote=True)}">')
 
 
 def _new(width: float, height: float):

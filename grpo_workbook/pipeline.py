@@ -187,19 +187,25 @@ def _baseline(run: Run, model, tokenizer, heldout, answers: str, say):
 def _train(run: Run, model, tokenizer, dataset, rewards, resume: bool, say) -> tuple[list[dict], float, int]:
     """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved."""
     from grpo_workbook.export import save_adapter
+    from grpo_workbook.health import HealthCallback, log_the_end
     from grpo_workbook.training import last_checkpoint, make_trainer, restore, stop_on_interrupt
+    from grpo_workbook.vitals import watch
 
     checkpoint = last_checkpoint(run.output / "checkpoints") if resume else None
     if checkpoint:
         say(f"Continuing from {Path(checkpoint).name}")
-    trainer = make_trainer(run, model, tokenizer, dataset, *rewards)
+    functions, weights = rewards
+    functions = watch(functions)
+    trainer = make_trainer(run, model, tokenizer, dataset, functions, weights)
+    trainer.add_callback(HealthCallback(functions))
     started = time.monotonic()
     resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
     if resumed >= run.settings.steps:  # the Trainer would take one step too many
         restore(trainer, checkpoint)
     with stop_on_interrupt(trainer) as seen:
         if resumed < run.settings.steps:
-            trainer.train(resume_from_checkpoint=checkpoint)
+            with log_the_end(trainer, run.output / "log.json"):
+                trainer.train(resume_from_checkpoint=checkpoint)
     seconds = time.monotonic() - started
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
     write_json(run.output / "log.json", log)

@@ -189,6 +189,16 @@ def test_notebook_04_trained_and_learned(executed):
     assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
 
 
+def test_notebook_05_watched_a_healthy_run_and_stopped_a_sick_one(executed):
+    folder, _ = executed("05_monitoring")
+    proved = json.loads((folder / "outputs" / "notebook_05.json").read_text())
+    assert proved["steps"] == 20
+    assert proved["finding"] == "healthy"
+    assert proved["after"] > proved["before"] + 0.2
+    assert proved["stopped_at"] <= 10
+    assert "rate_too_high" in proved["stopped_for"]
+
+
 def test_notebook_06_trained_and_learned(executed):
     folder, _ = executed("06_code_rewards")
     proved = json.loads((folder / "outputs" / "code" / "notebook_06.json").read_text())

@@ -84,6 +84,14 @@ def test_modules_import_only_from_those_before_them():
         "loading",
         "code_tasks",
         "export",
+        "runlog",
+        "findings",
+        "rules",
+        "more_rules",
+        "monitor",
+        "panels",
+        "vitals",
+        "health",
         "journal",
         "evaluation_run",
         "breakdown",
@@ -125,6 +133,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["check-data", "--help"],
         ["evaluate", "--help"],
         ["power", "--help"],
+        ["diagnose", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):

@@ -1,0 +1,112 @@
+"""Says what is wrong with a GRPO run: `diagnose(read_run(folder))`, or `python -m grpo_workbook diagnose FOLDER`."""
+
+import argparse
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from grpo_workbook.findings import CATALOGUE, FINE, NOTE, SEVERE, WARNING, Evidence, Finding, bound, in_order, make
+from grpo_workbook.more_rules import RULES
+from grpo_workbook.rules import View
+from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.runlog import RunLog, read_run
+
+EXAMPLES = """examples:
+  python -m grpo_workbook diagnose outputs/run
+  python -m grpo_workbook diagnose outputs/run --json
+  python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
+"""
+
+
+def diagnose(run) -> list[Finding]:
+    """What is wrong with the run, the severest first; one finding called "healthy" when nothing is.
+
+    `run`: what read_run gives, or anything that read_run takes. A run is compared with itself: its first steps, its
+    group size, its rewards. What was not logged is not judged.
+    """
+    run = read_run(run)
+    view = View(run)
+    found = in_order([f for rule in RULES if (f := rule(view)) is not None])
+    if any(f.severity in (SEVERE, WARNING) for f in found):
+        return found
+    last = int(run.table.index.max()) if len(run.table) else 0
+    if view.steps < (2 * bound("first_steps") if view.learned else bound("flat_after")):
+        return [*found, make("too_short", last, Evidence("steps", view.steps, "more, to see the reward rise"))]
+    return [_healthy(view), *found]
+
+
+def _healthy(v: View) -> Finding:
+    said = [Evidence("reward", v.last("reward"), f"{v.first('reward'):.3g} at first, of at most {v.highest:.3g}")]
+    if len(v.of("reward_std")):
+        said.append(Evidence("reward_std", v.last("reward_std"), "more than 0: something to compare"))
+    heldout = v.of("heldout/strict")
+    if len(heldout) > 1:
+        said.append(Evidence("heldout/strict", heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
+    return make("healthy", v.of("reward").index[0] if len(v.of("reward")) else 0, *said, means=about_loss(v))
+
+
+def about_loss(v: View) -> str:
+    """Why the loss says nothing, for this run; empty when it was not logged."""
+    loss = v.of("loss")
+    if not len(loss):
+        return ""
+    size = float(loss.abs().mean())
+    if v.settings.get("beta") or ("beta" not in v.settings and float(v.of("kl").abs().sum()) > 0):
+        return f"The loss ({size:.2g} on average) holds the KL penalty, which grows as the policy learns."
+    return (
+        f"A loss near 0 ({size:.2g} on average) is normal here, because beta is 0: advantages sum to 0 in each group, "
+        "and with one update per batch the ratio is 1."
+    )
+
+
+def severe(found: Sequence[Finding]) -> bool:
+    return any(f.severity == SEVERE for f in found)
+
+
+def symptom_table() -> str:
+    """Symptom, cause and cure of every finding, as Markdown: from the code's own catalogue."""
+    rows = ["| finding | what you see | what it means | what to do |", "| --- | --- | --- | --- |"]
+    return "\n".join(rows + [f"| `{n}` | {seen} | {means} | {do} |" for n, (_, seen, means, do) in CATALOGUE.items()])
+
+
+def as_text(found: Sequence[Finding], run: RunLog, width: int = 79) -> str:
+    """The findings for a terminal of 80 columns."""
+    lines = []
+    for f in found:
+        lines.append(f"{f.severity.upper()}  {f.name}, from step {f.step}")
+        for head, text in (("", f.means), ("seen: ", "; ".join(map(str, f.evidence))), ("do:   ", f.do)):
+            lines += textwrap.wrap(text, width, initial_indent="  " + head, subsequent_indent="  " + " " * len(head))
+        lines.append("")
+    lines += [line for note in run.notes for line in textwrap.wrap(f"Not known: {note}", width)]
+    return "\n".join(lines).rstrip()
+
+
+def add_parser(commands) -> None:
+    command = commands.add_parser(
+        "diagnose",
+        help="what is wrong with a run, from its log",
+        usage="%(prog)s FOLDER [--json]",
+        description="Reads the log of a GRPO run, and says what is wrong with it and what to do. "
+        "Exit status: 0 nothing severe, 1 something severe, 2 no log to read.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.description = textwrap.fill(command.description, 79)
+    command.add_argument("folder", metavar="FOLDER", help="a run, a checkpoint, a log file or a completions parquet")
+    command.add_argument("--json", action="store_true", help="for programs")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit status 1 when something is severe. Raises WorkbookError when there is no log."""
+    run = read_run(args.folder)
+    found = diagnose(run)
+    if args.json:
+        print(json.dumps({"findings": [asdict(f) for f in found], "notes": run.notes}, indent=2, default=float))
+    else:
+        steps = len(run.table)
+        print(f"{readable(args.folder)}: {steps} steps\n\n{as_text(found, run)}")
+    return 1 if severe(found) else 0
+
+
+__all__ = ["FINE", "NOTE", "SEVERE", "WARNING", "Finding", "RunLog", "WorkbookError", "diagnose", "read_run"]

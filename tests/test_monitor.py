@@ -1,0 +1,245 @@
+"""The diagnosis, on logs of real runs: diagnosis_logs/ holds what benchmarks/diagnosis.py recorded of each."""
+
+import itertools
+import json
+import math
+import sys
+
+import pytest
+from conftest import REPO, cli
+
+from grpo_workbook.findings import CATALOGUE, EXPLAINS, THRESHOLDS, in_order
+from grpo_workbook.monitor import SEVERE, WARNING, as_text, diagnose, read_run, symptom_table
+from grpo_workbook.run import WorkbookError
+from grpo_workbook.runlog import samples
+from grpo_workbook.vitals import watch
+
+sys.path.insert(0, str(REPO / "benchmarks"))
+from diagnosis import CASES, outcome
+
+LOGS = REPO / "tests" / "diagnosis_logs"
+SICK = [(n, s) for n, c in CASES.items() for s in c.seeds if c.expected and (LOGS / f"{n}_{s}.json").is_file()]
+HEALTHY = [(n, s) for n, c in CASES.items() for s in c.seeds if not c.expected and (LOGS / f"{n}_{s}.json").is_file()]
+# Held-out runs that the rules, set on seed 0, do not name rightly; kept as they are, for honesty.
+MISSED = {("drifting", 1): "reward_falls"}
+OTHER_CAUSES = (
+    "stopped",
+    "empty",
+    "kl_too_high",
+    "reward_flat",
+    "generation_slow",
+    "saturated",
+    "too_short",
+    "healthy",
+)
+
+
+def test_the_recorded_runs_are_many_and_small():
+    assert len({n for n, _ in SICK}) >= 16
+    assert len(HEALTHY) >= 10
+    assert sum(p.stat().st_size for p in LOGS.iterdir()) < 600_000
+    for path in LOGS.glob("*.json"):
+        about = json.loads(path.read_text())
+        assert path.stem in about["run"]
+        assert about["why"]
+
+
+@pytest.mark.parametrize(("name", "seed"), SICK)
+def test_a_sick_run_is_named_by_its_disease(name, seed):
+    named = outcome(LOGS / f"{name}_{seed}.json")["named"]
+    assert named == MISSED.get((name, seed), CASES[name].expected)
+
+
+def test_at_least_95_in_100_are_named_on_held_out_seeds_too():
+    for chosen in ([r for r in SICK if r[1] == 0], [r for r in SICK if r[1] != 0]):
+        assert len(chosen) >= 16
+        assert sum(r not in MISSED for r in chosen) >= 0.95 * len(chosen)
+
+
+@pytest.mark.parametrize(("name", "seed"), HEALTHY)
+def test_a_healthy_run_is_never_accused_at_any_step(name, seed):
+    said = outcome(LOGS / f"{name}_{seed}.json")
+    assert said["alarms"] == []
+    assert said["named"] == "healthy"
+
+
+def test_loss_near_0_is_explained_only_without_a_kl_penalty():
+    plain, tied = (diagnose(LOGS / f"{n}.json")[0] for n in ("healthy_0", "healthy_beta_0"))
+    assert "normal here, because beta is 0" in plain.means
+    assert "holds the KL penalty" in tied.means
+
+
+def test_findings_say_all_that_is_needed():
+    for name, seed in SICK:
+        first = diagnose(LOGS / f"{name}_{seed}.json")[0]
+        assert first.step >= 1
+        assert first.evidence
+        assert len(first.means) > 30
+        assert len(first.do) > 30
+    assert {c.expected for c in CASES.values()} - {None} == set(CATALOGUE) - set(OTHER_CAUSES)
+    for name in CATALOGUE:
+        assert f"| `{name}` |" in symptom_table()
+    assert all(len(t.reason) > 20 for t in THRESHOLDS.values())
+
+
+def test_no_two_findings_explain_each_other_away():
+    explains = {a: set(EXPLAINS.get(a, ())) for a in CATALOGUE}
+    assert [(a, b) for a, b in itertools.permutations(CATALOGUE, 2) if b in explains[a] and a in explains[b]] == []
+    found = [f for log in ("rate_times_100_0", "wrong_sign_0") for f in diagnose(LOGS / f"{log}.json")]
+    assert in_order(found)[0].name == "rate_too_high"
+
+
+def history(steps=12, **more):
+    """A log history as TRL writes it, of a run that rises; `more` holds a function of the step for each metric."""
+    entries = []
+    for step in range(1, steps + 1):
+        right = 0.2 + 0.05 * step
+        entry = {"step": step, "reward": right + 0.01 * (step % 2), "reward_std": 0.4, "loss": 0.01 * (step % 3)}
+        entry |= {"rewards/correctness_reward/mean": right, "rewards/correctness_reward/std": 0.4, "grad_norm": 0.2}
+        entry |= {"frac_reward_zero_std": 0.1, "completions/mean_length": 30.0}
+        entries.append(entry | {k.replace("__", "/"): f(step) for k, f in more.items()})
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"completions__empty_share": lambda s: 0.9}, "empty"),
+        ({"grad_norm": lambda s: math.nan if s > 8 else 0.2}, "nan"),
+        ({"memory__share": lambda s: 0.95 if s > 6 else 0.4}, "memory"),
+        ({"kl": lambda s: 0.1 * s, "entropy": lambda s: 0.3}, "kl_too_high"),
+        ({"rewards__correctness_reward__mean": lambda s: math.nan}, "reward_nan"),
+    ],
+)
+def test_what_no_recorded_run_shows_is_found_too(more, expected):
+    assert diagnose(history(**more))[0].name == expected
+
+
+def test_slow_generation_is_a_note_beside_healthy():
+    found = diagnose(history(time__generation_share=lambda s: 0.95))
+    assert [f.name for f in found] == ["healthy", "generation_slow"]
+
+
+def test_few_steps_are_not_called_healthy():
+    assert diagnose(history(4))[0].name == "too_short"
+
+
+def test_the_same_from_every_place(tmp_path):
+    """A log history, trainer_state.json, a checkpoint, TRL's output_dir and a folder of ours read alike."""
+    entries = history()
+    state = {"log_history": [*entries, {"step": 12, "train_runtime": 9.0}], "max_steps": 12}
+    checkpoint = tmp_path / "out" / "checkpoint-12"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    (older := tmp_path / "out" / "checkpoint-6").mkdir()
+    (older / "trainer_state.json").write_text(json.dumps({"log_history": entries[:6]}))
+    (ours := tmp_path / "ours").mkdir()
+    (ours / "log.json").write_text(json.dumps(entries))
+    (ours / "run.json").write_text(json.dumps({"settings": {"beta": 0.0, "rewards": "correctness:2", "steps": 12}}))
+    expected = read_run(entries).table["reward"]
+    for place in (state, checkpoint / "trainer_state.json", checkpoint, tmp_path / "out", ours):
+        assert read_run(place).table["reward"].equals(expected), place
+    assert read_run(ours).settings["reward_weights"] == {"correctness_reward": 2.0}
+
+
+def test_names_of_the_gpu_log_are_understood():
+    entries = [
+        {("completion_length" if k == "completions/mean_length" else k): v for k, v in e.items()} for e in history()
+    ]
+    assert list(read_run(entries).table["completions/mean_length"]) == [30.0] * 12
+
+
+def test_logged_completions_alone_are_a_partial_reading(tmp_path):
+    import pandas as pd
+
+    rows = [
+        {
+            "step": step,
+            "prompt": f"p{g}",
+            "completion": "" if i % 2 else f"{i}",
+            "good_reward": float(i),
+            "advantage": i,
+        }
+        for step in range(1, 4)
+        for g in range(2)
+        for i in range(4)
+    ]
+    (folder := tmp_path / "completions").mkdir()
+    pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
+    run = read_run(tmp_path)
+    assert any("no loss" in note for note in run.notes)
+    assert run.table["completions/empty_share"].tolist() == [0.5] * 3
+    assert run.table["completions/unique_share"].tolist() == [0.75] * 3
+    assert run.table["rewards/good_reward/mean"].tolist() == [1.5] * 3
+    assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [("best", 3.0), ("typical", 1.0), ("worst", 0.0)]
+    with pytest.raises(WorkbookError, match="step 9"):
+        samples(tmp_path, 9)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"log_history": [{"step": 1, "rew', "cut off"),
+        ('{"epochs": 3}', "is no log"),
+        ("[1, 2]", "is no log"),
+        ('[{"reward": 1.0}]', "has no step"),
+        ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "SFT"),
+        ('[{"step": 1, "objective/rlhf_reward": 2.0}]', "PPO"),
+        ('[{"step": 1, "reward": 1.0}, {"step": 1, "reward": 0.5}]', "two runs are mixed"),
+    ],
+)
+def test_bad_logs_are_refused_with_a_reason(tmp_path, content, words):
+    (path := tmp_path / "trainer_state.json").write_text(content)
+    with pytest.raises(WorkbookError, match=words):
+        read_run(path)
+
+
+def test_a_folder_without_a_log_and_no_folder(tmp_path):
+    with pytest.raises(WorkbookError, match="holds no log"):
+        read_run(tmp_path)
+    with pytest.raises(WorkbookError, match="does not exist"):
+        read_run(tmp_path / "nowhere")
+
+
+def test_missing_steps_are_said():
+    run = read_run([e for e in history() if e["step"] % 3 == 0])
+    assert any("6 of the steps 3 to 12" in note for note in run.notes)
+    assert "Not known" in as_text(diagnose(run), run)
+
+
+def test_the_command_line():
+    sick = cli("diagnose", LOGS / "four_tokens_0.json")
+    assert sick.returncode == 1
+    assert "SEVERE  truncated, from step 1" in sick.stdout
+    assert max(map(len, sick.stdout.splitlines())) <= 80
+    well = cli("diagnose", LOGS / "healthy_0.json", "--json")
+    assert well.returncode == 0
+    assert json.loads(well.stdout)["findings"][0]["name"] == "healthy"
+    bad = cli("diagnose", "nowhere")
+    assert bad.returncode == 2
+    assert "nowhere" in bad.stderr
+
+
+def test_watched_rewards_are_the_same_and_counted():
+    logged = {}
+
+    def half_reward(completions, **columns):
+        return [0.5, None, math.nan, 0.5]
+
+    (watched,) = watch([half_reward])
+    texts = ["a", "a", " ", "b"]
+    values = watched(prompts=["p", "p", "q", "q"], completions=texts, log_metric=logged.__setitem__)
+    assert values[:2] == [0.5, None]
+    assert watched.__name__ == "half_reward"
+    assert logged == {"rewards/invalid_share": 1 / 3, "completions/unique_share": 0.75, "completions/empty_share": 0.25}
+
+    def bad_reward(completions, **columns):
+        raise KeyError("anser")
+
+    with pytest.raises(KeyError) as raised:
+        watch([bad_reward])[0](prompts=["p"], completions=["a"])
+    assert raised.value.__notes__ == ["raised by the reward function bad_reward"]
+
+
+def test_severities_are_known():
+    assert {severity for severity, *_ in CATALOGUE.values()} == {SEVERE, WARNING, "note", "fine"}

@@ -1,0 +1,40 @@
+"""The panels: what is drawn is said in words, and what was not logged is said to be missing."""
+
+from conftest import REPO
+
+from grpo_workbook.monitor import diagnose, read_run
+from grpo_workbook.panels import compare_panels, run_panels, side_by_side
+
+LOGS = REPO / "tests" / "diagnosis_logs"
+
+
+def test_findings_are_marked_where_they_start():
+    run = read_run(LOGS / "shows_work_0.json")
+    found = diagnose(run)
+    figure, words = run_panels(run, found, "a run")
+    assert len(figure.axes) == 6
+    assert f"hacked from step {found[0].step}" in words
+    for axes in figure.axes:
+        assert any(line.get_xdata()[0] == found[0].step for line in axes.lines if len(set(line.get_xdata())) == 1)
+    assert "strict from" in words
+
+
+def test_a_metric_that_is_missing_is_not_invented():
+    run = read_run([{"step": s, "reward": 0.1 * s} for s in range(1, 15)])
+    figure, words = run_panels(run)
+    assert [a.texts[0].get_text() for a in figure.axes if a.texts] == ["not logged"] * 5
+    assert "total from 0.3 to 1.2" in words
+
+
+def test_two_runs_share_the_panels_and_both_are_named():
+    runs = {name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "shows_work")}
+    figure, words = compare_panels(runs)
+    assert {t.get_text() for t in figure.axes[0].get_legend().get_texts()} == set(runs)
+    assert all(f"{name}: total from" in words for name in runs)
+
+
+def test_side_by_side_hides_the_empty_places():
+    runs = {name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "beta_10", "cold_sampling")}
+    figure, words = side_by_side(runs, columns=2)
+    assert sum(a.get_visible() for a in figure.axes) == 3
+    assert words.startswith("3 small line charts of reward")
