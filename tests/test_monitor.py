@@ -243,3 +243,10 @@ def test_watched_rewards_are_the_same_and_counted():
 
 def test_severities_are_known():
     assert {severity for severity, *_ in CATALOGUE.values()} == {SEVERE, WARNING, "note", "fine"}
+
+
+def test_an_unknown_finding_to_stop_on_is_named():
+    from grpo_workbook.health import HealthCallback
+
+    with pytest.raises(WorkbookError, match="no finding is called exploded"):
+        HealthCallback(stop_on={"exploded"})
