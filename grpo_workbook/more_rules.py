@@ -32,9 +32,7 @@ def _hacked(v: View) -> Finding | None:
             begin, now = float(series.iloc[0]), float(series.iloc[-1])
             said.append((f"heldout/{kind}", begin, now))
     gained = any(now > begin + 0.05 for _, begin, now in said)
-    reward = Evidence(
-        "rise of the reward, in standard errors", v.change(), f"over {bound('sure')}: it rose"
-    )
+    reward = Evidence("rise of the reward, in standard errors", v.change(), f"over {bound('sure')}: it rose")
     if said and not gained:
         metric, begin, now = said[-1] if len(said) > 1 and said[-1][2] < said[-1][1] else said[0]
         series = v.of(metric)

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from grpo_workbook.answers import TAGS
 from grpo_workbook.rewards import Completion, RewardFunction, text_of
@@ -126,9 +127,9 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
         if not (opened and closed):
             return 0.0
         true: set[tuple] = set()
-        for match in _EQUATION.finditer(inside[:WINDOW]):
-            key = _key(match[1])
-            if key and key not in true and _value(match[1]) == Fraction(match[2]):
+        # each writing once: a text may repeat one line a hundred times
+        for written in dict.fromkeys(match.group(1, 2) for match in _EQUATION.finditer(inside[:WINDOW])):
+            if key := _worked_out(*written):
                 true.add(key)
                 if len(true) == target:  # more earn no more
                     break
@@ -139,6 +140,13 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
         return [share(text_of(c)) for c in completions]
 
     return reasoning_steps_reward
+
+
+@lru_cache(maxsize=1024)  # the completions of a group repeat each other's steps
+def _worked_out(expression: str, result: str) -> tuple:
+    """What tells a true equation from others; empty for a false one, and where nothing is worked out."""
+    key = _key(expression)
+    return key if key and _value(expression) == Fraction(result) else ()
 
 
 def _key(expression: str) -> tuple:
