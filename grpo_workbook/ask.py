@@ -9,10 +9,11 @@ from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt, fold_system, render, 
 from grpo_workbook.generation import complete, end_tokens, ready, sampling
 from grpo_workbook.loading import find_adapter, find_model, load_for_measuring
 from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
-  python -m grpo_workbook generate outputs/run/merged "Ada has 3 pens and buys 4. How many?"
-  python -m grpo_workbook generate qwen --adapter outputs/run/adapter       asks you
+  python -m grpo_workbook generate outputs/run/merged "What is 2+3?"
+  python -m grpo_workbook generate qwen --adapter outputs/run/adapter
   python -m grpo_workbook generate qwen --samples 4 --temperature 1 "2+3?"
   python -m grpo_workbook generate qwen --jsonl < questions.txt > answers.jsonl
 
@@ -180,18 +181,13 @@ def _from_input() -> Iterator[str]:
 def _as_text(model, tokenizer, question: str, samples: int, how: dict) -> None:
     if samples == 1:
         for piece in stream(model, tokenizer, question, **how):
-            print(printable(piece), end="", flush=True)
+            print(visible(piece), end="", flush=True)
         print()
         return
     for i, text in enumerate(answer(model, tokenizer, [question] * samples, **how), 1):
-        print(f"--- {i} of {samples}\n{printable(text)}", flush=True)
+        print(f"--- {i} of {samples}\n{visible(text)}", flush=True)
 
 
 def _as_json(model, tokenizer, question: str, samples: int, how: dict) -> None:
     texts = answer(model, tokenizer, [question] * samples, **how)
     print(json.dumps({"question": question, "answers": texts}, ensure_ascii=False), flush=True)
-
-
-def printable(text: str) -> str:
-    """The text with control characters shown as escapes: what a model writes must not steer the terminal."""
-    return "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)

@@ -18,7 +18,7 @@ RELATIVE = 0.02  # of the logits' spread: rounding was seen at 0.002 to 0.004, m
 PROMPTS = 400
 EXAMPLES = """examples:
   python -m grpo_workbook merge outputs/run/adapter --output outputs/merged
-  python -m grpo_workbook merge adapter --base my-base --output merged --data my.jsonl
+  python -m grpo_workbook merge adapter --base my-base --output merged
 
 exit status: 0 merged and proved, 2 bad input or a merge that is not the same
 """

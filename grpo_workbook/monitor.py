@@ -5,16 +5,20 @@ import json
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from grpo_workbook.findings import CATALOGUE, FINE, NOTE, SEVERE, WARNING, Evidence, Finding, bound, in_order, make
 from grpo_workbook.more_rules import RULES
 from grpo_workbook.rules import View
 from grpo_workbook.run import WorkbookError, readable
-from grpo_workbook.runlog import RunLog, read_run
+from grpo_workbook.runlog import RunLog, read_run, samples
+from grpo_workbook.terminal import wrap
 
 EXAMPLES = """examples:
   python -m grpo_workbook diagnose outputs/run
   python -m grpo_workbook diagnose outputs/run --json
+  python -m grpo_workbook diagnose outputs/run --figure health.png
+  python -m grpo_workbook diagnose my-run --samples 20   what it wrote then
   python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
 """
 
@@ -86,7 +90,7 @@ def add_parser(commands) -> None:
     command = commands.add_parser(
         "diagnose",
         help="what is wrong with a run, from its log",
-        usage="%(prog)s FOLDER [--json]",
+        usage="%(prog)s FOLDER [options]",
         description="Reads the log of a GRPO run, and says what is wrong with it and what to do. "
         "Exit status: 0 nothing severe, 1 something severe, 2 no log to read.",
         epilog=EXAMPLES,
@@ -95,10 +99,15 @@ def add_parser(commands) -> None:
     command.description = textwrap.fill(command.description, 79)
     command.add_argument("folder", metavar="FOLDER", help="a run, a checkpoint, a log file or a completions parquet")
     command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument("--figure", type=Path, metavar="PNG", help="write six panels of the run, findings marked")
+    command.add_argument(
+        "--samples", type=int, metavar="STEP", help="show the best, a typical and the worst completion of that step"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 1 when something is severe. Raises WorkbookError when there is no log."""
+    shown = samples(args.folder, args.samples, groups=2) if args.samples is not None else []
     run = read_run(args.folder)
     found = diagnose(run)
     if args.json:
@@ -106,6 +115,15 @@ def main(args: argparse.Namespace) -> int:
     else:
         steps = len(run.table)
         print(f"{readable(args.folder)}: {steps} steps\n\n{as_text(found, run)}")
+        for sample in shown:
+            print(f"\nstep {args.samples}, {sample.kind}, reward {sample.reward:g}")
+            for line in sample.completion.splitlines():
+                print(*("  " + part for part in wrap(line, 78)), sep="\n")
+    if args.figure:
+        from grpo_workbook import figures
+        from grpo_workbook.panels import run_panels
+
+        figures.save(*run_panels(run, found, readable(args.folder)), args.figure)
     return 1 if severe(found) else 0
 
 

@@ -293,6 +293,11 @@ def _draw(run: Run, log: list[dict], report: dict) -> None:
         *figures.before_after(heldout["before"], heldout["after"], heldout["n"]),
         run.output / "figures" / "before_after.png",
     )
+    from grpo_workbook.monitor import diagnose, read_run
+    from grpo_workbook.panels import run_panels
+
+    whole = read_run(run.output)
+    figures.save(*run_panels(whole, diagnose(whole), "The run"), run.output / "figures" / "health.png")
 
 
 def versions() -> dict[str, str]:

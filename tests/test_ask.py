@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import REPO, cli, environment
 
-from grpo_workbook.ask import answer, conversation, printable, stream
+from grpo_workbook.ask import answer, conversation, stream
 from grpo_workbook.generation import sampling
 
 QUESTION = "Ada has 7 pens and buys 5 more. How many pens does Ada have now?"
@@ -101,7 +101,3 @@ def test_bad_input_is_named_before_anything_is_loaded(arguments, words):
     assert result.returncode == 2
     assert words in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_what_a_model_writes_cannot_steer_the_terminal():
-    assert printable("a\x1b[2Jb\x07\n\tc é 数") == "a\\x1b[2Jb\\x07\n\tc é 数"

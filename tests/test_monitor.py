@@ -174,6 +174,15 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [("best", 3.0), ("typical", 1.0), ("worst", 0.0)]
     with pytest.raises(WorkbookError, match="step 9"):
         samples(tmp_path, 9)
+    result = cli("diagnose", tmp_path, "--samples", "2", "--figure", tmp_path / "health.png")
+    assert [line for line in result.stdout.splitlines() if line.startswith("step 2, best")] == [
+        "step 2, best, reward 3"
+    ] * 2
+    assert (tmp_path / "health.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "health.txt").is_file()
+    result = cli("diagnose", tmp_path, "--samples", "9")
+    assert result.returncode == 2
+    assert "step 9" in result.stderr
 
 
 @pytest.mark.parametrize(

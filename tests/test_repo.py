@@ -88,8 +88,8 @@ def test_modules_import_only_from_those_before_them():
         "findings",
         "rules",
         "more_rules",
-        "monitor",
         "panels",
+        "monitor",
         "vitals",
         "health",
         "journal",
@@ -134,6 +134,8 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["evaluate", "--help"],
         ["power", "--help"],
         ["diagnose", "--help"],
+        ["generate", "--help"],
+        ["merge", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):
