@@ -70,28 +70,28 @@ def stream(
 
     def write() -> None:
         try:
-            model.generate(
-                **batch.to(model.device),
-                **how,
-                max_new_tokens=max_new_tokens,
-                pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=end_tokens(model, tokenizer),
-                streamer=streamer,
-                stopping_criteria=StoppingCriteriaList([lambda ids, scores, **_: stopped.is_set()]),
-            )
+            with ready(model, tokenizer):  # here: held open across a yield, it would turn off the reader's gradients
+                torch.manual_seed(seed)
+                model.generate(
+                    **batch.to(model.device),
+                    **how,
+                    max_new_tokens=max_new_tokens,
+                    pad_token_id=tokenizer.pad_token_id,
+                    eos_token_id=end_tokens(model, tokenizer),
+                    streamer=streamer,
+                    stopping_criteria=StoppingCriteriaList([lambda ids, scores, **_: stopped.is_set()]),
+                )
         except Exception as error:
             failed.append(error)
             streamer.end()
 
-    with ready(model, tokenizer):
-        torch.manual_seed(seed)
-        writer = Thread(target=write, daemon=True)
-        writer.start()
-        try:
-            yield from (piece for piece in streamer if piece)
-        finally:
-            stopped.set()
-            writer.join()
+    writer = Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield from (piece for piece in streamer if piece)
+    finally:
+        stopped.set()
+        writer.join()
     if failed:
         raise failed[0]
 

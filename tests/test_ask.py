@@ -41,10 +41,13 @@ def test_closing_the_stream_stops_the_model(tiny):
     """Left after one piece of a very long answer: the model must not go on in the background."""
     import threading
 
+    import torch
+
     model, tokenizer = tiny["qwen"]
     running = threading.active_count()
     pieces = stream(model, tokenizer, QUESTION, max_new_tokens=900, how={**sampling(5.0), "min_new_tokens": 900})
     next(pieces)
+    assert torch.is_grad_enabled()  # between two pieces the reader's own work goes on as ever
     pieces.close()
     assert threading.active_count() == running
 
