@@ -62,16 +62,22 @@ def merge(
 
 def _merge_plain(run: Run, adapter: Path, folder: Path):
     """The same with PEFT alone."""
-    import copy
-
-    import torch
     from peft import PeftModel
 
     base, tokenizer = load_merged(run.model, run.settings.dtype, run.device)
     model = PeftModel.from_pretrained(base, adapter).eval()
-    merged = copy.deepcopy(model).merge_and_unload().to(torch.bfloat16)
-    with_swap(folder, lambda target: (merged.save_pretrained(target), tokenizer.save_pretrained(target)))
+    with_swap(folder, lambda target: write_merged(model, tokenizer, target))
     return model, tokenizer
+
+
+def write_merged(model, tokenizer, folder: Path) -> None:
+    """Base plus adapter as one model, in 16-bit, with its tokenizer. `model` stays as it is."""
+    import copy
+
+    import torch
+
+    copy.deepcopy(model).merge_and_unload().to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def load_merged(folder: Path | str, dtype: str = "float32", device: str = "cpu"):

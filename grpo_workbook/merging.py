@@ -9,7 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from grpo_workbook.export import BASE_RECORD, compare_logits, load_merged, with_swap
+from grpo_workbook.export import BASE_RECORD, compare_logits, load_merged, with_swap, write_merged
 from grpo_workbook.loading import find_adapter, find_model, fingerprint, load_for_measuring
 from grpo_workbook.run import Run, WorkbookError, readable
 
@@ -93,10 +93,6 @@ def merge_and_prove(
     The folder gets its name only when everything is written and proved: an interrupted or failed merge leaves what was
     there before.
     """
-    import copy
-
-    import torch
-
     from grpo_workbook.generation import generate
 
     ours, tokenizer = load_for_measuring(base, adapter, device=device)
@@ -104,9 +100,7 @@ def merge_and_prove(
     found: dict[str, float] = {}
 
     def write(target: Path) -> None:
-        merged = copy.deepcopy(ours).merge_and_unload().to(torch.bfloat16)
-        merged.save_pretrained(target)
-        tokenizer.save_pretrained(target)
+        write_merged(ours, tokenizer, target)
         again, _ = load_merged(target, "float32", device)
         found.update(compare_logits(ours, again, tokenizer, prompts, answers, max(1, batch_size // 4)))
         if not is_proved(found) and not allow_mismatch:
