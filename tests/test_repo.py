@@ -37,6 +37,8 @@ def test_every_module_has_a_docstring_and_stays_small():
 
 def test_modules_import_only_from_those_before_them():
     order = [
+        "errors",
+        "settings",
         "run",
         "folder",
         "terminal",
