@@ -64,7 +64,7 @@ PROFILES: dict[str, Settings] = {
 
 
 def replace_settings(settings: Settings, changes: dict) -> Settings:
-    """The settings with `changes` in place (None: unchanged). Raises WorkbookError for a name or value that cannot be."""
+    """The settings with `changes` in place (None: unchanged). WorkbookError for a name or value that cannot be."""
     known = {f.name for f in fields(Settings)}
     changes = {name: value for name, value in changes.items() if value is not None}
     for name in changes:
