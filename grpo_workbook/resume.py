@@ -199,8 +199,8 @@ def _disk_errors_named(trainer: "GRPOTrainer"):
         kept = last_checkpoint(folder)
         goes_on = f"{readable(kept)} is whole, and resuming goes on from there" if kept else "there is no earlier one"
         raise WorkbookError(
-            f"the checkpoint of step {step} cannot be written to {readable(folder)} ({reason}): free some room there; "
-            f"{goes_on}"
+            f"the checkpoint of step {step} cannot be written to {readable(folder)} ({reason}; "
+            f"{shutil.disk_usage(folder).free / 1e6:.1f} MB are free now): free some room there; {goes_on}"
         ) from error
 
 
@@ -219,6 +219,6 @@ def _of_the_disk(error: BaseException) -> str | None:
     text = str(error)
     if "No space left on device" in text:
         return "No space left on device"
-    if "PytorchStreamWriter" in text or "iostream error" in text or type(error).__name__ == "SafetensorError":
-        return text.splitlines()[0]
-    return None
+    if "inline_container.cc" in text:  # torch.save, whose own text is of file positions
+        return "PyTorch could not write all of it"
+    return text.splitlines()[0] if type(error).__name__ == "SafetensorError" else None
