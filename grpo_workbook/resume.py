@@ -10,7 +10,7 @@ What stock resuming loses, and this brings back (Transformers 5.17, PEFT 0.21, T
 - completions that are drawn and not yet used up (steps_per_generation or num_iterations above one optimizer step);
 - metrics between two entries of the log, and the state of rewards and callbacks that have one.
 Random states, optimizer, schedule and the place within an epoch are right as the Trainer keeps them. It reads them by
-torch.load(weights_only=True), which makes tensors and plain values and runs no code; our own file is safetensors.
+torch.load with weights_only, which makes tensors and plain values and runs no code; our own file is safetensors.
 On a GPU the same states are kept, but kernels there need not add up in the same order twice.
 """
 
