@@ -217,6 +217,10 @@ class Carry(Callback):
         if self.moments is not None and state.global_step == 0:  # else the checkpoint has brought its own
             load_moments(optimizer, self.moments)
 
+    def on_step_end(self, args, state, control, optimizer=None, **kwargs):
+        if state.global_step >= state.max_steps:  # before the last checkpoint, after which a kill may come
+            save_moments(optimizer, self.save_to)
+
     def on_train_end(self, args, state, control, model=None, optimizer=None, **kwargs):
         save_moments(optimizer, self.save_to)
         drop_reference(model)  # the adapter is saved without it
