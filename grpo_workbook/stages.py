@@ -96,7 +96,9 @@ def stage_run(run: Run, stage: Stage, number: int) -> Run:
 
 def choose_rows(stage: Stage, run: Run, model, tokenizer, dataset: "Dataset", say=print) -> tuple["Dataset", dict]:
     """(the rows that this stage trains on, what is to be said of them)."""
-    rows = dataset if stage.keep is None else dataset.filter(stage.keep, keep_in_memory=True)
+    rows = dataset
+    if stage.keep is not None:
+        rows = dataset.select([i for i, row in enumerate(dataset) if stage.keep(row)])
     told = {"rows": len(rows)}
     if stage.pass_rate is not None and len(rows):
         needed = run.settings.prompts_per_step * stage.steps

@@ -39,6 +39,7 @@ def test_modules_import_only_from_those_before_them():
     order = [
         "errors",
         "settings",
+        "stage",
         "run",
         "folder",
         "terminal",
@@ -103,7 +104,10 @@ def test_modules_import_only_from_those_before_them():
         "ask",
         "serving",
         "merging",
+        "difficulty",
+        "stage_figures",
         "pipeline",
+        "stages",
     ]
     for place, name in enumerate(order):
         tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
