@@ -80,6 +80,8 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
     )
     told = report["stages"]
     curve = [point for stage in told for point in stage["curve"]]
+    logs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("stage-*/log.json"))]
+    weight = "rewards/adaptive_strict_format_reward/weight"
     return {
         "way": way,
         "seed": seed,
@@ -87,6 +89,7 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
         "silent_groups": [stage["silent_groups"] for stage in told],
         "measuring": sum(len(stage.get("pass_rates", ())) * stage["stage"]["samples"] for stage in told),
         "pass_rates": next((stage["pass_rates"] for stage in told if "pass_rates" in stage), None),
+        "weights": [entry[weight] for log in logs for entry in log if weight in entry],
         "train_seconds": round(sum(stage["train_seconds"] for stage in told), 1),
     }
 

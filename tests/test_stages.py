@@ -122,7 +122,7 @@ def test_the_run_names_its_stages():
 SMALL = {"batch_size": 16, "num_generations": 4, "max_completion_tokens": 32, "heldout": 8, "eval_batch": 8}
 STAGES = (
     Stage("format", 3, rewards="strict_format,incremental_format", beta=0.1, learning_rate=2e-3),
-    Stage("correct", 3, beta=0.1, keep=lambda row: len(row["question"]) < 120),
+    Stage("correct", 3, beta=0.1, keep=lambda row: len(row["question"]) < 80),
     Stage("last", 2, beta=0.1, reference="base", pass_rate=(0.0, 1.0), measured=16, samples=4, ordered=True),
 )
 
