@@ -108,6 +108,7 @@ def test_modules_import_only_from_those_before_them():
         "stage_figures",
         "pipeline",
         "stages",
+        "stages_command",
     ]
     for place, name in enumerate(order):
         tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
@@ -142,6 +143,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["diagnose", "--help"],
         ["generate", "--help"],
         ["merge", "--help"],
+        ["stages", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import yaml
+from conftest import cli
 
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.stage import Stage, read_stages, rounds
@@ -306,3 +307,48 @@ def test_moments_of_another_rank_are_refused(tmp_path):
     taken = optimizer(2)
     load_moments(taken, tmp_path / "moments.safetensors")
     assert taken.param_groups[0]["lr"] == 0.1
+
+
+# ------------------------------------------------------------------ the command
+
+
+def write_stages(folder, *stages):
+    file = folder / "stages.yaml"
+    file.write_text(yaml.safe_dump(list(stages)))
+    return file
+
+
+def test_the_command_trains_and_goes_on_with_a_stage_more(tmp_path):
+    """One process for the first run; a second with --resume finds both stages finished and trains nothing."""
+    file = write_stages(
+        tmp_path,
+        {"name": "format", "steps": 2, "rewards": "strict_format"},
+        {"name": "correct", "steps": 1, "learning_rate": 5e-4},
+    )
+    options = ["--output", tmp_path / "out", "--heldout", 8, "--batch-size", 16, "--num-generations", 4]
+    result = cli("stages", file, *options)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "strict, held out" in result.stdout
+    assert (tmp_path / "out" / "stage-2-correct" / "adapter" / "adapter_model.safetensors").is_file()
+    wrong = cli("stages", file, *options)
+    assert wrong.returncode == 2
+    assert "--resume" in wrong.stderr
+    assert cli("run", "--resume", "--output", tmp_path / "out").returncode == 2  # it is no such run
+    again = cli("stages", file, *options, "--resume")
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert again.stdout.count("had been finished") == 2
+    assert "training:" not in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ({"name": "a", "steps": 2, "rewards": "korrektness"}, "unknown reward 'korrektness'"),
+        ({"name": "a", "stepz": 2}, "did you mean steps"),
+    ],
+)
+def test_the_command_refuses_a_bad_file(tmp_path, stage, said):
+    result = cli("stages", write_stages(tmp_path, stage), "--output", tmp_path / "out")
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert not (tmp_path / "out").exists()

@@ -38,7 +38,9 @@ def strict(form, right):
 
 
 start = draw_groups(form=0.05, right=0.6)
-print(f"paid for right and in form: {silent(start, strict):.0%} of the groups are silent")
+print(
+    f"paid for right and in form: {silent(start, strict):.0%} of the groups are silent"
+)
 
 # %% [markdown]
 # Three of four groups teach nothing. The form alone is earned more often, so more groups speak. Suppose a first stage
@@ -99,7 +101,9 @@ from grpo_workbook.training import load_policy
 
 model, tokenizer = load_policy(run)
 train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-heldout_set = to_dataset(read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout])
+heldout_set = to_dataset(
+    read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+)
 print(run.model_name, "on", run.device)
 
 # %% [markdown]
@@ -111,8 +115,12 @@ from grpo_workbook.difficulty import curriculum, pass_rates
 
 some = train_set.shuffle(seed=run.seed).select(range(64))
 settings = run.settings
-how = {"max_new_tokens": settings.max_completion_tokens, "seed": run.seed,
-       "batch_size": settings.eval_batch, "temperature": settings.temperature}
+how = {
+    "max_new_tokens": settings.max_completion_tokens,
+    "seed": run.seed,
+    "batch_size": settings.eval_batch,
+    "temperature": settings.temperature,
+}
 rates_before = pass_rates(model, tokenizer, some, n=8, **how)
 print(f"on average {sum(rates_before) / len(some):.0%} right")
 
@@ -164,8 +172,9 @@ except WorkbookError as error:
     print(error)
 
 # %% [markdown]
-# Each stage is a `GRPOTrainer` of its own, on the same adapter. A new trainer has a new optimizer, and AdamW without its
-# two moving averages is another optimizer for its first steps: they are written at a stage's end and given to the next.
+# Each stage is a `GRPOTrainer` of its own, on the same adapter. A new trainer has a new optimizer, and AdamW without
+# its two moving averages is another optimizer for its first steps: they are written at a stage's end and given to the
+# next.
 
 # %%
 from grpo_workbook import stages
@@ -252,8 +261,8 @@ print("after: ", curriculum(rates_after))
 # %% [markdown]
 # ## Rounds: the reference refreshed
 #
-# With `beta` above 0 the KL penalty pulls the policy back to a *reference*. Which one? What TRL 1.15 does when the model
-# has an adapter:
+# With `beta` above 0 the KL penalty pulls the policy back to a *reference*. Which one? What TRL 1.15 does when the
+# model has an adapter:
 #
 # - It makes no second model. As the trainer is made, the adapter is copied under the name `ref`, frozen; for the
 #   reference's log-probabilities TRL switches to the copy.
@@ -288,12 +297,14 @@ import json
 kl = {}
 for path in sorted(rounds_run.output.glob("stage-*/log.json")):
     kl[path.parent.name] = [entry["kl"] for entry in json.loads(path.read_text())]
-    print(f"{path.parent.name:16}", *[f"{value:8.4f}" for value in kl[path.parent.name]])
+    print(
+        f"{path.parent.name:16}", *[f"{value:8.4f}" for value in kl[path.parent.name]]
+    )
 
 # %% [markdown]
-# Refreshing gives room: each round may go as far again. It also forgets where it came from, round by round; a policy can
-# leave its base entirely, in steps that each looked small. With `beta=0`, as in the rest of this course, there is no
-# reference, and nothing to refresh.
+# Refreshing gives room: each round may go as far again. It also forgets where it came from, round by round; a policy
+# can leave its base entirely, in steps that each looked small. With `beta=0`, as in the rest of this course, there is
+# no reference, and nothing to refresh.
 
 # %% [markdown]
 # ## A reward that fades
@@ -312,11 +323,12 @@ good = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
     weight = fading.weight
     paid = fading(completions=batch, answer=["42"] * 4)
-    print(f"weight {weight:.2f}  paid {[round(p, 2) for p in paid]}  rate {fading.rate:.2f}")
+    told = [round(p, 2) for p in paid]
+    print(f"weight {weight:.2f}  paid {told}  rate {fading.rate:.2f}")
 
 # %% [markdown]
-# As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. The weight of each
-# step stands in TRL's log. What it did in the three runs that follow:
+# As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. The weight of
+# each step stands in TRL's log. What it did in the three runs that follow:
 
 # %%
 from grpo_workbook.settings import REPO
@@ -333,7 +345,7 @@ figures.show(
         x="optimizer step",
         y="weight of the form",
         title="Form pays less as it is mastered",
-        finding="The weight falls by itself, without a border that someone has to choose.",
+        finding="The weight falls by itself: no one has to choose a border.",
         markers=False,
     )
 )
@@ -355,7 +367,11 @@ for way, words in bench["ways"].items():
 # %%
 rows = bench["table"]
 seeds = sorted(rows[0]["steps"])
-print(f"{'':13}" + "".join(f"{'seed ' + s:>9}" for s in seeds) + "   completions   x mixed")
+print(
+    f"{'':13}"
+    + "".join(f"{'seed ' + s:>9}" for s in seeds)
+    + "   completions   x mixed"
+)
 for row in rows:
     steps = [row["steps"][s] for s in seeds]
     line = "".join(f"{'never' if n is None else f'{n:.1f}':>9}" for n in steps)
@@ -374,7 +390,10 @@ figures.show(*stage_figures.race(rows, bench["goal"]))
 # not help.
 
 # %%
-first, last = report["stages"][0]["heldout"]["before"], report["stages"][-1]["heldout"]["after"]
+first, last = (
+    report["stages"][0]["heldout"]["before"],
+    report["stages"][-1]["heldout"]["after"],
+)
 logs = [
     json.loads(path.read_text()) for path in sorted(run.output.glob("stage-*/log.json"))
 ]
@@ -414,7 +433,7 @@ def silent_share(groups: list[list[float]]) -> float:
     raise NotImplementedError
 
 
-check("07.1", silent_share);
+check("07.1", silent_share)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -446,7 +465,7 @@ def keep_learnable(rates: list[float], low: float, high: float) -> list[int]:
     raise NotImplementedError
 
 
-check("07.2", keep_learnable);
+check("07.2", keep_learnable)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -469,9 +488,9 @@ check("07.2", keep_learnable);
 # %% [markdown]
 # ### Exercise 07.3 · `switch_step` · medium · 10 minutes
 #
-# When to go on to the next stage? `counts` says for each step how many of `n` completions had the form. Return the first
-# step (counted from 1) at which the *lower* end of the 95 % interval is at least `goal`, or `None`. One lucky step
-# should not be enough.
+# When to go on to the next stage? `counts` says for each step how many of `n` completions had the form. Return the
+# first step (counted from 1) at which the *lower* end of the 95 % interval is at least `goal`, or `None`. One lucky
+# step should not be enough.
 
 
 # %% tags=["exercise"]
@@ -479,7 +498,7 @@ def switch_step(counts: list[int], n: int, goal: float) -> int | None:
     raise NotImplementedError
 
 
-check("07.3", switch_step);
+check("07.3", switch_step)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -519,7 +538,7 @@ def adaptive_weights(
     raise NotImplementedError
 
 
-check("07.4", adaptive_weights);
+check("07.4", adaptive_weights)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -556,7 +575,7 @@ def learning_rates(stages: list[tuple[int, float]], warmup: int) -> list[float]:
     raise NotImplementedError
 
 
-check("07.5", learning_rates);
+check("07.5", learning_rates)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
