@@ -57,11 +57,11 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
     from grpo_workbook.notebook import quiet
 
     quiet()
+    from grpo_workbook.callback import Callback
     from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
     from grpo_workbook.run import Run
     from grpo_workbook.stages import train_stages
     from grpo_workbook.training import load_policy
-    from grpo_workbook.vitals import Callback
 
     class Enough(Callback):
         """Stops training when two measurements in a row reached the goal."""

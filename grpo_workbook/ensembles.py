@@ -36,6 +36,7 @@ def _ensemble(kind: str, rewards: Sequence[RewardFunction], join: Callable[[list
         applying = [[v for v in values if v is not None] for values in table]
         return [join(values) if values else None for values in applying]
 
+    ensemble_reward.members = rewards
     names = "_".join(name_of(reward).removesuffix("_reward") for reward in rewards)
     ensemble_reward.__name__ = f"{kind}_of_{names}_reward"
     ensemble_reward.__doc__ = f"The {kind} of {', '.join(name_of(reward) for reward in rewards)}."
@@ -50,7 +51,7 @@ class AdaptiveWeight:
 
     With at_zero=1, at_one=0.2 the reward fades as success grows; with at_zero=0, at_one=1 it grows with it. Both are
     between 0 and 1, so the range stays that of the reward. Deterministic, and each call is a batch: do not call it to
-    look. `state` goes into a checkpoint as a plain dict, `restore` takes it back, and then training goes on exactly. In
+    look. Checkpoints keep its state (`state_dict`, `load_state_dict`; see resume.py), so training goes on exactly. In
     several processes each keeps the rate of its own batches. In TRL's log the weight of each step stands as
     rewards/NAME/weight.
     """
@@ -92,15 +93,24 @@ class AdaptiveWeight:
             self.batches += 1
         return [None if v is None else weight * v for v in values]
 
-    def state(self) -> dict:
-        """What a checkpoint must keep."""
+    @property
+    def members(self) -> tuple[RewardFunction, RewardFunction]:
+        """The two rewards, which may have a state of their own."""
+        return self.reward, self.success
+
+    def state_dict(self) -> dict:
+        """What a checkpoint keeps."""
         return {"rate": self.rate, "batches": self.batches}
 
-    def restore(self, state: dict) -> None:
-        """Go on from `state()`. Raises WorkbookError when it is none."""
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from `state_dict()`. Raises WorkbookError when it is none."""
         rate, batches = state.get("rate"), state.get("batches")
         if not isinstance(rate, int | float) or not 0 <= rate <= 1 or not math.isfinite(rate):
-            raise WorkbookError(f"the state of {self.__name__} has the rate {rate!r}: give what state() returned")
+            raise WorkbookError(f"the state of {self.__name__} has the rate {rate!r}: give what state_dict() gave")
         if not isinstance(batches, int) or batches < 0:
-            raise WorkbookError(f"the state of {self.__name__} has {batches!r} batches: give what state() returned")
+            raise WorkbookError(
+                f"the state of {self.__name__} has {batches!r} batches: give what state_dict() gave"
+            )
         self.rate, self.batches = float(rate), batches
+
+    state, restore = state_dict, load_state_dict  # as chapter 03 calls them

@@ -1,15 +1,17 @@
 """The diagnosis while training runs: HealthCallback says what it finds once, and can stop the run."""
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.findings import CATALOGUE, SEVERE, WARNING, Finding
+from grpo_workbook.callback import Callback
+from grpo_workbook.findings import CATALOGUE, SEVERE, WARNING, Evidence, Finding
 from grpo_workbook.folder import write_json
 from grpo_workbook.monitor import as_text, diagnose
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import read_run
-from grpo_workbook.vitals import Callback, Vitals
+from grpo_workbook.vitals import Vitals
 
 
 class HealthCallback(Vitals):
@@ -40,6 +42,15 @@ class HealthCallback(Vitals):
             )
         self.stop_on, self.every, self.say = frozenset(stop_on), every, say or _beside_a_bar
         self.found: list[Finding] = []
+
+    def state_dict(self) -> dict:
+        """For a checkpoint: what was said so far is not said again."""
+        return super().state_dict() | {"found": [asdict(f) for f in self.found]}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from `state_dict()`."""
+        super().load_state_dict(state)
+        self.found = [Finding(**f | {"evidence": tuple(Evidence(**e) for e in f["evidence"])}) for f in state["found"]]
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         super().on_log(args, state, control, logs=logs, **kwargs)
@@ -88,7 +99,8 @@ def log_the_end(trainer, path: Path):
     except Exception as error:
         ended = {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {error}"}
         ended["where"] = "; ".join(getattr(error, "__notes__", []))
-        write_json(path, [*trainer.state.log_history, ended])
+        with suppress(OSError):  # on a full disk too, what ended the run is what is told
+            write_json(path, [*trainer.state.log_history, ended])
         raise
 
 

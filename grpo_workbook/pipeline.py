@@ -193,35 +193,28 @@ def train_once(
     """
     from grpo_workbook.export import save_adapter
     from grpo_workbook.health import HealthCallback, log_the_end
-    from grpo_workbook.training import last_checkpoint, make_trainer, restore, stop_on_interrupt
+    from grpo_workbook.resume import train
+    from grpo_workbook.training import make_trainer
     from grpo_workbook.vitals import watch
 
-    checkpoint = last_checkpoint(run.output / "checkpoints") if resume else None
-    if checkpoint:
-        say(f"Continuing from {Path(checkpoint).name}")
     functions, weights = rewards
     functions = watch(functions)
     trainer = make_trainer(run, model, tokenizer, dataset, functions, weights)
     for callback in (HealthCallback(functions), *callbacks):
         trainer.add_callback(callback)
     started = time.monotonic()
-    resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
-    if resumed >= run.settings.steps:  # the Trainer would take one step too many
-        restore(trainer, checkpoint)
-    with stop_on_interrupt(trainer) as seen:
-        if resumed < run.settings.steps:
-            with log_the_end(trainer, run.output / "log.json"):
-                trainer.train(resume_from_checkpoint=checkpoint)
+    with log_the_end(trainer, run.output / "log.json"):
+        trained = train(trainer, resume=resume, say=say)
     seconds = time.monotonic() - started
-    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    log = trained.log
     write_json(run.output / "log.json", log)
     save_adapter(model, tokenizer, run.output / "adapter")
-    if seen["interrupted"] and trainer.state.global_step < run.settings.steps:
+    if trained.interrupted:
         raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.settings.steps}")
     seconds += sum(
-        entry["step_time"] for entry in log if entry["step"] <= resumed
+        entry["step_time"] for entry in log if entry["step"] <= trained.resumed_from_step
     )  # what was trained before counts too
-    return log, seconds, resumed
+    return log, seconds, trained.resumed_from_step
 
 
 def _merge(run: Run, backend: str, heldout, answers: str, after_greedy, say) -> tuple[dict, list[str]]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.callback import Callback
 from grpo_workbook.difficulty import curriculum, pass_rates
 from grpo_workbook.folder import write_json
 from grpo_workbook.pipeline import train_once
@@ -23,7 +24,7 @@ from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.settings import replace_settings
 from grpo_workbook.stage import Stage, check_stages
-from grpo_workbook.vitals import Callback
+from grpo_workbook.states import stateful_rewards
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -64,6 +65,8 @@ def train_stages(
         if done:
             say(f"Stage {stage.name} had been finished: {done['heldout']['after']['strict']:.1%} strict")
             load_adapter(model, own.output / "adapter")
+            for name, reward in stateful_rewards(chosen[0]):
+                reward.load_state_dict(done["rewards_state"][name])
             after = _measure(run, model, tokenizer, heldout, answers, own.output / "after.json", True)
         else:
             say(f"Stage {stage.name}: {stage.steps} steps")
@@ -175,6 +178,7 @@ def _train_stage(
     after = _measure(run, model, tokenizer, heldout, answers, run.output / "after.json", False)
     report = {"stage": stage.to_dict(), **told, **compare(before, after), "train_seconds": round(seconds, 1)}
     report |= {"resumed_from_step": resumed, "learning_rate": run.settings.learning_rate}
+    report["rewards_state"] = {name: reward.state_dict() for name, reward in stateful_rewards(rewards[0])}
     tenth = max(1, len(log) // 10)
     report["reward"] = [round(sum(e["reward"] for e in part) / tenth, 4) for part in (log[:tenth], log[-tenth:])]
     report["silent_groups"] = round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4)

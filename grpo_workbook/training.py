@@ -1,17 +1,13 @@
-"""Load a model in 4-bit, give it adapters, train it with TRL's GRPOTrainer, stop and resume.
+"""Load a model in 4-bit, give it adapters, and make TRL's GRPOTrainer, which resume.py trains.
 
 `import unsloth` must come before trl and transformers, which it patches: `load_policy` does it first.
 """
 
-import json
-import signal
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config
+from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (the course imports it from here)
 from grpo_workbook.run import Run, WorkbookError
 
 if TYPE_CHECKING:
@@ -143,7 +139,9 @@ def make_trainer(
     rewards: Sequence[Callable],
     weights: Sequence[float] | None = None,
 ) -> "GRPOTrainer":
-    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the weighted reward."""
+    """TRL's own GRPOTrainer with this run's config, a progress bar that shows the weighted reward, and checkpoints that
+    can be resumed exactly.
+    """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
@@ -156,6 +154,7 @@ def make_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(reward_bar())
+    keep_exact(trainer)
     return trainer
 
 
@@ -184,63 +183,3 @@ def reward_bar():
             self.bar.close()
 
     return RewardBar()
-
-
-@contextmanager
-def stop_on_interrupt(trainer: "GRPOTrainer"):
-    """The first Ctrl-C ends training after the step under way and saves a checkpoint; the second stops at once.
-
-    Yields a dict whose "interrupted" says afterwards whether that happened.
-    """
-    from transformers import TrainerCallback
-
-    seen = {"interrupted": False}
-
-    class Stop(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            if seen["interrupted"]:
-                control.should_save = control.should_training_stop = True
-            return control
-
-    def handle(signum, frame):
-        if seen["interrupted"]:
-            raise KeyboardInterrupt
-        seen["interrupted"] = True
-        print("\nCtrl-C: finishing this step, then saving (again: stop at once)", flush=True)
-
-    trainer.add_callback(Stop())
-    if threading.current_thread() is not threading.main_thread():
-        yield seen  # only the main thread may handle signals
-        return
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest whole checkpoint that a killed or stopped run left, or None.
-
-    The Trainer writes trainer_state.json last and removes the older checkpoint only after that, so one whose state
-    cannot be read was cut off while it was written.
-    """
-    found = [p for p in folder.glob("checkpoint-*") if p.name.rsplit("-", 1)[1].isdigit()]
-    numbered = sorted(found, key=lambda p: int(p.name.rsplit("-", 1)[1]), reverse=True)
-    for checkpoint in numbered:
-        try:
-            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return str(checkpoint)
-    return None
-
-
-def restore(trainer: "GRPOTrainer", checkpoint: str) -> None:
-    """Take adapter and log from a checkpoint without training: for a run whose training had ended."""
-    from peft import set_peft_model_state_dict
-    from safetensors.torch import load_file
-    from transformers import TrainerState
-
-    set_peft_model_state_dict(trainer.model, load_file(Path(checkpoint) / "adapter_model.safetensors"))
-    trainer.state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))

@@ -15,19 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 
+from grpo_workbook.callback import Callback
 from grpo_workbook.rewards import text_of
 from grpo_workbook.runlog import unique_share
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with where they began
-
-
-class Callback:
-    """A Trainer callback that answers every event with nothing, until a method says otherwise."""
-
-    def __getattr__(self, name: str):
-        if name.startswith("on_"):
-            return lambda *args, **kwargs: None
-        raise AttributeError(name)
 
 
 def watch(functions: Sequence[Callable]) -> list[Callable]:
@@ -80,11 +72,21 @@ class Vitals(Callback):
 
     def __init__(self, watched: Sequence[Callable] = (), memory_limit: float | None = None):
         self.watched, self.memory_limit = watched, memory_limit
+        self._start = None
+
+    def state_dict(self) -> dict:
+        """For a checkpoint: where the adapters began."""
+        return {"start": self._start}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from `state_dict()`."""
+        self._start = state["start"]
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         named = [(n, p) for n, p in model.named_parameters() if "lora_" in n]
         self._parameters = [p for _, p in named] or [p for p in model.parameters() if p.requires_grad]
-        self._start = [self._sample(p) for p in self._parameters]
+        if state.global_step == 0 or self._start is None:  # else a checkpoint has brought it
+            self._start = [self._sample(p) for p in self._parameters]
         self._norm = math.sqrt(sum(float((s * s).sum()) for s in self._start)) or 1.0
         self._begun = self._generating = None
 
@@ -134,6 +136,14 @@ class HeldoutProbe(Callback):
         self.model, self.tokenizer, self.every, self.max_new_tokens = model, tokenizer, every, max_new_tokens
         self.dataset = dataset.select(range(min(problems, len(dataset))))
         self.seen: list[tuple[int, list[str]]] = []
+
+    def state_dict(self) -> dict:
+        """For a checkpoint: what was seen so far."""
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from `state_dict()`."""
+        self.seen = [(step, texts) for step, texts in state["seen"]]
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:

@@ -253,6 +253,28 @@ def test_a_run_that_was_killed_skips_finished_stages_and_ends_the_same(trained, 
     assert repeated["stages"][1]["heldout"] == report["stages"][1]["heldout"]
 
 
+def test_a_skipped_stage_gives_its_rewards_their_state_back(problems, tmp_path):
+    from grpo_workbook.ensembles import AdaptiveWeight
+    from grpo_workbook.rewards import strict_format_reward
+    from grpo_workbook.stages import train_stages
+    from grpo_workbook.training import load_policy
+
+    def stage():
+        adaptive = AdaptiveWeight(strict_format_reward, strict_format_reward)
+        return Stage("fading", 2, rewards=((adaptive, 1.0),)), adaptive
+
+    run = small_run(tmp_path / "run")
+    model, tokenizer = load_policy(run)
+    first, trained_with = stage()
+    train_stages(run, model, tokenizer, *problems, stages=[first], say=lambda text: None)
+    again, given_back = stage()
+    train_stages(run, model, tokenizer, *problems, stages=[again], resume=True, say=lambda text: None)
+    assert trained_with.batches == 2
+    assert given_back.state_dict() == trained_with.state_dict()
+    log = json.loads((tmp_path / "run" / "stage-1-fading" / "log.json").read_text())
+    assert log[0]["rewards/adaptive_strict_format_reward/weight"] == 1.0
+
+
 def test_other_stages_in_the_same_folder_are_refused(trained, problems, tmp_path):
     from grpo_workbook.stages import read_report
 
