@@ -134,8 +134,19 @@ for i in (chosen.rows[0], chosen.rows[-1]):
     print(f"{rates_before[i]:.0%}: {some[i]['question']}")
 
 # %% [markdown]
-# Eight completions are few: a problem that is right in one of ten is called hopeless in 43 of 100 tries. More
-# completions tell more and cost more; and the rates are out of date as soon as training moves the policy.
+# Eight completions are few: a problem that is right in one of ten is called hopeless in 43 of 100 tries. So ask how
+# much of the spread is luck. If all problems were equally hard, eight coins each would still not fall alike:
+
+# %%
+from statistics import mean, pstdev
+
+share = mean(rates_before)
+print(f"deviation of the pass rates:          {pstdev(rates_before):.2f}")
+print(f"equally hard problems would have one: {(share * (1 - share) / 8) ** 0.5:.2f}")
+
+# %% [markdown]
+# Nearly the same: these problems hardly differ for this model, and what looks easy was mostly lucky. A curriculum needs
+# problems that differ, and rates that are measured well enough to see it.
 
 # %% [markdown]
 # ## Two stages
