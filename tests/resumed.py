@@ -1,8 +1,8 @@
-"""Short real runs for test_resume.py, in a process of their own: python tests/resumed.py FOLDER '{"name": "...", ...}'
+"""Short real runs for test_resume.py, in a process of their own: python tests/resumed.py '[{"folder": ..., ...}, ...]'
 
-One trainer is made and trained to its last step in FOLDER; with "resume", from its last checkpoint. "kill" names a step
-and where in it the process kills itself with SIGKILL: "step" (after the optimizer's step), "writing" (with the adapter
-written and the optimizer not), "before the seal", "sealed".
+For each a trainer is made and trained to its last step; with "resume", from its last checkpoint. "arm" is a number of
+finished steps and a place, at which the process kills itself with SIGKILL: "step" (before the optimizer moves),
+"writing" (a checkpoint: the adapter is written and the optimizer not), "before the seal", "sealed".
 """
 
 import json
@@ -10,22 +10,20 @@ import os
 import random
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-BASE = {"steps": 7, "batch_size": 8, "num_generations": 4, "max_completion_tokens": 12}
+BASE = {"steps": 10, "batch_size": 8, "num_generations": 4, "max_completion_tokens": 12}
 
 
 def make(folder: Path, options: dict):
     """A trainer; options are settings, names of GRPOConfig, "rows" and "adaptive"."""
     from grpo_workbook import config, training
-    from grpo_workbook.data import to_dataset
+    from grpo_workbook.data import WORD_PROBLEMS, to_dataset
     from grpo_workbook.health import HealthCallback
     from grpo_workbook.notebook import quiet
     from grpo_workbook.problems import load
-    from grpo_workbook.data import WORD_PROBLEMS
     from grpo_workbook.rubric import parse_rewards
     from grpo_workbook.run import Run
     from grpo_workbook.vitals import HeldoutProbe, watch
@@ -59,54 +57,93 @@ def make(folder: Path, options: dict):
     return trainer
 
 
-def die(*_):
+def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def arm(trainer, step: int, where: str) -> None:
-    """Make the process kill itself."""
-    from grpo_workbook import checkpoints, resume
+    """Make the process kill itself in this step, or (in "interrupted") get a Ctrl-C, or (in "full") fill the disk."""
+    from grpo_workbook import resume
     from grpo_workbook.callback import Callback
 
-    def at(stage, function):
+    def before(function, stage, act=die):
         def armed(*args, **kwargs):
-            due = trainer.state.global_step == step and where == stage
-            if due and stage != "sealed":
-                die()
-            function(*args, **kwargs)
-            if due:
-                die()
+            if trainer.state.global_step == step and where == stage:
+                act()
+            return function(*args, **kwargs)
 
         return armed
 
-    class Step(Callback):
-        on_optimizer_step = staticmethod(at("step", lambda *args, **kwargs: None))
+    class InTheStep(Callback):
+        on_substep_end = on_pre_optimizer_step = staticmethod(before(lambda *_, **__: None, "step"))
+        on_step_begin = staticmethod(before(lambda *_, **__: None, "full", lambda: fill(trainer.args.output_dir)))
+        on_step_end = staticmethod(
+            before(lambda *_, **__: None, "interrupted", lambda: os.kill(os.getpid(), signal.SIGINT))
+        )
 
-    # on_optimizer_step comes before the step is counted
-    trainer.add_callback(Step())
-    trainer._save_optimizer_and_scheduler = at("writing", trainer._save_optimizer_and_scheduler)
-    resume.seal = at("before the seal", at("sealed", checkpoints.seal))
+    class Sealed(Callback):
+        on_save = staticmethod(before(lambda *_, **__: None, "sealed"))
+
+    trainer.callback_handler.callbacks.insert(0, InTheStep())
+    trainer.add_callback(Sealed())  # after the one that seals
+    trainer._save_optimizer_and_scheduler = before(trainer._save_optimizer_and_scheduler, "writing")
+    resume.seal = before(resume.seal, "before the seal")
 
 
-def main(folder: Path, options: dict) -> None:
+def fill(folder: str) -> None:
+    """Leave 400 kB on the disk of this folder: an adapter fits and the optimizer's state does not."""
+    path = Path(folder).parent / "filler"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(100_000))
+        except OSError:
+            file.truncate(file.tell() // 100_000 * 100_000 - 400_000)
+
+
+def train(folder: Path, options: dict) -> dict:
+    """One run; what it came to."""
     import torch
 
+    from grpo_workbook import resume
     from grpo_workbook.export import save_adapter
     from grpo_workbook.folder import write_json
-    from grpo_workbook.resume import train
 
     trainer = make(folder, options)
-    if "kill" in options:
-        arm(trainer, *options["kill"])
-    if options.get("resume"):  # whatever the random states are in the new process
-        random.seed(99)
-        torch.manual_seed(99)
-    trained = train(trainer, resume=options.get("resume", False))
+    if "arm" in options:
+        arm(trainer, *options["arm"])
+    random.seed(len(str(folder)))  # the new process is in another state
+    torch.manual_seed(len(str(folder)))
+    trained = resume.train(trainer, resume=options.get("resume", False))
     save_adapter(trainer.model, trainer.processing_class, folder / "adapter")
-    write_json(folder / "log.json", trained.log)
     write_json(folder / "history.json", trainer.state.log_history)
-    print("resumed from", trained.resumed_from_step, "ended at", trainer.state.global_step)
+    found = [cb.found for cb in trainer.callback_handler.callbacks if hasattr(cb, "found")]
+    return {"from": trained.resumed_from_step, "to": trainer.state.global_step, "said": len(found[0])}
+
+
+def command(arguments: list[str], armed: list | None) -> int:
+    """The command line, with a checkpoint every 3 steps."""
+    from grpo_workbook import __main__, config, training
+
+    def grpo_config(run, weights):
+        made = config.grpo_config(run, weights)
+        made.save_steps = 3
+        return made
+
+    def make_trainer(*given):
+        trainer = stock(*given)
+        if armed:
+            arm(trainer, *armed)
+        return trainer
+
+    stock = training.make_trainer
+    training.grpo_config, training.make_trainer = grpo_config, make_trainer
+    return __main__.main(arguments)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    runs = json.loads(sys.argv[1])
+    if isinstance(runs, dict):
+        sys.exit(command(**runs))
+    for run in runs:
+        print("DID", json.dumps(train(Path(run.pop("folder")), run)), flush=True)

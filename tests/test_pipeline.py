@@ -365,15 +365,3 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path, started):
     model = PeftModel.from_pretrained(base, folder / "adapter")
     assert sum(p.abs().sum() for n, p in model.named_parameters() if "lora_B" in n) > 0
     _resume_and_check(folder)
-
-
-@pytest.mark.long
-def test_a_pulled_plug_loses_nothing_before_the_last_checkpoint(tmp_path, started):
-    folder = tmp_path / "run"
-    process, said = started
-    state = folder / "checkpoints" / "checkpoint-25" / "trainer_state.json"
-    _wait_for(state.exists, process, said)
-    process.kill()
-    process.wait()
-    assert not (folder / "report.json").exists()
-    _resume_and_check(folder)

@@ -1,7 +1,7 @@
 import pytest
 
 from grpo_workbook.run import Run, WorkbookError
-from grpo_workbook.training import count_4bit_layers, last_checkpoint, load_policy
+from grpo_workbook.training import count_4bit_layers, load_policy
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
@@ -67,16 +67,6 @@ def test_fresh_adapters_change_nothing_and_follow_the_seed():
 
 def test_16bit_loads_no_4bit_layer():
     assert count_4bit_layers(load_policy(Run.from_env(load_in_4bit=False))[0]) == 0
-
-
-def test_a_checkpoint_that_was_cut_off_is_passed_over(tmp_path):
-    assert last_checkpoint(tmp_path / "none") is None
-    (tmp_path / "checkpoint-old").mkdir()
-    for step, state in ((25, "{}"), (100, '{"global'), (75, None), (50, "{}")):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        if state:
-            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
-    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-50")
 
 
 def test_a_model_that_is_not_there_is_named():

@@ -1,0 +1,75 @@
+import json
+
+import pytest
+
+from grpo_workbook.checkpoints import MANIFEST, clear_torn, fault, last_checkpoint, seal, set_aside
+
+FILES = {"adapter_model.safetensors": b"a" * 5000, "optimizer.pt": b"o" * 100, "ref/adapter_model.safetensors": b"r"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two whole checkpoints."""
+    for step in (25, 100):
+        for name, contents in FILES.items():
+            path = tmp_path / f"checkpoint-{step}" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(contents)
+        seal(tmp_path / f"checkpoint-{step}")
+    return tmp_path
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def change(path):
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+@pytest.mark.parametrize("harm", [cut, change, lambda path: path.unlink()], ids=["cut", "changed", "gone"])
+def test_a_checkpoint_with_any_file_spoilt_is_passed_over_and_named(folder, name, harm):
+    said = []
+    assert last_checkpoint(folder, said.append) == str(folder / "checkpoint-100")
+    assert said == []
+    harm(folder / "checkpoint-100" / name)
+    assert last_checkpoint(folder, said.append) == str(folder / "checkpoint-25")
+    assert len(said) == 1
+    assert "checkpoint-100 is passed over: " in said[0]
+    assert name in said[0]
+
+
+def test_what_was_cut_short_is_measured(folder):
+    cut(folder / "checkpoint-25" / "optimizer.pt")
+    assert fault(folder / "checkpoint-25") == "optimizer.pt has 50 of 100 bytes"
+    assert fault(folder / "checkpoint-100") is None
+
+
+def test_without_a_whole_one_there_is_none(tmp_path, folder):
+    assert last_checkpoint(tmp_path / "none") is None
+    for name in ("checkpoint-old", "checkpoint-200", "checkpoint-"):
+        (folder / name).mkdir()
+    (folder / "checkpoint-200" / "trainer_state.json").write_text("{}")  # as the Trainer alone leaves it
+    assert last_checkpoint(folder) == str(folder / "checkpoint-100")
+    for step in (25, 100):
+        (folder / f"checkpoint-{step}" / MANIFEST).write_text(json.dumps({"files": ["optimizer.pt"]}))
+    said = []
+    assert last_checkpoint(folder, said.append) is None
+    assert len(said) == 3
+
+
+def test_only_torn_ones_are_cleared(folder):
+    cut(folder / "checkpoint-100" / "optimizer.pt")
+    (folder / "runs").mkdir()
+    clear_torn(folder)
+    assert sorted(p.name for p in folder.iterdir()) == ["checkpoint-25", "runs"]
+
+
+def test_a_run_begun_anew_does_not_continue_the_earlier_one(folder):
+    set_aside(folder)
+    said = []
+    assert last_checkpoint(folder, said.append) is None
+    assert "belongs to an earlier run" in said[0]
+    seal(folder / "checkpoint-25")  # the new run has come this far
+    assert last_checkpoint(folder) == str(folder / "checkpoint-25")
