@@ -1,6 +1,6 @@
 """Do stages help? Steps and completions until 0.8 of the held-out problems are strictly right, with and without them.
 
-    python benchmarks/stages.py                          # five ways, three seeds: about 25 minutes on two cores
+    python benchmarks/stages.py                          # five ways, three seeds: some 15 minutes on two cores
     python benchmarks/stages.py --ways mixed staged      # two of the ways
     python benchmarks/stages.py --jobs 2                 # two runs at a time
 
@@ -127,6 +127,10 @@ def table(results: list[dict]) -> list[dict]:
     return rows
 
 
+def _cell(steps: dict, seed: int) -> str:
+    return "not run" if seed not in steps else "never" if steps[seed] is None else f"{steps[seed]:.1f}"
+
+
 def show(rows: list[dict]) -> None:
     seeds = sorted({seed for row in rows for seed in row["steps"]})
     print(
@@ -137,12 +141,11 @@ def show(rows: list[dict]) -> None:
     for row in rows:
         if not row["steps"]:
             continue
-        cells = [row["steps"].get(s) for s in seeds]
-        line = f"{row['way']:14}" + "".join(f"{'never' if c is None else f'{c:.1f}':>9}" for c in cells)
-        if all(c is not None for c in cells):
-            drawn = mean(row["completions"].values())
-            ratios = [r for r in row["ratio"].values() if r]
-            line += f"{mean(cells):8.1f}{drawn:13.0f}" + (f"{mean(ratios):9.2f}" if ratios else "")
+        told = [_cell(row["steps"], seed) for seed in seeds]
+        line = f"{row['way']:14}" + "".join(f"{cell:>9}" for cell in told)
+        if all(row["steps"].values()) and len(row["steps"]) == len(seeds):
+            drawn, ratios = mean(row["completions"].values()), [r for r in row["ratio"].values() if r]
+            line += f"{mean(row['steps'].values()):8.1f}{drawn:13.0f}" + (f"{mean(ratios):9.2f}" if ratios else "")
         print(line)
     print(f"\nsteps until {GOAL} strictly right, by seed and on average; completions drawn until then, those for")
     print("measuring pass rates among them; and their ratio to mixed, the mean over seeds")
