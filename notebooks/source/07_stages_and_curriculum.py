@@ -411,8 +411,8 @@ figures.show(*stage_figures.race(rows, bench["goal"]))
 # So for this model and these problems: mix the rewards, and leave the rest. When would you decide otherwise? When the
 # silent groups at the start are many (`frac_reward_zero_std` in the log; over these runs 15 to 25 % with the mixed
 # rewards, 30 to 37 % with correctness alone), when problems differ so much that a large share of them is hopeless, when
-# a run is long enough to pay for measuring. Then measure again: with your model, your problems, and a goal that is fixed
-# before.
+# a run is long enough to pay for measuring. Then measure again: with your model, your problems, and a goal that is
+# fixed before.
 
 # %% [markdown]
 # ## Stop and resume
@@ -540,7 +540,7 @@ def silent_share(groups: list[list[float]]) -> float:
     raise NotImplementedError
 
 
-check("07.1", silent_share)
+check("07.1", silent_share);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -572,7 +572,7 @@ def keep_learnable(rates: list[float], low: float, high: float) -> list[int]:
     raise NotImplementedError
 
 
-check("07.2", keep_learnable)
+check("07.2", keep_learnable);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -605,7 +605,7 @@ def switch_step(counts: list[int], n: int, goal: float) -> int | None:
     raise NotImplementedError
 
 
-check("07.3", switch_step)
+check("07.3", switch_step);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -645,7 +645,7 @@ def adaptive_weights(
     raise NotImplementedError
 
 
-check("07.4", adaptive_weights)
+check("07.4", adaptive_weights);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -682,7 +682,7 @@ def learning_rates(stages: list[tuple[int, float]], warmup: int) -> list[float]:
     raise NotImplementedError
 
 
-check("07.5", learning_rates)
+check("07.5", learning_rates);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
