@@ -65,6 +65,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/diagnosis.py --report
+	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/code_rewards.py --heavy
 
 lint: $(STAMP)

@@ -114,7 +114,7 @@ def main_run(
         )
 
     before = _baseline(run, model, tokenizer, heldout_set, answers, say)
-    log, seconds, report["resumed_from_step"] = _train(
+    log, seconds, report["resumed_from_step"] = train_once(
         run, model, tokenizer, train_set, (functions, weights), resume, say
     )
     report["train_seconds"] = round(seconds, 1)
@@ -184,8 +184,13 @@ def _baseline(run: Run, model, tokenizer, heldout, answers: str, say):
     return sampled, greedy
 
 
-def _train(run: Run, model, tokenizer, dataset, rewards, resume: bool, say) -> tuple[list[dict], float, int]:
-    """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved."""
+def train_once(
+    run: Run, model, tokenizer, dataset, rewards, resume: bool, say, callbacks=()
+) -> tuple[list[dict], float, int]:
+    """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved.
+
+    `rewards` are functions and weights; `callbacks` are added to the trainer.
+    """
     from grpo_workbook.export import save_adapter
     from grpo_workbook.health import HealthCallback, log_the_end
     from grpo_workbook.resume import train
@@ -195,7 +200,8 @@ def _train(run: Run, model, tokenizer, dataset, rewards, resume: bool, say) -> t
     functions, weights = rewards
     functions = watch(functions)
     trainer = make_trainer(run, model, tokenizer, dataset, functions, weights)
-    trainer.add_callback(HealthCallback(functions))
+    for callback in (HealthCallback(functions), *callbacks):
+        trainer.add_callback(callback)
     started = time.monotonic()
     with log_the_end(trainer, run.output / "log.json"):
         trained = train(trainer, resume=resume, say=say)

@@ -253,6 +253,18 @@ def test_notebook_06_trained_and_learned(executed):
     assert "sandbox error" not in proved["outcomes"]
 
 
+def test_notebook_07_trained_stage_after_stage(executed):
+    folder, _ = executed("07_stages_and_curriculum")
+    proved = json.loads((folder / "outputs" / "notebook_07.json").read_text())
+    assert proved["steps"] == [8, 16]
+    assert proved["adamw_steps"] == 24
+    assert proved["after"] > proved["before"] + 0.4
+    assert proved["p_values"][0] < 1e-6
+    assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
+    begins = list(proved["kl_begins"].values())
+    assert max(map(abs, begins[:2])) < 1e-6 < 1e-3 < begins[2]
+
+
 def test_notebook_08_trained_and_learned(executed):
     folder, _ = executed("08_evaluation")
     proved = json.loads((folder / "outputs" / "notebook_08.json").read_text())

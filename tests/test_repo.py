@@ -39,6 +39,7 @@ def test_modules_import_only_from_those_before_them():
     order = [
         "errors",
         "settings",
+        "stage",
         "run",
         "folder",
         "terminal",
@@ -107,7 +108,11 @@ def test_modules_import_only_from_those_before_them():
         "ask",
         "serving",
         "merging",
+        "difficulty",
+        "stage_figures",
         "pipeline",
+        "stages",
+        "stages_command",
     ]
     for place, name in enumerate(order):
         tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
@@ -142,6 +147,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["diagnose", "--help"],
         ["generate", "--help"],
         ["merge", "--help"],
+        ["stages", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):
