@@ -5,7 +5,7 @@
     python benchmarks/wheelhouse.py --without pyarrow pandas  # that machine has these as well
     python benchmarks/wheelhouse.py --also transformers       # and this one there is too old
 
-The machine is Linux on x86-64 with glibc 2.28 or newer, and has HAS: torch, transformers, accelerate, peft and what they
+That machine is Linux on x86-64, glibc 2.28 or newer, and has HAS: torch, transformers, accelerate, peft and what these
 need. Large wheels are written again without the parts that training does not import (SLIM); such a wheel says so by
 its build tag. Copy the folder there, then: python benchmarks/gpu.py --wheelhouse DIR
 """
@@ -34,8 +34,8 @@ LIMIT = 64  # MiB
 # What the other machine has: torch, transformers, accelerate, peft, and what these need.
 HAS = set(
     "torch triton numpy sympy mpmath networkx jinja2 markupsafe fsspec filelock typing-extensions setuptools "
-    "transformers tokenizers safetensors huggingface-hub hf-xet regex pyyaml packaging tqdm typer click rich shellingham pydantic "
-    "httpx httpcore h11 anyio idna certifi pygments markdown-it-py mdurl annotated-doc accelerate psutil peft".split()
+    "transformers tokenizers safetensors huggingface-hub hf-xet regex pyyaml packaging tqdm typer click rich shellingham "
+    "httpx httpcore h11 anyio idna certifi pygments markdown-it-py mdurl annotated-doc accelerate psutil peft pydantic".split()
 )
 # What it lacks; the versions are those of requirements*.txt, or stand here.
 WANTED = {
@@ -86,13 +86,15 @@ class WheelhouseError(ValueError):
 
 def pins() -> dict[str, str]:
     """Package and pinned version of every line of requirements.txt and requirements-unsloth.txt."""
-    lines = [line for f in ("requirements.txt", "requirements-unsloth.txt") for line in (REPO / f).read_text().split("\n")]
+    lines = [
+        line for f in ("requirements.txt", "requirements-unsloth.txt") for line in (REPO / f).read_text().split("\n")
+    ]
     pairs = (line.split("#")[0].strip().partition("==") for line in lines)
     return {canonicalize_name(name): version for name, same, version in pairs if same}
 
 
 def download(names: dict[str, str], python: str, folder: Path) -> list[Path]:
-    """The wheels of exactly these packages for Linux x86-64. CalledProcessError, pip's words on stderr, when one fails."""
+    """The wheels of exactly these packages for Linux x86-64. CalledProcessError, after pip's words, when one fails."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)]
     platforms += [f"--platform=manylinux{year}_x86_64" for year in (2014, 2010, 1)]
     known = pins()
@@ -219,7 +221,9 @@ def show(rows: list[tuple[str, int, int]], limit: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default="3.12", metavar="X.Y", help="that machine's Python (default 3.12)")
-    parser.add_argument("--cuda", nargs="+", default=["12.8", "13.0"], metavar="X.Y", help="its torch's CUDA: 12.8 13.0")
+    parser.add_argument(
+        "--cuda", nargs="+", default=["12.8", "13.0"], metavar="X.Y", help="its torch's CUDA: 12.8 13.0"
+    )
     parser.add_argument("--out", type=Path, default=REPO / "wheelhouse", metavar="DIR", help="default: wheelhouse")
     parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="packages that it has as well")
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME", help="packages that are too old there")
