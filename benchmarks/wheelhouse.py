@@ -34,8 +34,9 @@ LIMIT = 64  # MiB
 # What the other machine has: torch, transformers, accelerate, peft, and what these need.
 HAS = set(
     "torch triton numpy sympy mpmath networkx jinja2 markupsafe fsspec filelock typing-extensions setuptools "
-    "transformers tokenizers safetensors huggingface-hub hf-xet regex pyyaml packaging tqdm typer click rich shellingham "
-    "httpx httpcore h11 anyio idna certifi pygments markdown-it-py mdurl annotated-doc accelerate psutil peft pydantic".split()
+    "transformers tokenizers safetensors huggingface-hub hf-xet regex pyyaml packaging tqdm typer click rich "
+    "httpx httpcore h11 anyio idna certifi pygments markdown-it-py mdurl annotated-doc accelerate psutil peft pydantic "
+    "shellingham".split()
 )
 # What it lacks; the versions are those of requirements*.txt, or stand here.
 WANTED = {
