@@ -1,4 +1,4 @@
-# make run | test | lab | notebooks | models | bench        (help: make)
+# make run | test | lab | notebooks | models | bench | wheelhouse | bench-gpu        (help: make)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
 # Tests run side by side in so many processes, each with one thread (how they are dealt out: tests/conftest.py).
 JOBS ?= 2
 
-.PHONY: help setup run test lab notebooks models bench lint
+.PHONY: help setup run test lab notebooks models bench lint wheelhouse bench-gpu test-gpu test-wheelhouse test-colab
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
 	@echo "make test       every test, every notebook executed"
@@ -16,6 +16,8 @@ help:
 	@echo "make notebooks  rebuild the notebooks from notebooks/source and execute them"
 	@echo "make models     rebuild the data and the tiny models from nothing"
 	@echo "make bench      the benchmarks behind the README's numbers"
+	@echo "make wheelhouse the wheels that a GPU machine without network lacks (PYTHON_VERSION=3.12)"
+	@echo "make bench-gpu  Unsloth beside plain TRL on this machine's GPU (GPU_ARGS='--sizes 4B')"
 
 # Installed once: again only when a requirements file changes, or when an install was cut short.
 STAMP := $(VENV)/.installed
@@ -58,6 +60,25 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/diagnosis.py --report
 	$(BIN)/python benchmarks/code_rewards.py --heavy
+
+# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS='--without pyarrow pandas' where it has these.
+PYTHON_VERSION ?= 3.12
+wheelhouse: $(STAMP)
+	$(BIN)/python benchmarks/wheelhouse.py --python $(PYTHON_VERSION) $(WHEELHOUSE_ARGS)
+
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py $(GPU_ARGS)
+
+# On a CUDA GPU; elsewhere each test is skipped and says why.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest tests/gpu
+
+# Downloads packages: not part of make test.
+test-wheelhouse: $(STAMP)
+	$(BIN)/python -m pytest tests/network/test_wheelhouse_install.py
+
+test-colab: $(STAMP)
+	$(BIN)/python -m pytest tests/network/test_colab_install.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
