@@ -130,8 +130,8 @@ def merge(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
         job = _tiny_job(jobs, args, family, dtype, "merge") | {"steps": min(30, args.learning_steps)}
         row = {"family": family, "training": jobs.run("train_and_merge", **job)}
         keep(row)
-        if "refused" in row["training"]:
-            for way, refused in row["training"]["refused"].items():
+        if "ways" in row["training"]:
+            for way, refused in row["training"]["ways"].items():
                 row[way] = {"refused": refused} if refused else jobs.run("prove", way=way, **job)
                 keep(row)
 

@@ -142,7 +142,7 @@ def train_and_merge(job: dict) -> dict:
         ways["live"] = str(error).splitlines()[0]
     del model
     merge(run, folder / "adapter", folder / "merged-reloaded")
-    return {"trained": accuracy, "linear4bit_layers": layers, "refused": ways, "base": run.model}
+    return {"trained": accuracy, "linear4bit_layers": layers, "ways": ways, "base": run.model}
 
 
 def prove(job: dict) -> dict:

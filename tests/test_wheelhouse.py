@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import io
 import subprocess
 import sys
 import zipfile
@@ -26,12 +27,13 @@ def make_wheel(tmp_path):
         files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: here\nRoot-Is-Purelib: true\nTag: {tag}\n"
         path = tmp_path / f"{name}-1.0-{tag}.whl"
         with zipfile.ZipFile(path, "w") as wheel:
-            rows = []
+            listing = io.StringIO()
+            rows = csv.writer(listing, lineterminator="\n")
             for file, text in files.items():
                 wheel.writestr(file, text)
                 digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-                rows.append(f"{file},sha256={digest},{len(text.encode())}\n")
-            wheel.writestr(f"{info}/RECORD", "".join(rows) + f"{info}/RECORD,,\n")
+                rows.writerow([file, f"sha256={digest}", len(text.encode())])
+            wheel.writestr(f"{info}/RECORD", listing.getvalue() + f"{info}/RECORD,,\n")
         return path
 
     return make
