@@ -131,8 +131,8 @@ def merge(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
         row = {"family": family, "training": jobs.run("train_and_merge", **job)}
         keep(row)
         if "ways" in row["training"]:
-            for way, refused in row["training"]["ways"].items():
-                row[way] = {"refused": refused} if refused else jobs.run("prove", way=way, **job)
+            for way, failed in row["training"].pop("ways").items():
+                row[way] = failed or jobs.run("prove", way=way, **job)
                 keep(row)
 
 
@@ -259,6 +259,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
             parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}: it must be at least 1")
     if args.group < 2 or args.batch % args.group or args.batch % args.per_device:
         parser.error(f"--batch {args.batch} must be a multiple of --group {args.group} (2 or more) and --per-device")
+    if args.per_device % args.group:
+        parser.error(
+            f"--per-device {args.per_device} must be a multiple of --group: Unsloth would raise it, and TRL not"
+        )
     if args.device == "cpu" and not args.tiny:
         parser.error("--device cpu is for --tiny: the real sizes need a GPU")
     if args.wheelhouse and not any(args.wheelhouse.glob("*.whl")):

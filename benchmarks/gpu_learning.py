@@ -135,11 +135,13 @@ def train_and_merge(job: dict) -> dict:
     save_adapter(model, tokenizer, folder / "adapter")
     accuracy, completions = _measure(run, model, tokenizer, heldout)
     write_json(folder / "completions.json", completions)
-    ways = {"live": "", "reloaded": ""}
+    ways: dict[str, dict] = {"live": {}, "reloaded": {}}
     try:
         model.save_pretrained_merged(str(folder / "merged-live"), tokenizer, save_method="merged_16bit")
     except NotImplementedError as error:  # Unsloth's CPU backend says so, and names the other way
-        ways["live"] = str(error).splitlines()[0]
+        ways["live"] = {"refused": str(error).splitlines()[0]}
+    except Exception as error:  # on a GPU this is what is tested: it goes into the results, and the other way goes on
+        ways["live"] = {"error": f"{type(error).__name__}: {error}"[:300]}
     del model
     merge(run, folder / "adapter", folder / "merged-reloaded")
     return {"trained": accuracy, "linear4bit_layers": layers, "ways": ways, "base": run.model}

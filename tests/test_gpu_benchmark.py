@@ -115,6 +115,7 @@ def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
     [
         (["--sizes", "3B"], "unknown size '3B': choose from 0.6B"),
         (["--batch", "12"], "--batch 12 must be a multiple of --group 8"),
+        (["--per-device", "4"], "--per-device 4 must be a multiple of --group"),
         (["--steps", "0"], "--steps is 0: it must be at least 1"),
         (["--device", "cpu"], "--device cpu is for --tiny"),
         (["--wheelhouse", "nowhere"], "--wheelhouse nowhere holds no wheel: run `make wheelhouse`"),
