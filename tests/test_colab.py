@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -126,3 +127,21 @@ def test_a_new_first_cell_leaves_the_outputs_alone(tmp_path):
     assert [(c.id, str(c.get("outputs"))) for c in stored.cells] == before
     stored.cells[5].source += "!"
     assert not build.renew_first_cell(stored, fresh)
+
+
+def test_another_address_is_found_and_put_in_without_executing(tmp_path):
+    shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    project = (REPO / "pyproject.toml").read_text().replace(ADDRESS, "https://example.org/another")
+    (tmp_path / "pyproject.toml").write_text(project)
+    path = tmp_path / "notebooks" / "03_reward_design.ipynb"
+    before = [c.get("outputs") for c in nbformat.read(path, as_version=4).cells]
+
+    def run_build(option):
+        return subprocess.run([sys.executable, str(tmp_path / "notebooks" / "build.py"), option], capture_output=True)
+
+    assert run_build("--check").returncode == 1
+    assert run_build("--first-cell").returncode == 0
+    assert run_build("--check").returncode == 0
+    cells = nbformat.read(path, as_version=4).cells
+    assert '"https://example.org/another"' in cells[2].source
+    assert [c.get("outputs") for c in cells] == before
