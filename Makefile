@@ -17,6 +17,8 @@ help:
 	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
 	@echo "make models     rebuild the data and the tiny models from nothing"
 	@echo "make bench      the benchmarks behind the README's numbers"
+	@echo "make wheelhouse the wheels that a GPU machine without network lacks (PYTHON_VERSION=3.12)"
+	@echo "make bench-gpu  Unsloth beside plain TRL on this machine's GPU (GPU_ARGS='--sizes 4B')"
 
 # Installed once: again only when a requirements file changes, or when an install was cut short.
 STAMP := $(VENV)/.installed
@@ -67,6 +69,26 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/diagnosis.py --report
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/code_rewards.py --heavy
+
+.PHONY: wheelhouse bench-gpu test-gpu test-wheelhouse test-colab
+# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS='--without pyarrow pandas' where it has these.
+PYTHON_VERSION ?= 3.12
+wheelhouse: $(STAMP)
+	$(BIN)/python benchmarks/wheelhouse.py --python $(PYTHON_VERSION) $(WHEELHOUSE_ARGS)
+
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py $(GPU_ARGS)
+
+# On a CUDA GPU; elsewhere each test is skipped and says why.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest tests/gpu
+
+# Downloads packages: not part of make test.
+test-wheelhouse: $(STAMP)
+	$(BIN)/python -m pytest tests/network/test_wheelhouse_install.py
+
+test-colab: $(STAMP)
+	$(BIN)/python -m pytest tests/network/test_colab_install.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

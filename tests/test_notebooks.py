@@ -123,6 +123,7 @@ def test_building_twice_gives_the_same_notebook():
 
 def test_a_stale_notebook_is_found(tmp_path):
     shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    shutil.copy(REPO / "pyproject.toml", tmp_path)  # the first cell's address
     command = [sys.executable, str(tmp_path / "notebooks" / "build.py"), "--check"]
     assert subprocess.run(command).returncode == 0
     with (tmp_path / "notebooks" / "source" / SOURCES[0].name).open("a") as source:
