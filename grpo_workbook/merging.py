@@ -9,8 +9,8 @@ import json
 import shutil
 from pathlib import Path
 
-from grpo_workbook.export import BASE_RECORD, compare_logits, load_merged, with_swap, write_merged
-from grpo_workbook.loading import find_adapter, find_model, fingerprint, load_for_measuring
+from grpo_workbook.export import compare_logits, load_merged, with_swap, write_merged
+from grpo_workbook.loading import check_base, find_adapter, find_model, load_for_measuring, without_4bit
 from grpo_workbook.run import Run, WorkbookError, readable
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
@@ -39,6 +39,11 @@ def find_base(adapter: str | Path, base: str | None = None) -> str:
             f"the base of {readable(adapter)} is not to be had ({error}): name it with --base"
         ) from None
     if not Path(model).is_dir():
+        if model != without_4bit(model):
+            raise WorkbookError(
+                f"{model} is a 4-bit model by its name, and an adapter merged into it would be rounded: name the "
+                f"16-bit one with --base, such as {without_4bit(model)}"
+            )
         return model
     known = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
     if known.get("quantization_config"):
@@ -47,14 +52,9 @@ def find_base(adapter: str | Path, base: str | None = None) -> str:
             "16-bit model that it was made from with --base"
         )
     try:
-        recorded = json.loads((Path(adapter) / BASE_RECORD).read_text(encoding="utf-8"))["hash"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return model  # an adapter from elsewhere: nothing was recorded
-    if recorded not in (None, fingerprint(model)):
-        raise WorkbookError(
-            f"{readable(model)} is not the base that {readable(adapter)} was trained on (hash {fingerprint(model)}, "
-            f"recorded {recorded}): name the right one with --base"
-        )
+        check_base(adapter, model)
+    except WorkbookError as error:
+        raise WorkbookError(f"{error}: name the right one with --base") from None
     return model
 
 
@@ -153,7 +153,7 @@ def main(args: argparse.Namespace) -> int:
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: choose another --output, or replace it with --overwrite")
     # the adapter's files are checked first: its config names the base
-    adapter, _ = find_adapter(args.adapter, "")
+    adapter, _ = find_adapter(args.adapter, None)
     base = find_base(adapter, args.base)
     check_merge_room(base, args.output)
     rows = load(args.data or WORD_PROBLEMS["heldout"]).dataset
