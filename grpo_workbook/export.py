@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-
 def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
     """Write the adapter (safetensors), the tokenizer, and a hash of the base that it was trained on.
 
