@@ -10,6 +10,7 @@ from grpo_workbook.intervals import wilson_interval
 from grpo_workbook.run import REPO, readable
 
 RUN_CARD = "run_card.json"
+COURSE = "the word problems of the GRPO Workbook"
 MEASURES = {
     "strict_sampled": "strict, sampled",
     "strict_greedy": "strict, greedy",
@@ -49,11 +50,7 @@ def interval_of(share: float, n: int) -> tuple[float, float]:
 
 
 def data_name(data) -> str:
-    return (
-        "the word problems of the GRPO Workbook"
-        if data is None or data in WORD_PROBLEMS.values()
-        else public_name(data)
-    )
+    return COURSE if data is None or data in (COURSE, *WORD_PROBLEMS.values()) else public_name(data)
 
 
 def what_section(report: Mapping, base, base_hash: str | None, kind: str) -> str:
@@ -128,8 +125,8 @@ def data_section(report: Mapping, data, heldout_data) -> str:
     }
     said = ", ".join(f"{count} {name}" for name, count in dropped.items() if count) or "none"
     return (
-        f"## Data\n\nTrained on {data_name(data)}{held}: {found.get('train')} problems to train on, {found.get('heldout')} held "
-        f"out. Dropped: {said} (limit {found.get('max_prompt_tokens')} tokens).\n\n"
+        f"## Data\n\nTrained on {data_name(data)}{held}: {found.get('train')} problems to train on, "
+        f"{found.get('heldout')} held out. Dropped: {said} (limit {found.get('max_prompt_tokens')} tokens).\n\n"
         f"SHA-256 of all rows: `{report.get('data_sha256')}`"
     )
 

@@ -6,12 +6,12 @@ run_card.json   the same for programs: every number of the run and every setting
 Neither names a path of the machine that it was written on.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.card_sections import (
+    COURSE,
     MEASURES,
     RUN_CARD,
     data_name,
@@ -32,7 +32,7 @@ from grpo_workbook.card_sections import (
 )
 from grpo_workbook.data import SYSTEM_PROMPT
 from grpo_workbook.folder import write_json
-from grpo_workbook.loading import BASE_RECORD, fingerprint
+from grpo_workbook.loading import fingerprint
 from grpo_workbook.writing import whole_file
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def _results(heldout: Mapping, data) -> list:
             found.append(
                 EvalResult(
                     task_type="text-generation",
-                    dataset_type=name or ("word_problems" if data is None else Path(public_name(data)).stem),
+                    dataset_type=name
+                    or ("word_problems" if data_name(data) == COURSE else Path(public_name(data)).stem),
                     dataset_name=f"{heldout['n']} held-out problems of {data_name(data)}",
                     metric_type="accuracy",
                     metric_name=f"{MEASURES[key]}, {when} training",
@@ -125,16 +126,11 @@ def run_card(
     report: Mapping, settings: Mapping | None = None, *, base: str | Path, folder: Path, kind: str = "merged"
 ) -> dict:
     """What run_card.json holds: the base and these weights by their hashes, every setting, and the run's report."""
-    record = {}
-    for place in (folder, folder.with_name("adapter")):
-        if (place / BASE_RECORD).is_file():
-            record = json.loads((place / BASE_RECORD).read_text(encoding="utf-8"))
-            break
     kept = {k: v if k == "examples" else without_paths(v) for k, v in report.items()}
     return {
         "format": FORMAT,
         "kind": kind,
-        "base": {"name": public_name(base), "hash": fingerprint(str(base)) or record.get("hash")},
+        "base": {"name": public_name(base), "hash": fingerprint(str(base))},
         "weights_hash": fingerprint(str(folder)),
         "settings": without_paths(settings or {}),
         "report": kept | ({"model": public_name(report["model"])} if "model" in report else {}),
