@@ -112,7 +112,7 @@ def _results(heldout: Mapping, data) -> list:
                     task_type="text-generation",
                     dataset_type=name
                     or ("word_problems" if data_name(data) == COURSE else Path(public_name(data)).stem),
-                    dataset_name=f"{heldout['n']} held-out problems of {data_name(data)}",
+                    dataset_name=f"{data_name(data)}, {heldout['n']} held-out problems",
                     metric_type="accuracy",
                     metric_name=f"{MEASURES[key]}, {when} training",
                     metric_value=heldout[when][key],
