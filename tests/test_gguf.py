@@ -168,4 +168,4 @@ def test_llama_cpp_reads_and_writes_the_same_tokens(tiny, family, kind, tmp_path
         ours = complete(model, tokenizer, texts, max_new_tokens=64, how=sampling(0))
     theirs = [tokenizer.decode(new, skip_special_tokens=True) for _, new in found]
     same = sum(a.text == b for a, b in zip(ours, theirs, strict=True))
-    assert same >= len(texts) - (1 if kind == "f16" else 6)  # a near-tie may turn in 16 bits, several in 8
+    assert same >= len(texts) - (1 if kind == "f16" else 3)  # a near-tie may turn in 16 bits, several in 8
