@@ -258,6 +258,7 @@ show(is_proved)
 import warnings
 
 from grpo_workbook.loading import load_for_measuring
+from peft.tuners.lora import LoraLayer
 
 
 def with_adapter(load_in_4bit=False):
@@ -274,7 +275,7 @@ def merge_scaled(factor):
     """The merge with `factor` times the right alpha / r."""
     wrong = with_adapter()
     for module in wrong.modules():
-        if hasattr(module, "scaling"):  # PEFT's layers: {adapter: alpha / r}
+        if isinstance(module, LoraLayer):  # its scaling: {adapter: alpha / r}
             module.scaling = {k: factor * v for k, v in module.scaling.items()}
     return wrong.merge_and_unload()
 
