@@ -50,8 +50,11 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter, tmp_path):
     with pytest.raises(WorkbookError, match="holds no adapter"):
         find_adapter(str(TINY), str(TINY))
     assert find_adapter(str(adapter), str(TINY)) == (str(adapter), None)
-    _, note = find_adapter(str(adapter), str(REPO / "data" / "tiny-gemma3"))
-    assert "names another base than data/tiny-gemma3" in note
+    other = str(REPO / "data" / "tiny-gemma3")
+    with pytest.raises(WorkbookError, match=r"names another base than data/tiny-gemma3: .*Give its base as MODEL, or"):
+        find_adapter(str(adapter), other)
+    _, note = find_adapter(str(adapter), other, any_base=True)
+    assert "names another base than data/tiny-gemma3: data/tiny-qwen3" in note
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     with pytest.raises(WorkbookError, match="pickled weights are not loaded"):
         find_adapter(str(adapter), str(TINY))

@@ -86,6 +86,9 @@ def test_modules_import_only_from_those_before_them():
         "loading",
         "code_tasks",
         "export",
+        "card_sections",
+        "cards",
+        "run_report",
         "runlog",
         "findings",
         "rules",
@@ -103,6 +106,9 @@ def test_modules_import_only_from_those_before_them():
         "ask",
         "serving",
         "merging",
+        "gguf_driver",
+        "gguf",
+        "push",
         "pipeline",
     ]
     for place, name in enumerate(order):
@@ -138,6 +144,8 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["diagnose", "--help"],
         ["generate", "--help"],
         ["merge", "--help"],
+        ["export-gguf", "--help"],
+        ["push", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):
