@@ -95,7 +95,7 @@ def bar_panels(
     if not panels:
         raise ValueError("no panels")
     rows = -(-len(panels) // across)
-    figure = Figure(figsize=(2.1 * across, 0.5 + 1.7 * rows), layout="constrained")
+    figure = Figure(figsize=(2.3 * across, 0.5 + 1.7 * rows), layout="constrained")
     grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
     said = []
     for axes, (name, values) in zip(grid.flat, panels.items(), strict=False):
@@ -103,7 +103,8 @@ def bar_panels(
             raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels")
         axes.bar(range(len(labels)), values, 0.8, color=BLUE)
         gone = [i for i, v in enumerate(values) if v == 0]
-        axes.plot(gone, [0.0] * len(gone), "x", color=ORANGE, markersize=6, clip_on=False)
+        if gone:  # an empty line would stand at the figure's corner, and the layout would make room for it
+            axes.plot(gone, [0.0] * len(gone), "x", color=ORANGE, markersize=6, clip_on=False)
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)

@@ -41,15 +41,18 @@ print("merged:          ", merged_W @ x)
 # levels:
 
 # %%
+from grpo_workbook.notebook import quiet, show
+
+quiet()  # no loading bars, no advice from the libraries
 from bitsandbytes.functional import get_4bit_type
 
 levels = get_4bit_type("nf4", device="cpu")
 print([round(level, 3) for level in levels.tolist()])
 
 # %% [markdown]
-# Take 64 weights that lie on these levels, add an update such as training makes, and round to the grid again. Most
-# weights fall back to the level they came from: for them the update never happened. A few jump to the next level, and
-# move much further than they were asked to.
+# Take 64 weights that lie on these levels, add a small update, and round to the same grid again. Most weights fall back
+# to the level they came from: for them the update never happened. A few jump to the next level, and move much further
+# than they were asked to.
 
 # %%
 def round_to_levels(weights, scale):
@@ -60,14 +63,13 @@ def round_to_levels(weights, scale):
 
 torch.manual_seed(0)
 drawn = 0.05 * torch.randn(64)
-block = round_to_levels(drawn, drawn.abs().max())
+scale = drawn.abs().max()
+block = round_to_levels(drawn, scale)
 update = 0.003 * torch.randn(64)
-again = round_to_levels(block + update, (block + update).abs().max())
-scale = (block + update).abs().max() / block.abs().max()
-stayed = int(((again - scale * block).abs() < 1e-6).sum())
+again = round_to_levels(block + update, scale)
 error = (again - block - update).norm() / update.norm()
-print(f"{stayed} of 64 weights are back on their level")
-print(f"the rounding error is {error:.1f} times as large as the update itself")
+print(f"{int((again == block).sum())} of 64 weights are back on their level")
+print(f"the rounding error is {error:.0%} of the update's size")
 
 # %% [markdown]
 # For a single weight on the level 0, this is what arrives of a change:
@@ -86,7 +88,7 @@ figures.show(
         x="change asked for, in units of the block's scale",
         y="change that arrives",
         title="A small change of a 4-bit weight is no change",
-        finding="16 bits follow; 4 bits climb in steps, and the first is 0.08 wide.",
+        finding="16 bits follow; 4 bits climb in steps of about 0.08.",
         markers=False,
     )
 )
@@ -103,10 +105,8 @@ figures.show(
 # %%
 import os
 
-from grpo_workbook.notebook import quiet, show
 from grpo_workbook.run import Run
 
-quiet()
 run = Run.from_env(steps=24, heldout=160)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -134,6 +134,7 @@ how = {
     "seed": run.seed,
 }
 before = evaluate(policy, tokenizer, heldout, sample=True, **how)
+before_greedy = evaluate(policy, tokenizer, heldout, **how)
 print(f"before: {mean(before.strict):.1%} strict, sampled, of {len(rows)}")
 
 # %% [markdown]
@@ -144,7 +145,8 @@ from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import make_trainer, stop_on_interrupt
 
 functions, weights = parse_rewards(settings.rewards)
-train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
+train_rows = read_problems(WORD_PROBLEMS["train"])
+train_set = to_dataset(train_rows)
 trainer = make_trainer(run, policy, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
     trainer.train()
@@ -228,6 +230,7 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # - the share of positions where both would write the same token.
 #
 # The merged weights are stored in bfloat16, which has 8 significant bits: differences of some thousandths are rounding.
+# Where the held-out accuracy was measured too, `is_proved` wants it inside the interval of the policy's.
 
 # %%
 from grpo_workbook.export import compare_logits
@@ -302,10 +305,11 @@ found = {}
 for name, make in MERGES.items():
     candidate = make()
     numbers = prove(unmerged, candidate)
-    for kind, sample in (("greedy", False), ("sampled", True)):
-        scores = evaluate(candidate, tokenizer, heldout, sample=sample, **how)
-        numbers[kind] = mean(scores.strict)
-    found[name] = numbers | {"proved": is_proved(numbers)}
+    greedy = evaluate(candidate, tokenizer, heldout, **how)
+    numbers["merged_strict_greedy"] = mean(greedy.strict)
+    numbers["policy_ci95"] = wilson_interval(after_greedy.strict)
+    drawn = evaluate(candidate, tokenizer, heldout, sample=True, **how)
+    found[name] = numbers | {"sampled": mean(drawn.strict), "proved": is_proved(numbers)}
 
 # %% [markdown]
 # Each with its numbers:
@@ -315,14 +319,14 @@ print(f"{'':20} logits differ   same token   strict, greedy   sampled   proof")
 for name, n in found.items():
     print(
         f"{name:20} {n['relative_logit_difference']:13.1%}"
-        f" {n['same_greedy_tokens']:12.2%} {n['greedy']:16.1%} {n['sampled']:9.1%}"
+        f" {n['same_greedy_tokens']:12.2%} {n['merged_strict_greedy']:16.1%} {n['sampled']:9.1%}"
         f"   {'accepted' if n['proved'] else 'refused'}"
     )
 
 # %% [markdown]
-# Read the second line and the last. Hardly a token changes, greedy accuracy does not fall, and yet it is another policy:
-# its logits are off by a third of their spread, and where answers are *drawn*, that is what one gets. Greedy accuracy
-# would have passed both. The proof refuses them.
+# Read the second line and the last. Hardly a token changes, greedy accuracy does not fall, and yet each is another
+# policy: its logits are off by a quarter of their spread and more. Into 4 bits, a good part of what training brought is
+# lost as soon as answers are *drawn*. Greedy accuracy would have passed both; the logits refuse them.
 #
 # **Tied embeddings** are a fourth way. Many small models, this one too, read and write with one matrix: the embeddings
 # are also the output layer (`tie_word_embeddings`). An adapter on only one of the two, merged, changes both. The course's
@@ -356,13 +360,14 @@ for name, candidate in (("16-bit base", model), ("unpacked base", unpacked)):
 # %% [markdown]
 # Unpacked, the merged model is closer to what was trained, and carries the 4-bit base's errors for good. From the 16-bit
 # base it is a different model that was never trained as such. Neither is wrong. What decides is the held-out score of
-# what you ship, and here the intervals do not part them.
-#
+# what you ship, and here the interval does not part them.
+
+# %% [markdown]
 # ## The same as one command
 #
-# `merge` does all of this in one go: it looks for the base by its hash, merges, proves, and gives the folder its name
-# only when the proof holds. In a terminal you would type the words; a cell runs them with `check=True`, so that a
-# failure is not overlooked, as it is with `!`.
+# `merge` does all of this in one go: it checks the base by its hash, merges, proves by logits and by held-out answers,
+# writes a card, and gives the folder its name only when the proof holds. In a terminal you would type the words; a cell
+# runs them with `check=True`, so that a failure is not overlooked, as it is with `!`.
 
 # %%
 import subprocess
@@ -434,7 +439,8 @@ tokenizer.padding_side = "left"
 # there already.
 #
 # `grpo_workbook.generation.generate` does it with batches of prompts of like length, so that little is padding.
-#
+
+# %% [markdown]
 # ### As it is written
 #
 # A reader waits for the first word, not for the last. Transformers hands every token to a *streamer*; `TextStreamer`
@@ -497,10 +503,10 @@ WARPERS = {
     "temperature 0.5": [TemperatureLogitsWarper(0.5)],
     "temperature 2": [hot],
     "repetition_penalty 1.5": [RepetitionPenaltyLogitsProcessor(1.5)],
-    "top_k 3": [TopKLogitsWarper(3)],
-    "top_p 0.8": [TopPLogitsWarper(0.8)],
-    "min_p 0.2": [MinPLogitsWarper(0.2)],
-    "temperature 2, min_p 0.2": [hot, MinPLogitsWarper(0.2)],
+    "top_k 4": [TopKLogitsWarper(4)],
+    "top_p 0.75": [TopPLogitsWarper(0.75)],
+    "min_p 0.1": [MinPLogitsWarper(0.1)],
+    "temperature 2, min_p 0.1": [hot, MinPLogitsWarper(0.1)],
 }
 
 # %% [markdown]
@@ -524,9 +530,10 @@ figures.show(
 )
 
 # %% [markdown]
-# Look at "cat" under temperature 2: from a slip of one in 200 to one of 25 for *each token*. Over an answer of 25 tokens
-# one such slip is nearly certain. That is why high temperatures want a cut.
-#
+# Look at "cat" under temperature 2: from 0.4 % to 3 %, and that for *each token*. Over an answer of 25 tokens one such
+# slip is more likely than not. That is why high temperatures want a cut.
+
+# %% [markdown]
 # ### Measured on the model
 #
 # 30 problems, eight answers each. *Strict* is the share of right and well-formed answers. *maj@8* lets the eight vote.
@@ -561,7 +568,7 @@ def measure(**settings_of_generate):
 # First the temperature alone (`top_k=0` turns off Transformers' default of 50):
 
 # %%
-temperatures = [0.3, 0.7, 1.0, 1.3, 1.6, 2.0]
+temperatures = [0.5, 1.0, 1.3, 1.6, 2.0]
 measured = [measure(do_sample=True, temperature=t, top_k=0) for t in temperatures]
 curves = {
     name: (temperatures, [m[i] for m in measured])
@@ -585,23 +592,25 @@ figures.show(
 # to repeat its numbers:
 
 # %%
-tried = {
-    "temperature 1.6": {"temperature": 1.6, "top_k": 0},
-    "  with top_k 5": {"temperature": 1.6, "top_k": 5},
-    "  with top_p 0.9": {"temperature": 1.6, "top_k": 0, "top_p": 0.9},
-    "  with min_p 0.1": {"temperature": 1.6, "top_k": 0, "min_p": 0.1},
-    "greedy": {"do_sample": False},
-    "  with repetition_penalty 1.3": {"do_sample": False, "repetition_penalty": 1.3},
+hot = {"do_sample": True, "temperature": 1.6, "top_k": 0}
+mild = {**hot, "temperature": 1.0}
+effects = {
+    "temperature 1.6": measured[temperatures.index(1.6)],
+    "  with top_k 5": measure(**{**hot, "top_k": 5}),
+    "  with top_p 0.9": measure(**hot, top_p=0.9),
+    "  with min_p 0.1": measure(**hot, min_p=0.1),
+    "temperature 1": measured[temperatures.index(1.0)],
+    "  with repetition_penalty 1.5": measure(**mild, repetition_penalty=1.5),
 }
 print(f"{'':30} strict   maj@8   distinct")
-effects = {name: measure(**{"do_sample": True, **more}) for name, more in tried.items()}
 for name, (strict, voted, distinct) in effects.items():
     print(f"{name:30} {strict:6.1%} {voted:7.1%} {distinct:10.1%}")
 
 # %% [markdown]
 # A word on training: GRPO draws at temperature 1 with nothing cut off, because its log-probabilities are those of the
 # model as it is. Cut only when you use the model.
-#
+
+# %% [markdown]
 # ## Serving
 #
 # `transformers serve` answers over HTTP in OpenAI's format; `serving.serve` starts it on loopback, waits until it
@@ -701,6 +710,81 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # vLLM. Whatever you choose: the file that you ship gets its own held-out score.
 
 # %% [markdown]
+# ## One file for llama.cpp
+#
+# llama.cpp's own converter writes GGUF. It is no Python package, and where it is missing, one message says how to get it.
+# `python -m grpo_workbook export-gguf` does the same.
+
+# %%
+import textwrap
+
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.gguf import find_converter, to_gguf
+
+try:
+    converter = find_converter()
+except WorkbookError as missing:
+    print(textwrap.fill(str(missing), 88, break_long_words=False))
+else:
+    file = to_gguf(folder / "merged", folder / "model.gguf", llama_cpp=converter)
+    print(f"{file.name}: {file.stat().st_size:,} bytes")
+
+# %% [markdown]
+# ## A card, and the hub
+#
+# A model without its numbers is a rumour. The card says what it is, on what it was trained and measured, with intervals,
+# the merge's proof, and how to load it with the prompt of training. `make run` writes one by itself; here from what this
+# notebook measured:
+
+# %%
+from dataclasses import asdict
+
+from grpo_workbook.cards import write_card
+from grpo_workbook.data import sha256_of
+from grpo_workbook.evaluate import summary
+from grpo_workbook.run_report import versions
+from grpo_workbook.training import count_trained_parameters
+
+report = {
+    "backend": "unsloth",
+    "seed": run.seed,
+    "steps": trainer.state.global_step,
+    "load_in_4bit": settings.load_in_4bit,
+    "lora_parameters": count_trained_parameters(policy),
+    "data": {
+        "train": len(train_rows),
+        "heldout": len(rows),
+        "max_prompt_tokens": settings.max_prompt_tokens,
+    },
+    "data_sha256": sha256_of(train_rows, rows),
+    "heldout": {
+        "n": len(rows),
+        "before": summary(before, before_greedy),
+        "after": summary(after, after_greedy),
+        "p_value": p_value,
+    },
+    "merge": proof,
+    "versions": versions(),
+}
+
+# %% [markdown]
+# Its first lines are for the hub, the rest for people. Beside it `run_card.json` holds the same for programs.
+
+# %%
+write_card(folder / "merged", report, asdict(settings), base=run.model)
+card = (folder / "merged" / "README.md").read_text()
+text = card.split("---\n", 2)[2].strip()
+for line in text.splitlines()[:16]:
+    print(textwrap.fill(line, 100) if not line.startswith("|") else line)
+
+# %% [markdown]
+# `push` shows what would go to the hub, looks for pickled files, tokens and paths of your machine in it, and sends
+# nothing without `--yes`. It never sends from a notebook: a login or its error would be stored with the outputs.
+
+# %%
+command("push", folder / "merged", "me/my-model", "--private")
+
+# %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen or did not
 # help, when the merge is another policy, or when a wrong one was accepted.
 
@@ -724,8 +808,6 @@ if run.profile == "smoke":
     learned = proved["after"] > proved["before"] + 0.3 and p_value < 1e-6
     assert learned, "the model did not learn"
     assert [n["proved"] for n in found.values()] == [True, False, False, False]
-    low, _ = wilson_interval(after_greedy.strict)
-    assert found["right"]["greedy"] >= low, "the merged model is worse"
     assert served["4-bit NF4"] > served["16-bit"] - 0.1
     assert proved["padding"]["left"] > proved["padding"]["right"] + 0.5
 
