@@ -5,14 +5,14 @@
 # is wrong although it answers well, ask the model in batches and as a stream, choose sampling settings by measurement,
 # and serve the model over HTTP.
 #
-# **Time:** about 2 minutes on two CPU cores, half a minute of it for a short training run. On a GPU the same cells merge
-# and serve Qwen3 or Gemma 3; the times there have not been measured yet.
+# **Time:** about 2 minutes on two CPU cores, half a minute of it for a short training run. On a GPU the same cells
+# merge and serve Qwen3 or Gemma 3; the times there have not been measured yet.
 
 # %% [markdown]
 # ## A merge by hand
 #
-# LoRA leaves the base's weight `W` as it is and adds a path beside it: the input goes through the thin `A`, then through
-# `B`, and the result is scaled by `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
+# LoRA leaves the base's weight `W` as it is and adds a path beside it: the input goes through the thin `A`, then
+# through `B`, and the result is scaled by `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
 
 # %%
 import torch
@@ -297,7 +297,7 @@ def merge_into_4bit():
 
 MERGES = {
     "right": lambda: model,
-    "alpha / r left out": lambda: merge_scaled(settings.lora_rank / config["lora_alpha"]),
+    "alpha / r left out": lambda: merge_scaled(config["r"] / config["lora_alpha"]),
     "added twice": lambda: merge_scaled(2),
     "into 4-bit weights": merge_into_4bit,
 }
@@ -309,7 +309,10 @@ for name, make in MERGES.items():
     numbers["merged_strict_greedy"] = mean(greedy.strict)
     numbers["policy_ci95"] = wilson_interval(after_greedy.strict)
     drawn = evaluate(candidate, tokenizer, heldout, sample=True, **how)
-    found[name] = numbers | {"sampled": mean(drawn.strict), "proved": is_proved(numbers)}
+    found[name] = numbers | {
+        "sampled": mean(drawn.strict),
+        "proved": is_proved(numbers),
+    }
 
 # %% [markdown]
 # Each with its numbers:
@@ -319,8 +322,8 @@ print(f"{'':20} logits differ   same token   strict, greedy   sampled   proof")
 for name, n in found.items():
     print(
         f"{name:20} {n['relative_logit_difference']:13.1%}"
-        f" {n['same_greedy_tokens']:12.2%} {n['merged_strict_greedy']:16.1%} {n['sampled']:9.1%}"
-        f"   {'accepted' if n['proved'] else 'refused'}"
+        f" {n['same_greedy_tokens']:12.2%} {n['merged_strict_greedy']:16.1%}"
+        f" {n['sampled']:9.1%}   {'accepted' if n['proved'] else 'refused'}"
     )
 
 # %% [markdown]
@@ -329,19 +332,21 @@ for name, n in found.items():
 # lost as soon as answers are *drawn*. Greedy accuracy would have passed both; the logits refuse them.
 #
 # **Tied embeddings** are a fourth way. Many small models, this one too, read and write with one matrix: the embeddings
-# are also the output layer (`tie_word_embeddings`). An adapter on only one of the two, merged, changes both. The course's
-# adapters leave that matrix alone; `python -m grpo_workbook merge` measures it and refuses when someone's did not.
+# are also the output layer (`tie_word_embeddings`). An adapter on only one of the two, merged, changes both. The
+# course's adapters leave that matrix alone; where someone's did not, `python -m grpo_workbook merge` measures and
+# refuses.
 
 # %%
-print("tied:", model.config.tie_word_embeddings)
-print("one matrix:", model.lm_head.weight is model.model.embed_tokens.weight)
+print("tied:", model.config.get_text_config().tie_word_embeddings)
+reads, writes = model.get_input_embeddings(), model.get_output_embeddings()
+print("one matrix:", reads.weight is writes.weight)
 
 # %% [markdown]
 # ## Is it still the policy that was trained?
 #
 # The proof compares with the *16-bit* base and the adapter. Training used the *4-bit* base, and that is another model:
-# its rounding errors were there while the adapter learned. How far is the merged model from the policy that was trained?
-# And is it better to unpack the 4-bit weights into 16 bits and merge into those?
+# its rounding errors were there while the adapter learned. How far is the merged model from the policy that was
+# trained? And is it better to unpack the 4-bit weights into 16 bits and merge into those?
 
 # %%
 from peft import PeftModel
@@ -351,16 +356,17 @@ unpacked, _ = load_for_measuring(run.model, device=run.device, load_in_4bit=True
 unpacked = PeftModel.from_pretrained(unpacked.dequantize(), folder / "adapter")
 unpacked = unpacked.merge_and_unload()
 low, high = wilson_interval(after_greedy.strict)
-print(f"the 4-bit policy: {mean(after_greedy.strict):.1%} greedy ({low:.1%} to {high:.1%})")
+told = f"{mean(after_greedy.strict):.1%} ({low:.1%} to {high:.1%})"
+print(f"the 4-bit policy, greedy: {told}")
 for name, candidate in (("16-bit base", model), ("unpacked base", unpacked)):
     scores = evaluate(candidate, tokenizer, heldout, **how)
     far = prove(trained, candidate)["relative_logit_difference"]
     print(f"merged, {name}: {mean(scores.strict):.1%}, logits {far:.1%} from it")
 
 # %% [markdown]
-# Unpacked, the merged model is closer to what was trained, and carries the 4-bit base's errors for good. From the 16-bit
-# base it is a different model that was never trained as such. Neither is wrong. What decides is the held-out score of
-# what you ship, and here the interval does not part them.
+# Unpacked, the merged model is closer to what was trained, and carries the 4-bit base's errors for good. From the
+# 16-bit base it is a different model that was never trained as such. Neither is wrong. What decides is the held-out
+# score of what you ship, and here the interval does not part them.
 
 # %% [markdown]
 # ## The same as one command
@@ -473,14 +479,14 @@ print("|".join(pieces).replace("\n", "\\n"))
 # %% [markdown]
 # ## Sampling settings
 #
-# The model gives a distribution over the next token. Every setting changes it before the draw. First on six tokens, with
-# Transformers' own classes:
+# The model gives a distribution over the next token. Every setting changes it before the draw. First on six tokens,
+# with Transformers' own classes:
 #
 # - **temperature** divides the logits: below 1 sharper, above 1 flatter. Nothing is cut off.
 # - **top_k** keeps the k likeliest, however the rest is spread.
 # - **top_p** keeps the likeliest until they add up to p; the one that crosses p is kept.
-# - **min_p** keeps what has at least that share of the likeliest one's chance: few where the model is sure, many where it
-#   is not.
+# - **min_p** keeps what has at least that share of the likeliest one's chance: few where the model is sure, many where
+#   it is not.
 # - **repetition_penalty** makes what was written already less likely, here "12".
 #
 # They come in this order: penalty, temperature, top_k, top_p, min_p.
@@ -588,8 +594,8 @@ figures.show(
 # the vote holds out longer, until nothing is left to vote on. One answer: go low. Voting, or data for another round of
 # training: as much variety as accuracy allows.
 #
-# Now what the cuts save at a temperature that is too high, and what a repetition penalty does to arithmetic, which *has*
-# to repeat its numbers:
+# Now what the cuts save at a temperature that is too high, and what a repetition penalty does to arithmetic, which
+# *has* to repeat its numbers:
 
 # %%
 hot = {"do_sample": True, "temperature": 1.6, "top_k": 0}
@@ -677,8 +683,8 @@ print("port closed:", closed)
 # %% [markdown]
 # ## Serving in 4 bits
 #
-# Rounding once, at the end, is fine as long as it is measured. The merged model in NF4 through plain Transformers, beside
-# the same in 16 bits:
+# Rounding once, at the end, is fine as long as it is measured. The merged model in NF4 through plain Transformers,
+# beside the same in 16 bits:
 
 # %%
 from transformers import BitsAndBytesConfig
@@ -712,7 +718,7 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # %% [markdown]
 # ## One file for llama.cpp
 #
-# llama.cpp's own converter writes GGUF. It is no Python package, and where it is missing, one message says how to get it.
+# llama.cpp's own converter writes GGUF. It is no Python package; where it is missing, one message says how to get it.
 # `python -m grpo_workbook export-gguf` does the same.
 
 # %%
@@ -732,9 +738,9 @@ else:
 # %% [markdown]
 # ## A card, and the hub
 #
-# A model without its numbers is a rumour. The card says what it is, on what it was trained and measured, with intervals,
-# the merge's proof, and how to load it with the prompt of training. `make run` writes one by itself; here from what this
-# notebook measured:
+# A model without its numbers is a rumour. The card says what it is, on what it was trained and measured, with
+# intervals, the merge's proof, and how to load it with the prompt of training. `make run` writes one by itself; here
+# from what this notebook measured:
 
 # %%
 from dataclasses import asdict
@@ -912,8 +918,8 @@ check("09.3", sampling_chances);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Temperature, softmax, cut, divide by the sum: in this order. For the cut walk through the tokens from the likeliest on,
-# and stop *after* the one with which the sum reaches `top_p`.
+# Temperature, softmax, cut, divide by the sum: in this order. For the cut walk through the tokens from the likeliest
+# on, and stop *after* the one with which the sum reaches `top_p`.
 #
 # </details>
 #
