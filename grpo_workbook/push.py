@@ -146,7 +146,7 @@ def _in_text(name: str, text: str) -> list[str]:
 
 def in_notebook() -> bool:
     """Whether this is a notebook's kernel, or was started by one (`!python -m ...`)."""
-    return "JPY_PARENT_PID" in os.environ or (
+    return bool(os.environ.get("JPY_PARENT_PID")) or (
         "IPython" in sys.modules and getattr(sys.modules["IPython"].get_ipython(), "kernel", None) is not None
     )
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 
-import pytest
 from conftest import REPO, environment
 
 from grpo_workbook.cards import model_card, run_card, write_card
@@ -111,10 +110,9 @@ def test_outside_of_a_run_the_card_claims_nothing():
     assert "was not known where it was merged" in str(card)
 
 
-@pytest.mark.parametrize("family", ["qwen", "gemma"])
-def test_what_the_card_says_to_run_runs(family, tmp_path):
+def test_what_the_card_says_to_run_runs(tmp_path):
     """Its own lines, in a process that starts in the folder."""
-    folder = shutil.copytree(REPO / "data" / f"tiny-{'qwen3' if family == 'qwen' else 'gemma3'}", tmp_path / "merged")
+    folder = shutil.copytree(REPO / "data" / "tiny-gemma3", tmp_path / "merged")
     write_card(folder, REPORT, SETTINGS, base=TINY)
     code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)[1]
     result = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment(), capture_output=True, text=True)
