@@ -614,8 +614,8 @@ for name, (strict, voted, distinct) in effects.items():
 
 # %% [markdown]
 # Every cut brings much of the accuracy back, min_p most, because it keeps few tokens where the model is sure. It also
-# brings the variety down: at 1.6 with min_p the answers are about as varied as at 1. The penalty is harmless in prose and
-# ruinous here.
+# brings the variety down: at 1.6 with min_p the answers are about as varied as at 1. The penalty may help prose that
+# goes in circles; here it forbids what is right.
 #
 # A word on training: GRPO draws at temperature 1 with nothing cut off, because its log-probabilities are those of the
 # model as it is. Cut only when you use the model.
