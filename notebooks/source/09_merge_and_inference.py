@@ -240,9 +240,9 @@ prompts = list(heldout["prompt"])
 
 
 def prove(reference, candidate):
-    return compare_logits(
-        reference, candidate, tokenizer, prompts, after_greedy.completions
-    )
+    texts = after_greedy.completions
+    size = settings.eval_batch // 4  # all logits of a batch are held at once
+    return compare_logits(reference, candidate, tokenizer, prompts, texts, size)
 
 
 proof = prove(unmerged, model)
@@ -351,8 +351,11 @@ print("one matrix:", reads.weight is writes.weight)
 # %%
 from peft import PeftModel
 
+del unmerged, candidate  # room for others
 trained = with_adapter(load_in_4bit=True)
-unpacked, _ = load_for_measuring(run.model, device=run.device, load_in_4bit=True)
+unpacked, _ = load_for_measuring(
+    run.model, dtype=settings.dtype, device=run.device, load_in_4bit=True
+)
 unpacked = PeftModel.from_pretrained(unpacked.dequantize(), folder / "adapter")
 unpacked = unpacked.merge_and_unload()
 low, high = wilson_interval(after_greedy.strict)
@@ -557,13 +560,14 @@ gold = [row["answer"] for row in rows[:FEW]]
 def measure(**settings_of_generate):
     """(strict, maj@8, distinct) of K answers to each of the first FEW problems"""
     many = [text for text in texts[:FEW] for _ in range(K)]
+    limit, size = settings.max_completion_tokens, settings.eval_batch
+    drawn, more = [], {"max_new_tokens": limit, "how": settings_of_generate}
     with ready(model, tokenizer):
         torch.manual_seed(run.seed)
-        drawn = complete(
-            model, tokenizer, many, max_new_tokens=48, how=settings_of_generate
-        )
+        for i in range(0, len(many), size):
+            drawn += complete(model, tokenizer, many[i : i + size], **more)
     found = [[c.text for c in drawn[i : i + K]] for i in range(0, len(drawn), K)]
-    strict = score([t for ts in found for t in ts], [g for g in gold for _ in range(K)])
+    strict = score([c.text for c in drawn], [g for g in gold for _ in range(K)])
     voted = [
         majority_at_k([lenient_vote(t) for t in ts], float(g), K)
         for ts, g in zip(found, gold)
