@@ -3,6 +3,9 @@
 The converter is no Python package: it comes with llama.cpp's source (or with llama-cpp-python's, `make gguf`). It knows
 a model's pre-tokenizer by a hash of what the tokenizer makes of one text, vocabulary and all; a tokenizer of one's own
 has another hash. Where tokenizer.json splits text by a rule that llama.cpp has, letter for letter, its name is given.
+
+Of Gemma 3 the converter leaves out which layers look at all of the text, and llama.cpp then takes every sixth: written
+so, a model with another pattern loads and answers wrongly. Here the pattern is written down.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from grpo_workbook.writing import whole_file
 CONVERTER = "convert_hf_to_gguf.py"
 VARIABLE = "LLAMA_CPP"  # llama.cpp's folder
 TYPES = ("f16", "bf16", "q8_0", "f32")
+ROPE = 10_000.0  # the base of the rotary angles in Gemma 3's sliding layers, fixed in llama.cpp
 _TAIL = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 # tokenizer.json's rule -> llama.cpp's name for it (src/llama-vocab.cpp)
 PRE_TOKENIZERS = {
@@ -72,6 +76,23 @@ def pre_tokenizer(folder: str | Path) -> str | None:
         return None
 
 
+def gemma_layers(folder: str | Path) -> list[bool] | None:
+    """Of a Gemma 3 whose full-attention layers are not every sixth: for each layer whether its attention slides.
+
+    None for every other model. Raises WorkbookError for what GGUF's Gemma 3 cannot say.
+    """
+    config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    config = config.get("text_config", config)
+    kinds = config.get("layer_types")
+    if config.get("model_type") not in ("gemma3", "gemma3_text") or not kinds:
+        return None
+    base = (config.get("rope_parameters") or {}).get("sliding_attention", {}).get("rope_theta", ROPE)
+    if base != ROPE:
+        raise WorkbookError(f"{folder} turns its sliding layers at {base:g}, and llama.cpp always at {ROPE:g}")
+    slides = [kind == "sliding_attention" for kind in kinds]
+    return slides if slides != [(i + 1) % 6 != 0 for i in range(len(kinds))] else None
+
+
 def to_gguf(folder: str | Path, output: str | Path, kind: str = "f16", llama_cpp: str | Path | None = None) -> Path:
     """Write the merged model in `folder` to the file `output`, all or nothing; returns its path.
 
@@ -91,10 +112,10 @@ def to_gguf(folder: str | Path, output: str | Path, kind: str = "f16", llama_cpp
             f"the disk of {readable(output)} has {free.free / 2**20:.0f} MiB free and the file needs about "
             f"{size * (2 if kind == 'f32' else 1) / 2**20:.0f} MiB: free some, or choose another disk"
         )
-    name = pre_tokenizer(folder)
-    start = (
-        [str(converter)] if name is None else ["-P", str(Path(__file__).with_name("gguf_driver.py")), converter, name]
-    )
+    known = {"pre_tokenizer": pre_tokenizer(folder), "gemma_layers": gemma_layers(folder)}
+    start: list = [converter]
+    if any(value is not None for value in known.values()):
+        start = ["-P", Path(__file__).with_name("gguf_driver.py"), converter, json.dumps(known)]
     with whole_file(output) as target:
         command = [sys.executable, *map(str, start), str(folder), "--outfile", str(target), "--outtype", kind]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}

@@ -33,7 +33,8 @@ EXAMPLES = """examples:
   python -m grpo_workbook push outputs/run/merged me/my-model --private
   python -m grpo_workbook push outputs/run/merged me/my-model --private --yes
 
-The first shows what would be sent, and sends nothing. Log in with `hf auth login`.
+The first shows what would be sent, and sends nothing.
+Log in with `hf auth login`.
 exit status: 0 well, 2 bad input, no login or no network
 """
 
@@ -214,7 +215,7 @@ def add_parser(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a merged model or an adapter")
-    parser.add_argument("repository", metavar="OWNER/NAME", help="the repository; it is made if it is not there")
+    parser.add_argument("repository", metavar="OWNER/NAME", help="the repository; made if not there")
     parser.add_argument("--private", action="store_true", help="for you alone; default: public")
     parser.add_argument("--yes", action="store_true", help="send it")
 

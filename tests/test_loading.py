@@ -64,6 +64,26 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter, tmp_path):
         find_adapter(str(adapter), str(TINY))
 
 
+def test_the_base_is_known_by_its_hash_and_not_by_its_place(adapter, tmp_path):
+    base = shutil.copytree(TINY, tmp_path / "moved")
+    (adapter / "base.json").write_text(json.dumps({"base": "gone", "hash": fingerprint(str(TINY))}))
+    assert find_adapter(str(adapter), str(base)) == (str(adapter), None)
+    (base / "chat_template.jinja").write_text("{{ messages }}")
+    with pytest.raises(WorkbookError, match=r"moved is not the base that the adapter .* was trained on \(hash .*MODEL"):
+        find_adapter(str(adapter), str(base))
+    _, note = find_adapter(str(adapter), str(base), any_base=True)
+    assert "is not the base" in note
+
+
+def test_a_base_in_4bit_on_the_hub_is_the_same_base(adapter):
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    named = {"base_model_name_or_path": "unsloth/qwen3-1.7b-unsloth-bnb-4bit"}
+    (adapter / "adapter_config.json").write_text(json.dumps(config | named))
+    assert find_adapter(str(adapter), "unsloth/Qwen3-1.7B")[1] is None
+    with pytest.raises(WorkbookError, match="names another base than unsloth/Qwen3-4B"):
+        find_adapter(str(adapter), "unsloth/Qwen3-4B")
+
+
 def test_an_adapter_of_another_shape_is_refused(adapter):
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from conftest import REPO, cli, environment
+from conftest import REPO, environment
 
+from grpo_workbook.__main__ import main
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
 from grpo_workbook.evaluate import score
 from grpo_workbook.generation import generate
@@ -42,13 +44,24 @@ def trained(request, tmp_path_factory):
     return base, folder / "adapter"
 
 
-def test_a_merge_is_proved_and_answers_alike(trained, tmp_path):
+@pytest.fixture
+def merge(capsys):
+    """The command in this process: (exit status, what it printed, what it said on the error stream)."""
+
+    def run(*arguments):
+        status = main(["merge", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_a_merge_is_proved_and_answers_alike(trained, tmp_path, merge):
     base, adapter = trained
-    result = cli("merge", adapter, "--output", tmp_path / "merged", "--items", "40")
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert "on 40 prompts" in result.stdout
-    assert "held-out, strictly right" in result.stdout
-    assert "the policy before" in result.stdout
+    status, out, err = merge(adapter, "--output", tmp_path / "merged", "--items", "40")
+    assert status == 0, err[-2000:]
+    assert "on 40 prompts" in out
+    assert "held-out, strictly right" in out
+    assert "the policy before" in out
     assert {f.suffix for f in (tmp_path / "merged").iterdir()} <= {".safetensors", ".json", ".jinja", ".md"}
     config = json.loads((tmp_path / "merged" / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
@@ -86,7 +99,7 @@ assert not [m for m in sys.modules if m.split(".")[0] in ("unsloth", "grpo_workb
     return json.loads(result.stdout)
 
 
-def test_a_merge_that_is_another_model_is_refused_with_its_number(trained, tmp_path):
+def test_a_merge_that_is_another_model_is_refused_with_its_number(trained, tmp_path, merge):
     """An adapter on the output layer, where that is tied to the embedding: merged, it changes what the model reads."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -104,14 +117,14 @@ def test_a_merge_that_is_another_model_is_refused_with_its_number(trained, tmp_p
     broken = tmp_path / "adapter"
     save_adapter(model, tokenizer, broken)
     output = tmp_path / "merged"
-    result = cli("merge", broken, "--output", output, "--items", "12")
-    assert result.returncode == 2, result.stdout
-    assert "of the places" in result.stderr
+    status, out, err = merge(broken, "--output", output, "--items", "12")
+    assert status == 2, out
+    assert "of the places" in err
     assert not output.exists()
     assert not output.with_name("merged.new").exists()
-    result = cli("merge", broken, "--output", output, "--items", "12", "--allow-mismatch")
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert "kept although it is another model" in result.stdout
+    status, out, err = merge(broken, "--output", output, "--items", "12", "--allow-mismatch")
+    assert status == 0, err[-2000:]
+    assert "kept although it is another model" in out
     assert (output / "model.safetensors").is_file()
 
 
@@ -139,8 +152,8 @@ def test_the_base_is_checked_before_anything_is_loaded(trained, tmp_path):
     assert find_base(moved, str(base)) == str(base.resolve())
 
 
-def test_bad_input_is_named(trained, tmp_path):
-    _, adapter = trained
+def test_bad_input_is_named(in_a_run, tmp_path, merge):
+    adapter = Path(in_a_run[1])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
     (tmp_path / "file").write_text("")
@@ -154,9 +167,9 @@ def test_bad_input_is_named(trained, tmp_path):
         ([adapter, "--output", adapter.parent, "--overwrite"], "holds the adapter, which would be lost"),
         ([adapter, "--output", tmp_path / "m", "--base", "unsloth/qwen3-4b-bnb-4bit"], "the hub cannot be asked"),
     ):
-        result = cli("merge", *arguments)
-        assert result.returncode == 2, result.stderr
-        assert words in result.stderr
+        status, _, err = merge(*arguments)
+        assert status == 2, err
+        assert words in err
     assert (tmp_path / "full" / "x").read_text() == "mine"
 
 
@@ -187,11 +200,11 @@ def in_a_run(tmp_path_factory):
     return str(base), str(folder / "adapter")
 
 
-def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path):
+def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path, merge):
     """The same logits as base-plus-adapter, and not what the run measured: the adapter is not that run's."""
-    result = cli("merge", in_a_run[1], "--output", tmp_path / "merged")
-    assert result.returncode == 2, result.stdout
-    words = " ".join(result.stderr.split())
+    status, out, err = merge(in_a_run[1], "--output", tmp_path / "merged")
+    assert status == 2, out
+    words = " ".join(err.split())
     assert (
         "of 40 held-out problems right, and the policy that was trained 97.5% (95 % interval 87.1% to 99.6%)" in words
     )
