@@ -24,7 +24,7 @@ def batch_arguments(s: Settings) -> dict:
         "gradient_accumulation_steps": accumulation,
         "steps_per_generation": accumulation,  # draw for one optimizer step at a time
         "num_iterations": 1,  # and use each completion once
-        "shuffle_dataset": True,
+        "shuffle_dataset": s.shuffle,
     }
 
 

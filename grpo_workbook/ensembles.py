@@ -52,7 +52,8 @@ class AdaptiveWeight:
     With at_zero=1, at_one=0.2 the reward fades as success grows; with at_zero=0, at_one=1 it grows with it. Both are
     between 0 and 1, so the range stays that of the reward. Deterministic, and each call is a batch: do not call it to
     look. Checkpoints keep its state (`state_dict`, `load_state_dict`; see resume.py), so training goes on exactly. In
-    several processes each keeps the rate of its own batches.
+    several processes each keeps the rate of its own batches. In TRL's log the weight of each step stands as
+    rewards/NAME/weight.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class AdaptiveWeight:
 
     def __call__(self, completions, **columns) -> list[float | None]:
         weight = self.weight
+        if columns.get("log_metric") is not None:
+            columns["log_metric"](f"rewards/{self.__name__}/weight", weight)
         values = self.reward(completions=completions, **columns)
         judged = [v for v in self.success(completions=completions, **columns) if v is not None]
         if judged:

@@ -17,7 +17,13 @@ PARTS = (
     "merged",
     "figures",
     "report.json",
+    "stages.json",
 )
+
+
+def parts(output: Path) -> list[str]:
+    """The names in this folder that a run wrote."""
+    return [name for name in PARTS if (output / name).exists()] + sorted(p.name for p in output.glob("stage-[0-9]*-*"))
 
 
 def check_room(run: Run) -> None:
@@ -45,7 +51,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
         raise WorkbookError(f"the output {output} cannot be made, for {above} is no folder: name another with --output")
     if not os.access(above, os.W_OK | os.X_OK):
         raise WorkbookError(f"the output {output} cannot be made (no permission to write in {above}): name another")
-    present = [name for name in PARTS if (output / name).exists()]
+    present = parts(output)
     if not present or (overwrite and "run.json" in present):
         return
     if overwrite:
@@ -63,7 +69,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
         raise WorkbookError(
             f"{output} has no readable run.json, so it cannot be continued: start again with --overwrite"
         ) from None
-    different = [name for name in identity if there.get(name) != identity[name]]
+    different = [name for name in there | identity if there.get(name) != identity.get(name)]
     if different:
         raise WorkbookError(
             f"{output} holds a different run (not the same: {', '.join(different)}): give the same "
@@ -74,7 +80,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
 def claim_folder(output: Path, identity: dict, *, resume: bool) -> None:
     """Make the checked folder this run's own: clear a run that is to be replaced, write run.json."""
     if not resume:
-        for path in (output / name for name in PARTS if (output / name).exists()):
+        for path in (output / name for name in parts(output)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "run.json", identity)

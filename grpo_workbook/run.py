@@ -5,11 +5,13 @@ The same notebook runs on two CPU cores and on an 80 GB GPU; only the `Run` diff
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.settings import DATA, PROFILES, REPO, Settings, replace_settings
+from grpo_workbook.stage import Stage, check_stages
 
 FAMILIES = ("qwen", "gemma")
 
@@ -26,6 +28,7 @@ class Run:
     output: Path
     settings: Settings
     why: dict[str, str] = field(default_factory=dict)
+    stages: tuple[Stage, ...] = ()  # one after the other, instead of one training run (see stages.py)
 
     @classmethod
     def from_env(
@@ -35,6 +38,7 @@ class Run:
         model: str | None = None,
         seed: int | None = None,
         output: str | Path | None = None,
+        stages: Sequence[Stage] = (),
         **settings,
     ) -> "Run":
         """Choose everything: an argument wins over the environment, the environment over what the machine has.
@@ -81,7 +85,8 @@ class Run:
         if not 0 <= seed < 2**32:
             raise WorkbookError(f"the seed {seed} is not between 0 and {2**32 - 1}, which NumPy can take")
         output = Path(choose("output", output, "outputs/run", "the default"))
-        return cls(device, profile, model, family, seed, output, chosen, why)
+        stages = check_stages(stages) if stages else ()
+        return cls(device, profile, model, family, seed, output, chosen, why, stages)
 
     @property
     def model_name(self) -> str:
@@ -99,11 +104,13 @@ class Run:
         }
         lines = [f"{name:<8} {value!s:<28} {self.why.get(name, '')}" for name, value in values.items()]
         s = self.settings
+        steps = sum(stage.steps for stage in self.stages) or s.steps
         lines += [
-            f"training {s.steps} steps of {s.prompts_per_step} problems x {s.num_generations} completions,",
+            f"training {steps} steps of {s.prompts_per_step} problems x {s.num_generations} completions,",
             f"         {'4-bit NF4' if s.load_in_4bit else '16-bit'} base, LoRA rank {s.lora_rank}, "
             f"learning rate {s.learning_rate:g}",
         ]
+        lines += [f"stage    {i} {stage.name}, {stage.steps} steps" for i, stage in enumerate(self.stages, 1)]
         return "\n".join(lines)
 
 

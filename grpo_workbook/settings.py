@@ -31,6 +31,7 @@ class Settings:
     load_in_4bit: bool = True
     temperature: float = 1.0
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
+    shuffle: bool = True  # False: the rows in their order, as a curriculum from easy to hard wants them
     loss_type: str = "dapo"
     scale_rewards: str = "group"
     rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight, see rubric.py

@@ -96,6 +96,26 @@ def test_short_cells_with_words_between_them(name):
         assert part in text
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_warning_of_a_library_reaches_the_reader(name):
+    for cell in stored(name).cells:
+        for output in cell.get("outputs", []):
+            text = output.get("text", "")
+            assert not re.search(r"\w*Warning:|warnings\.warn|\bWARNING\b|DEPRECAT", text), f"{cell.id}: {text[:300]}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_headings_are_in_order_and_links_lead_somewhere(name):
+    text = "\n".join(c.source for c in stored(name).cells if c.cell_type == "markdown")
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    levels = [len(m[1]) for m in re.finditer(r"^(#+) ", text, re.MULTILINE)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    targets = [t.split("#")[0] for t in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https?://|#", t)]
+    assert [t for t in targets if not (REPO / "notebooks" / t).exists()] == []
+
+
 def test_building_twice_gives_the_same_notebook():
     first, second = (nbformat.writes(build.build(SOURCES[0])) for _ in range(2))
     assert first == second
@@ -103,6 +123,7 @@ def test_building_twice_gives_the_same_notebook():
 
 def test_a_stale_notebook_is_found(tmp_path):
     shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    shutil.copy(REPO / "pyproject.toml", tmp_path)  # the first cell's address
     command = [sys.executable, str(tmp_path / "notebooks" / "build.py"), "--check"]
     assert subprocess.run(command).returncode == 0
     with (tmp_path / "notebooks" / "source" / SOURCES[0].name).open("a") as source:
@@ -167,6 +188,19 @@ def test_executed_outputs_hold_no_hidden_failure(executed, name):
     assert text.count("Not attempted") == sum("exercise" in c.metadata.get("tags", []) for c in codes)
 
 
+def test_notebook_00_trained_learned_and_shows_every_chapter(executed):
+    folder, _ = executed("00_start_here")
+    proved = json.loads((folder / "outputs" / "notebook_00.json").read_text())
+    assert proved["steps"] == 40
+    assert proved["linear4bit_layers"] == 4 * 7
+    assert proved["after"] > proved["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert proved["reward"][1] > proved["reward"][0] + 0.5
+    outputs = [o for c in stored("00_start_here").cells for o in c.get("outputs", [])]
+    shown = next(o.data["text/markdown"] for o in outputs if "text/markdown" in o.get("data", {}))
+    assert re.findall(r"\]\((\w+)\.ipynb\)", shown) == NAMES, "a chapter came or went: run `make notebooks`"
+
+
 def test_notebook_01_trained_and_learned(executed):
     folder, _ = executed("01_grpo_from_scratch")
     proved = json.loads((folder / "outputs" / "notebook_01.json").read_text())
@@ -220,6 +254,18 @@ def test_notebook_06_trained_and_learned(executed):
     assert "sandbox error" not in proved["outcomes"]
 
 
+def test_notebook_07_trained_stage_after_stage(executed):
+    folder, _ = executed("07_stages_and_curriculum")
+    proved = json.loads((folder / "outputs" / "notebook_07.json").read_text())
+    assert proved["steps"] == [8, 16]
+    assert proved["adamw_steps"] == 24
+    assert proved["after"] > proved["before"] + 0.4
+    assert proved["p_values"][0] < 1e-6
+    assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
+    begins = list(proved["kl_begins"].values())
+    assert max(map(abs, begins[:2])) < 1e-6 < 1e-3 < begins[2]
+
+
 def test_notebook_08_trained_and_learned(executed):
     folder, _ = executed("08_evaluation")
     proved = json.loads((folder / "outputs" / "notebook_08.json").read_text())
@@ -227,3 +273,22 @@ def test_notebook_08_trained_and_learned(executed):
     assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
     assert proved["p_value"] < 1e-6
     assert any(line.startswith("strict rose from") for line in proved["command"])
+
+
+def test_notebook_09_merged_a_policy_that_learned_and_refused_wrong_merges(executed):
+    folder, _ = executed("09_merge_and_inference")
+    proved = json.loads((folder / "outputs" / "notebook_09.json").read_text())
+    assert proved["steps"] == 24
+    assert proved["after"] > proved["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert {name: merge["proved"] for name, merge in proved["merges"].items()} == {
+        "right": True,
+        "alpha / r left out": False,
+        "added twice": False,
+        "into 4-bit weights": False,
+    }
+    assert proved["padding"]["left"] > proved["padding"]["right"] + 0.5
+    assert proved["port_closed"]
+    merged = folder / "outputs" / "chapter_09" / "merged"
+    assert (merged / "model.safetensors").is_file()
+    assert (folder / "outputs" / "chapter_09" / "merged_by_command" / "model.safetensors").is_file()

@@ -39,6 +39,7 @@ def test_modules_import_only_from_those_before_them():
     order = [
         "errors",
         "settings",
+        "stage",
         "run",
         "folder",
         "terminal",
@@ -90,6 +91,9 @@ def test_modules_import_only_from_those_before_them():
         "loading",
         "code_tasks",
         "export",
+        "card_sections",
+        "cards",
+        "run_report",
         "runlog",
         "findings",
         "rules",
@@ -107,7 +111,14 @@ def test_modules_import_only_from_those_before_them():
         "ask",
         "serving",
         "merging",
+        "difficulty",
+        "stage_figures",
+        "gguf_driver",
+        "gguf",
+        "push",
         "pipeline",
+        "stages",
+        "stages_command",
     ]
     for place, name in enumerate(order):
         tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
@@ -142,6 +153,9 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["diagnose", "--help"],
         ["generate", "--help"],
         ["merge", "--help"],
+        ["stages", "--help"],
+        ["export-gguf", "--help"],
+        ["push", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):

@@ -1,0 +1,112 @@
+"""`python -m grpo_workbook stages`: train the stages of a YAML file, each compared with the one before it."""
+
+import argparse
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
+from grpo_workbook.data_report import add_reading_options
+from grpo_workbook.folder import check_folder, check_room, claim_folder
+from grpo_workbook.pipeline import Interrupted, check_backend
+from grpo_workbook.rubric import parse_rewards
+from grpo_workbook.run import Run, readable
+from grpo_workbook.run_data import answers_for, load_rows
+from grpo_workbook.stage import read_stages
+
+EXAMPLES = """a file of stages:
+  - {name: format, steps: 8, rewards: "strict_format:0.5"}
+  - {name: correct, steps: 60, rewards: "correctness:2,strict_format:0.5"}
+
+each may have: name, steps, rewards, learning_rate, beta, reference,
+pass_rate, success, samples, measured, ordered (see notebook 07)
+
+examples:
+  python -m grpo_workbook stages my_stages.yaml --output outputs/staged
+  python -m grpo_workbook stages my_stages.yaml --output outputs/staged --resume
+"""
+SETTINGS = ("heldout", "batch_size", "num_generations", "learning_rate")
+
+
+def add_parser(commands) -> None:
+    """Add stages to the command line."""
+    parser = commands.add_parser(
+        "stages",
+        help="train in stages, each compared with the one before",
+        usage="%(prog)s FILE.yaml [options]",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE.yaml", help="a list of stages")
+    parser.add_argument("--model", metavar="M", help="a family, a folder or a hub id")
+    parser.add_argument("--profile", metavar="P", help="default: what fits the device")
+    parser.add_argument("--backend", default="unsloth", metavar="B", help="unsloth or plain")
+    parser.add_argument("--data", metavar="SOURCE", help="training problems")
+    parser.add_argument("--heldout-data", metavar="SOURCE", help="held-out problems (default: part of --data)")
+    add_reading_options(parser)
+    parser.add_argument("--seed", type=int, metavar="N", help="default 0")
+    parser.add_argument("--heldout", type=int, metavar="N", help="held-out problems measured")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="completions in a step")
+    parser.add_argument("--num-generations", type=int, metavar="N", help="completions in a group")
+    parser.add_argument("--learning-rate", type=float, metavar="X", help="of stages that name none")
+    parser.add_argument("--probe-every", type=int, default=0, metavar="N", help="measure every N steps, too")
+    parser.add_argument("--output", type=Path, default=Path("outputs/stages"), metavar="DIR", help="%(default)s")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--overwrite", action="store_true", help="replace the run that is there")
+    choice.add_argument("--resume", action="store_true", help="continue the run that is there")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit status: 0 trained, 130 interrupted. What is wrong with the input is found before anything is written."""
+    run = Run.from_env(
+        profile=args.profile,
+        model=args.model,
+        seed=args.seed,
+        output=args.output,
+        stages=read_stages(args.file),
+        **{name: getattr(args, name) for name in SETTINGS},
+    )
+    functions = [f for stage in run.stages for f in parse_rewards(stage.rewards or run.settings.rewards)[0]]
+    answers = answers_for(functions, args.data or args.heldout_data)
+    reading = {name: getattr(args, name) for name in ("question_column", "answer_column", "skip_invalid")}
+    rows, heldout_rows, _ = load_rows(run, args.data, args.heldout_data, reading, answers)
+    identity = {
+        "profile": run.profile,
+        "model": run.model_name,
+        "seed": run.seed,
+        "backend": args.backend,
+        "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
+        "stages": [stage.to_dict() for stage in run.stages],
+        "data_sha256": sha256_of(rows, heldout_rows),
+    }
+    check_backend(run, args.backend)
+    check_room(run)
+    check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)
+    print(run)
+
+    if Path(run.model).is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from grpo_workbook.notebook import quiet
+    from grpo_workbook.training import load_policy
+
+    quiet()
+    model, tokenizer = load_policy(run, args.backend)
+    fold = system_role(tokenizer) in ("refused", "ignored")
+    train_set, heldout = (
+        drop_long_prompts(to_dataset(part, fold=fold), tokenizer, run.settings.max_prompt_tokens)[0]
+        for part in (rows, heldout_rows)
+    )
+    claim_folder(run.output, identity, resume=args.resume)
+    from grpo_workbook.stages import show_stages, train_stages
+
+    how = {"answers": answers, "resume": args.resume, "probe_every": args.probe_every}
+    try:
+        report = train_stages(run, model, tokenizer, train_set, heldout, **how)
+    except Interrupted as stopped:
+        print(f"\nInterrupted: {stopped}. The same command with --resume goes on from there.")
+        return 130
+    print()
+    show_stages(report)
+    last = run.output / f"stage-{len(run.stages)}-{run.stages[-1].name}"
+    print(f"\n{readable(run.output / 'stages.json')}: every number; {readable(last / 'adapter')}: the adapter")
+    return 0
