@@ -95,6 +95,7 @@ def test_what_is_drawn_counted_and_logged_between_two_checkpoints_goes_on(throug
     assert wrong in refused["error"]
 
 
+@pytest.mark.long
 def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(tmp_path):
     """A real file system of 80 MB, filled up while training; then there is room again."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
