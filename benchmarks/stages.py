@@ -131,24 +131,18 @@ def _cell(steps: dict, seed: int) -> str:
     return "not run" if seed not in steps else "never" if steps[seed] is None else f"{steps[seed]:.1f}"
 
 
-def show(rows: list[dict]) -> None:
+def as_text(rows: list[dict]) -> str:
+    """The table as it is printed, and in notebook 07."""
     seeds = sorted({seed for row in rows for seed in row["steps"]})
-    print(
-        f"{'way':14}"
-        + "".join(f"{'seed ' + str(s):>9}" for s in seeds)
-        + f"{'mean':>8}{'completions':>13}{'x mixed':>9}"
-    )
+    heads = "".join(f"{'seed ' + str(s):>9}" for s in seeds)
+    lines = [f"{'way':14}{heads}{'mean':>8}{'completions':>13}{'x mixed':>9}"]
     for row in rows:
-        if not row["steps"]:
-            continue
-        told = [_cell(row["steps"], seed) for seed in seeds]
-        line = f"{row['way']:14}" + "".join(f"{cell:>9}" for cell in told)
-        if all(row["steps"].values()) and len(row["steps"]) == len(seeds):
+        line = f"{row['way']:14}" + "".join(f"{_cell(row['steps'], seed):>9}" for seed in seeds)
+        if row["steps"] and all(row["steps"].values()):
             drawn, ratios = mean(row["completions"].values()), [r for r in row["ratio"].values() if r]
-            line += f"{mean(row['steps'].values()):8.1f}{drawn:13.0f}" + (f"{mean(ratios):9.2f}" if ratios else "")
-        print(line)
-    print(f"\nsteps until {GOAL} strictly right, by seed and on average; completions drawn until then, those for")
-    print("measuring pass rates among them; and their ratio to mixed, the mean over seeds")
+            line += f"{mean(row['steps'].values()):8.1f}{drawn:13,.0f}" + (f"{mean(ratios):9.2f}" if ratios else "")
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -186,13 +180,16 @@ def main() -> int:
         json.loads(place(w, s).read_text(encoding="utf-8")) for w in WAYS for s in args.seeds if place(w, s).is_file()
     ]
     rows = table(found)
-    show(rows)
+    print(as_text(rows))
+    print(f"\nsteps until {GOAL} strictly right, by seed and on average; completions drawn until then, those for")
+    print("measuring pass rates among them; and their ratio to mixed, the mean over seeds")
     whole = {
         "goal": GOAL,
         "heldout": HELDOUT,
         "every": EVERY,
         "format_steps": FORMAT_STEPS,
         "ways": WAYS,
+        "text": as_text(rows),
         "table": rows,
         "runs": found,
     }

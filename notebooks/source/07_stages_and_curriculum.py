@@ -376,22 +376,8 @@ for way, words in bench["ways"].items():
 # What to count? Steps, or completions drawn: a curriculum draws before its first step, and that is no present.
 
 # %%
-rows = bench["table"]
-seeds = sorted(rows[0]["steps"])
-print(
-    f"{'':13}"
-    + "".join(f"{'seed ' + s:>9}" for s in seeds)
-    + "   completions   x mixed"
-)
-for row in rows:
-    steps = [row["steps"][s] for s in seeds]
-    line = "".join(f"{'never' if n is None else f'{n:.1f}':>9}" for n in steps)
-    if None not in steps:
-        drawn = [row["completions"][s] for s in seeds]
-        ratio = sum(row["ratio"][s] for s in seeds) / len(seeds)
-        line += f"{sum(drawn) / len(drawn):14,.0f}{ratio:10.2f}"
-    print(f"{row['way']:13}" + line)
-figures.show(*stage_figures.race(rows, bench["goal"]))
+print(bench["text"])
+figures.show(*stage_figures.race(bench["table"], bench["goal"]))
 
 # %% [markdown]
 # Read slowly, and with the noise in mind: one measurement of 120 problems is uncertain by some seven points, which is
