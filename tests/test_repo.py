@@ -40,6 +40,7 @@ def test_modules_import_only_from_those_before_them():
         "errors",
         "settings",
         "run",
+        "processes",
         "folder",
         "terminal",
         "writing",
@@ -61,6 +62,7 @@ def test_modules_import_only_from_those_before_them():
         "run_data",
         "symbolic",
         "rewards",
+        "reward_files",
         "shaping",
         "sandbox_jail",
         "sandbox_judge",
@@ -76,6 +78,7 @@ def test_modules_import_only_from_those_before_them():
         "grpo",
         "grpo_trainer",
         "config",
+        "grpo_fields",
         "training",
         "intervals",
         "attempts",
@@ -103,7 +106,9 @@ def test_modules_import_only_from_those_before_them():
         "ask",
         "serving",
         "merging",
+        "run_report",
         "pipeline",
+        "train_command",
     ]
     for place, name in enumerate(order):
         tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
@@ -138,6 +143,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["diagnose", "--help"],
         ["generate", "--help"],
         ["merge", "--help"],
+        ["train", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):
