@@ -116,6 +116,7 @@ def grpo_arguments(run: Run, reward_weights: Sequence[float] | None = None, proc
         "use_cpu": run.device == "cpu",
         "gradient_checkpointing": s.gradient_checkpointing,
         "dataloader_pin_memory": run.device != "cpu",
+        "ddp_find_unused_parameters": False,  # every adapter has a gradient: looking for those without costs time
         # what is kept
         "logging_steps": 1,
         "save_strategy": "steps",

@@ -264,15 +264,15 @@ def typed(name: str, value: object, kind: type, where: str):
 
 
 def _import_in_order(backend: str) -> None:
-    """Unsloth before TRL, which it patches."""
+    """Unsloth before TRL, which it patches; its banner from the main process alone."""
     if backend == "unsloth":
+        import contextlib
+        import importlib
+        import io
+
         from grpo_workbook.notebook import quiet
 
         quiet()
-        if int(os.environ.get("RANK") or 0):  # its banner once
-            import contextlib
-            import io
-
-            with contextlib.redirect_stdout(io.StringIO()):
-                pass
-            return
+        others = int(os.environ.get("RANK") or 0) > 0
+        with contextlib.redirect_stdout(io.StringIO()) if others else contextlib.nullcontext():
+            importlib.import_module("unsloth")
