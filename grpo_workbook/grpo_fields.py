@@ -48,6 +48,7 @@ REFUSED = {
     "load_best_model_at_end": _MEASURED,
     "local_rank": "the launcher says it",
     "save_only_model": "a run could not be resumed",
+    "hub_token": "it would be written into the run's files: set HF_TOKEN in the environment",
 }
 
 

@@ -23,7 +23,7 @@ from grpo_workbook.config import batch_arguments, grpo_config
 from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
 from grpo_workbook.processes import ALONE, Processes
-from grpo_workbook.reward_files import own, try_rewards
+from grpo_workbook.reward_files import call, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.run_data import answers_for, load_rows
@@ -77,7 +77,8 @@ def main_run(
     processes.once(lambda: check_folder(run.output, identity, overwrite=overwrite, resume=resume))
     batch_arguments(run.settings, processes.count)
     if own(functions):
-        try_rewards(functions, list(to_dataset(train_rows.select(range(2)), system_prompt)))
+        sample = train_rows.select(range(min(2, len(train_rows))))
+        try_rewards(functions, list(to_dataset(sample, system_prompt)))
     say(str(run))
     if processes.count > 1:
         say(f"{processes.count} processes share the {run.settings.batch_size} completions of a step")
@@ -155,7 +156,13 @@ def main_run(
         "after": summary(*after),
         "p_value": paired_p_value(before[0].strict, after[0].strict),
         "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
-        "rewards": _rewards_of(functions, heldout_set, before[0].completions, after[0].completions),
+        "rewards": {
+            f.__name__: {
+                "before": _mean(f, tokenizer, heldout_set, before),
+                "after": _mean(f, tokenizer, heldout_set, after),
+            }
+            for f in functions
+        },
     }
     report["merge"], examples = _merge(run, backend, heldout_set, answers, after[1], say)
     report["examples"] = [
@@ -173,19 +180,14 @@ def main_run(
     return report
 
 
-def _rewards_of(functions, heldout, before: list[str], after: list[str]) -> dict:
-    """The mean of each reward over the held-out problems' sampled completions, before and after."""
-    from statistics import fmean
-
+def _mean(function, tokenizer, heldout, scores) -> float | None:
+    """The mean of a reward over the held-out problems' sampled completions; None where it applies to none."""
+    texts = scores[0].completions
     columns = {name: list(heldout[name]) for name in heldout.column_names}
-    prompts, found = columns.pop("prompt"), {}
-    for function in functions:
-        found[function.__name__] = {}
-        for when, texts in (("before", before), ("after", after)):
-            completions = [[{"role": "assistant", "content": text}] for text in texts]
-            values = [v for v in function(prompts=prompts, completions=completions, **columns) if v is not None]
-            found[function.__name__][when] = round(fmean(values), 4) if values else None
-    return found
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    values = call(function, columns.pop("prompt"), texts, ids, columns)
+    kept = [v for v in values if v is not None]
+    return round(sum(kept) / len(kept), 4) if kept else None
 
 
 def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
+from types import SimpleNamespace
 
 from grpo_workbook.rewards import RewardFunction, plain_values
 from grpo_workbook.run import WorkbookError, readable
@@ -110,7 +111,6 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     prompts = columns.pop("prompt")
     texts = [t for row in rows for t in (f"<reasoning>\n1\n</reasoning>\n<answer>\n{row['answer']}\n</answer>", "")]
-    completions = [[{"role": "assistant", "content": text}] for text in texts]
     for function in own(functions):
         wanted = inspect.signature(function).parameters.values()  # of the wrapped one: wraps keeps it
         for parameter in wanted:
@@ -119,10 +119,8 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
                 parameter.VAR_POSITIONAL,
             ):
                 _check_column(function.__name__, parameter.name, columns)
-        given = {"completion_ids": [[0]] * len(texts), "trainer_state": None}
-        given |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         try:
-            function(prompts=prompts, completions=completions, **columns, **given)
+            call(function, prompts, texts, [[0] * len(text.split()) for text in texts], columns)
         except WorkbookError:
             raise
         except Exception as error:
@@ -130,6 +128,19 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
                 f"{readable(function.own)}: {function.__name__} failed on a made-up completion: "
                 f"{_said(error, function.own)}. A model writes anything: let it score every text"
             ) from error
+
+
+def call(function: Callable, prompts: Sequence, texts: Sequence[str], ids: Sequence[list[int]], columns: dict) -> list:
+    """The rewards of these texts outside of a training: what TRL gives beside the data is there, and logs nothing."""
+    return function(
+        prompts=list(prompts),
+        completions=[[{"role": "assistant", "content": text}] for text in texts],
+        completion_ids=list(ids),
+        trainer_state=SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, num_train_epochs=1, log_history=[]),
+        log_extra=lambda *_: None,
+        log_metric=lambda *_: None,
+        **columns,
+    )
 
 
 def _check_column(function: str, wanted: str, columns: dict) -> None:
