@@ -92,9 +92,7 @@ class Processes:
         import torch
         import torch.distributed as dist
 
-        flags = torch.tensor([int(flag)])
-        if dist.get_backend() == "nccl":
-            flags = flags.cuda()
+        flags = torch.tensor([int(flag)])  # on the CPU: the library's group has gloo beside NCCL
         dist.all_reduce(flags)
         return bool(flags.item())
 

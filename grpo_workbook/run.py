@@ -110,6 +110,8 @@ class Run:
             f"         {'4-bit NF4' if s.load_in_4bit else '16-bit'} base, LoRA rank {s.lora_rank}, "
             f"learning rate {s.learning_rate:g}",
         ]
+        if s.vllm != "off" or "vllm" in self.why:
+            lines.append(f"vllm     {s.vllm:<28} {self.why.get('vllm', '')}".rstrip())
         return "\n".join(lines)
 
 

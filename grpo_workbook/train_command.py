@@ -22,7 +22,7 @@ from grpo_workbook.run_report import show_report
 EXAMPLES = """examples:
   python -m grpo_workbook train --config my.yaml
   python -m grpo_workbook train --config my.yaml --steps 20 --max_grad_norm 0.5
-  python -m grpo_workbook train --data my.jsonl --rewards my_rewards.py:my_reward
+  python -m grpo_workbook train --data my.jsonl --rewards mine.py:my_reward
   torchrun --nproc_per_node 2 -m grpo_workbook train --config my.yaml
   accelerate launch --config_file configs/data_parallel.yaml \\
       -m grpo_workbook train --config my.yaml

@@ -2,7 +2,8 @@
 
     python fixed_completions.py FOLDER [PER_DEVICE_BATCH]     (or with torchrun)
 
-Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter into FOLDER.
+Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter into FOLDER, and before
+that what the untrained policy draws on 40 problems, measured by all processes together.
 """
 
 import json
@@ -12,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from grpo_workbook.data import WORD_PROBLEMS, render, to_dataset
+from grpo_workbook.evaluate import evaluate
 from grpo_workbook.problems import load
 from grpo_workbook.processes import from_env, start
 from grpo_workbook.rubric import parse_rewards
@@ -59,11 +61,17 @@ with start(from_env(), run.device) as processes:
             texts = [c if isinstance(c, str) else c[0]["content"] for c in trainer._logs["completion"]]
             self.steps.append([texts, list(trainer._logs["advantages"])])
 
+    drawn_before = evaluate(
+        model, tokenizer, to_dataset(rows.select(range(40))), max_new_tokens=48, sample=True, batch_size=8, seed=3,
+        processes=processes,
+    ).completions  # fmt: skip
     functions, weights = parse_rewards(run.settings.rewards)
     trainer = make_trainer(run, model, tokenizer, to_dataset(rows), functions, weights, None, processes)
     trainer.rollout_func = given
     trainer.add_callback(Keep())
     trainer.train()
     if processes.main:
-        (folder / "advantages.json").write_text(json.dumps({"processes": processes.count, "steps": Keep.steps}))
+        (folder / "advantages.json").write_text(
+            json.dumps({"processes": processes.count, "steps": Keep.steps, "drawn": drawn_before})
+        )
         model.save_pretrained(folder / "adapter")

@@ -137,6 +137,8 @@ def test_the_same_completions_give_the_same_advantages_and_the_same_adapter(fixe
         assert a[1] == b[1]  # the advantages, bit for bit
         assert len(a[1]) == 32
         assert len(set(a[1])) > 4
+    assert one["drawn"] == two["drawn"]  # measuring is shared, and draws what one process draws
+    assert len(set(one["drawn"])) > 20
     first, second = (load_file(fixed[name] / "adapter" / "adapter_model.safetensors") for name in ("one", "two"))
     assert first.keys() == second.keys()
     moved = max(float(v.abs().max()) for k, v in first.items() if "lora_B" in k)  # they begin at 0
