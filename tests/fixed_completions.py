@@ -2,8 +2,8 @@
 
     python fixed_completions.py FOLDER [PER_DEVICE_BATCH]     (or with torchrun)
 
-Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter into FOLDER, and before
-that what the untrained policy draws on 40 problems, measured by all processes together.
+Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter into FOLDER, and
+what the untrained policy draws on 40 problems, measured by all processes together.
 """
 
 import json
