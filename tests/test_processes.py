@@ -178,13 +178,13 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
 
 
 @pytest.mark.long
-def test_a_killed_process_ends_the_job_and_leaves_its_checkpoint(tmp_path):
+def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     from safetensors.torch import load_file
 
     from grpo_workbook.training import last_checkpoint
 
     folder, said = tmp_path / "run", tmp_path / "said.txt"
-    options = ("--steps", "200", "--heldout", "8", "--batch-size", "16", "--save_steps", "2", "--output", folder)
+    options = ("--steps", "24", "--heldout", "8", "--batch-size", "16", "--save_steps", "2", "--output", folder)
     with said.open("w") as out:
         process = subprocess.Popen(
             [*map(str, (*TORCHRUN, "-m", "grpo_workbook", "train", *options))],
@@ -218,6 +218,12 @@ def test_a_killed_process_ends_the_job_and_leaves_its_checkpoint(tmp_path):
     assert f"{kept.rsplit('/', 1)[1]};" in words
     assert load_file(f"{kept}/adapter_model.safetensors")
     assert not (folder / "report.json").exists()
+
+    again = launch(*TORCHRUN, "-m", "grpo_workbook", "train", *options, "--resume")
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert again.stdout.count(f"Continuing from {kept.rsplit('/', 1)[1]}") == 1
+    assert [entry["step"] for entry in json.loads((folder / "log.json").read_text())] == list(range(1, 25))
+    assert report_of(folder)["resumed_from_step"] == int(kept.rsplit("-", 1)[1])
 
 
 def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
