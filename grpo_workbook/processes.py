@@ -164,7 +164,7 @@ def start(
         os._exit(1)
 
     def terminated(signum, frame):
-        end("the launcher ended it (SIGTERM), as it does when another process has ended: its report says which")
+        end("the launcher ended it (SIGTERM): another process has ended, as its report says, or it was told to stop")
 
     before = signal.signal(signal.SIGTERM, terminated)
     try:
