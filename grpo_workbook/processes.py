@@ -146,7 +146,9 @@ def start(
     import torch.distributed as dist
 
     timeout = TIMEOUT[device] if timeout is None else timeout
-    if device == "cuda":
+    if device == "cpu":  # accelerate would say cpu:0 and cpu:1, and torch.load knows no such place: no resuming then
+        os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    else:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     try:
         dist.init_process_group("gloo" if device == "cpu" else "cuda:nccl,cpu:gloo", timeout=timedelta(seconds=timeout))
