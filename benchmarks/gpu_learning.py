@@ -176,8 +176,9 @@ def train_part(job: dict) -> dict:
     run, folder = make_run(job), Path(job["folder"])
     from transformers import TrainerCallback
 
+    from grpo_workbook.checkpoints import last_checkpoint
     from grpo_workbook.export import save_adapter
-    from grpo_workbook.training import last_checkpoint, load_policy
+    from grpo_workbook.training import load_policy
 
     class Stop(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):

@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+def save_adapter(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, weights: dict | None = None
+) -> None:
     """Write the adapter (safetensors), the tokenizer, and a hash of the base that it was trained on.
 
-    All at once, so that a kill leaves no half-written folder.
+    All at once, so that a kill leaves no half-written folder. `weights`: the model's state, where it was gathered from
+    several processes; else the model's own.
     """
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
-        model.save_pretrained(target, safe_serialization=True)
+        gathered = {} if weights is None else {"state_dict": weights}
+        model.save_pretrained(target, safe_serialization=True, **gathered)
         (target / "README.md").unlink(missing_ok=True)  # PEFT's form to fill in, with this machine's path to the base
         tokenizer.save_pretrained(target)
         write_json(target / BASE_RECORD, {"base": readable(base), "hash": fingerprint(base)})

@@ -11,20 +11,25 @@ figures/          PNG and the same in words
 report.json       every number, in one place
 """
 
+import hashlib
 import json
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook.card_sections import data_name
 from grpo_workbook.cards import write_card
-from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
+from grpo_workbook.config import batch_arguments, grpo_config
+from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
+from grpo_workbook.processes import ALONE, Processes
+from grpo_workbook.reward_files import call, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.run_data import answers_for, load_rows
-from grpo_workbook.run_report import from_log, peak_rss_mb, verdict, versions
+from grpo_workbook.run_report import draw, from_log, peak_rss_mb, verdict, versions
 
 
 class Interrupted(KeyboardInterrupt):
@@ -40,17 +45,23 @@ def main_run(
     backend: str = "unsloth",
     overwrite: bool = False,
     resume: bool = False,
+    system_prompt: str = SYSTEM_PROMPT,
+    overrides: dict | None = None,
+    processes: Processes = ALONE,
     say=print,
-) -> dict:
+) -> dict | None:
     """Load, measure, train, measure, save, merge, prove; returns the report that it wrote to report.json.
 
-    `reading` holds options of problems.load: question_column, answer_column, skip_invalid. Everything that can be wrong
-    with the input is found before the first file is written (WorkbookError).
+    `reading` holds options of problems.load: question_column, answer_column, skip_invalid. `overrides` are fields of
+    GRPOConfig that win over the run's. `processes` are connected (processes.start): all train and measure, the main
+    one alone writes, says and merges, and the others get None. Everything that can be wrong with the input is found
+    before the first file is written (WorkbookError).
     """
     started = time.monotonic()
+    overrides = overrides or {}
     functions, weights = parse_rewards(run.settings.rewards)
     answers = answers_for(functions, data or heldout_data)
-    train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data, reading, answers)
+    train_rows, heldout_rows, leaked = processes.first(lambda: load_rows(run, data, heldout_data, reading, answers))
     identity = {
         "profile": run.profile,
         "model": run.model_name,
@@ -58,23 +69,34 @@ def main_run(
         "backend": backend,
         "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
         "data_sha256": sha256_of(train_rows, heldout_rows),
+        "system_prompt": system_prompt,
+        "overrides": overrides,
+        "processes": processes.count,
+        "reward_files": {f.__name__: hashlib.sha256(f.own.read_bytes()).hexdigest() for f in own(functions)},
     }
-    check_backend(run, backend)
-    check_room(run)
-    check_folder(run.output, identity, overwrite=overwrite, resume=resume)
+    check_backend(run, backend, processes)
+    processes.once(lambda: check_room(run))
+    processes.once(lambda: check_folder(run.output, identity, overwrite=overwrite, resume=resume))
+    batch_arguments(run.settings, processes.count)
+    if own(functions):
+        sample = train_rows.select(range(min(2, len(train_rows))))
+        try_rewards(functions, list(to_dataset(sample, system_prompt)))
     say(str(run))
+    if processes.count > 1:
+        say(f"{processes.count} processes share the {run.settings.batch_size} completions of a step")
 
-    if Path(run.model).is_dir():
+    downloads = not Path(run.model).is_dir()
+    if not downloads:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk: ask no one
     from grpo_workbook.notebook import quiet
     from grpo_workbook.training import count_4bit_layers, count_trained_parameters, load_policy
 
     say("\nLoading the model")
     quiet()
-    model, tokenizer = load_policy(run, backend)
+    model, tokenizer = processes.first(lambda: load_policy(run, backend)) if downloads else load_policy(run, backend)
     limit = run.settings.max_prompt_tokens
     fold = system_role(tokenizer) in ("refused", "ignored")
-    train_set, heldout_set = (to_dataset(rows, fold=fold) for rows in (train_rows, heldout_rows))
+    train_set, heldout_set = (to_dataset(rows, system_prompt, fold=fold) for rows in (train_rows, heldout_rows))
     train_set, dropped_train = drop_long_prompts(train_set, tokenizer, limit, "the training data")
     heldout_set, dropped_heldout = drop_long_prompts(heldout_set, tokenizer, limit, "the held-out data")
     if len(train_set) < run.settings.prompts_per_step:
@@ -82,7 +104,8 @@ def main_run(
             f"{len(train_set)} training problems are left and one step needs {run.settings.prompts_per_step}: "
             "give more, or lower --batch-size"
         )
-    claim_folder(run.output, identity, resume=resume)
+    grpo_config(run, weights, overrides, processes.count)  # what TRL does not take is said before anything is written
+    processes.once(lambda: claim_folder(run.output, identity, resume=resume))
     report = {
         "profile": run.profile,
         "device": run.device,
@@ -95,6 +118,8 @@ def main_run(
         "steps": run.settings.steps,
         "reward_weights": {f.__name__: w for f, w in zip(functions, weights, strict=True)},
         "seed": run.seed,
+        "processes": processes.count,
+        "overrides": overrides,
         "versions": versions(),
         "data_sha256": identity["data_sha256"],
         "data": {
@@ -113,12 +138,16 @@ def main_run(
             f"{limit} tokens"
         )
 
-    before = _baseline(run, model, tokenizer, heldout_set, answers, say)
+    before = _baseline(run, model, tokenizer, heldout_set, answers, processes, say)
     log, seconds, report["resumed_from_step"] = train_once(
-        run, model, tokenizer, train_set, (functions, weights), resume, say
+        run, model, tokenizer, train_set, (functions, weights), resume, say, overrides=overrides, processes=processes
     )
     report["train_seconds"] = round(seconds, 1)
-    after = _measure(run, model, tokenizer, heldout_set, answers, "measuring after")
+    if processes.sharded:  # no process holds the trained weights whole any more
+        model = _trained(run)
+    after = _measure(run, model, tokenizer, heldout_set, answers, "measuring after", processes)
+    if not processes.main:
+        return None
     asked = {"kind": answers, **{name: list(heldout_set[name]) for name in ("question", "answer")}}
     write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions, **asked})
     del model
@@ -131,6 +160,13 @@ def main_run(
         "after": summary(*after),
         "p_value": paired_p_value(before[0].strict, after[0].strict),
         "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
+        "rewards": {
+            f.__name__: {
+                "before": _mean(f, tokenizer, heldout_set, before),
+                "after": _mean(f, tokenizer, heldout_set, after),
+            }
+            for f in functions
+        },
     }
     report["merge"], examples = _merge(run, backend, heldout_set, answers, after[1], say)
     report["examples"] = [
@@ -141,7 +177,7 @@ def main_run(
     ]
     report.update(from_log(log, run))
     report["verdict"] = verdict(report["heldout"])
-    _draw(run, log, report)
+    draw(run, log, report)
     report["total_seconds"] = round(time.monotonic() - started, 1)
     report["peak_rss_mb"] = peak_rss_mb()
     for kind in ("adapter", "merged"):
@@ -151,45 +187,80 @@ def main_run(
     return report
 
 
-def check_backend(run: Run, backend: str) -> None:
+def _mean(function, tokenizer, heldout, scores) -> float | None:
+    """The mean of a reward over the held-out problems' sampled completions; None where it applies to none."""
+    texts = scores[0].completions
+    columns = {name: list(heldout[name]) for name in heldout.column_names}
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    values = call(function, columns.pop("prompt"), texts, ids, columns)
+    kept = [v for v in values if v is not None]
+    return round(sum(kept) / len(kept), 4) if kept else None
+
+
+def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
     """Raise WorkbookError when there is no such backend, or this machine cannot train with it."""
     from grpo_workbook.training import BACKENDS, why_not_plain
 
     if backend not in BACKENDS:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
+    if processes.sharded and backend == "unsloth":
+        raise WorkbookError(
+            "FSDP and DeepSpeed divide the weights among the processes, which Unsloth does not do: add --backend "
+            "plain, or launch with configs/data_parallel.yaml"
+        )
     if backend == "plain" and (reason := why_not_plain(run)):
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth, which mends it")
 
 
-def _measure(run: Run, model, tokenizer, heldout, answers: str, label: str):
-    """(sampled, greedy) scores on the held-out problems."""
+def _trained(run: Run):
+    """Base and saved adapter, loaded whole, as training had them."""
+    from grpo_workbook.loading import load_for_measuring
+
+    s = run.settings
+    how = {"dtype": s.dtype, "device": run.device, "load_in_4bit": s.load_in_4bit}
+    return load_for_measuring(run.model, str(run.output / "adapter"), **how)[0]
+
+
+def _measure(run: Run, model, tokenizer, heldout, answers: str, label: str, processes: Processes = ALONE):
+    """(sampled, greedy) scores on the held-out problems; the processes share the work."""
     from grpo_workbook.evaluate import evaluate
 
     s = run.settings
     how = {"max_new_tokens": s.max_completion_tokens, "seed": run.seed, "batch_size": s.eval_batch, "answers": answers}
+    how["processes"] = processes
     return (
         evaluate(model, tokenizer, heldout, sample=True, progress=f"{label}, sampled", **how),
         evaluate(model, tokenizer, heldout, progress=f"{label}, greedy", **how),
     )
 
 
-def _baseline(run: Run, model, tokenizer, heldout, answers: str, say):
+def _baseline(run: Run, model, tokenizer, heldout, answers: str, processes: Processes, say):
     """Measured once, kept in before.json, so that a resumed run compares with where it began."""
     from grpo_workbook.evaluate import score
 
     path = run.output / "before.json"
-    if path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))
+    kept = processes.once(lambda: json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None)
+    if kept:
         say("The baseline was measured before the interruption")
         return tuple(score(kept[how], list(heldout["answer"]), answers) for how in ("sampled", "greedy"))
-    sampled, greedy = _measure(run, model, tokenizer, heldout, answers, "measuring before")
-    write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
+    sampled, greedy = _measure(run, model, tokenizer, heldout, answers, "measuring before", processes)
+    if processes.main:
+        write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
     say(f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly right when sampled")
     return sampled, greedy
 
 
 def train_once(
-    run: Run, model, tokenizer, dataset, rewards, resume: bool, say, callbacks=()
+    run: Run,
+    model,
+    tokenizer,
+    dataset,
+    rewards,
+    resume: bool,
+    say,
+    callbacks=(),
+    overrides: dict | None = None,
+    processes: Processes = ALONE,
 ) -> tuple[list[dict], float, int]:
     """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved.
 
@@ -203,16 +274,19 @@ def train_once(
 
     functions, weights = rewards
     functions = watch(functions)
-    trainer = make_trainer(run, model, tokenizer, dataset, functions, weights)
-    for callback in (HealthCallback(functions), *callbacks):
+    trainer = make_trainer(run, model, tokenizer, dataset, functions, weights, overrides, processes)
+    for callback in (*([HealthCallback(functions)] if processes.main else []), *callbacks):
         trainer.add_callback(callback)
     started = time.monotonic()
-    with log_the_end(trainer, run.output / "log.json"):
-        trained = train(trainer, resume=resume, say=say)
+    with log_the_end(trainer, run.output / "log.json") if processes.main else nullcontext():
+        trained = train(trainer, resume=resume, say=say, processes=processes)
     seconds = time.monotonic() - started
     log = trained.log
-    write_json(run.output / "log.json", log)
-    save_adapter(model, tokenizer, run.output / "adapter")
+    whole = trainer.accelerator.get_state_dict(trainer.model_wrapped) if processes.sharded else None
+    if processes.main:
+        write_json(run.output / "log.json", log)
+        save_adapter(model, tokenizer, run.output / "adapter", whole)
+    processes.wait()
     if trained.interrupted:
         raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.settings.steps}")
     seconds += sum(
@@ -243,19 +317,3 @@ def _merge(run: Run, backend: str, heldout, answers: str, after_greedy, say) -> 
         answers=answers,
     )
     return {**proof, "merged_strict_greedy": accuracy(scores.strict)}, scores.completions[:5]
-
-
-def _draw(run: Run, log: list[dict], report: dict) -> None:
-    from grpo_workbook import figures
-
-    figures.save(*figures.reward_curves(log), run.output / "figures" / "rewards.png")
-    heldout = report["heldout"]
-    figures.save(
-        *figures.before_after(heldout["before"], heldout["after"], heldout["n"]),
-        run.output / "figures" / "before_after.png",
-    )
-    from grpo_workbook.monitor import diagnose, read_run
-    from grpo_workbook.panels import run_panels
-
-    whole = read_run(run.output)
-    figures.save(*run_panels(whole, diagnose(whole), "The run"), run.output / "figures" / "health.png")

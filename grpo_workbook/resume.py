@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from grpo_workbook import states
 from grpo_workbook.callback import Callback
 from grpo_workbook.checkpoints import clear_torn, fault, last_checkpoint, seal, set_aside, step_of
+from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.run import WorkbookError, readable
 
 if TYPE_CHECKING:
@@ -40,7 +41,13 @@ class Trained:
     interrupted: bool
 
 
-def train(trainer: "GRPOTrainer", *, resume: bool = False, say: Function[[str], None] = print) -> Trained:
+def train(
+    trainer: "GRPOTrainer",
+    *,
+    resume: bool = False,
+    say: Function[[str], None] = print,
+    processes: Processes = ALONE,
+) -> Trained:
     """Train to the last step; with `resume`, from the newest whole checkpoint in args.output_dir, if there is one.
 
     A run that had ended gets its adapter and log back and takes no step. Ctrl-C ends training after the step under way
@@ -49,14 +56,15 @@ def train(trainer: "GRPOTrainer", *, resume: bool = False, say: Function[[str], 
     """
     keep_exact(trainer)
     say = say if trainer.is_world_process_zero() else lambda text: None
-    checkpoint = last_checkpoint(Path(trainer.args.output_dir), say) if resume else None
+    folder = Path(trainer.args.output_dir)
+    checkpoint = processes.once(lambda: last_checkpoint(folder, say)) if resume else None
     if resume:
         say(f"Continuing from {Path(checkpoint).name}" if checkpoint else "No checkpoint: training begins at step 1")
     interrupted = False
     if checkpoint and step_of(checkpoint) >= _last_step(trainer, checkpoint):
         restore(trainer, checkpoint)  # the Trainer would take one step too many
     else:
-        with stop_on_interrupt(trainer) as seen, _disk_errors_named(trainer):
+        with stop_on_interrupt(trainer, processes) as seen, _disk_errors_named(trainer):
             trainer.train(resume_from_checkpoint=checkpoint)
         interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -153,15 +161,17 @@ def _last_step(trainer: "GRPOTrainer", checkpoint: str) -> int:
 
 
 @contextmanager
-def stop_on_interrupt(trainer: "GRPOTrainer"):
+def stop_on_interrupt(trainer: "GRPOTrainer", processes: Processes = ALONE):
     """The first Ctrl-C ends training after the step under way and saves a checkpoint; the second stops at once.
 
+    Of several processes all stop after the same step, whichever of them got the signal.
     Yields a dict whose "interrupted" says afterwards whether that happened.
     """
     seen = {"interrupted": False}
 
     class Stop(Callback):
         def on_step_end(self, args, state, control, **kwargs):
+            seen["interrupted"] = processes.any(seen["interrupted"])
             if seen["interrupted"]:
                 control.should_save = control.should_training_stop = True
             return control

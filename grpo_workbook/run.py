@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
@@ -75,6 +76,11 @@ class Run:
         if device == "cuda" and chosen.dtype == "bfloat16" and not _has_bfloat16():
             chosen = replace(chosen, dtype="float16")
             why["dtype"] = "the GPU has no bfloat16"
+        if chosen.vllm != "off" and (missing := _why_no_vllm(device)):
+            if settings.get("vllm") is not None:
+                raise WorkbookError(f"vllm is {chosen.vllm!r} and {missing}: say vllm: off (or --vllm off)")
+            chosen = replace(chosen, vllm="off")
+            why["vllm"] = missing
         model = str(choose("model", model, "qwen", "the default family"))
         model, family = _resolve_model(model, chosen)
         seed = choose("seed", seed, 0, "the default")
@@ -111,6 +117,8 @@ class Run:
             f"learning rate {s.learning_rate:g}",
         ]
         lines += [f"stage    {i} {stage.name}, {stage.steps} steps" for i, stage in enumerate(self.stages, 1)]
+        if s.vllm != "off" or "vllm" in self.why:
+            lines.append(f"vllm     {s.vllm:<28} {self.why.get('vllm', '')}".rstrip())
         return "\n".join(lines)
 
 
@@ -136,6 +144,13 @@ def _has_bfloat16() -> bool:
     import torch
 
     return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _why_no_vllm(device: str) -> str | None:
+    """Why vLLM cannot draw the completions here, or None where it is installed beside a GPU."""
+    if device != "cuda":
+        return "vLLM needs a CUDA GPU"
+    return None if find_spec("vllm") else "vLLM is not installed"
 
 
 def _fitting_profile(device: str, gib: float) -> tuple[str, str]:

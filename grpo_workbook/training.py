@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config
+from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (the course imports it from here)
 from grpo_workbook.run import Run, WorkbookError
 
@@ -38,6 +39,12 @@ def _load_unsloth(run: Run):
 
     s = run.settings
     checkpointing = "unsloth" if s.gradient_checkpointing else False
+    # vLLM beside the training shares its weights with it; a server's is TRL's affair alone.
+    vllm = (
+        {"fast_inference": True, "max_lora_rank": s.lora_rank, "gpu_memory_utilization": s.vllm_gpu_memory}
+        if s.vllm == "colocate"
+        else {}
+    )
     set_seed(run.seed)  # the adapters' initial weights
     model, tokenizer = FastLanguageModel.from_pretrained(
         model_name=run.model,
@@ -45,6 +52,7 @@ def _load_unsloth(run: Run):
         dtype=torch_dtype(s.dtype),
         load_in_4bit=s.load_in_4bit,
         use_gradient_checkpointing=checkpointing,
+        **vllm,
     )
     model = FastLanguageModel.get_peft_model(
         model,
@@ -75,28 +83,37 @@ def why_not_plain(run: Run) -> str | None:
 
 def _load_plain(run: Run):
     """The same set-up without Unsloth."""
+    import torch
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, set_seed
 
     s = run.settings
     set_seed(run.seed)
     dtype = torch_dtype(s.dtype)
+    sharded = ALONE.sharded  # then the 4-bit weights must be stored in the type of the others, to be divided alike
     quantization = (
         BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+            **({"bnb_4bit_quant_storage": dtype} if sharded else {}),
         )
         if s.load_in_4bit
         else None
     )
     model = AutoModelForCausalLM.from_pretrained(
-        run.model, dtype=dtype, device_map=run.device, quantization_config=quantization
+        run.model,
+        dtype=dtype,
+        device_map={"": torch.cuda.current_device()} if run.device == "cuda" else run.device,
+        quantization_config=quantization,
     )
     # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first generation, and lets no
     # gradient back through them after that.
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-    if s.load_in_4bit:
+    if s.load_in_4bit and not sharded:  # it makes the norms float32, and FSDP wants one type
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=s.gradient_checkpointing)
     model = get_peft_model(
         model,
@@ -138,9 +155,14 @@ def make_trainer(
     dataset: "Dataset",
     rewards: Sequence[Callable],
     weights: Sequence[float] | None = None,
+    overrides: dict | None = None,
+    processes: Processes = ALONE,
 ) -> "GRPOTrainer":
     """TRL's own GRPOTrainer with this run's config, a progress bar that shows the weighted reward, and checkpoints that
     can be resumed exactly.
+
+    `overrides` are fields of GRPOConfig that win over the run's. With several processes each samples with a seed of
+    its own, run.seed plus its number: the same seed gives the same run only for the same number of processes.
     """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
@@ -148,12 +170,13 @@ def make_trainer(
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=list(rewards),
-        args=grpo_config(run, weights),
+        args=grpo_config(run, weights, overrides, processes.count),
         train_dataset=dataset,
         processing_class=tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(reward_bar())
+    if processes.main:
+        trainer.add_callback(reward_bar())
     keep_exact(trainer)
     return trainer
 

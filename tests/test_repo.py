@@ -41,6 +41,7 @@ def test_modules_import_only_from_those_before_them():
         "settings",
         "stage",
         "run",
+        "processes",
         "folder",
         "terminal",
         "writing",
@@ -62,6 +63,7 @@ def test_modules_import_only_from_those_before_them():
         "run_data",
         "symbolic",
         "rewards",
+        "reward_files",
         "shaping",
         "sandbox_jail",
         "sandbox_judge",
@@ -81,6 +83,7 @@ def test_modules_import_only_from_those_before_them():
         "checkpoints",
         "states",
         "resume",
+        "grpo_fields",
         "training",
         "intervals",
         "attempts",
@@ -93,13 +96,13 @@ def test_modules_import_only_from_those_before_them():
         "export",
         "card_sections",
         "cards",
-        "run_report",
         "runlog",
         "findings",
         "rules",
         "more_rules",
         "panels",
         "monitor",
+        "run_report",
         "vitals",
         "health",
         "journal",
@@ -119,6 +122,7 @@ def test_modules_import_only_from_those_before_them():
         "pipeline",
         "stages",
         "stages_command",
+        "train_command",
     ]
     for place, name in enumerate(order):
         tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
@@ -156,6 +160,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["stages", "--help"],
         ["export-gguf", "--help"],
         ["push", "--help"],
+        ["train", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):
