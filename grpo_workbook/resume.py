@@ -204,6 +204,8 @@ def _disk_errors_named(trainer: "GRPOTrainer"):
         if not (_while_saving(error) and (reason := _of_the_disk(error))):
             raise
         folder, step = Path(trainer.args.output_dir), trainer.state.global_step
+        for bar in filter(None, (getattr(c, "bar", None) for c in trainer.callback_handler.callbacks)):
+            bar.close()  # what is said comes below it
         if trainer.is_world_process_zero():
             shutil.rmtree(folder / f"checkpoint-{step}", ignore_errors=True)
         kept = last_checkpoint(folder)

@@ -115,7 +115,7 @@ def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(tmp_path):
     result = subprocess.run(command, cwd=REPO, env=environment(PYTHONPATH=str(REPO)), capture_output=True, text=True)
     went_on = result.stdout.split("exit 2", 1)[1]
     assert "Traceback" not in result.stderr
-    error = next(line for line in result.stderr.splitlines() if line.startswith("error: "))
+    error = result.stderr[result.stderr.index("error: ") :].splitlines()[0]
     assert "the checkpoint of step 6 cannot be written" in error
     assert "free some room there" in error
     assert "checkpoint-3 is whole, and resuming goes on from there" in error
