@@ -8,7 +8,7 @@ RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
 # Tests run side by side in so many processes, each with one thread (how they are dealt out: tests/conftest.py).
 JOBS ?= 2
 
-.PHONY: help setup run test lab notebooks book models bench lint
+.PHONY: help setup run test lab notebooks book models bench lint gguf test-gguf
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
 	@echo "make test       every test, every notebook executed"
@@ -17,6 +17,9 @@ help:
 	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
 	@echo "make models     rebuild the data and the tiny models from nothing"
 	@echo "make bench      the benchmarks behind the README's numbers"
+	@echo "make wheelhouse the wheels that a GPU machine without network lacks (PYTHON_VERSION=3.12)"
+	@echo "make bench-gpu  Unsloth beside plain TRL on this machine's GPU (GPU_ARGS='--sizes 4B')"
+	@echo "make test-gguf  compile llama.cpp (minutes, once) and compare its answers with Transformers'"
 
 # Installed once: again only when a requirements file changes, or when an install was cut short.
 STAMP := $(VENV)/.installed
@@ -67,6 +70,39 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/diagnosis.py --report
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/code_rewards.py --heavy
+
+.PHONY: wheelhouse bench-gpu test-gpu test-wheelhouse test-colab
+# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS='--without pyarrow pandas' where it has these.
+PYTHON_VERSION ?= 3.12
+wheelhouse: $(STAMP)
+	$(BIN)/python benchmarks/wheelhouse.py --python $(PYTHON_VERSION) $(WHEELHOUSE_ARGS)
+
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py $(GPU_ARGS)
+
+# On a CUDA GPU; elsewhere each test is skipped and says why.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest tests/gpu
+
+# Downloads packages: not part of make test.
+test-wheelhouse: $(STAMP)
+	$(BIN)/python -m pytest tests/network/test_wheelhouse_install.py
+
+test-colab: $(STAMP)
+	$(BIN)/python -m pytest tests/network/test_colab_install.py
+# llama.cpp with its converter, from the source of llama-cpp-python on the package index: compiled once, in minutes.
+LLAMA := llama-cpp-python==0.3.36
+GGUF := .venv-gguf
+gguf: $(GGUF)/.installed
+$(GGUF)/.installed: $(STAMP)
+	$(PYTHON) -m venv --clear $(GGUF)
+	$(GGUF)/bin/python -m pip download --disable-pip-version-check -q --no-deps --no-binary llama-cpp-python -d $(GGUF)/src $(LLAMA)
+	cd $(GGUF)/src && tar -xzf llama_cpp_python-*.tar.gz
+	CMAKE_ARGS="-DLLAVA_BUILD=OFF $(CMAKE_ARGS)" $(GGUF)/bin/python -m pip install --disable-pip-version-check -q --no-binary llama-cpp-python $(LLAMA)
+	@touch $@
+
+test-gguf: gguf
+	$(BIN)/python -m pytest tests/test_gguf.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from grpo_workbook import ask, data_report, evaluation_command, merging, monitor, stages_command
+from grpo_workbook import ask, data_report, evaluation_command, gguf, merging, monitor, push, stages_command
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
 from grpo_workbook.terminal import visible
 
@@ -40,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
     ask.add_parser(commands)
     merging.add_parser(commands)
     stages_command.add_parser(commands)
+    gguf.add_parser(commands)
+    push.add_parser(commands)
 
     run = commands.add_parser(
         "run",
@@ -121,6 +123,10 @@ def main(arguments: list[str] | None = None) -> int:
             return merging.main(args)
         if args.command == "stages":
             return stages_command.main(args)
+        if args.command == "export-gguf":
+            return gguf.main(args)
+        if args.command == "push":
+            return push.main(args)
         if args.command == "power":
             return evaluation_command.show_power(args)
         return _run(args)

@@ -113,6 +113,7 @@ def add_parser(commands) -> None:
     parser.add_argument("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id")
     parser.add_argument("questions", nargs="*", metavar="QUESTION")
     parser.add_argument("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL")
+    parser.add_argument("--any-base", action="store_true", help="use an adapter on another base than its own")
     parser.add_argument("--samples", type=int, default=1, metavar="N", help="answers to each question (default 1)")
     parser.add_argument("--temperature", type=float, metavar="X", help="default 0 for one sample, else 1")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="X", help="default 1")
@@ -141,7 +142,7 @@ def main(args: argparse.Namespace) -> int:
         raise WorkbookError(f"--samples is {args.samples} at temperature 0: they would all be the same")
     asked: Iterator[str] = iter(args.questions) if args.questions else _from_input()
     model = find_model(args.model)
-    adapter, note = find_adapter(args.adapter, model) if args.adapter else (None, None)
+    adapter, note = find_adapter(args.adapter, model, any_base=args.any_base) if args.adapter else (None, None)
     if note:
         print(f"note: {note}", file=sys.stderr)
     from grpo_workbook.notebook import quiet

@@ -77,6 +77,46 @@ def bar_chart(
     return figure, f"Bar chart of {y}. " + " ".join(filter(None, [finding, "; ".join(said) + "."]))
 
 
+def bar_panels(
+    panels: Mapping[str, Sequence[float]],
+    labels: Sequence[str],
+    *,
+    y: str,
+    title: str,
+    finding: str = "",
+    across: int = 4,
+) -> tuple["Figure", str]:
+    """A small bar chart for each name, all on one scale, `across` in a row; a value of 0 is a cross on the axis.
+
+    Raises ValueError for no panel, or one whose values do not fit the labels.
+    """
+    from matplotlib.figure import Figure
+
+    if not panels:
+        raise ValueError("no panels")
+    rows = -(-len(panels) // across)
+    figure = Figure(figsize=(2.3 * across, 0.5 + 1.7 * rows), layout="constrained")
+    grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+    said = []
+    for axes, (name, values) in zip(grid.flat, panels.items(), strict=False):
+        if len(values) != len(labels):
+            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels")
+        axes.bar(range(len(labels)), values, 0.8, color=BLUE)
+        gone = [i for i, v in enumerate(values) if v == 0]
+        if gone:  # an empty line would stand at the figure's corner, and the layout would make room for it
+            axes.plot(gone, [0.0] * len(gone), "x", color=ORANGE, markersize=6, clip_on=False)
+        axes.set_title(name, fontsize=9, loc="left")
+        axes.set_xticks(range(len(labels)), labels, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.25)
+        said.append(f"{name}: " + ", ".join(f"{_number(v)} for {k}" for k, v in zip(labels, values, strict=True)))
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_visible(False)
+    figure.supylabel(y, fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    return figure, f"{len(panels)} small bar charts of {y}. " + " ".join(filter(None, [finding, "; ".join(said) + "."]))
+
+
 def _check_names(series: Mapping) -> None:
     if not 1 <= len(series) <= len(STYLES):
         raise ValueError(f"{len(series)} lines or groups of bars: a chart here shows 1 to {len(STYLES)}")

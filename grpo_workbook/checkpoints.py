@@ -34,7 +34,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def fault(checkpoint: Path) -> str | None:
-    """Why the checkpoint is not whole, or None when it is. Reads all of it (about 1 s for each GB)."""
+    """Why the checkpoint is not whole, or None when it is. Reads all of it (1 to 3 s for each GB)."""
     try:
         files = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
         named = [(name, known["bytes"], known["sha256"]) for name, known in files.items()]

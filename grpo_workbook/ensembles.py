@@ -108,9 +108,7 @@ class AdaptiveWeight:
         if not isinstance(rate, int | float) or not 0 <= rate <= 1 or not math.isfinite(rate):
             raise WorkbookError(f"the state of {self.__name__} has the rate {rate!r}: give what state_dict() gave")
         if not isinstance(batches, int) or batches < 0:
-            raise WorkbookError(
-                f"the state of {self.__name__} has {batches!r} batches: give what state_dict() gave"
-            )
+            raise WorkbookError(f"the state of {self.__name__} has {batches!r} batches: give what state_dict() gave")
         self.rate, self.batches = float(rate), batches
 
     state, restore = state_dict, load_state_dict  # as chapter 03 calls them

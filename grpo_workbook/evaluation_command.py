@@ -47,6 +47,7 @@ def add_parsers(commands) -> None:
     what.add_argument("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet, a hub id")
     what.add_argument("--also", metavar="SOURCE", help="problems of another skill: was it forgotten?")
     what.add_argument("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL")
+    what.add_argument("--any-base", action="store_true", help="measure an adapter on another base than its own")
     what.add_argument("--items", type=int, metavar="N", help="only the first N problems")
     add_reading_options(what)
     how = parser.add_argument_group("how")
@@ -104,6 +105,7 @@ def main(args: argparse.Namespace) -> int:
         dtype=s.dtype,
         device=run.device,
         load_in_4bit=args.load_in_4bit,
+        any_base=args.any_base,
         system_prompt=SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt,
         reading={
             "question_column": args.question_column,

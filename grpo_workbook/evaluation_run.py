@@ -18,6 +18,8 @@ from grpo_workbook.run import WorkbookError, readable
 
 RESULTS = ("report.json", "report.md", "report.png", "report.txt", "changes.jsonl")
 VERSIONS = ("torch", "transformers", "peft", "bitsandbytes")
+# Of a plan: what the identity says in another way, or what changes no number.
+NAMED = ("model", "adapter", "output", "reading", "data", "also", "items", "any_base")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Plan:
     dtype: str = "float32"
     device: str = "cpu"
     load_in_4bit: bool = False
+    any_base: bool = False  # measure an adapter on another base than its own
     system_prompt: str = SYSTEM_PROMPT
     reading: dict = field(default_factory=dict)  # problems.load's options
 
@@ -98,7 +101,7 @@ def answer_all(plan: Plan, *, overwrite: bool = False, say: Callable[[str], None
 
     plan.check()
     model = find_model(plan.model)
-    adapter, note = find_adapter(plan.adapter, model) if plan.adapter else (None, None)
+    adapter, note = find_adapter(plan.adapter, model, any_base=plan.any_base) if plan.adapter else (None, None)
     sources = {"main": plan.data} | ({"also": plan.also} if plan.also else {})
     rows = {name: keyed_rows(source, plan.items, plan.reading) for name, source in sources.items()}
     how = asdict(plan)
@@ -107,7 +110,7 @@ def answer_all(plan: Plan, *, overwrite: bool = False, say: Callable[[str], None
         "adapter": readable(adapter) if adapter else None,
         "model_hash": fingerprint(model),
         "adapter_hash": fingerprint(adapter),
-        **{k: how[k] for k in how if k not in ("model", "adapter", "output", "reading", "data", "also", "items")},
+        **{k: how[k] for k in how if k not in NAMED},
         "data": {name: readable(source) for name, source in sources.items()},
         "data_sha256": {name: sha256_of(found) for name, found in rows.items()},
         "items": {name: len(found) for name, found in rows.items()},

@@ -1,5 +1,6 @@
 """Save the adapter, merge it into 16-bit weights, and prove that the merged model is the same policy."""
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -8,15 +9,12 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.data import render
 from grpo_workbook.folder import write_json
-from grpo_workbook.loading import fingerprint
+from grpo_workbook.loading import BASE_RECORD, check_base, fingerprint
 from grpo_workbook.run import Run, WorkbookError, readable
 from grpo_workbook.training import torch_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-BASE_RECORD = "base.json"  # beside the adapter: which base it was trained on
 
 
 def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
@@ -28,6 +26,7 @@ def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase",
 
     def write(target: Path) -> None:
         model.save_pretrained(target, safe_serialization=True)
+        (target / "README.md").unlink(missing_ok=True)  # PEFT's form to fill in, with this machine's path to the base
         tokenizer.save_pretrained(target)
         write_json(target / BASE_RECORD, {"base": readable(base), "hash": fingerprint(base)})
 
@@ -39,10 +38,13 @@ def merge(
 ) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
     """Reload base and adapter in 16-bit, write the merged model, return base-plus-adapter for the proof.
 
-    Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it.
+    Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it. Raises
+    WorkbookError where there is no adapter, or the base is no longer the one that it was trained on.
     """
     if not (adapter / "adapter_config.json").is_file():
         raise WorkbookError(f"{adapter} holds no adapter: name the folder that save_adapter wrote")
+    named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    check_base(adapter, run.model if backend == "plain" else named)  # Unsloth loads the base that the adapter names
     if backend == "plain":
         return _merge_plain(run, adapter, folder)
     from unsloth import FastLanguageModel  # isort: skip

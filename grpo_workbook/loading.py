@@ -16,6 +16,8 @@ from grpo_workbook.training import torch_dtype
 WHOLE = 64 * 2**20  # bytes: a larger file is hashed at 64 places
 # One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+BASE_RECORD = "base.json"  # beside an adapter of the course: the base that it was trained on, by its hash
+QUANTIZED = ("-unsloth-bnb-4bit", "-bnb-4bit")  # how hub models of the same weights in 4-bit are named
 
 
 def find_model(name: str) -> str:
@@ -48,8 +50,11 @@ def is_cached(name: str) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json"), str)
 
 
-def find_adapter(name: str, model: str) -> tuple[str, str | None]:
-    """(the adapter's folder, a note where it was trained on another base than `model`)."""
+def find_adapter(name: str, model: str | None, *, any_base: bool = False) -> tuple[str, str | None]:
+    """(the adapter's folder, a note). Raises WorkbookError where it is none, or belongs to another base than `model`.
+
+    With `any_base` another base gives a note and no error. `model` None: only the adapter's own files are checked.
+    """
     folder = Path(name).expanduser()
     if not (folder / "adapter_config.json").is_file():
         raise WorkbookError(f"{name} holds no adapter (no adapter_config.json): name the folder of a saved adapter")
@@ -59,8 +64,54 @@ def find_adapter(name: str, model: str) -> tuple[str, str | None]:
         base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (ValueError, KeyError, TypeError):
         raise WorkbookError(f"{folder / 'adapter_config.json'} is damaged: save the adapter again") from None
-    same = base == model or (Path(base or "").is_dir() and Path(base).resolve() == Path(model))
-    return str(folder.resolve()), None if same else f"the adapter names another base than {readable(model)}: {base}"
+    found, note = str(folder.resolve()), None
+    if model is not None:
+        try:
+            if not check_base(found, model) and not _same_base(base or "", model):
+                raise WorkbookError(
+                    f"the adapter {readable(found)} names another base than {readable(model)}: "
+                    f"{readable(base) if base else 'none'}"
+                )
+        except WorkbookError as error:
+            note = str(error)
+            if not any_base:
+                raise WorkbookError(f"{note}. Give its base as MODEL, or use it all the same with --any-base") from None
+    return found, note
+
+
+def check_base(adapter: str | Path, model: str) -> bool:
+    """Whether it is known that `model` (a folder) is the base that the adapter was trained on, by the recorded hash.
+
+    Raises WorkbookError where it is known that it is not. False where nothing was recorded: an adapter from elsewhere,
+    or a base on the hub.
+    """
+    try:
+        recorded = json.loads((Path(adapter) / BASE_RECORD).read_text(encoding="utf-8"))["hash"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    there = fingerprint(model)
+    if recorded is None or there is None:
+        return False
+    if recorded != there:
+        raise WorkbookError(
+            f"{readable(model)} is not the base that the adapter {readable(adapter)} was trained on (hash {there}, "
+            f"recorded {recorded})"
+        )
+    return True
+
+
+def _same_base(named: str, model: str) -> bool:
+    """By name alone: the same folder, or the same hub model, in 4-bit or not."""
+    if Path(named).is_dir() or Path(model).is_dir():
+        return Path(named).resolve() == Path(model).resolve()
+    return without_4bit(named).lower() == without_4bit(model).lower()
+
+
+def without_4bit(name: str) -> str:
+    """A hub id without the ending that says that its weights are in 4-bit."""
+    for ending in QUANTIZED:
+        name = name.removesuffix(ending)
+    return name
 
 
 def load_for_measuring(

@@ -4,28 +4,27 @@ run.json          what this run is: --resume continues only the same run
 before.json       the baseline's completions on the held-out problems
 checkpoints/      what training saved on its way
 log.json          TRL's metrics, step by step
-adapter/          the LoRA adapter
-after.json        the trained policy's completions on the held-out problems
-merged/           base and adapter in 16-bit, for plain Transformers
+adapter/          the LoRA adapter, with its model card
+after.json        the same of the trained policy, with the problems
+merged/           base and adapter in 16-bit, for plain Transformers, with its card
 figures/          PNG and the same in words
 report.json       every number, in one place
 """
 
 import json
 import os
-import platform
-import resource
 import time
 from dataclasses import asdict
 from pathlib import Path
 
+from grpo_workbook.card_sections import data_name
+from grpo_workbook.cards import write_card
 from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.run_data import answers_for, load_rows
-
-VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
+from grpo_workbook.run_report import from_log, peak_rss_mb, verdict, versions
 
 
 class Interrupted(KeyboardInterrupt):
@@ -105,6 +104,7 @@ def main_run(
             "dropped_too_long_heldout": dropped_heldout,
             "dropped_leaked": leaked,
             "max_prompt_tokens": limit,
+            "source": data_name(data),
         },
     }
     if dropped_train or dropped_heldout:
@@ -119,7 +119,8 @@ def main_run(
     )
     report["train_seconds"] = round(seconds, 1)
     after = _measure(run, model, tokenizer, heldout_set, answers, "measuring after")
-    write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions})
+    asked = {"kind": answers, **{name: list(heldout_set[name]) for name in ("question", "answer")}}
+    write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions, **asked})
     del model
 
     from grpo_workbook.evaluate import paired_p_value, summary
@@ -138,11 +139,14 @@ def main_run(
             heldout_set["question"][:5], heldout_set["answer"][:5], before[1].completions[:5], examples, strict=False
         )
     ]
-    report.update(_from_log(log, run))
+    report.update(from_log(log, run))
     report["verdict"] = verdict(report["heldout"])
     _draw(run, log, report)
     report["total_seconds"] = round(time.monotonic() - started, 1)
     report["peak_rss_mb"] = peak_rss_mb()
+    for kind in ("adapter", "merged"):
+        sources = {"data": data, "heldout_data": heldout_data}
+        write_card(run.output / kind, report, identity["settings"], base=run.model, kind=kind, **sources)
     write_json(run.output / "report.json", report)
     return report
 
@@ -241,48 +245,6 @@ def _merge(run: Run, backend: str, heldout, answers: str, after_greedy, say) -> 
     return {**proof, "merged_strict_greedy": accuracy(scores.strict)}, scores.completions[:5]
 
 
-def _from_log(log: list[dict], run: Run) -> dict:
-    """Completions and rewards as the log has them: the first and the last tenth of the steps, by function."""
-    tenth = max(1, len(log) // 10)
-    names = [k for k in log[0] if k == "reward" or (k.startswith("rewards/") and k.endswith("/mean"))]
-
-    def mean(key, entries):
-        return round(sum(e[key] for e in entries) / len(entries), 4)
-
-    length = "completions/mean_length" if "completions/mean_length" in log[0] else "completion_length"
-    return {
-        "completions": {
-            "total": len(log) * run.settings.batch_size,
-            "mean_length": mean(length, log),
-        },
-        "rewards": {
-            k.removeprefix("rewards/").removesuffix("/mean"): {
-                "first_tenth": mean(k, log[:tenth]),
-                "last_tenth": mean(k, log[-tenth:]),
-            }
-            for k in names
-        },
-    }
-
-
-def verdict(heldout: dict) -> list[str]:
-    """What the held-out numbers allow one to say, in words."""
-    said = []
-    for key, name, p in (
-        ("strict_sampled", "strict accuracy", heldout["p_value"]),
-        ("well_formed_sampled", "the share of well-formed answers", heldout["p_value_well_formed"]),
-    ):
-        a, b = heldout["before"][key], heldout["after"][key]
-        change = "rose" if b > a else "fell" if b < a else "stayed"
-        if p >= 0.01:
-            said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that may be chance (p = {p:.2g})")
-        else:
-            said.append(f"{name} {change} from {a:.1%} to {b:.1%} (p = {p:.1g})")
-    if late := sum(heldout[key].get("unjudged", 0) for key in ("before", "after")):
-        said.append(f"{late} completions could not be judged in time and count as wrong")
-    return said
-
-
 def _draw(run: Run, log: list[dict], report: dict) -> None:
     from grpo_workbook import figures
 
@@ -297,16 +259,3 @@ def _draw(run: Run, log: list[dict], report: dict) -> None:
 
     whole = read_run(run.output)
     figures.save(*run_panels(whole, diagnose(whole), "The run"), run.output / "figures" / "health.png")
-
-
-def versions() -> dict[str, str]:
-    """Installed versions of what the numbers depend on."""
-    from importlib.metadata import version
-
-    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
-
-
-def peak_rss_mb() -> int:
-    """The most memory this process has held, in MB (10^6 bytes); ru_maxrss is in KiB on Linux, bytes on macOS."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)

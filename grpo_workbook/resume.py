@@ -10,7 +10,7 @@ What stock resuming loses, and this brings back (Transformers 5.17, PEFT 0.21, T
 - completions that are drawn and not yet used up (steps_per_generation or num_iterations above one optimizer step);
 - metrics between two entries of the log, and the state of rewards and callbacks that have one.
 Random states, optimizer, schedule and the place within an epoch are right as the Trainer keeps them. It reads them by
-torch.load(weights_only=True), which makes tensors and plain values and runs no code; our own file is safetensors.
+torch.load with weights_only, which makes tensors and plain values and runs no code; our own file is safetensors.
 On a GPU the same states are kept, but kernels there need not add up in the same order twice.
 """
 
@@ -194,13 +194,15 @@ def _disk_errors_named(trainer: "GRPOTrainer"):
         if not (_while_saving(error) and (reason := _of_the_disk(error))):
             raise
         folder, step = Path(trainer.args.output_dir), trainer.state.global_step
+        for bar in filter(None, (getattr(c, "bar", None) for c in trainer.callback_handler.callbacks)):
+            bar.close()  # what is said comes below it
         if trainer.is_world_process_zero():
             shutil.rmtree(folder / f"checkpoint-{step}", ignore_errors=True)
         kept = last_checkpoint(folder)
         goes_on = f"{readable(kept)} is whole, and resuming goes on from there" if kept else "there is no earlier one"
         raise WorkbookError(
-            f"the checkpoint of step {step} cannot be written to {readable(folder)} ({reason}): free some room there; "
-            f"{goes_on}"
+            f"the checkpoint of step {step} cannot be written to {readable(folder)} ({reason}; "
+            f"{shutil.disk_usage(folder).free / 1e6:.1f} MB are free now): free some room there; {goes_on}"
         ) from error
 
 
@@ -219,6 +221,6 @@ def _of_the_disk(error: BaseException) -> str | None:
     text = str(error)
     if "No space left on device" in text:
         return "No space left on device"
-    if "PytorchStreamWriter" in text or "iostream error" in text or type(error).__name__ == "SafetensorError":
-        return text.splitlines()[0]
-    return None
+    if "inline_container.cc" in text:  # torch.save, whose own text is of file positions
+        return "PyTorch could not write all of it"
+    return text.splitlines()[0] if type(error).__name__ == "SafetensorError" else None

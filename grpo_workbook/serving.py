@@ -1,4 +1,4 @@
-"""Serve a model over HTTP with `transformers serve`, on this machine alone, and stop it again.
+"""Serve a model over HTTP with `transformers serve` or vLLM, on this machine alone, and stop it again.
 
     with serve("outputs/run/merged") as server:
         print(server.ask([{"role": "user", "content": "What is 2+3?"}]))
@@ -18,12 +18,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_workbook.loading import find_model
 from grpo_workbook.run import WorkbookError
 
 HOST = "127.0.0.1"  # loopback: nobody outside this machine can ask
+ENGINES = ("transformers", "vllm")
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,23 @@ class Server:
 
 @contextmanager
 def serve(
-    model: str, *, port: int | None = None, device: str = "cpu", dtype: str = "auto", start_limit: float = 180.0
+    model: str,
+    *,
+    port: int | None = None,
+    device: str = "cpu",
+    dtype: str = "auto",
+    engine: str = "transformers",
+    start_limit: float = 180.0,
 ) -> Iterator[Server]:
-    """`transformers serve` for a folder or hub id, on loopback, until the block ends. `port` None takes a free one.
+    """A folder or hub id, served on loopback until the block ends. `port` None takes a free one.
 
-    Raises WorkbookError for a model that is not there or a port in use, RuntimeError with the end of the server's log
-    when it does not start.
+    `engine` is "transformers", or "vllm" where that is installed: then `device` is vLLM's own choice. Raises
+    WorkbookError for a model or an engine that is not there or a port in use, RuntimeError with the end of the server's
+    log when it does not start.
     """
-    found = find_model(model)
+    command = _command(engine, found := find_model(model), device)
     port = _free_port(port)
-    command = [sys.executable, "-c", "from transformers.cli.transformers import main; main()", "serve", found]
-    command += ["--host", HOST, "--port", str(port), "--device", device, "--dtype", dtype]
+    command += ["--host", HOST, "--port", str(port), "--dtype", dtype]
     env = dict(os.environ)
     if Path(found).is_dir():
         env["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network for it
@@ -79,6 +87,18 @@ def serve(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _command(engine: str, model: str, device: str) -> list[str]:
+    """How the engine's own command line serves a model, up to host, port and dtype."""
+    if engine not in ENGINES:
+        raise WorkbookError(f"unknown engine {engine!r}: choose from {', '.join(ENGINES)}")
+    if find_spec(engine) is None:
+        raise WorkbookError(f"{engine} is not installed: pip install {engine}, or serve with engine='transformers'")
+    if engine == "vllm":
+        return [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
+    code = "from transformers.cli.transformers import main; main()"
+    return [sys.executable, "-c", code, "serve", model, "--device", device]
 
 
 def _free_port(port: int | None) -> int:

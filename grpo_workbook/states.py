@@ -6,7 +6,7 @@ is made of dicts, lists, texts, numbers, None and tensors.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +70,7 @@ def put_back_rewards(trainer: "GRPOTrainer", kept: Mapping[str, dict]) -> None:
         reward.load_state_dict(kept[name])
 
 
-def stateful_rewards(functions: Sequence) -> Iterator[tuple[str, object]]:
+def stateful_rewards(functions: Iterable) -> Iterator[tuple[str, object]]:
     """(name, reward) for each reward with state: itself, inside a functools.wraps, or a member of an ensemble."""
     import torch
 
@@ -79,7 +79,7 @@ def stateful_rewards(functions: Sequence) -> Iterator[tuple[str, object]]:
             continue  # a reward model has weights, which nothing trains
         if hasattr(function, "state_dict") and hasattr(function, "load_state_dict"):
             yield f"{place}:{name_of(function)}", function
-        within = [*getattr(function, "members", ()), *filter(None, [getattr(function, "__wrapped__", None)])]
+        within = getattr(function, "members", ()) or filter(None, [getattr(function, "__wrapped__", None)])
         yield from ((f"{place}.{name}", reward) for name, reward in stateful_rewards(within))
 
 
@@ -95,10 +95,9 @@ def _stateful_callbacks(trainer: "GRPOTrainer") -> Iterator[tuple[str, object]]:
 def _advance(dataloader, epochs: int) -> None:
     """Draw the orders of the epochs that are done: TRL's sampler continues one random sequence from epoch to epoch."""
     import torch
-    from trl.trainer.utils import RepeatSampler
 
     place = dataloader
-    while place is not None and not isinstance(place, RepeatSampler):
+    while place is not None and not hasattr(place, "mini_repeat_count"):  # until TRL's RepeatSampler
         place = getattr(place, "batch_sampler", None) or getattr(place, "sampler", None)
     if place is None:
         raise WorkbookError("a streamed data set cannot be resumed exactly: give one with a length")

@@ -3,6 +3,7 @@
     python notebooks/build.py                   # build and execute all
     python notebooks/build.py 04_grpo_run       # one
     python notebooks/build.py --check           # exit status 1 when a notebook is older than its source
+    python notebooks/build.py --first-cell      # write only the set-up cell anew, which does nothing here: no execution
 
 Every notebook carries the hash of the source it was built from; cell ids come from the cells' places, so that building
 twice gives the same file but for what was measured.
@@ -14,6 +15,7 @@ import os
 import re
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import jupytext
@@ -23,10 +25,41 @@ from nbclient import NotebookClient
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "source"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+# The first code cell of every notebook, after its title. It stands here once, and learners read it in the notebook.
+FIRST_WORDS = "On Colab, run this cell first (twice: it restarts the runtime). Anywhere else it does nothing."
+FIRST_CELL = """\
+import os
+import subprocess
+import sys
+
+if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
+    repository = "@REPOSITORY@"
+    folder = os.path.abspath("grpo-workbook")
+    if not os.path.isdir(folder):
+        command = ["git", "clone", "--depth=1", repository, folder]
+        subprocess.run(command, check=True)
+    sys.path.insert(0, folder)
+    from grpo_workbook.colab import set_up
+
+    set_up()  # installs what differs from the pinned versions, then restarts"""
 
 
 def source_hash(source: Path) -> str:
     return hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+def address() -> str:
+    """Where the course is cloned from: pyproject.toml says it, once."""
+    return tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+
+
+def first_cells(repository: str | None = None) -> list[nbformat.NotebookNode]:
+    """The words and the code that set a Colab runtime up."""
+    code = FIRST_CELL.replace("@REPOSITORY@", repository or address())
+    return [
+        nbformat.v4.new_markdown_cell(FIRST_WORDS, id="first-words"),
+        nbformat.v4.new_code_cell(code, id="first-cell"),
+    ]
 
 
 def build(source: Path) -> nbformat.NotebookNode:
@@ -34,6 +67,7 @@ def build(source: Path) -> nbformat.NotebookNode:
     notebook = jupytext.read(source, fmt="py:percent")
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03}"
+    notebook.cells[1:1] = first_cells()
     notebook.metadata = {
         "kernelspec": KERNEL,
         "language_info": {"name": "python"},
@@ -52,6 +86,29 @@ def execute(notebook: nbformat.NotebookNode) -> None:
         NotebookClient(
             notebook, timeout=1200, kernel_name=KERNEL["name"], resources={"metadata": {"path": folder}}
         ).execute()
+
+
+def outline(notebook: nbformat.NotebookNode) -> list[tuple[str, str, str]]:
+    """(type, id, source) of every cell: what a notebook is, but for its outputs."""
+    return [(cell.cell_type, cell.id, cell.source) for cell in notebook.cells]
+
+
+def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
+    """Give a stored notebook today's first cells and leave every output as it is; False where other cells differ too.
+
+    Only the counts move: each code cell runs one place later than it did without a first cell.
+    """
+    ids = {cell.id for cell in first_cells()}
+    rest = [cell for cell in stored.cells if cell.id not in ids]
+    if outline(nbformat.from_dict({"cells": rest})) != [part for part in outline(fresh) if part[1] not in ids]:
+        return False
+    stored.cells = [*rest[:1], *first_cells(), *rest[1:]]
+    for count, cell in enumerate((c for c in stored.cells if c.cell_type == "code"), start=1):
+        cell.execution_count = count
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = count
+    return True
 
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
@@ -83,7 +140,8 @@ def _settle(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the notebooks from their sources and execute them.")
     parser.add_argument("names", nargs="*", help="NN_name; default: all")
-    parser.add_argument("--check", action="store_true", help="only compare hashes")
+    parser.add_argument("--check", action="store_true", help="only compare with the sources")
+    parser.add_argument("--first-cell", action="store_true", help="only write the first cell anew")
     args = parser.parse_args()
     sources = [p for p in sorted(SOURCE.glob("[0-9]*.py")) if not args.names or p.stem in args.names]
     if not sources:
@@ -93,8 +151,16 @@ def main() -> int:
     for source in sources:
         target = HERE / f"{source.stem}.ipynb"
         if args.check:
-            there = nbformat.read(target, as_version=4).metadata.get("grpo_workbook") if target.is_file() else None
-            if not there or there["source_sha256"] != source_hash(source):
+            there = nbformat.read(target, as_version=4) if target.is_file() else None
+            known = there.metadata.get("grpo_workbook") if there else None
+            if not known or known["source_sha256"] != source_hash(source) or outline(there) != outline(build(source)):
+                stale.append(source.stem)
+            continue
+        if args.first_cell:
+            stored = nbformat.read(target, as_version=4)
+            if renew_first_cell(stored, build(source)):
+                nbformat.write(stored, target)
+            else:
                 stale.append(source.stem)
             continue
         print(f"{source.stem}: executing", flush=True)

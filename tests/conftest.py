@@ -12,6 +12,7 @@ from filelock import FileLock
 REPO = Path(__file__).resolve().parent.parent
 SHARED = REPO.parent / "shared"
 
+VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")  # tests/gpu gives them back to its processes
 # The same suite everywhere: on the CPU, offline, with none of the course's own variables set.
 os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
 for _name in [name for name in os.environ if name.startswith("GRPO_WORKBOOK_")]:

@@ -105,16 +105,21 @@ def train(folder: Path, options: dict) -> dict:
     """One run; what it came to."""
     import torch
 
-    from grpo_workbook import resume
+    from grpo_workbook import checkpoints, resume
+    from grpo_workbook.errors import WorkbookError
     from grpo_workbook.export import save_adapter
     from grpo_workbook.folder import write_json
 
     trainer = make(folder, options)
     if "arm" in options:
         arm(trainer, *options["arm"])
-    random.seed(len(str(folder)))  # the new process is in another state
-    torch.manual_seed(len(str(folder)))
-    trained = resume.train(trainer, resume=options.get("resume", False))
+    if checkpoints.last_checkpoint(folder / "checkpoints"):  # what resumes may be in any state
+        random.seed(99)
+        torch.manual_seed(99)
+    try:
+        trained = resume.train(trainer, resume=options.get("resume", False))
+    except WorkbookError as error:
+        return {"error": str(error)}
     save_adapter(trainer.model, trainer.processing_class, folder / "adapter")
     write_json(folder / "history.json", trainer.state.log_history)
     found = [cb.found for cb in trainer.callback_handler.callbacks if hasattr(cb, "found")]

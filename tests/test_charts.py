@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_workbook.charts import bar_chart, line_chart
+from grpo_workbook.charts import bar_chart, bar_panels, line_chart
 
 
 def test_a_line_chart_and_its_words():
@@ -34,3 +34,21 @@ def test_what_cannot_be_shown_is_refused():
     for series in ({}, {str(i): ([1], [1]) for i in range(6)}):
         with pytest.raises(ValueError, match="shows 1 to 5"):
             line_chart(series, x="", y="", title="")
+
+
+def test_bar_panels_and_their_words():
+    figure, words = bar_panels(
+        {"a": [0.75, 0.25, 0], "b": [1, 0, 0]}, ["x", "y", "z"], y="chance", title="Title", finding="It cuts."
+    )
+    assert (
+        words
+        == "2 small bar charts of chance. It cuts. a: 0.75 for x, 0.25 for y, 0 for z; b: 1 for x, 0 for y, 0 for z."
+    )
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert [[bar.get_height() for bar in axes.patches] for axes in shown] == [[0.75, 0.25, 0], [1, 0, 0]]
+    assert [axes.get_title(loc="left") for axes in shown] == ["a", "b"]
+    assert [axes.lines[0].get_xdata().tolist() for axes in shown] == [[2], [1, 2]]  # the crosses
+    with pytest.raises(ValueError, match="'a' has 1 values for 2 labels"):
+        bar_panels({"a": [1]}, ["x", "y"], y="", title="")
+    with pytest.raises(ValueError, match="no panels"):
+        bar_panels({}, [], y="", title="")

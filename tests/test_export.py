@@ -1,12 +1,16 @@
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import REPO
 
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
 from grpo_workbook.evaluate import generate
 from grpo_workbook.export import compare_logits, merge, with_swap
+from grpo_workbook.loading import fingerprint
 from grpo_workbook.run import Run, WorkbookError
 
 ROWS = read_problems(WORD_PROBLEMS["heldout"])[:8]
@@ -73,7 +77,39 @@ print("same")
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "same", result.stderr[-2000:]
-    assert {f.suffix for f in (folder / "merged").iterdir()} <= {".safetensors", ".json", ".jinja"}
+    assert {f.suffix for f in (folder / "merged").iterdir()} <= {".safetensors", ".json", ".jinja", ".md"}
+
+
+@pytest.mark.parametrize("family", ["qwen", "gemma"])
+def test_adapter_and_merged_model_have_their_cards(main_runs, family):
+    from huggingface_hub import ModelCard
+
+    folder, _ = main_runs(family)
+    report = json.loads((folder / "report.json").read_text())
+    for part in ("adapter", "merged"):
+        card = ModelCard.load(folder / part / "README.md")
+        found = {e.metric_name: e.metric_value for e in card.data.eval_results}
+        assert found["strict, sampled, after training"] == report["heldout"]["after"]["strict_sampled"]
+        machine = json.loads((folder / part / "run_card.json").read_text())
+        assert machine["report"]["heldout"] == report["heldout"]
+        assert machine["settings"]["steps"] == report["steps"]
+        assert machine["weights_hash"] == fingerprint(str(folder / part))
+        assert str(REPO) not in str(card) + json.dumps(machine)
+    assert "base_model_name_or_path" in (folder / "adapter" / "adapter_config.json").read_text()
+
+
+def test_a_base_that_has_changed_since_is_not_merged_into(tmp_path):
+    """The run's own merge asks the same as the command's."""
+    base = shutil.copytree(REPO / "data" / "tiny-qwen3", tmp_path / "base")
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    (adapter / "base.json").write_text(json.dumps({"base": "base", "hash": fingerprint(str(base))}))
+    (base / "chat_template.jinja").write_text("{{ messages }}")
+    for backend in ("unsloth", "plain"):
+        with pytest.raises(WorkbookError, match=r"base is not the base that the adapter .* was trained on"):
+            merge(Run.from_env(model=str(base)), adapter, tmp_path / "merged", backend)
+    assert not (tmp_path / "merged").exists()
 
 
 def test_merging_a_folder_without_adapter_is_refused(tmp_path):

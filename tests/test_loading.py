@@ -50,8 +50,11 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter, tmp_path):
     with pytest.raises(WorkbookError, match="holds no adapter"):
         find_adapter(str(TINY), str(TINY))
     assert find_adapter(str(adapter), str(TINY)) == (str(adapter), None)
-    _, note = find_adapter(str(adapter), str(REPO / "data" / "tiny-gemma3"))
-    assert "names another base than data/tiny-gemma3" in note
+    other = str(REPO / "data" / "tiny-gemma3")
+    with pytest.raises(WorkbookError, match=r"names another base than data/tiny-gemma3: .*Give its base as MODEL, or"):
+        find_adapter(str(adapter), other)
+    _, note = find_adapter(str(adapter), other, any_base=True)
+    assert "names another base than data/tiny-gemma3: data/tiny-qwen3" in note
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     with pytest.raises(WorkbookError, match="pickled weights are not loaded"):
         find_adapter(str(adapter), str(TINY))
@@ -59,6 +62,26 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter, tmp_path):
     (adapter / "adapter_config.json").write_text("{")
     with pytest.raises(WorkbookError, match="is damaged: save the adapter again"):
         find_adapter(str(adapter), str(TINY))
+
+
+def test_the_base_is_known_by_its_hash_and_not_by_its_place(adapter, tmp_path):
+    base = shutil.copytree(TINY, tmp_path / "moved")
+    (adapter / "base.json").write_text(json.dumps({"base": "gone", "hash": fingerprint(str(TINY))}))
+    assert find_adapter(str(adapter), str(base)) == (str(adapter), None)
+    (base / "chat_template.jinja").write_text("{{ messages }}")
+    with pytest.raises(WorkbookError, match=r"moved is not the base that the adapter .* was trained on \(hash .*MODEL"):
+        find_adapter(str(adapter), str(base))
+    _, note = find_adapter(str(adapter), str(base), any_base=True)
+    assert "is not the base" in note
+
+
+def test_a_base_in_4bit_on_the_hub_is_the_same_base(adapter):
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    named = {"base_model_name_or_path": "unsloth/qwen3-1.7b-unsloth-bnb-4bit"}
+    (adapter / "adapter_config.json").write_text(json.dumps(config | named))
+    assert find_adapter(str(adapter), "unsloth/Qwen3-1.7B")[1] is None
+    with pytest.raises(WorkbookError, match="names another base than unsloth/Qwen3-4B"):
+        find_adapter(str(adapter), "unsloth/Qwen3-4B")
 
 
 def test_an_adapter_of_another_shape_is_refused(adapter):

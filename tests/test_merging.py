@@ -2,14 +2,22 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from conftest import REPO, cli
+from conftest import REPO, environment
 
+from grpo_workbook.__main__ import main
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
+from grpo_workbook.evaluate import score
 from grpo_workbook.generation import generate
 from grpo_workbook.loading import load_for_measuring
-from grpo_workbook.merging import find_base
+from grpo_workbook.merging import find_base, merge_and_prove, run_of
 from grpo_workbook.run import WorkbookError
 
 PROMPTS = [chat_prompt(row["question"]) for row in read_problems(WORD_PROBLEMS["heldout"])[:12]]
@@ -36,12 +44,25 @@ def trained(request, tmp_path_factory):
     return base, folder / "adapter"
 
 
-def test_a_merge_is_proved_and_answers_alike(trained, tmp_path):
+@pytest.fixture
+def merge(capsys):
+    """The command in this process: (exit status, what it printed, what it said on the error stream)."""
+
+    def run(*arguments):
+        status = main(["merge", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_a_merge_is_proved_and_answers_alike(trained, tmp_path, merge):
     base, adapter = trained
-    result = cli("merge", adapter, "--output", tmp_path / "merged", "--items", "40")
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert "on 40 prompts" in result.stdout
-    assert {f.suffix for f in (tmp_path / "merged").iterdir()} <= {".safetensors", ".json", ".jinja"}
+    status, out, err = merge(adapter, "--output", tmp_path / "merged", "--items", "40")
+    assert status == 0, err[-2000:]
+    assert "on 40 prompts" in out
+    assert "held-out, strictly right" in out
+    assert "the policy before" in out
+    assert {f.suffix for f in (tmp_path / "merged").iterdir()} <= {".safetensors", ".json", ".jinja", ".md"}
     config = json.loads((tmp_path / "merged" / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
     assert config["tie_word_embeddings"] is True
@@ -52,9 +73,33 @@ def test_a_merge_is_proved_and_answers_alike(trained, tmp_path):
     same = sum(a == b for a, b in zip(answers[0], answers[1], strict=True))
     assert same >= len(PROMPTS) - 1  # a near-tie may turn in 16 bits
     assert answers[0] != answers[2]  # and the adapter does something
+    assert elsewhere(tmp_path / "merged") == answers[1]
+    # how it writes and how it is asked are the base's
+    assert (tmp_path / "merged" / "chat_template.jinja").read_bytes() == (base / "chat_template.jinja").read_bytes()
+    kept = [json.loads((folder / "generation_config.json").read_text()) for folder in (base, tmp_path / "merged")]
+    assert all(kept[1][k] == v for k, v in kept[0].items() if k not in ("transformers_version", "_from_model_config"))
 
 
-def test_a_merge_that_is_another_model_is_refused_with_its_number(trained, tmp_path):
+def elsewhere(folder):
+    """Greedy answers by plain Transformers alone, in a process of its own."""
+    code = f"""
+import json, sys
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained({str(folder)!r}, dtype="float32")
+tokenizer = AutoTokenizer.from_pretrained({str(folder)!r}, padding_side="left")
+ids = tokenizer.apply_chat_template(json.load(sys.stdin), add_generation_prompt=True, padding=True,
+                                    return_tensors="pt", return_dict=True)
+out = model.generate(**ids, do_sample=False, max_new_tokens=48)
+print(json.dumps(tokenizer.batch_decode(out[:, ids["input_ids"].shape[1]:], skip_special_tokens=True)))
+assert not [m for m in sys.modules if m.split(".")[0] in ("unsloth", "grpo_workbook")]
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, input=json.dumps(PROMPTS), capture_output=True, text=True, env=environment())
+    assert result.returncode == 0, result.stderr[-2000:]
+    return json.loads(result.stdout)
+
+
+def test_a_merge_that_is_another_model_is_refused_with_its_number(trained, tmp_path, merge):
     """An adapter on the output layer, where that is tied to the embedding: merged, it changes what the model reads."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -72,14 +117,14 @@ def test_a_merge_that_is_another_model_is_refused_with_its_number(trained, tmp_p
     broken = tmp_path / "adapter"
     save_adapter(model, tokenizer, broken)
     output = tmp_path / "merged"
-    result = cli("merge", broken, "--output", output, "--items", "12")
-    assert result.returncode == 2, result.stdout
-    assert "of the places" in result.stderr
+    status, out, err = merge(broken, "--output", output, "--items", "12")
+    assert status == 2, out
+    assert "of the places" in err
     assert not output.exists()
     assert not output.with_name("merged.new").exists()
-    result = cli("merge", broken, "--output", output, "--items", "12", "--allow-mismatch")
-    assert result.returncode == 0, result.stderr[-2000:]
-    assert "kept although it is another model" in result.stdout
+    status, out, err = merge(broken, "--output", output, "--items", "12", "--allow-mismatch")
+    assert status == 0, err[-2000:]
+    assert "kept although it is another model" in out
     assert (output / "model.safetensors").is_file()
 
 
@@ -107,8 +152,8 @@ def test_the_base_is_checked_before_anything_is_loaded(trained, tmp_path):
     assert find_base(moved, str(base)) == str(base.resolve())
 
 
-def test_bad_input_is_named(trained, tmp_path):
-    _, adapter = trained
+def test_bad_input_is_named(in_a_run, tmp_path, merge):
+    adapter = Path(in_a_run[1])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
     (tmp_path / "file").write_text("")
@@ -117,16 +162,96 @@ def test_bad_input_is_named(trained, tmp_path):
         ([adapter, "--output", tmp_path / "full"], "is not empty"),
         ([adapter, "--output", tmp_path / "file"], "is a file"),
         ([adapter, "--output", tmp_path / "m", "--items", "0"], "--items is 0"),
+        ([adapter, "--output", tmp_path / "full", "--overwrite"], "holds no model, so it is not replaced"),
+        ([adapter, "--output", adapter, "--overwrite"], "holds the adapter, which would be lost"),
+        ([adapter, "--output", adapter.parent, "--overwrite"], "holds the adapter, which would be lost"),
+        ([adapter, "--output", tmp_path / "m", "--base", "unsloth/qwen3-4b-bnb-4bit"], "the hub cannot be asked"),
     ):
-        result = cli("merge", *arguments)
-        assert result.returncode == 2, result.stderr
-        assert words in result.stderr
+        status, _, err = merge(*arguments)
+        assert status == 2, err
+        assert words in err
     assert (tmp_path / "full" / "x").read_text() == "mine"
 
 
-def test_too_little_disk(trained, tmp_path, monkeypatch):
-    from grpo_workbook import merging
+@pytest.fixture(scope="module")
+def in_a_run(tmp_path_factory):
+    """(base, adapter) in the folder of a run whose policy answered 40 held-out problems, 39 of them right."""
+    import torch
+    from peft import LoraConfig, get_peft_model
 
-    monkeypatch.setattr(merging.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 2**20})())
-    with pytest.raises(WorkbookError, match="1 MiB free"):
-        merging.check_merge_room(str(trained[0]), tmp_path / "deep" / "merged")
+    from grpo_workbook.export import save_adapter
+
+    folder = tmp_path_factory.mktemp("run")
+    base = REPO / "data" / "tiny-qwen3"
+    model, tokenizer = load_for_measuring(str(base))
+    torch.manual_seed(0)
+    model = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    save_adapter(model, tokenizer, folder / "adapter")
+    rows = read_problems(WORD_PROBLEMS["heldout"])[:40]
+    texts = [f"<reasoning>\n?\n</reasoning>\n<answer>{row['answer']}</answer>" for row in rows]
+    after = {
+        "kind": "number",
+        "question": [row["question"] for row in rows],
+        "answer": [row["answer"] for row in rows],
+        "greedy": ["?", *texts[1:]],
+    }
+    (folder / "after.json").write_text(json.dumps(after))
+    (folder / "run.json").write_text(json.dumps({"settings": {"load_in_4bit": True, "max_completion_tokens": 48}}))
+    return str(base), str(folder / "adapter")
+
+
+def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path, merge):
+    """The same logits as base-plus-adapter, and not what the run measured: the adapter is not that run's."""
+    status, out, err = merge(in_a_run[1], "--output", tmp_path / "merged")
+    assert status == 2, out
+    words = " ".join(err.split())
+    assert (
+        "of 40 held-out problems right, and the policy that was trained 97.5% (95 % interval 87.1% to 99.6%)" in words
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_merge_in_a_run_tells_the_runs_numbers(in_a_run, tmp_path):
+    base, adapter = in_a_run
+    _, settings, heldout = run_of(adapter)
+    heldout = heldout.first(12)
+    assert heldout.right == [False] + [True] * 11
+    texts = generate(*load_for_measuring(base, adapter), PROMPTS, max_new_tokens=48)
+    heldout = replace(heldout, right=score(texts, heldout.answers).strict)
+    proof = merge_and_prove(adapter, base, tmp_path / "merged", PROMPTS, max_new_tokens=48, heldout=heldout)
+    assert proof["merged_strict_greedy"] == proof["policy_strict_greedy"] > 0
+    low, high = proof["policy_ci95"]
+    assert low < proof["policy_strict_greedy"] < high
+    card = json.loads((tmp_path / "merged" / "run_card.json").read_text())
+    assert card["settings"] == settings
+    assert card["report"]["merge"] == proof
+
+
+def test_a_killed_merge_leaves_nothing_under_the_name(in_a_run, tmp_path):
+    base, adapter = in_a_run
+    output = tmp_path / "merged"
+    command = [sys.executable, "-m", "grpo_workbook", "merge", adapter, "--output", str(output)]
+    process = subprocess.Popen(command, cwd=REPO, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    half = output.with_name("merged.new") / "model.safetensors"
+    while not half.exists():
+        assert process.poll() is None, process.stderr.read()[-2000:]
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert half.parent.exists()
+    assert not output.exists()
+    merge_and_prove(adapter, base, output, PROMPTS[:2], max_new_tokens=8)
+    assert (output / "model.safetensors").is_file()
+    assert not half.parent.exists()
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(in_a_run, tmp_path):
+    """A real file system of 10 MB, mounted where only this process sees it."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
+    merge = f"exec {sys.executable} -m grpo_workbook merge {in_a_run[1]} --output {tmp_path}/merged"
+    inside = f"mount -t tmpfs -o size=10m none {tmp_path} && {merge}"
+    command = ["unshare", "-rm", "sh", "-c", inside]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=REPO, env=environment())
+    assert result.returncode == 2, result.stderr
+    assert "MiB free and the merged model needs about" in result.stderr

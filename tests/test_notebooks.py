@@ -123,6 +123,7 @@ def test_building_twice_gives_the_same_notebook():
 
 def test_a_stale_notebook_is_found(tmp_path):
     shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    shutil.copy(REPO / "pyproject.toml", tmp_path)  # the first cell's address
     command = [sys.executable, str(tmp_path / "notebooks" / "build.py"), "--check"]
     assert subprocess.run(command).returncode == 0
     with (tmp_path / "notebooks" / "source" / SOURCES[0].name).open("a") as source:
@@ -272,3 +273,22 @@ def test_notebook_08_trained_and_learned(executed):
     assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
     assert proved["p_value"] < 1e-6
     assert any(line.startswith("strict rose from") for line in proved["command"])
+
+
+def test_notebook_09_merged_a_policy_that_learned_and_refused_wrong_merges(executed):
+    folder, _ = executed("09_merge_and_inference")
+    proved = json.loads((folder / "outputs" / "notebook_09.json").read_text())
+    assert proved["steps"] == 24
+    assert proved["after"] > proved["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert {name: merge["proved"] for name, merge in proved["merges"].items()} == {
+        "right": True,
+        "alpha / r left out": False,
+        "added twice": False,
+        "into 4-bit weights": False,
+    }
+    assert proved["padding"]["left"] > proved["padding"]["right"] + 0.5
+    assert proved["port_closed"]
+    merged = folder / "outputs" / "chapter_09" / "merged"
+    assert (merged / "model.safetensors").is_file()
+    assert (folder / "outputs" / "chapter_09" / "merged_by_command" / "model.safetensors").is_file()

@@ -91,6 +91,9 @@ def test_modules_import_only_from_those_before_them():
         "loading",
         "code_tasks",
         "export",
+        "card_sections",
+        "cards",
+        "run_report",
         "runlog",
         "findings",
         "rules",
@@ -110,6 +113,9 @@ def test_modules_import_only_from_those_before_them():
         "merging",
         "difficulty",
         "stage_figures",
+        "gguf_driver",
+        "gguf",
+        "push",
         "pipeline",
         "stages",
         "stages_command",
@@ -148,6 +154,8 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["generate", "--help"],
         ["merge", "--help"],
         ["stages", "--help"],
+        ["export-gguf", "--help"],
+        ["push", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):

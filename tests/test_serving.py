@@ -1,6 +1,7 @@
 """A real server on loopback: asked over HTTP, stopped again."""
 
 import socket
+from importlib.util import find_spec
 
 import psutil
 import pytest
@@ -41,3 +42,11 @@ def test_a_model_that_is_not_there_and_one_that_cannot_be_loaded(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     with pytest.raises(RuntimeError, match="the end of its log"), serve(str(tmp_path), start_limit=90):
         pass
+
+
+def test_an_engine_that_is_not_there():
+    with pytest.raises(WorkbookError, match="unknown engine 'tgi': choose from transformers, vllm"):
+        serve("qwen", engine="tgi").__enter__()
+    if find_spec("vllm") is None:
+        with pytest.raises(WorkbookError, match="vllm is not installed: pip install vllm"):
+            serve("qwen", engine="vllm").__enter__()

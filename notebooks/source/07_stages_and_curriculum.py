@@ -342,7 +342,7 @@ for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
 
 # %% [markdown]
 # As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. The weight of
-# each step stands in TRL's log. What it did in the three runs that follow:
+# each step stands in TRL's log. What it did in the runs that follow:
 
 # %%
 from grpo_workbook.settings import REPO

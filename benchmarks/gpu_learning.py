@@ -1,0 +1,218 @@
+"""Whether the tiny models learn, merge and resume on Unsloth's GPU path as they do on a CPU (benchmarks/gpu.py).
+
+The bounds are those that tests/test_pipeline.py holds the main run on a CPU to.
+"""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook.folder import write_json
+from grpo_workbook.run import Run
+from grpo_workbook.settings import PROFILES
+
+FULL = PROFILES["smoke"].steps
+# What the chapters and the diagnosis read; a name with "|" may be logged by either name.
+NEEDED = (
+    "loss", "grad_norm", "learning_rate", "reward", "reward_std", "frac_reward_zero_std", "completions/clipped_ratio",
+    "completions/mean_length|completion_length", "rewards/correctness_reward/mean", "num_tokens", "step_time",
+)  # fmt: skip
+
+
+def make_run(job: dict) -> Run:
+    """The main run's settings on this device, in its own dtype."""
+    run = Run.from_env(
+        profile="smoke",
+        model=job["family"],
+        output=job["folder"],
+        steps=job["steps"],
+        heldout=job["heldout"],
+        dtype=job["dtype"],
+        **({"batch_size": job["batch"]} if job.get("batch") else {}),
+    )
+    return replace(run, device=job["device"])
+
+
+def _problems(run: Run):
+    heldout = read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+    return to_dataset(read_problems(WORD_PROBLEMS["train"])), to_dataset(heldout)
+
+
+def _measure(run: Run, model, tokenizer, heldout) -> tuple[dict, list[str]]:
+    """(strict accuracy sampled and greedy, the greedy completions)."""
+    from grpo_workbook.evaluate import accuracy, evaluate
+
+    how = {
+        "max_new_tokens": run.settings.max_completion_tokens,
+        "batch_size": run.settings.eval_batch,
+        "seed": run.seed,
+    }
+    sampled, greedy = (evaluate(model, tokenizer, heldout, sample=s, **how) for s in (True, False))
+    return {"strict_sampled": accuracy(sampled.strict), "strict_greedy": accuracy(greedy.strict)}, greedy.completions
+
+
+def _trainer(run: Run, model, tokenizer, train):
+    from grpo_workbook.rubric import parse_rewards
+    from grpo_workbook.training import make_trainer
+
+    functions, weights = parse_rewards(run.settings.rewards)
+    return make_trainer(run, model, tokenizer, train, functions, weights)
+
+
+def _log(trainer) -> list[dict]:
+    return [entry for entry in trainer.state.log_history if "reward" in entry]
+
+
+def learning(job: dict) -> dict:
+    """The main run's training, measured before and after; which metrics were logged; what the diagnosis says."""
+    run = make_run(job)
+    from grpo_workbook.monitor import diagnose, read_run
+    from grpo_workbook.training import count_4bit_layers, load_policy
+
+    model, tokenizer = load_policy(run)
+    train, heldout = _problems(run)
+    before, _ = _measure(run, model, tokenizer, heldout)
+    trainer = _trainer(run, model, tokenizer, train)
+    trainer.train()
+    after, _ = _measure(run, model, tokenizer, heldout)
+    log = _log(trainer)
+    findings = diagnose(read_run(log))
+    problems = metric_problems(log)
+    if [entry["step"] for entry in log] != list(range(1, run.settings.steps + 1)):
+        problems.append(f"{len(log)} steps logged instead of {run.settings.steps}")
+    if count_4bit_layers(model) != 7 * model.config.num_hidden_layers:
+        problems.append(f"{count_4bit_layers(model)} layers in 4-bit")
+    if judged := job["steps"] >= FULL and job["heldout"] >= 400:
+        problems += accuracy_problems(before, after)
+    return {
+        "steps": len(log),
+        "heldout": len(heldout),
+        "before": before,
+        "after": after,
+        "bounds_judged": judged,
+        "metrics": sorted({name for entry in log for name in entry}),
+        "diagnosis": [f.name for f in findings],
+        "problems": problems,
+    }
+
+
+def metric_problems(log: list[dict]) -> list[str]:
+    """Names that the course needs and that were never logged, and numbers that are none."""
+    there = {name for entry in log for name in entry}
+    missing = [name for name in NEEDED if not there & set(name.split("|"))]
+    broken = sorted({k for entry in log for k, v in entry.items() if isinstance(v, float) and not math.isfinite(v)})
+    return [f"not logged: {', '.join(missing)}"] * bool(missing) + [f"not finite: {', '.join(broken)}"] * bool(broken)
+
+
+def accuracy_problems(before: dict, after: dict) -> list[str]:
+    """Which of the main run's bounds are broken."""
+    bounds = {
+        f"sampled before is {before['strict_sampled']:.3f}, at most 0.35 was expected": before["strict_sampled"]
+        <= 0.35,
+        f"sampled after is {after['strict_sampled']:.3f}, at least 0.85 was expected": after["strict_sampled"] >= 0.85,
+        f"greedy after is {after['strict_greedy']:.3f}, at least 0.90 was expected": after["strict_greedy"] >= 0.90,
+        f"greedy fell from {before['strict_greedy']:.3f} to {after['strict_greedy']:.3f}": after["strict_greedy"]
+        >= before["strict_greedy"],
+    }
+    return [words for words, kept in bounds.items() if not kept]
+
+
+def train_and_merge(job: dict) -> dict:
+    """Train on a 4-bit base, save the adapter, merge it in both ways: the live 4-bit model, and reloaded in 16-bit.
+
+    Writes adapter/, merged-live/, merged-reloaded/ and completions.json into the job's folder; `prove` judges them.
+    """
+    run, folder = make_run(job), Path(job["folder"])
+    from grpo_workbook.export import merge, save_adapter
+    from grpo_workbook.training import count_4bit_layers, load_policy
+
+    model, tokenizer = load_policy(run)
+    layers = count_4bit_layers(model)
+    train, heldout = _problems(run)
+    _trainer(run, model, tokenizer, train).train()
+    save_adapter(model, tokenizer, folder / "adapter")
+    accuracy, completions = _measure(run, model, tokenizer, heldout)
+    write_json(folder / "completions.json", completions)
+    ways: dict[str, dict] = {"live": {}, "reloaded": {}}
+    try:
+        model.save_pretrained_merged(str(folder / "merged-live"), tokenizer, save_method="merged_16bit")
+    except NotImplementedError as error:  # Unsloth's CPU backend says so, and names the other way
+        ways["live"] = {"refused": str(error).splitlines()[0]}
+    except Exception as error:  # on a GPU this is what is tested: it goes into the results, and the other way goes on
+        ways["live"] = {"error": f"{type(error).__name__}: {error}"[:300]}
+    del model
+    merge(run, folder / "adapter", folder / "merged-reloaded")
+    return {"trained": accuracy, "linear4bit_layers": layers, "ways": ways, "base": run.model}
+
+
+def prove(job: dict) -> dict:
+    """Compare base-plus-adapter with merged weights in float32, by plain Transformers and PEFT: no Unsloth here."""
+    run, folder = make_run(job), Path(job["folder"])
+    from grpo_workbook.evaluate import accuracy, evaluate
+    from grpo_workbook.export import compare_logits, load_merged
+    from grpo_workbook.loading import load_for_measuring
+    from grpo_workbook.merging import is_proved
+
+    ours, tokenizer = load_for_measuring(run.model, str(folder / "adapter"), device=run.device)
+    merged, words = load_merged(folder / f"merged-{job['way']}", "float32", run.device)
+    _, heldout = _problems(run)
+    completions = json.loads((folder / "completions.json").read_text(encoding="utf-8"))
+    proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), completions)
+    s = run.settings
+    how = {"max_new_tokens": s.max_completion_tokens, "batch_size": s.eval_batch}
+    adapter, alone = (accuracy(evaluate(m, t, heldout, **how).strict) for m, t in ((ours, tokenizer), (merged, words)))
+    problems = [] if is_proved(proof) else [f"the merged model is another one: {proof}"]
+    if proof["max_abs_logit_difference"] == 0:
+        problems.append("no difference at all: a model was compared with itself")
+    if alone < adapter - 0.05:
+        problems.append(f"greedy accuracy {alone:.3f} merged, {adapter:.3f} with the adapter")
+    return {**proof, "strict_greedy_adapter": adapter, "strict_greedy_merged": alone, "problems": problems}
+
+
+def train_part(job: dict) -> dict:
+    """One process of the resume proof: train from the start or the last checkpoint, and stop where the job says."""
+    run, folder = make_run(job), Path(job["folder"])
+    from transformers import TrainerCallback
+
+    from grpo_workbook.export import save_adapter
+    from grpo_workbook.training import last_checkpoint, load_policy
+
+    class Stop(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == job["stop_after"]:
+                control.should_save = control.should_training_stop = True
+            return control
+
+    model, tokenizer = load_policy(run)
+    trainer = _trainer(run, model, tokenizer, _problems(run)[0])
+    trainer.add_callback(Stop())
+    checkpoint = last_checkpoint(folder / "checkpoints") if job["resume"] else None
+    trainer.train(resume_from_checkpoint=checkpoint)
+    save_adapter(model, tokenizer, folder / "adapter")
+    write_json(folder / "log.json", _log(trainer))
+    return {"from": Path(checkpoint).name if checkpoint else None, "steps": trainer.state.global_step}
+
+
+def compare_runs(job: dict) -> dict:
+    """The resumed run beside the one that went through: steps, learning rates, rewards, the adapters' difference."""
+    from safetensors.torch import load_file
+
+    through, resumed = (Path(job["folder"]) / name for name in ("through", "resumed"))
+    a, b = (json.loads((f / "log.json").read_text(encoding="utf-8")) for f in (through, resumed))
+    x, y = (load_file(f / "adapter" / "adapter_model.safetensors") for f in (through, resumed))
+    problems = []
+    if [e["step"] for e in b] != list(range(1, job["steps"] + 1)):
+        problems.append(f"the resumed run logged the steps {[e['step'] for e in b]}")
+    if any(not math.isclose(e["learning_rate"], f["learning_rate"], rel_tol=1e-6) for e, f in zip(a, b, strict=False)):
+        problems.append("the learning rates are not those of the run that went through")
+    differ = next((e["step"] for e, f in zip(a, b, strict=False) if e["reward"] != f["reward"]), None)
+    return {
+        "steps": len(b),
+        "first_step_with_another_reward": differ,
+        "same_adapter": all((x[k] == y[k]).all().item() for k in x),
+        "largest_adapter_difference": max((x[k].float() - y[k].float()).abs().max().item() for k in x),
+        "largest_adapter_weight": max(v.float().abs().max().item() for v in x.values()),
+        "problems": problems,
+    }

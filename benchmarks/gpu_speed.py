@@ -1,0 +1,174 @@
+"""One side of the comparison in benchmarks/gpu.py: a few GRPO steps of fixed shape, timed, in a process of its own."""
+
+import itertools
+import math
+import statistics
+import time
+from pathlib import Path
+
+from grpo_workbook.data import CHAT_TEMPLATE_KWARGS, WORD_PROBLEMS, chat_prompt, read_problems
+from grpo_workbook.run import Run
+from grpo_workbook.settings import Settings
+
+
+def make_run(job: dict) -> Run:
+    """The Run of a speed job: the same settings for both sides."""
+    settings = Settings(
+        dtype=job["dtype"],
+        qwen=job["model"],
+        gemma=job["model"],
+        steps=job["steps"],
+        batch_size=job["batch"],
+        num_generations=job["group"],
+        per_device_batch=job["per_device"],
+        learning_rate=1e-5,
+        lora_rank=job["rank"],
+        max_prompt_tokens=job["prompt_tokens"],
+        max_completion_tokens=job["completion_tokens"],
+        heldout=1,
+        eval_batch=1,
+        gradient_checkpointing=job["checkpointing"],
+    )
+    return Run(job["device"], "benchmark", job["model"], job["family"], 0, Path(job["folder"]), settings)
+
+
+def prompts_of(tokens: int, tokenizer, count: int) -> list[list[dict]]:
+    """`count` word problems, each followed by digits until the prompt has exactly `tokens` tokens.
+
+    Raises ValueError for a problem that is longer.
+    """
+
+    def length(prompt):
+        ids = tokenizer.apply_chat_template([prompt], add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS)["input_ids"]
+        return len(ids[0])
+
+    found = []
+    for row in read_problems(WORD_PROBLEMS["train"])[:count]:
+        prompt = chat_prompt(row["question"])
+        missing = tokens - length(prompt)
+        if missing < 0:
+            raise ValueError(f"--prompt-tokens {tokens}: a prompt has {length(prompt)} already")
+        prompt[-1]["content"] += "7" * missing  # these tokenizers make one token of each digit
+        if length(prompt) != tokens:
+            raise ValueError(f"a prompt has {length(prompt)} tokens instead of {tokens}")
+        found.append(prompt)
+    return found
+
+
+def spread_reward(completion_ids, **columns) -> list[float]:
+    """A number that differs within every group, so that every group has a gradient; it costs nothing."""
+    return [sum(ids) % 97 / 97 for ids in completion_ids]
+
+
+def speed(job: dict) -> dict:
+    """Train `steps` steps; seconds of each, completion lengths, peak memory, and what makes a number worth nothing."""
+    run = make_run(job)
+    from grpo_workbook.training import count_4bit_layers, load_policy, why_not_plain
+
+    if job["side"] == "plain" and (reason := why_not_plain(run)):
+        return {"refused": reason}
+    memory = Memory(run.device)
+    model, tokenizer = load_policy(run, job["side"])
+    loaded = memory.peak()
+    memory.reset()
+    log, ends = _train(run, model, tokenizer, memory)
+    took = [b - a for a, b in itertools.pairwise(ends)]
+    timed = took[job["warm_up"] :]
+    peak = memory.peak()
+    lengths = sorted({round(entry.get("completions/mean_length", entry.get("completion_length"))) for entry in log})
+    layers = 7 * model.config.num_hidden_layers
+    problems = []
+    if lengths != [job["completion_tokens"]]:
+        problems.append(f"completions of {lengths} tokens instead of {job['completion_tokens']}")
+    if count_4bit_layers(model) != layers:
+        problems.append(f"{count_4bit_layers(model)} layers in 4-bit instead of {layers}")
+    if not all(math.isfinite(entry["grad_norm"]) and entry["grad_norm"] > 0 for entry in log):
+        problems.append(f"gradient norms {[entry['grad_norm'] for entry in log]}")
+    seconds = statistics.median(timed)
+    return {
+        "seconds_per_step": round(seconds, 4),
+        "all_steps_s": [round(t, 4) for t in took],
+        "completion_tokens_per_s": round(job["batch"] * job["completion_tokens"] / seconds, 1),
+        "peak": peak,
+        "peak_while_loading": loaded,
+        "linear4bit_layers": layers,
+        "estimate_gib": estimate_gib(run),
+        "problems": problems,
+    }
+
+
+def _train(run: Run, model, tokenizer, memory: "Memory") -> tuple[list[dict], list[float]]:
+    """(TRL's log, the clock at the start and after every step): stock GRPOTrainer, completions of a fixed length."""
+    from datasets import Dataset
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import GRPOTrainer
+
+    from grpo_workbook.config import grpo_config
+
+    s = run.settings
+    ends: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_train_begin(self, args, state, control, **kwargs):
+            ends.append(memory.clock())
+
+        on_step_end = on_train_begin
+
+    args = grpo_config(run)
+    # No completion may end before the last token: the end token is forbidden until then.
+    args.generation_kwargs = {"min_new_tokens": s.max_completion_tokens}
+    args.save_strategy = "no"
+    prompts = prompts_of(s.max_prompt_tokens, tokenizer, s.prompts_per_step * 4)
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=[spread_reward],
+        args=args,
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        processing_class=tokenizer,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Clock())
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "reward" in entry], ends
+
+
+class Memory:
+    """Peak memory and the clock of a device, both read after all that was begun on it is done."""
+
+    def __init__(self, device: str):
+        import torch
+
+        self.cuda = torch.cuda if device == "cuda" else None
+
+    def clock(self) -> float:
+        """Seconds."""
+        if self.cuda:
+            self.cuda.synchronize()
+        return time.perf_counter()
+
+    def reset(self) -> None:
+        """Count the peak from here. The most memory of a process on a CPU cannot be reset."""
+        if self.cuda:
+            self.cuda.synchronize()
+            self.cuda.reset_peak_memory_stats()
+
+    def peak(self) -> dict[str, float]:
+        """GiB: allocated and reserved by torch on a GPU, resident on a CPU."""
+        if self.cuda:
+            self.cuda.synchronize()
+            found = {"allocated": self.cuda.max_memory_allocated(), "reserved": self.cuda.max_memory_reserved()}
+        else:
+            from grpo_workbook.pipeline import peak_rss_mb
+
+            found = {"resident": peak_rss_mb() * 1e6}
+        return {name: round(value / 2**30, 3) for name, value in found.items()}
+
+
+def estimate_gib(run: Run) -> float | None:
+    """What `grpo_workbook estimate` says of this run, in GiB; None where this copy has no estimate."""
+    try:
+        from grpo_workbook.architectures import architecture
+        from grpo_workbook.memory import memory
+    except ImportError:
+        return None
+    return round(memory(architecture(run.model), run.settings).total / 2**30, 3)

@@ -1,0 +1,196 @@
+"""benchmarks/gpu.py without a GPU: its whole logic with tiny shapes on the CPU, its refusals, its table."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import REPO, environment
+
+sys.path.insert(0, str(REPO / "benchmarks"))
+import gpu
+import gpu_learning
+import gpu_models
+import gpu_report
+
+# Weights that the published models have, counted by their makers.
+PUBLISHED = {
+    "0.6B": 596_049_920,
+    "1.7B": 1_720_574_976,
+    "4B": 4_022_468_096,
+    "8B": 8_190_735_360,
+    "gemma-1B": 999_885_952,
+    "gemma-4B": 3_880_099_328,
+}
+
+
+def run(*arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(REPO / "benchmarks" / "gpu.py"), *map(str, arguments)]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("size", gpu.SIZES)
+def test_the_shapes_are_the_published_ones(size):
+    assert gpu_models.count_parameters(size) == PUBLISHED[size]
+
+
+@pytest.mark.parametrize("size", gpu_models.TINY)
+def test_a_written_model_loads_and_its_tokenizer_fills_the_vocabulary(size, tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    written = gpu_models.write_model(size, tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert len(tokenizer) == model.config.vocab_size == written["vocabulary"]
+    assert model.dtype == torch.bfloat16
+    ids = tokenizer("7 and 8", return_tensors="pt").input_ids
+    assert torch.isfinite(model(ids).logits).all()
+
+
+@pytest.mark.parametrize(("size", "vocabulary"), [("4B", 151_936), ("gemma-1B", 262_144)])
+def test_the_tokenizer_decodes_every_token_of_a_real_vocabulary(size, vocabulary, tmp_path):
+    from transformers import AutoTokenizer
+
+    assert gpu_models.make_config(size).vocab_size == vocabulary
+    gpu_models.write_tokenizer(size, vocabulary, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer) == vocabulary
+    assert tokenizer.decode([vocabulary - 1]) == f"~{vocabulary - 1}~"
+    assert tokenizer.eos_token_id == 1
+
+
+def test_prompts_have_exactly_the_tokens_asked_for(tiny):
+    import gpu_speed
+
+    for _, tokenizer in tiny.values():
+        for prompt in gpu_speed.prompts_of(150, tokenizer, 20):
+            ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, enable_thinking=False)["input_ids"]
+            assert len(ids) == 150
+    with pytest.raises(ValueError, match="--prompt-tokens 20: a prompt has"):
+        gpu_speed.prompts_of(20, tokenizer, 1)
+
+
+@pytest.mark.long
+def test_every_part_runs_on_the_cpu(tmp_path):
+    result = run("--tiny", "--device", "cpu", "--out", tmp_path)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["failures"] == []
+    assert found["machine"]["gpu"] is None
+    speed = found["speed"][0]
+    assert len(speed["unsloth"]["all_steps_s"]) == 3
+    assert speed["unsloth"]["problems"] == []
+    assert speed["unsloth"]["linear4bit_layers"] == 4 * 7
+    assert "Triton" in speed["plain"]["refused"]
+    assert speed["shapes"]["completion_tokens"] == 8
+    for row in found["learning"]:
+        assert row["steps"] == 4
+        assert not row["bounds_judged"]
+        assert {"reward", "grad_norm", "rewards/correctness_reward/mean"} <= set(row["metrics"])
+    for row in found["merge"]:
+        assert "4-bit" in row["live"]["refused"]  # Unsloth's CPU backend; on a GPU it is proved like the other
+        assert 0 < row["reloaded"]["max_abs_logit_difference"] < 0.5
+        assert row["reloaded"]["same_greedy_tokens"] > 0.98
+    resume = found["resume"][0]
+    assert resume["resumed"] | {"job_seconds": 0} == {"from": "checkpoint-2", "steps": 4, "job_seconds": 0}
+    assert resume["comparison"]["steps"] == 4
+    table = (tmp_path / "gpu.md").read_text()
+    assert table in result.stdout
+    for word in ("| tiny | unsloth |", "refused: TRL", "| gemma |", "| gemma, reloaded |", "checkpoint-2"):
+        assert word in table
+
+
+def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
+    began = time.monotonic()
+    result = run("--tiny", "--device", "cpu", "--part", "learning", "--out", tmp_path, "--budget", "1.5")
+    assert result.returncode in (1, 2)  # 2 where even naming the machine took longer
+    assert "--budget was used up" in result.stdout
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sizes", "3B"], "unknown size '3B': choose from 0.6B"),
+        (["--batch", "12"], "--batch 12 must be a multiple of --group 8"),
+        (["--per-device", "4"], "--per-device 4 must be a multiple of --group"),
+        (["--steps", "0"], "--steps is 0: it must be at least 1"),
+        (["--device", "cpu"], "--device cpu is for --tiny"),
+        (["--wheelhouse", "nowhere"], "--wheelhouse nowhere holds no wheel: run `make wheelhouse`"),
+    ],
+)
+def test_bad_input_is_named(arguments, message):
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_without_a_gpu_it_says_so(tmp_path):
+    result = run("--part", "speed", "--out", tmp_path)
+    assert result.returncode == 2
+    assert "torch sees no CUDA GPU" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def side(seconds, allocated):
+    peak = {"allocated": allocated, "reserved": allocated + 1}
+    return {"seconds_per_step": seconds, "completion_tokens_per_s": 8192 / seconds, "peak": peak, "estimate_gib": 9.5}
+
+
+SHAPES = {"steps": 7, "warm_up": 2, "batch": 32, "group": 8, "per_device": 8, "prompt_tokens": 256}
+SHAPES |= {"completion_tokens": 256, "rank": 32, "checkpointing": True}
+MACHINE = {"gpu": "a GPU", "memory_gib": 80.0, "cuda": "13.0", "python": "3.12.3", "versions": {"torch": "2.13.0"}}
+
+
+def test_the_table_divides_plain_by_unsloth():
+    row = {
+        "model": "4B",
+        "shapes": SHAPES,
+        "weights": {"parameters": 4},
+        "unsloth": side(2.0, 8),
+        "plain": side(5.0, 12),
+    }
+    text = gpu_report.table({"machine": MACHINE, "speed": [row]})
+    assert "| 4B | unsloth | 2.00 | 4096 | 8.00 | 9 | 9.5 | 1.00 | 1.00 |" in text
+    assert "| 4B | plain | 5.00 | 1638 | 12.00 | 13 | 9.5 | 2.50 | 1.50 |" in text
+    row["plain"] = {"error": "exit status 1: CUDA out of memory"}
+    text = gpu_report.table({"machine": MACHINE, "speed": [row], "failures": ["speed, 4B, plain: out of memory"]})
+    assert "| 4B | plain | error: exit status 1: CUDA out of memory |" in text
+    assert "- speed, 4B, plain: out of memory" in text
+
+
+def test_failures_are_found_wherever_they_are():
+    problem = {"family": "qwen", "steps": 120, "problems": ["sampled after is 0.500"]}
+    results = {
+        "speed": [{"model": "4B", "unsloth": {"error": "killed"}, "plain": {"refused": "no"}}],
+        "learning": [problem, {"family": "gemma", "skipped": "the time of --budget was used up"}],
+    }
+    assert gpu.failures(results) == [
+        "speed, 4B, unsloth: killed",
+        "learning, qwen: sampled after is 0.500",
+        "learning, gemma: the time of --budget was used up",
+    ]
+
+
+def test_calls_on_one_machine_share_a_file_and_no_other_machine_does(tmp_path):
+    gpu.write_results(tmp_path, {"machine": MACHINE, "resume": []})
+    assert gpu.earlier(tmp_path, MACHINE)["resume"] == []
+    assert gpu.earlier(tmp_path, MACHINE | {"gpu": "another"}) == {}
+
+
+def test_the_bounds_are_those_of_the_main_run():
+    before, after = ({"strict_sampled": s, "strict_greedy": g} for s, g in ((0.23, 0.46), (0.92, 0.99)))
+    assert gpu_learning.accuracy_problems(before, after) == []
+    assert len(gpu_learning.accuracy_problems(after, before)) == 4
+    assert gpu_learning.metric_problems([{"loss": float("nan")}]) == [
+        "not logged: " + ", ".join(n for n in gpu_learning.NEEDED if n != "loss"),
+        "not finite: loss",
+    ]
+
+
+def test_unsloths_own_name_for_the_length_will_do():
+    log = [{name.split("|")[-1]: 1.0 for name in gpu_learning.NEEDED}]
+    assert "completion_length" in log[0]
+    assert gpu_learning.metric_problems(log) == []
