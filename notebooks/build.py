@@ -157,8 +157,8 @@ def main() -> int:
                 stale.append(source.stem)
             continue
         if args.first_cell:
-            stored = nbformat.read(target, as_version=4)
-            if renew_first_cell(stored, build(source)):
+            stored = nbformat.read(target, as_version=4) if target.is_file() else None
+            if stored and renew_first_cell(stored, build(source)):
                 nbformat.write(stored, target)
             else:
                 stale.append(source.stem)
