@@ -208,6 +208,9 @@ from grpo_workbook.stages import show_stages, train_stages
 report = train_stages(run, model, tokenizer, train_set, heldout_set, probe_every=4)
 
 # %% [markdown]
+# If a warning `drowned` stands above: the diagnosis of chapter 05 sees one reward make up nearly all of the spread. In
+# this stage that is meant. The form is mastered by then, so little of its spread is left.
+#
 # Did each stage help? Every stage is compared with the one before it on the same problems, by the paired test of
 # chapter 08. A last score alone would not say which stage earned it.
 
@@ -339,7 +342,7 @@ for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
 
 # %% [markdown]
 # As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. The weight of
-# each step stands in TRL's log. What it did in the three runs that follow:
+# each step stands in TRL's log. What it did in the runs that follow:
 
 # %%
 from grpo_workbook.settings import REPO
@@ -380,8 +383,8 @@ print(bench["text"])
 figures.show(*stage_figures.race(bench["table"], bench["goal"]))
 
 # %% [markdown]
-# Read slowly, and with the noise in mind: one measurement of 120 problems is uncertain by some seven points, which is
-# two or three steps where the curve is steep.
+# Where it says `not run`, there was no time for the third seed. Read slowly, and with the noise in mind: one
+# measurement of 120 problems is uncertain by some seven points, which is two or three steps where the curve is steep.
 #
 # - **Correctness alone** took 2.3 times as many completions as the mixed rewards on average, and its seeds lie far
 #   apart. Nothing paid for the form but a readable answer, and more of its groups were silent. Some reward for form is
