@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config
+from grpo_workbook.profiles import loader_for
 from grpo_workbook.run import Run, WorkbookError
 
 if TYPE_CHECKING:
@@ -37,20 +38,25 @@ def load_policy(run: Run, backend: str = "unsloth") -> tuple["PreTrainedModel", 
 
 
 def _load_unsloth(run: Run):
-    from unsloth import FastLanguageModel  # isort: skip  (before transformers)
+    import unsloth  # isort: skip  (before transformers)
     from transformers import set_seed
 
     s = run.settings
+    name = loader_for(run.model)
+    loader = getattr(unsloth, name)
+    # Of a model that sees or hears, the text part. The CPU backend takes nothing else, and does not know the argument.
+    more = {"text_only": True} if name == "FastModel" and run.device != "cpu" else {}
     checkpointing = "unsloth" if s.gradient_checkpointing else False
     set_seed(run.seed)  # the adapters' initial weights
-    model, tokenizer = FastLanguageModel.from_pretrained(
+    model, tokenizer = loader.from_pretrained(
         model_name=run.model,
         max_seq_length=s.max_prompt_tokens + s.max_completion_tokens,
         dtype=torch_dtype(s.dtype),
         load_in_4bit=s.load_in_4bit,
         use_gradient_checkpointing=checkpointing,
+        **more,
     )
-    model = FastLanguageModel.get_peft_model(
+    model = loader.get_peft_model(
         model,
         r=s.lora_rank,
         lora_alpha=2 * s.lora_rank,

@@ -1,0 +1,194 @@
+"""Memory and time of a GRPO run before it is started, whether it fits, and the cheapest changes that make it fit.
+
+From the model's config alone, and offline for the models that the course names. Nobody has compared these numbers with
+a GPU yet, and every report says so.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+from grpo_workbook.architectures import KNOWN, Architecture, architecture, short_name
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.memory import GIB, Memory, activation_bytes, activation_value_bytes, memory, weight_bytes
+from grpo_workbook.profiles import CATALOGUE, find_entry
+from grpo_workbook.settings import PROFILES, Settings, replace_settings
+from grpo_workbook.step_time import GPUS, Gpu, step_seconds
+
+USABLE = 0.92  # assumed: the rest of a GPU's memory is lost between the blocks that torch reserves
+UNMEASURED = "computed, not measured: no GPU has been compared with these numbers"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one setting, or to another model, and what the run takes after it and all changes before it."""
+
+    what: str
+    cost: str
+    total: float  # bytes
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run takes. `budget`: usable bytes of the device, None where it is not known (smoke)."""
+
+    model: str
+    profile: str
+    settings: Settings
+    memory: Memory
+    budget: float | None
+    seconds: dict[str, float]  # of one step, by part; empty without a GPU
+    changes: tuple[Change, ...]  # in order, each on top of those before; empty where it fits
+    alternatives: dict[str, float]  # bytes of weights and activations, had they been chosen otherwise
+    vllm: bool = False
+    processes: int = 1
+
+    @property
+    def fits(self) -> bool | None:
+        return None if self.budget is None else self.memory.total <= self.budget
+
+    @property
+    def minutes(self) -> float | None:
+        """Of all steps, with completions of full length; loading and measuring not counted."""
+        return self.settings.steps * sum(self.seconds.values()) / 60 if self.seconds else None
+
+    def as_dict(self) -> dict:
+        """For JSON: bytes, seconds, settings."""
+        return {
+            "model": self.model,
+            "profile": self.profile,
+            "measured": False,
+            "bytes": {k: round(v) for k, v in self.memory.parts.items()} | {"total": round(self.memory.total)},
+            "usable_bytes": None if self.budget is None else round(self.budget),
+            "fits": self.fits,
+            "step_seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+            "minutes": None if self.minutes is None else round(self.minutes, 1),
+            "instead": {k: round(v) for k, v in self.alternatives.items()},
+            "changes": [{"what": c.what, "cost": c.cost, "total_bytes": round(c.total)} for c in self.changes],
+            "vllm": self.vllm,
+            "processes": self.processes,
+            "settings": asdict(self.settings),
+        }
+
+
+def estimate(
+    model: str, profile: str, changes: dict | None = None, *, processes: int = 1, gib: float | None = None
+) -> Estimate:
+    """Estimate a run of `model` on `profile`, with the catalogue's settings and `changes` to them.
+
+    `model`: "qwen" or "gemma" (the profile's own), or whatever `architecture` takes. `gib`: the device's memory, where
+    it is not the profile's. Raises WorkbookError for an unknown model, profile or setting.
+    """
+    if profile not in PROFILES:
+        raise WorkbookError(f"unknown profile {profile!r}: choose one of {', '.join(PROFILES)}")
+    if processes < 1:
+        raise WorkbookError(f"processes is {processes}: at least one is needed")
+    model = getattr(PROFILES[profile], model) if model in ("qwen", "gemma") else model
+    a, entry = architecture(model), find_entry(profile, model)
+    settings = replace_settings(entry.settings if entry else PROFILES[profile], changes or {})
+    if settings.batch_size % (processes * settings.num_generations):
+        raise WorkbookError(
+            f"{settings.batch_size} completions cannot be shared out among {processes} processes in whole groups of "
+            f"{settings.num_generations}: choose a batch size that {processes * settings.num_generations} divides"
+        )
+    gpu = GPUS.get(profile)
+    budget = usable(gpu, gib)
+    fits = budget is None or memory(a, settings, processes).total <= budget
+    each = activation_value_bytes(a, settings.dtype)
+    rows, tokens = settings.per_device_batch, settings.max_prompt_tokens + settings.max_completion_tokens
+    vllm = bool(entry and entry.vllm)
+    return Estimate(
+        model,
+        profile,
+        settings,
+        memory(a, settings, processes),
+        budget,
+        step_seconds(a, settings, gpu, processes, vllm) if gpu else {},
+        () if fits or budget is None else tuple(mend(a, model, settings, budget, processes)),
+        {
+            "weights in 4-bit": weight_bytes(a, settings.dtype, True),
+            "weights in 16-bit": weight_bytes(a, "float16", False),
+            "activations without checkpointing": sum(
+                activation_bytes(a, rows, tokens, settings.lora_rank, each, False).values()
+            ),
+            "activations with checkpointing": sum(
+                activation_bytes(a, rows, tokens, settings.lora_rank, each, True).values()
+            ),
+        },
+        vllm,
+        processes,
+    )
+
+
+def usable(gpu: Gpu | None, gib: float | None = None) -> float | None:
+    """Bytes that a run may take; None where no memory is known."""
+    size = gib if gib is not None else gpu.gib if gpu else None
+    return None if size is None else size * GIB * USABLE
+
+
+def mend(a: Architecture, model: str, s: Settings, budget: float, processes: int = 1) -> Iterator[Change]:
+    """The cheapest change that helps, again and again, until the run fits or nothing helps any more."""
+    steps: list[Change] = []
+    total = memory(a, s, processes).total
+    while total > budget:
+        for what, cost, changes in _ways(s, processes):
+            changed = replace_settings(s, changes)
+            if (less := memory(a, changed, processes).total) < 0.99 * total:
+                s, total = changed, less
+                name = what.split(" ", 1)[0]
+                if steps and steps[-1].what.split(" ", 1)[0] == name:  # halved again: say it once
+                    what = steps.pop().what.split(" -> ")[0] + " -> " + what.split(" -> ")[1]
+                steps.append(Change(what, cost, total))
+                break
+        else:
+            break
+    yield from steps
+    if total > budget:
+        yield from _smaller(a, model, s, budget, processes)
+
+
+def _ways(s: Settings, processes: int) -> Iterator[tuple[str, str, dict]]:
+    """(what, what it costs, the changed settings), the cheapest first."""
+    if s.per_device_batch > 1:
+        half = s.per_device_batch // 2
+        yield (
+            f"per_device_batch {s.per_device_batch} -> {half}",
+            "a little time: the same batch in more pieces",
+            {"per_device_batch": half},
+        )
+    if not s.gradient_checkpointing:
+        yield "gradient_checkpointing off -> on", "a third more arithmetic", {"gradient_checkpointing": True}
+    if not s.load_in_4bit:
+        yield "load_in_4bit off -> on", "time to unpack, a little accuracy", {"load_in_4bit": True}
+    half = s.batch_size // 2
+    if half % (s.num_generations * processes) == 0 and half:
+        yield f"batch_size {s.batch_size} -> {half}", "a noisier gradient: more steps", {"batch_size": half}
+    if s.max_completion_tokens >= 512:
+        half = s.max_completion_tokens // 2
+        yield (
+            f"max_completion_tokens {s.max_completion_tokens} -> {half}",
+            "long answers are cut before they earn",
+            {"max_completion_tokens": half},
+        )
+    if s.num_generations >= 8 and (s.batch_size // 2) % (s.num_generations // 2 * processes) == 0:
+        half = s.num_generations // 2
+        yield (
+            f"num_generations {s.num_generations} -> {half}",
+            "more silent groups, coarser advantages",
+            {"num_generations": half, "batch_size": s.batch_size // 2},
+        )
+
+
+def _smaller(a: Architecture, model: str, s: Settings, budget: float, processes: int) -> Iterator[Change]:
+    """The largest smaller model of the course, of the same maker, that fits with these settings."""
+    maker = short_name(model)[:4] if short_name(model) in KNOWN else a.model_type[:4]
+    others = [architecture(name) for name in KNOWN if name.startswith(maker)]
+    for other in sorted(others, key=lambda o: -o.parameters):
+        if other.parameters < a.parameters and (total := memory(other, s, processes).total) <= budget:
+            yield Change(f"model -> {other.name}", "a model that knows less", total)
+            return
+
+
+def model_sizes(profile: str, s: Settings, maker: str = "qwen3-") -> dict[str, tuple[Architecture, Settings]]:
+    """Models of one family with the same settings, from small to large, for comparison."""
+    names = sorted((n for p, n in CATALOGUE if p == profile and n.startswith(maker)), key=lambda n: KNOWN[n][2])
+    return {name: (architecture(name), replace(s)) for name in names}

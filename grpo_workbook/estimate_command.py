@@ -1,0 +1,182 @@
+"""The command `estimate`: what a run takes and how long, by part; whether it fits; what to change if it does not."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from grpo_workbook.architectures import KNOWN
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.estimate import UNMEASURED, USABLE, Estimate, estimate
+from grpo_workbook.memory import GIB
+from grpo_workbook.profiles import CATALOGUE
+from grpo_workbook.settings import PROFILES, Settings
+from grpo_workbook.step_time import ASSUMED, GPUS
+
+EXAMPLES = """examples:
+  python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4
+  python -m grpo_workbook estimate --model gemma-3-4b --profile t4 \\
+      --set load_in_4bit=false --set batch_size=64
+  python -m grpo_workbook estimate --model qwen --profile 24gb --figure c.png
+  python -m grpo_workbook estimate --list             all models and profiles
+  python -m grpo_workbook estimate --assumptions      what the times rest on
+"""
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser(
+        "estimate",
+        help="memory and time of a run before it starts, and what makes it fit",
+        usage="%(prog)s [--model M] [--profile P] [options]",
+        description="Memory by part and time of a step, from the model's config alone. Nothing of it is measured "
+        "on a GPU yet.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", default="qwen", metavar="M", help="qwen, gemma, a hub id, a folder (default qwen)")
+    parser.add_argument("--profile", default="t4", metavar="P", help=f"{', '.join(PROFILES)} (default t4)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="changes", help="a setting; may be repeated"
+    )
+    parser.add_argument("--memory", type=float, metavar="GIB", help="your GPU's memory (default: the profile's)")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="GPUs that share the batch")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--figure", type=Path, metavar="PNG", help="draw what it costs to change sizes")
+    parser.add_argument("--list", action="store_true", help="list the catalogue: every model on every profile")
+    parser.add_argument("--assumptions", action="store_true", help="list what the times rest on")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit status: 0 when the run fits, 1 when it does not."""
+    if args.list:
+        print(listing())
+        return 0
+    if args.assumptions:
+        print(assumptions())
+        return 0
+    if args.memory is not None and not args.memory > 0:
+        raise WorkbookError(f"--memory {args.memory:g}: give the GPU's memory in GiB, such as 14.7")
+    found = estimate(args.model, args.profile, parse(args.changes), processes=args.processes, gib=args.memory)
+    print(json.dumps(found.as_dict(), indent=2) if args.json else report(found))
+    if args.figure:
+        from grpo_workbook.cost_figures import cost_panels, gpu_counts
+        from grpo_workbook.figures import save
+
+        more = args.figure.with_name(f"{args.figure.stem}-gpus{args.figure.suffix}")
+        save(*cost_panels(found), args.figure)
+        save(*gpu_counts(found), more)
+        if not args.json:
+            print(f"\n{args.figure} and {more}: what other sizes and more GPUs cost")
+    return 0 if found.fits in (True, None) else 1
+
+
+def parse(pairs: list[str]) -> dict:
+    """{"batch_size": 16} of ["batch_size=16"], each value as its setting's type."""
+    kinds = {field.name: field.type for field in dataclasses.fields(Settings)}
+    found: dict = {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not given:
+            raise WorkbookError(f"--set {pair}: give NAME=VALUE, such as batch_size=16")
+        if name not in kinds:
+            raise WorkbookError(f"unknown setting {name!r}: choose from {', '.join(sorted(kinds))}")
+        try:
+            found[name] = _value(value, str(getattr(kinds[name], "__name__", kinds[name])))
+        except (ValueError, KeyError):
+            raise WorkbookError(f"--set {pair}: {value!r} is not what {name} takes") from None
+    return found
+
+
+def _value(text: str, kind: str):
+    if kind == "bool":
+        return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}[text.lower()]
+    if kind.startswith("int"):
+        return int(text)
+    return float(text) if kind.startswith("float") else text
+
+
+def report(e: Estimate) -> str:
+    """The whole answer, at most 80 columns wide."""
+    gpu, s = GPUS.get(e.profile), e.settings
+    device = f"{e.profile} ({gpu.name}, {gpu.gib:g} GiB)" if gpu else e.profile
+    on = f"{e.processes} x {device}" if e.processes > 1 else device
+    lines = [f"{e.model} on {on}", UNMEASURED, ""]
+    largest = max(e.memory.parts.values())
+    phases = (
+        ("all the time", e.memory.always),
+        ("while it generates", e.memory.generation),
+        ("while it learns", e.memory.update),
+    )
+    for title, parts in phases:
+        lines.append(f"{title:<36}{gib(sum(parts.values()))}")
+        for name, size in parts.items():
+            bar = "#" * round(30 * size / largest)
+            lines.append(f"  {name:<34}{gib(size)}  {bar}".rstrip())
+    lines.append(f"{'total: the first and the larger other':<36}{gib(e.memory.total)}")
+    lines += ["", *_verdict(e)]
+    lines += ["", "had you chosen otherwise (GiB)"]
+    lines += [f"  {name:<34}{gib(size)}" for name, size in e.alternatives.items()]
+    if e.seconds:
+        parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in e.seconds.items() if seconds >= 0.05)
+        with_ = "vLLM" if e.vllm else "generate of Transformers"
+        lines += [
+            "",
+            f"a step: {sum(e.seconds.values()):.0f} s ({parts}), with {with_},",
+            f"of {s.batch_size // s.num_generations} x {s.num_generations} completions of full length "
+            f"({s.max_prompt_tokens} + {s.max_completion_tokens} tokens)",
+            f"{s.steps} steps: at most about {_duration(e.minutes or 0)} (`estimate --assumptions` says on what it rests)",
+        ]
+    return "\n".join(lines)
+
+
+def _verdict(e: Estimate) -> list[str]:
+    if e.budget is None:
+        return ["no limit is known for this profile: compare with the memory that `doctor` finds free"]
+    room = f"{gib(e.budget).strip()} GiB can be used ({USABLE:.0%} of the memory, assumed)"
+    if e.fits:
+        return [f"It fits: {room}."]
+    lines = [f"It does not fit: {room}. In this order, until it does:"]
+    for change in e.changes:
+        lines += [f"  {change.what:<40}{gib(change.total)} GiB", f"      costs {change.cost}"]
+    if not e.changes or e.changes[-1].total > e.budget:
+        lines.append("  and that is not enough: take a larger GPU")
+    return lines
+
+
+def gib(size: float) -> str:
+    """Seven columns: GiB with two digits."""
+    return f"{size / GIB:7.2f}"
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+
+
+def listing() -> str:
+    """The catalogue as a table of 80 columns."""
+    lines = [
+        f"{UNMEASURED}",
+        "",
+        "on    model         batch group at once tokens    rate  steps base   vLLM  GiB hours",
+    ]
+    for (profile, name), entry in CATALOGUE.items():
+        s, found = entry.settings, estimate(entry.model, profile)
+        mark = "" if entry.tried else " *"
+        lines.append(
+            f"{profile:<6}{name + mark:<16}{s.batch_size:>3} {s.num_generations:>5} {s.per_device_batch:>7} "
+            f"{f'{s.max_prompt_tokens}+{s.max_completion_tokens}':>8} {s.learning_rate:>6g} {s.steps:>5} "
+            f"{'4-bit' if s.load_in_4bit else '16-bit':<7}{'yes' if entry.vllm else 'no':<4}"
+            f"{found.memory.total / GIB:>5.1f} {(found.minutes or 0) / 60:>5.1f}"
+        )
+    lines += ["", "* untried: nobody has run it yet. Gradient checkpointing is on everywhere.", ""]
+    lines += [f"{name:<14}{entry[1]}" for name, entry in KNOWN.items()]
+    return "\n".join(lines)
+
+
+def assumptions() -> str:
+    """What the times rest on."""
+    lines = ["None of these was measured here:", ""]
+    lines += [f"{name:<14}{value:>7g}  {why}" for name, (value, why) in ASSUMED.items()]
+    lines += ["", "GPU              GiB   TFLOPS (dense, 16-bit)   GB/s   (data sheets)"]
+    lines += [f"{g.name:<13}{g.gib:>7g}  {g.tflops:>7g}{g.bandwidth:>23g}" for g in GPUS.values()]
+    return "\n".join(lines)
