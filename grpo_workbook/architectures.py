@@ -191,7 +191,9 @@ def from_config(config: dict, name: str = "") -> Architecture:
     try:
         return _build(c, kind, name, bool(c.get("tie_word_embeddings", config.get("tie_word_embeddings", _ties(kind)))))
     except (KeyError, TypeError) as error:
-        raise WorkbookError(f"the config of {name or 'this model'} lacks a value, or has a wrong one: {error}") from None
+        raise WorkbookError(
+            f"the config of {name or 'this model'} lacks a value, or has a wrong one: {error}"
+        ) from None
 
 
 def _ties(kind: str) -> bool:

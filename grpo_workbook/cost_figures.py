@@ -109,7 +109,10 @@ def gpu_counts(e: Estimate, batch: int = 1024) -> tuple["Figure", str]:
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     if stuck:
         axes.axvline(count, color="black", linestyle="--", linewidth=1)
-    return figure, "Line chart of seconds of a step over 1 to 1,024 GPUs, both scales logarithmic. " + said(found, stuck, count)
+        axes.text(count * 1.1, axes.get_ylim()[1] * 0.6, f"{stuck} saturates", fontsize=8, va="top")
+    return figure, "Line chart of seconds of a step over 1 to 1,024 GPUs, both scales logarithmic. " + said(
+        found, stuck, count
+    )
 
 
 def said(found: Mapping[int, Mapping[str, float]], stuck: str, count: int) -> str:

@@ -25,6 +25,18 @@ class Change:
     what: str
     cost: str
     total: float  # bytes
+    generating: float  # bytes while it generates, what is always there included
+    learning: float
+
+
+COSTS = {  # the settings that save memory, the cheapest first, and what each costs
+    "per_device_batch": "a little time: the same batch in more pieces",
+    "gradient_checkpointing": "time: every layer is computed again",
+    "load_in_4bit": "time to unpack the weights, and a little accuracy",
+    "batch_size": "a noisier gradient, so more steps",
+    "max_completion_tokens": "answers that are cut before they earn",
+    "num_generations": "more silent groups, coarser advantages",
+}
 
 
 @dataclass(frozen=True)
@@ -126,56 +138,50 @@ def usable(gpu: Gpu | None, gib: float | None = None) -> float | None:
 
 
 def mend(a: Architecture, model: str, s: Settings, budget: float, processes: int = 1) -> Iterator[Change]:
-    """The cheapest change that helps, again and again, until the run fits or nothing helps any more."""
-    steps: list[Change] = []
-    total = memory(a, s, processes).total
-    while total > budget:
-        for what, cost, changes in _ways(s, processes):
-            changed = replace_settings(s, changes)
-            if (less := memory(a, changed, processes).total) < 0.99 * total:
-                s, total = changed, less
-                name = what.split(" ", 1)[0]
-                if steps and steps[-1].what.split(" ", 1)[0] == name:  # halved again: say it once
-                    what = steps.pop().what.split(" -> ")[0] + " -> " + what.split(" -> ")[1]
-                steps.append(Change(what, cost, total))
+    """What to change, the cheapest first, so that the run fits; where no change is enough, a smaller model.
+
+    Taken is the cheapest change that lowers the memory, again and again. What is told are the settings that differ in
+    the end, in the order of `_ways`, each with the memory of it and all before it.
+    """
+    changed, helps = s, True
+    while helps and (total := memory(a, changed, processes).total) > budget:
+        helps = False
+        for _, changes in _ways(changed, processes):
+            candidate = replace_settings(changed, changes)
+            if memory(a, candidate, processes).total < 0.99 * total:
+                changed, helps = candidate, True
                 break
-        else:
-            break
-    yield from steps
-    if total > budget:
-        yield from _smaller(a, model, s, budget, processes)
+    so_far = s
+    for name, cost in COSTS.items():
+        if (old := getattr(s, name)) != (new := getattr(changed, name)):
+            so_far = replace(so_far, **{name: new})
+            values = " -> ".join(("on" if v else "off") if isinstance(v, bool) else str(v) for v in (old, new))
+            yield _change(f"{name} {values}", cost, a, so_far, processes)
+    if memory(a, changed, processes).total > budget:
+        yield from _smaller(a, model, changed, budget, processes)
 
 
-def _ways(s: Settings, processes: int) -> Iterator[tuple[str, str, dict]]:
-    """(what, what it costs, the changed settings), the cheapest first."""
+def _change(what: str, cost: str, a: Architecture, s: Settings, processes: int) -> Change:
+    m = memory(a, s, processes)
+    return Change(what, cost, m.total, m.generating, m.learning)
+
+
+def _ways(s: Settings, processes: int) -> Iterator[tuple[str, dict]]:
+    """(setting, the changed settings), the cheapest first."""
     if s.per_device_batch > 1:
-        half = s.per_device_batch // 2
-        yield (
-            f"per_device_batch {s.per_device_batch} -> {half}",
-            "a little time: the same batch in more pieces",
-            {"per_device_batch": half},
-        )
+        yield "per_device_batch", {"per_device_batch": s.per_device_batch // 2}
     if not s.gradient_checkpointing:
-        yield "gradient_checkpointing off -> on", "a third more arithmetic", {"gradient_checkpointing": True}
+        yield "gradient_checkpointing", {"gradient_checkpointing": True}
     if not s.load_in_4bit:
-        yield "load_in_4bit off -> on", "time to unpack, a little accuracy", {"load_in_4bit": True}
+        yield "load_in_4bit", {"load_in_4bit": True}
     half = s.batch_size // 2
-    if half % (s.num_generations * processes) == 0 and half:
-        yield f"batch_size {s.batch_size} -> {half}", "a noisier gradient: more steps", {"batch_size": half}
+    if half and half % (s.num_generations * processes) == 0:
+        yield "batch_size", {"batch_size": half}
     if s.max_completion_tokens >= 512:
-        half = s.max_completion_tokens // 2
-        yield (
-            f"max_completion_tokens {s.max_completion_tokens} -> {half}",
-            "long answers are cut before they earn",
-            {"max_completion_tokens": half},
-        )
-    if s.num_generations >= 8 and (s.batch_size // 2) % (s.num_generations // 2 * processes) == 0:
-        half = s.num_generations // 2
-        yield (
-            f"num_generations {s.num_generations} -> {half}",
-            "more silent groups, coarser advantages",
-            {"num_generations": half, "batch_size": s.batch_size // 2},
-        )
+        yield "max_completion_tokens", {"max_completion_tokens": s.max_completion_tokens // 2}
+    group = s.num_generations // 2
+    if group >= 4 and half % (group * processes) == 0:
+        yield "num_generations", {"num_generations": group, "batch_size": half}
 
 
 def _smaller(a: Architecture, model: str, s: Settings, budget: float, processes: int) -> Iterator[Change]:
@@ -183,8 +189,8 @@ def _smaller(a: Architecture, model: str, s: Settings, budget: float, processes:
     maker = short_name(model)[:4] if short_name(model) in KNOWN else a.model_type[:4]
     others = [architecture(name) for name in KNOWN if name.startswith(maker)]
     for other in sorted(others, key=lambda o: -o.parameters):
-        if other.parameters < a.parameters and (total := memory(other, s, processes).total) <= budget:
-            yield Change(f"model -> {other.name}", "a model that knows less", total)
+        if other.parameters < a.parameters and memory(other, s, processes).total <= budget:
+            yield _change(f"model -> {other.name}", "knowledge: it is smaller", other, s, processes)
             return
 
 

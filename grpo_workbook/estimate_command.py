@@ -10,6 +10,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.estimate import UNMEASURED, USABLE, Estimate, estimate
 from grpo_workbook.memory import GIB
 from grpo_workbook.profiles import CATALOGUE
+from grpo_workbook.run import readable
 from grpo_workbook.settings import PROFILES, Settings
 from grpo_workbook.step_time import ASSUMED, GPUS
 
@@ -97,55 +98,56 @@ def _value(text: str, kind: str):
 
 def report(e: Estimate) -> str:
     """The whole answer, at most 80 columns wide."""
-    gpu, s = GPUS.get(e.profile), e.settings
-    device = f"{e.profile} ({gpu.name}, {gpu.gib:g} GiB)" if gpu else e.profile
-    on = f"{e.processes} x {device}" if e.processes > 1 else device
-    lines = [f"{e.model} on {on}", UNMEASURED, ""]
+    gpu = GPUS.get(e.profile)
+    device = f"{e.profile} ({gpu.name}, {gpu.gib:g} GiB)" if gpu else f"{e.profile} (no GPU)"
+    unit, name = (GIB, "GiB") if e.memory.total > 4 * GIB else (2**20, "MiB")
     largest = max(e.memory.parts.values())
+    lines = [f"{readable(e.model)} on {f'{e.processes} x ' if e.processes > 1 else ''}{device}", UNMEASURED, ""]
     phases = (
         ("all the time", e.memory.always),
         ("while it generates", e.memory.generation),
         ("while it learns", e.memory.update),
     )
     for title, parts in phases:
-        lines.append(f"{title:<36}{gib(sum(parts.values()))}")
-        for name, size in parts.items():
-            bar = "#" * round(30 * size / largest)
-            lines.append(f"  {name:<34}{gib(size)}  {bar}".rstrip())
-    lines.append(f"{'total: the first and the larger other':<36}{gib(e.memory.total)}")
-    lines += ["", *_verdict(e)]
-    lines += ["", "had you chosen otherwise (GiB)"]
-    lines += [f"  {name:<34}{gib(size)}" for name, size in e.alternatives.items()]
-    if e.seconds:
-        parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in e.seconds.items() if seconds >= 0.05)
-        with_ = "vLLM" if e.vllm else "generate of Transformers"
-        lines += [
-            "",
-            f"a step: {sum(e.seconds.values()):.0f} s ({parts}), with {with_},",
-            f"of {s.batch_size // s.num_generations} x {s.num_generations} completions of full length "
-            f"({s.max_prompt_tokens} + {s.max_completion_tokens} tokens)",
-            f"{s.steps} steps: at most about {_duration(e.minutes or 0)} (`estimate --assumptions` says on what it rests)",
-        ]
-    return "\n".join(lines)
+        lines.append(f"{title:<32}{sum(parts.values()) / unit:8.2f} {name}")
+        for part, size in parts.items():
+            lines.append(f"  {part:<30}{size / unit:8.2f}  {'#' * round(30 * size / largest)}".rstrip())
+    lines.append(f"{'in all: the first + the larger':<32}{e.memory.total / unit:8.2f} {name}")
+    lines += ["", *_verdict(e, unit, name), "", "had you chosen otherwise"]
+    lines += [f"  {part:<36}{size / unit:8.2f} {name}" for part, size in e.alternatives.items()]
+    return "\n".join(lines + _time(e))
 
 
-def _verdict(e: Estimate) -> list[str]:
+def _verdict(e: Estimate, unit: int, name: str) -> list[str]:
     if e.budget is None:
-        return ["no limit is known for this profile: compare with the memory that `doctor` finds free"]
-    room = f"{gib(e.budget).strip()} GiB can be used ({USABLE:.0%} of the memory, assumed)"
+        return ["No limit is known for this profile: give your machine's memory with --memory."]
+    room = f"{e.budget / unit:.2f} {name} can be used ({USABLE:.0%} of the memory, assumed)"
     if e.fits:
         return [f"It fits: {room}."]
-    lines = [f"It does not fit: {room}. In this order, until it does:"]
-    for change in e.changes:
-        lines += [f"  {change.what:<40}{gib(change.total)} GiB", f"      costs {change.cost}"]
-    if not e.changes or e.changes[-1].total > e.budget:
-        lines.append("  and that is not enough: take a larger GPU")
+    if not e.changes:
+        return [f"It does not fit, and no setting helps: {room}. Take a larger GPU."]
+    lines = [f"It does not fit: {room}.", "Change, the cheapest first (memory with all changes so far):", ""]
+    lines.append(f"  {'':<36}{'generating':>11}{'learning':>10}{'in all':>9} {name}")
+    for c in e.changes:
+        sizes = f"{c.generating / unit:>11.2f}{c.learning / unit:>10.2f}{c.total / unit:>9.2f}"
+        lines += [f"  {c.what:<36}{sizes}", f"      costs {c.cost}"]
+    if e.changes[-1].total > e.budget:
+        lines.append("  That is not enough: take a larger GPU.")
     return lines
 
 
-def gib(size: float) -> str:
-    """Seven columns: GiB with two digits."""
-    return f"{size / GIB:7.2f}"
+def _time(e: Estimate) -> list[str]:
+    if not e.seconds:
+        return []
+    s = e.settings
+    parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in e.seconds.items() if seconds >= 0.05)
+    return [
+        "",
+        f"a step with {'vLLM' if e.vllm else 'generate of Transformers'}: {sum(e.seconds.values()):.0f} s ({parts}),",
+        f"of {s.prompts_per_step} x {s.num_generations} completions of full length "
+        f"({s.max_prompt_tokens} + {s.max_completion_tokens} tokens)",
+        f"{s.steps} steps: at most about {_duration(e.minutes or 0)} (on what it rests: --assumptions)",
+    ]
 
 
 def _duration(minutes: float) -> str:
@@ -155,20 +157,27 @@ def _duration(minutes: float) -> str:
 def listing() -> str:
     """The catalogue as a table of 80 columns."""
     lines = [
-        f"{UNMEASURED}",
+        UNMEASURED,
         "",
-        "on    model         batch group at once tokens    rate  steps base   vLLM  GiB hours",
+        f"{'on':<5}{'model':<15}{'batch':>6}{'once':>5}{'tokens':>9}{'rate':>7}{'steps':>6} {'base':<7}{'vLLM':<5}"
+        f"{'GiB':>5}{'hours':>6}",
     ]
     for (profile, name), entry in CATALOGUE.items():
         s, found = entry.settings, estimate(entry.model, profile)
         mark = "" if entry.tried else " *"
         lines.append(
-            f"{profile:<6}{name + mark:<16}{s.batch_size:>3} {s.num_generations:>5} {s.per_device_batch:>7} "
-            f"{f'{s.max_prompt_tokens}+{s.max_completion_tokens}':>8} {s.learning_rate:>6g} {s.steps:>5} "
-            f"{'4-bit' if s.load_in_4bit else '16-bit':<7}{'yes' if entry.vllm else 'no':<4}"
-            f"{found.memory.total / GIB:>5.1f} {(found.minutes or 0) / 60:>5.1f}"
+            f"{profile:<5}{name + mark:<15}{f'{s.prompts_per_step}x{s.num_generations}':>6}{s.per_device_batch:>5}"
+            f"{f'{s.max_prompt_tokens}+{s.max_completion_tokens}':>9}{s.learning_rate:>7g}{s.steps:>6} "
+            f"{'4-bit' if s.load_in_4bit else '16-bit':<7}{'yes' if entry.vllm else 'no':<5}"
+            f"{found.memory.total / GIB:>5.1f}{(found.minutes or 0) / 60:>6.1f}"
         )
-    lines += ["", "* untried: nobody has run it yet. Gradient checkpointing is on everywhere.", ""]
+    lines += [
+        "",
+        "* untried: nobody has run it yet. batch: problems x group; once: completions in",
+        "memory while it learns; tokens: longest prompt + completion. Gradient",
+        "checkpointing is on everywhere; t4 computes in float16, the others in bfloat16.",
+        "",
+    ]
     lines += [f"{name:<14}{entry[1]}" for name, entry in KNOWN.items()]
     return "\n".join(lines)
 

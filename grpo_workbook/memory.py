@@ -32,8 +32,16 @@ class Memory:
     update: Mapping[str, float]
 
     @property
+    def generating(self) -> float:
+        return sum(self.always.values()) + sum(self.generation.values())
+
+    @property
+    def learning(self) -> float:
+        return sum(self.always.values()) + sum(self.update.values())
+
+    @property
     def total(self) -> float:
-        return sum(self.always.values()) + max(sum(self.generation.values()), sum(self.update.values()))
+        return max(self.generating, self.learning)
 
     @property
     def parts(self) -> dict[str, float]:

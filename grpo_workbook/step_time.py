@@ -31,11 +31,11 @@ GPUS: dict[str, Gpu] = {
 
 # Every assumption of the time estimate: (value, why). None of them was measured here.
 ASSUMED: dict[str, tuple[float, str]] = {
-    "compute": (0.35, "share of the data sheet's arithmetic that training reaches"),
-    "bandwidth": (0.6, "share of the data sheet's bandwidth that generation reaches"),
-    "start_ms": (1.0, "ms to start a layer's kernels for a token: generate of Transformers, 4-bit, adapters"),
-    "start_ms_vllm": (0.1, "the same with vLLM, which records the kernels once (CUDA graphs)"),
-    "unpacking": (4.0, "bytes moved to unpack a 4-bit weight: written and read as 16 bits"),
+    "compute": (0.35, "share of the data sheet's arithmetic that is reached"),
+    "bandwidth": (0.6, "share of the data sheet's bandwidth that is reached"),
+    "start_ms": (1.0, "ms to start a layer's kernels for a token (Transformers)"),
+    "start_ms_vllm": (0.1, "the same with vLLM, which records them once (CUDA graphs)"),
+    "unpacking": (4.0, "bytes to unpack a weight: written and read in 16 bits"),
     "network_gb": (25.0, "GB/s between machines, for each GPU (200 Gbit/s)"),
     "network_us": (20.0, "microseconds for a message between two GPUs"),
 }
