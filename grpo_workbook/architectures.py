@@ -1,7 +1,9 @@
 """What a model is made of, from its config alone: weights that 4-bit shrinks, weights that it does not, KV cache.
 
-The table holds the text decoders that the course names, as their published config.json gives them. Each is confirmed by
-its parameter count: tests build it on torch's meta device and compare with `published`, the total that its makers give.
+The table holds the text decoders that the course names, as their config.json gives them. Tests build each on torch's
+meta device and compare the weights. Of Qwen3 and Gemma 3 the totals are those that their makers publish. Of Qwen3.5 and
+Gemma 4 the makers count vision and sound as well (0.9, 4.7; 5.1, 8.0 billion): their values were read in several public
+copies of the config.json, which agree, and the total of the text part is ours.
 """
 
 import json
@@ -35,7 +37,7 @@ def _shape(base: dict, hidden: int, inner: int, layers: int, heads: int, kv_head
     }
 
 
-# name: (text config, what the hub calls it, published number of weights of the text model in billions)
+# name: (text config, what the hub calls it, weights of the text model in billions)
 KNOWN: dict[str, tuple[dict, str, float]] = {
     "qwen3-0.6b": (_shape(_QWEN3, 1024, 3072, 28, 16, 8, tie_word_embeddings=True), "unsloth/Qwen3-0.6B", 0.596),
     "qwen3-1.7b": (_shape(_QWEN3, 2048, 6144, 28, 16, 8, tie_word_embeddings=True), "unsloth/Qwen3-1.7B", 1.72),
@@ -56,7 +58,9 @@ KNOWN: dict[str, tuple[dict, str, float]] = {
     "qwen3.5-0.8b": (_shape(_QWEN35, 1024, 3584, 24, 8, 2, linear_num_value_heads=16), "unsloth/Qwen3.5-0.8B", 0.75),
     "qwen3.5-4b": (_shape(_QWEN35, 2560, 9216, 32, 16, 4, linear_num_value_heads=32), "unsloth/Qwen3.5-4B", 4.21),
     "gemma-4-e2b": (
-        _shape(_GEMMA4, 1536, 6144, 35, 8, 1, num_kv_shared_layers=20, use_double_wide_mlp=True, sliding_window_pattern=5),
+        _shape(
+            _GEMMA4, 1536, 6144, 35, 8, 1, num_kv_shared_layers=20, use_double_wide_mlp=True, sliding_window_pattern=5
+        ),
         "unsloth/gemma-4-E2B-it",
         4.63,
     ),

@@ -74,8 +74,8 @@ class Run:
         if profile != "smoke":
             entry = find_entry(profile, model)
             values = entry.settings if entry else values
-            known = "the catalogue's for this model" if entry else "the profile's: the catalogue has none for this model"
-            why["settings"] = f"{known} (python -m grpo_workbook estimate)"
+            whose = "the catalogue's for this model" if entry else "the profile's: the catalogue lacks this model"
+            why["settings"] = f"{whose} (python -m grpo_workbook estimate)"
         chosen = replace_settings(values, settings)
         if device == "cuda" and chosen.dtype == "bfloat16" and not _has_bfloat16():
             chosen = replace(chosen, dtype="float16")

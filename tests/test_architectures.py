@@ -21,11 +21,11 @@ def on_meta(config: dict):
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_every_model_of_the_table_counts_as_transformers_and_its_makers_do(name):
-    config, _, published = KNOWN[name]
+def test_every_model_of_the_table_counts_as_transformers_builds_it(name):
+    config, _, billions = KNOWN[name]
     model, found = on_meta(config), architecture(name)
     assert found.parameters == sum(p.numel() for p in model.parameters())
-    assert found.parameters / 1e9 == pytest.approx(published, rel=0.005)
+    assert found.parameters / 1e9 == pytest.approx(billions, rel=0.005)
     linear = [m for n, m in model.named_modules() if m.__class__.__name__ == "Linear" and ".layers." in n]
     assert found.quantizable == sum(m.weight.numel() for m in linear)
     # 4-bit leaves the head alone, and Transformers builds each projection with the width that we count

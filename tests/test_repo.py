@@ -39,6 +39,11 @@ def test_modules_import_only_from_those_before_them():
     order = [
         "errors",
         "settings",
+        "architectures",
+        "profiles",
+        "memory",
+        "step_time",
+        "estimate",
         "run",
         "folder",
         "terminal",
@@ -46,6 +51,8 @@ def test_modules_import_only_from_those_before_them():
         "lengths",
         "figures",
         "charts",
+        "cost_figures",
+        "estimate_command",
         "answers",
         "readers",
         "csv_reader",
@@ -138,6 +145,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["diagnose", "--help"],
         ["generate", "--help"],
         ["merge", "--help"],
+        ["estimate", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):
