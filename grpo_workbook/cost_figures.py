@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from grpo_workbook.architectures import architecture
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.estimate import Estimate, model_sizes
 from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE
 from grpo_workbook.memory import GIB, memory
@@ -24,12 +25,12 @@ _MEMORY = (("always", GREY, ""), ("generation", BLUE, "//"), ("update", ORANGE, 
 def cost_panels(e: Estimate) -> tuple["Figure", str]:
     """Memory (bars) and seconds of a step (lines) against group size, completion length and model size.
 
-    With each group size the number of problems in a step stays the same. Needs a GPU profile: ValueError for others.
+    With each group size the number of problems in a step stays the same. Needs a GPU profile: WorkbookError for others.
     """
     from matplotlib.figure import Figure
 
     if e.profile not in GPUS:
-        raise ValueError(f"the profile {e.profile!r} has no GPU to draw costs for: choose from {', '.join(GPUS)}")
+        raise WorkbookError(f"the profile {e.profile!r} has no GPU to draw: choose from {', '.join(GPUS)}")
     a, s, gpu = architecture(e.model), e.settings, GPUS[e.profile]
     maker = "gemma-3-" if a.model_type.startswith("gemma") else "qwen3-"
     columns: dict[str, dict] = {
