@@ -5,8 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from grpo_workbook import ask, data_report, estimate_command, evaluation_command, merging, monitor
-from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError, readable
+from grpo_workbook import ask, data_report, estimate_command, evaluation_command, merging, monitor, train_command
+from grpo_workbook.processes import AlreadySaid, from_env
+from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError
 from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
@@ -16,6 +17,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --resume              after a Ctrl-C or a crash
   python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
   python -m grpo_workbook run --data my.jsonl --steps 30 --output outputs/mine
+  python -m grpo_workbook train --config my.yaml    your own data and rewards
   python -m grpo_workbook check-data my.jsonl       before you train on it
   python -m grpo_workbook diagnose outputs/run      what is wrong with a run
   python -m grpo_workbook evaluate qwen --data my.jsonl
@@ -41,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     evaluation_command.add_parsers(commands)
     ask.add_parser(commands)
     merging.add_parser(commands)
+    train_command.add_parser(commands)
 
     run = commands.add_parser(
         "run",
@@ -100,8 +103,15 @@ READING = ("question_column", "answer_column", "skip_invalid")
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted."""
-    args = parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["train"]:
+        arguments = train_command.hyphens(arguments)
+    args, rest = parser().parse_known_args(arguments)
+    if rest and args.command != "train":
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
     try:
+        if args.command == "train":
+            return train_command.main(args, rest)
         if args.command == "doctor":
             from grpo_workbook import doctor
 
@@ -125,8 +135,11 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "power":
             return evaluation_command.show_power(args)
         return _run(args)
+    except AlreadySaid:
+        return 2
     except WorkbookError as error:
-        print(f"error: {visible(str(error))}", file=sys.stderr)
+        who = f"process {os.environ['RANK']}: " if int(os.environ.get("RANK") or 0) else ""
+        print(f"error: {who}{visible(str(error))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("grpo_workbook"):
@@ -148,14 +161,12 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "generate":
             print("\nInterrupted.", file=sys.stderr)
             return 130
-        goes_on = "--resume (or `make run`)" if args.command == "run" else "The same command"
+        goes_on = "--resume (or `make run`)" if args.command in ("run", "train") else "The same command"
         print(f"\nInterrupted: nothing more was written. {goes_on} goes on from what is there.", file=sys.stderr)
         return 130
 
 
 def _run(args: argparse.Namespace) -> int:
-    from grpo_workbook.pipeline import Interrupted, main_run
-
     run = Run.from_env(
         profile=args.profile,
         model=args.model,
@@ -163,72 +174,16 @@ def _run(args: argparse.Namespace) -> int:
         output=args.output,
         **{name: getattr(args, name) for name in SETTINGS},
     )
-    try:
-        report = main_run(
-            run,
-            data=args.data,
-            heldout_data=args.heldout_data,
-            reading={name: getattr(args, name) for name in READING},
-            backend=args.backend,
-            overwrite=args.overwrite,
-            resume=args.resume,
-        )
-    except Interrupted as stopped:
-        print(
-            f"\nInterrupted: {stopped}. The adapter is in {readable(run.output / 'adapter')}; the same command with "
-            "--resume goes on from there, and so does `make run`.",
-            file=sys.stderr,
-        )
-        return 130
-    show_report(report, run.output)
-    return 0
-
-
-def show_report(report: dict, output: Path) -> None:
-    """The before/after table, five answers, and where everything lies."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    held, merge = report["heldout"], report["merge"]
-    table = Table(title=f"{held['n']} held-out problems, {report['model']}", title_justify="left")
-    for name, justify in (("", "left"), ("before", "right"), ("after", "right")):
-        table.add_column(name, justify=justify)
-    for key, name in (
-        ("strict_sampled", "strict, sampled"),
-        ("strict_greedy", "strict, greedy"),
-        ("lenient_sampled", "lenient, sampled"),
-        ("well_formed_sampled", "well-formed, sampled"),
-    ):
-        table.add_row(name, f"{held['before'][key]:.1%}", f"{held['after'][key]:.1%}")
-    interval = {k: "{:.1%} to {:.1%}".format(*held[k]["ci95"]) for k in ("before", "after")}
-    table.add_row("  95 % interval of the first", interval["before"], interval["after"])
-    console.print()
-    console.print(table)
-    for line in report["verdict"]:
-        console.print(f"- {line}")
-    console.print(
-        f"- trained {report['steps']} steps in {report['train_seconds']} s "
-        f"({report['total_seconds']} s in all), peak memory {report['peak_rss_mb']} MB"
+    return train_command.carry_out(
+        run,
+        from_env(),
+        data=args.data,
+        heldout_data=args.heldout_data,
+        reading={name: getattr(args, name) for name in READING},
+        backend=args.backend,
+        overwrite=args.overwrite,
+        resume=args.resume,
     )
-    console.print(
-        f"- merged: largest logit difference {merge['max_abs_logit_difference']}, the same greedy token at "
-        f"{merge['same_greedy_tokens']:.2%} of places, strict greedy {merge['merged_strict_greedy']:.1%}"
-    )
-    console.print("\nFive held-out questions, answered by the merged model:")
-    for example in report["examples"]:
-        console.print(Text(visible(f"  {example['question']}  (right: {example['answer']})")))
-        console.print(Text(visible("    " + " ".join(example["after"].split()))))
-    console.print()
-    for name, what in (
-        ("report.json", "every number"),
-        ("adapter", "the LoRA adapter"),
-        ("merged", "16-bit weights for plain Transformers"),
-        ("figures", "curves and bars"),
-        ("log.json", "TRL's metrics, step by step"),
-    ):
-        console.print(f"{readable(output / name):<28} {what}")
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ def cost_panels(e: Estimate) -> tuple["Figure", str]:
     grid, said = figure.subplots(2, 3), []
     for column, (title, cases) in enumerate(columns.items()):
         names = [str(name).removeprefix(maker) for name in cases]
-        memories = [memory(*case) for case in cases.values()]
-        times = [step_seconds(*case, gpu, vllm=e.vllm) for case in cases.values()]
+        memories = [memory(*case, gib=gpu.gib) for case in cases.values()]
+        times = [step_seconds(*case, gpu) for case in cases.values()]
         _memory_bars(grid[0, column], names, memories, (e.budget or 0) / GIB)
         for part, colour, dash, marker in _TIMES[:2]:
             values = [t[part] for t in times]
@@ -90,7 +90,7 @@ def gpu_counts(e: Estimate, batch: int = 1024) -> tuple["Figure", str]:
     from matplotlib.figure import Figure
 
     a = architecture(e.model)
-    s = replace(e.settings, dtype="bfloat16", load_in_4bit=False, batch_size=batch, per_device_batch=1)
+    s = replace(e.settings, dtype="bfloat16", load_in_4bit=False, batch_size=batch, vllm="server")
     found, stuck, count = saturation(a, s, GPUS["80gb"], COUNTS)
     figure = Figure(figsize=(7.0, 3.8), layout="constrained")
     axes = figure.subplots()

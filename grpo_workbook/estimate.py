@@ -32,6 +32,7 @@ class Change:
 COSTS = {  # the settings that save memory, the cheapest first, and what each costs
     "per_device_batch": "a little time: the same batch in more pieces",
     "gradient_checkpointing": "time: every layer is computed again",
+    "vllm": "time: Transformers draws the completions instead",
     "load_in_4bit": "time to unpack the weights, and a little accuracy",
     "batch_size": "a noisier gradient, so more steps",
     "max_completion_tokens": "answers that are cut before they earn",
@@ -51,7 +52,6 @@ class Estimate:
     seconds: dict[str, float]  # of one step, by part; empty without a GPU
     changes: tuple[Change, ...]  # in order, each on top of those before; empty where it fits
     alternatives: dict[str, float]  # bytes of weights and activations, had they been chosen otherwise
-    vllm: bool = False
     processes: int = 1
 
     @property
@@ -76,7 +76,6 @@ class Estimate:
             "minutes": None if self.minutes is None else round(self.minutes, 1),
             "instead": {k: round(v) for k, v in self.alternatives.items()},
             "changes": [{"what": c.what, "cost": c.cost, "total_bytes": round(c.total)} for c in self.changes],
-            "vllm": self.vllm,
             "processes": self.processes,
             "settings": asdict(self.settings),
         }
@@ -104,18 +103,19 @@ def estimate(
         )
     gpu = GPUS.get(profile)
     budget = usable(gpu, gib)
-    fits = budget is None or memory(a, settings, processes).total <= budget
+    size = gib or (gpu.gib if gpu else 0.0)
+    needed = memory(a, settings, processes, size)
+    fits = budget is None or needed.total <= budget
     each = activation_value_bytes(a, settings.dtype)
     rows, tokens = settings.per_device_batch, settings.max_prompt_tokens + settings.max_completion_tokens
-    vllm = bool(entry and entry.vllm)
     return Estimate(
         model,
         profile,
         settings,
-        memory(a, settings, processes),
+        needed,
         budget,
-        step_seconds(a, settings, gpu, processes, vllm) if gpu else {},
-        () if fits or budget is None else tuple(mend(a, model, settings, budget, processes)),
+        step_seconds(a, settings, gpu, processes) if gpu else {},
+        () if fits or budget is None else tuple(mend(a, model, settings, budget, processes, size)),
         {
             "weights in 4-bit": weight_bytes(a, settings.dtype, True),
             "weights in 16-bit": weight_bytes(a, "float16", False),
@@ -126,7 +126,6 @@ def estimate(
                 activation_bytes(a, rows, tokens, settings.lora_rank, each, True).values()
             ),
         },
-        vllm,
         processes,
     )
 
@@ -137,18 +136,20 @@ def usable(gpu: Gpu | None, gib: float | None = None) -> float | None:
     return None if size is None else size * GIB * USABLE
 
 
-def mend(a: Architecture, model: str, s: Settings, budget: float, processes: int = 1) -> Iterator[Change]:
+def mend(
+    a: Architecture, model: str, s: Settings, budget: float, processes: int = 1, gib: float = 0.0
+) -> Iterator[Change]:
     """What to change, the cheapest first, so that the run fits; where no change is enough, a smaller model.
 
     Taken is the cheapest change that lowers the memory, again and again. What is told are the settings that differ in
     the end, in the order of `_ways`, each with the memory of it and all before it.
     """
     changed, helps = s, True
-    while helps and (total := memory(a, changed, processes).total) > budget:
+    while helps and (total := memory(a, changed, processes, gib).total) > budget:
         helps = False
         for _, changes in _ways(changed, processes):
             candidate = replace_settings(changed, changes)
-            if memory(a, candidate, processes).total < 0.99 * total:
+            if memory(a, candidate, processes, gib).total < 0.99 * total:
                 changed, helps = candidate, True
                 break
     so_far = s
@@ -156,13 +157,13 @@ def mend(a: Architecture, model: str, s: Settings, budget: float, processes: int
         if (old := getattr(s, name)) != (new := getattr(changed, name)):
             so_far = replace(so_far, **{name: new})
             values = " -> ".join(("on" if v else "off") if isinstance(v, bool) else str(v) for v in (old, new))
-            yield _change(f"{name} {values}", cost, a, so_far, processes)
-    if memory(a, changed, processes).total > budget:
-        yield from _smaller(a, model, changed, budget, processes)
+            yield _change(f"{name} {values}", cost, a, so_far, processes, gib)
+    if memory(a, changed, processes, gib).total > budget:
+        yield from _smaller(a, model, changed, budget, processes, gib)
 
 
-def _change(what: str, cost: str, a: Architecture, s: Settings, processes: int) -> Change:
-    m = memory(a, s, processes)
+def _change(what: str, cost: str, a: Architecture, s: Settings, processes: int, gib: float) -> Change:
+    m = memory(a, s, processes, gib)
     return Change(what, cost, m.total, m.generating, m.learning)
 
 
@@ -172,6 +173,8 @@ def _ways(s: Settings, processes: int) -> Iterator[tuple[str, dict]]:
         yield "per_device_batch", {"per_device_batch": s.per_device_batch // 2}
     if not s.gradient_checkpointing:
         yield "gradient_checkpointing", {"gradient_checkpointing": True}
+    if s.vllm == "colocate":
+        yield "vllm", {"vllm": "off"}
     if not s.load_in_4bit:
         yield "load_in_4bit", {"load_in_4bit": True}
     half = s.batch_size // 2
@@ -184,13 +187,13 @@ def _ways(s: Settings, processes: int) -> Iterator[tuple[str, dict]]:
         yield "num_generations", {"num_generations": group, "batch_size": half}
 
 
-def _smaller(a: Architecture, model: str, s: Settings, budget: float, processes: int) -> Iterator[Change]:
+def _smaller(a: Architecture, model: str, s: Settings, budget: float, processes: int, gib: float) -> Iterator[Change]:
     """The largest smaller model of the course, of the same maker, that fits with these settings."""
     maker = short_name(model)[:4] if short_name(model) in KNOWN else a.model_type[:4]
     others = [architecture(name) for name in KNOWN if name.startswith(maker)]
     for other in sorted(others, key=lambda o: -o.parameters):
-        if other.parameters < a.parameters and memory(other, s, processes).total <= budget:
-            yield _change(f"model -> {other.name}", "knowledge: it is smaller", other, s, processes)
+        if other.parameters < a.parameters and memory(other, s, processes, gib).total <= budget:
+            yield _change(f"model -> {other.name}", "knowledge: it is smaller", other, s, processes, gib)
             return
 
 

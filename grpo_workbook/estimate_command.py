@@ -141,9 +141,10 @@ def _time(e: Estimate) -> list[str]:
         return []
     s = e.settings
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in e.seconds.items() if seconds >= 0.05)
+    who = "generate of Transformers" if s.vllm == "off" else "vLLM"
     return [
         "",
-        f"a step with {'vLLM' if e.vllm else 'generate of Transformers'}: {sum(e.seconds.values()):.0f} s ({parts}),",
+        f"a step with {who}: {sum(e.seconds.values()):.0f} s ({parts}),",
         f"of {s.prompts_per_step} x {s.num_generations} completions of full length "
         f"({s.max_prompt_tokens} + {s.max_completion_tokens} tokens)",
         f"{s.steps} steps: at most about {_duration(e.minutes or 0)} (on what it rests: --assumptions)",
@@ -168,7 +169,7 @@ def listing() -> str:
         lines.append(
             f"{profile:<5}{name + mark:<15}{f'{s.prompts_per_step}x{s.num_generations}':>6}{s.per_device_batch:>5}"
             f"{f'{s.max_prompt_tokens}+{s.max_completion_tokens}':>9}{s.learning_rate:>7g}{s.steps:>6} "
-            f"{'4-bit' if s.load_in_4bit else '16-bit':<7}{'yes' if entry.vllm else 'no':<5}"
+            f"{'4-bit' if s.load_in_4bit else '16-bit':<7}{'no' if s.vllm == 'off' else f'{s.vllm_gpu_memory:g}':<5}"
             f"{found.memory.total / GIB:>5.1f}{(found.minutes or 0) / 60:>6.1f}"
         )
     lines += [
@@ -176,6 +177,7 @@ def listing() -> str:
         "* untried: nobody has run it yet. batch: problems x group; once: completions in",
         "memory while it learns; tokens: longest prompt + completion. Gradient",
         "checkpointing is on everywhere; t4 computes in float16, the others in bfloat16.",
+        "vLLM: its share of the GPU's memory, beside the training.",
         "",
     ]
     lines += [f"{name:<14}{entry[1]}" for name, entry in KNOWN.items()]

@@ -23,6 +23,7 @@ from grpo_workbook.generation import end_tokens as end_tokens
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
 from grpo_workbook.intervals import paired_p_value as paired_p_value
+from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.symbolic import SymbolicChecker
 
 if TYPE_CHECKING:
@@ -83,8 +84,12 @@ def evaluate(
     batch_size: int = 128,
     progress: str | None = None,
     answers: str = "number",
+    processes: Processes = ALONE,
 ) -> Scores:
-    """Generate one completion for every row of the dataset (`prompt`, `answer`) and judge it (see `score`)."""
+    """Generate one completion for every row of the dataset (`prompt`, `answer`) and judge it (see `score`).
+
+    Several processes share the generating; each gets all scores, the same as one process's.
+    """
     completions = generate(
         model,
         tokenizer,
@@ -94,6 +99,7 @@ def evaluate(
         seed=seed,
         batch_size=batch_size,
         progress=progress,
+        processes=processes,
     )
     return score(completions, list(dataset["answer"]), answers)
 

@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 BASE_RECORD = "base.json"  # beside the adapter: which base it was trained on
 
 
-def save_adapter(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+def save_adapter(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, weights: dict | None = None
+) -> None:
     """Write the adapter (safetensors), the tokenizer, and a hash of the base that it was trained on.
 
-    All at once, so that a kill leaves no half-written folder.
+    All at once, so that a kill leaves no half-written folder. `weights`: the model's state, where it was gathered from
+    several processes; else the model's own.
     """
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
-        model.save_pretrained(target, safe_serialization=True)
+        gathered = {} if weights is None else {"state_dict": weights}
+        model.save_pretrained(target, safe_serialization=True, **gathered)
         tokenizer.save_pretrained(target)
         write_json(target / BASE_RECORD, {"base": readable(base), "hash": fingerprint(base)})
 

@@ -5,6 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from grpo_workbook.data import render
+from grpo_workbook.processes import ALONE, Processes
+
+SEEDS_APART = 1_000_003  # between two seeds' first batches: more problems than are ever measured
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,13 @@ def generate(
     seed: int = 0,
     batch_size: int = 128,
     progress: str | None = None,
+    processes: Processes = ALONE,
 ) -> list[str]:
     """One completion per chat prompt, as text without special tokens.
 
     Batches hold prompts of like length, so that little is padding; results come in the order of the prompts. Sampling
-    is seeded, and leaves the random state outside as it was. `progress` names the bar; None shows none.
+    is seeded batch by batch, and leaves the random state outside as it was; so several processes, which share the
+    batches, draw what one would, and each gets all of it. `progress` names the main one's bar; None shows none.
     """
     import torch
     from tqdm import tqdm
@@ -88,16 +93,21 @@ def generate(
     texts = render(prompts, tokenizer)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     results = [""] * len(texts)
-    bar = tqdm(total=len(texts), desc=progress, unit="problem", ncols=80, disable=progress is None, leave=False)
+    batches = [(start, order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
+    hidden = progress is None or not processes.main
+    bar = tqdm(total=len(texts), desc=progress, unit="problem", ncols=80, disable=hidden, leave=False)
     with ready(model, tokenizer), bar:
-        torch.manual_seed(seed)
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
+        for start, chosen in batches[processes.index :: processes.count]:
+            torch.manual_seed(seed * SEEDS_APART + start)
             how = sampling(temperature if sample else 0)
             batch = complete(model, tokenizer, [texts[i] for i in chosen], max_new_tokens=max_new_tokens, how=how)
             for i, completion in zip(chosen, batch, strict=True):
                 results[i] = completion.text
             bar.update(len(chosen))
+    for index, theirs in enumerate(processes.gather(results) if processes.count > 1 else ()):
+        for _, chosen in batches[index :: processes.count]:
+            for i in chosen:
+                results[i] = theirs[i]
     return results
 
 

@@ -103,28 +103,30 @@ def activation_bytes(
     }
 
 
-def memory(a: Architecture, s: Settings, processes: int = 1) -> Memory:
-    """All parts for one process of `processes`, each with a whole copy of the model and its share of the batch."""
-    rows = max(1, s.batch_size // processes)  # TRL generates them all at once
+def vllm_cache_bytes(a: Architecture, s: Settings, gib: float) -> float:
+    """What vLLM beside the training has for keys and values: its share of the GPU, less the weights, which both use."""
+    return max(0.0, s.vllm_gpu_memory * gib * GIB - weight_bytes(a, s.dtype, s.load_in_4bit))
+
+
+def memory(a: Architecture, s: Settings, processes: int = 1, gib: float = 0.0) -> Memory:
+    """All parts for one process of `processes`, each with a whole copy of the model and its share of the batch.
+
+    `gib` is the GPU's memory, of which vLLM beside the training takes its share whether it generates or not.
+    """
+    rows = max(1, s.batch_size // processes)
     training = min(s.per_device_batch, rows)
     tokens, wide = s.max_prompt_tokens + s.max_completion_tokens, value_bytes(s.dtype)
     adapters = a.lora(s.lora_rank) * ADAPTER_BYTES
-    cache = kv_cache_bytes(a, rows, tokens, s.dtype)
-    widest = max(layer.inner for layer in a.layers)
-    prefill = rows * s.max_prompt_tokens * (2 * a.hidden + 2 * widest) * wide
+    always = {
+        f"weights ({'4-bit' if s.load_in_4bit else f'{8 * wide}-bit'})": weight_bytes(a, s.dtype, s.load_in_4bit),
+        "LoRA adapters": adapters,
+        "their gradients": adapters,
+        "optimizer (AdamW)": 2 * adapters,
+        "reserve (assumed)": RESERVE,
+    }
     return Memory(
-        always={
-            f"weights ({'4-bit' if s.load_in_4bit else f'{8 * wide}-bit'})": weight_bytes(a, s.dtype, s.load_in_4bit),
-            "LoRA adapters": adapters,
-            "their gradients": adapters,
-            "optimizer (AdamW)": 2 * adapters,
-            "reserve (assumed)": RESERVE,
-        },
-        generation={
-            "KV cache": cache,
-            "one layer's cache, copied": cache / len(a.layers),
-            "prompts, logits of a token": prefill + 2 * logits_bytes(a, rows, 1),
-        },
+        always=always | ({"KV cache of vLLM": vllm_cache_bytes(a, s, gib)} if s.vllm == "colocate" else {}),
+        generation=_generation(a, s, rows, tokens, wide) if s.vllm == "off" else {},
         update={
             **activation_bytes(
                 a, training, tokens, s.lora_rank, activation_value_bytes(a, s.dtype), s.gradient_checkpointing
@@ -133,3 +135,15 @@ def memory(a: Architecture, s: Settings, processes: int = 1) -> Memory:
             "logits, in pieces": 2 * logits_bytes(a, training, s.max_completion_tokens) / LOGIT_CHUNKS,
         },
     )
+
+
+def _generation(a: Architecture, s: Settings, rows: int, tokens: int, wide: int) -> dict[str, float]:
+    """With Transformers all completions of a step are written side by side."""
+    cache = kv_cache_bytes(a, rows, tokens, s.dtype)
+    widest = max(layer.inner for layer in a.layers)
+    prefill = rows * s.max_prompt_tokens * (2 * a.hidden + 2 * widest) * wide
+    return {
+        "KV cache": cache,
+        "one layer's cache, copied": cache / len(a.layers),
+        "prompts, logits of a token": prefill + 2 * logits_bytes(a, rows, 1),
+    }

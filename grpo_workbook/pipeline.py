@@ -11,21 +11,23 @@ figures/          PNG and the same in words
 report.json       every number, in one place
 """
 
+import hashlib
 import json
 import os
-import platform
-import resource
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
+from grpo_workbook.config import batch_arguments, grpo_config
+from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
+from grpo_workbook.processes import ALONE, Processes
+from grpo_workbook.reward_files import call, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.run_data import answers_for, load_rows
-
-VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
+from grpo_workbook.run_report import draw, from_log, peak_rss_mb, verdict, versions
 
 
 class Interrupted(KeyboardInterrupt):
@@ -41,17 +43,23 @@ def main_run(
     backend: str = "unsloth",
     overwrite: bool = False,
     resume: bool = False,
+    system_prompt: str = SYSTEM_PROMPT,
+    overrides: dict | None = None,
+    processes: Processes = ALONE,
     say=print,
-) -> dict:
+) -> dict | None:
     """Load, measure, train, measure, save, merge, prove; returns the report that it wrote to report.json.
 
-    `reading` holds options of problems.load: question_column, answer_column, skip_invalid. Everything that can be wrong
-    with the input is found before the first file is written (WorkbookError).
+    `reading` holds options of problems.load: question_column, answer_column, skip_invalid. `overrides` are fields of
+    GRPOConfig that win over the run's. `processes` are connected (processes.start): all train and measure, the main
+    one alone writes, says and merges, and the others get None. Everything that can be wrong with the input is found
+    before the first file is written (WorkbookError).
     """
     started = time.monotonic()
+    overrides = overrides or {}
     functions, weights = parse_rewards(run.settings.rewards)
     answers = answers_for(functions, data or heldout_data)
-    train_rows, heldout_rows, leaked = load_rows(run, data, heldout_data, reading, answers)
+    train_rows, heldout_rows, leaked = processes.first(lambda: load_rows(run, data, heldout_data, reading, answers))
     identity = {
         "profile": run.profile,
         "model": run.model_name,
@@ -59,23 +67,34 @@ def main_run(
         "backend": backend,
         "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
         "data_sha256": sha256_of(train_rows, heldout_rows),
+        "system_prompt": system_prompt,
+        "overrides": overrides,
+        "processes": processes.count,
+        "reward_files": {f.__name__: hashlib.sha256(f.own.read_bytes()).hexdigest() for f in own(functions)},
     }
-    check_backend(run, backend)
-    check_room(run)
-    check_folder(run.output, identity, overwrite=overwrite, resume=resume)
+    check_backend(run, backend, processes)
+    processes.once(lambda: check_room(run))
+    processes.once(lambda: check_folder(run.output, identity, overwrite=overwrite, resume=resume))
+    batch_arguments(run.settings, processes.count)
+    if own(functions):
+        sample = train_rows.select(range(min(2, len(train_rows))))
+        try_rewards(functions, list(to_dataset(sample, system_prompt)))
     say(str(run))
+    if processes.count > 1:
+        say(f"{processes.count} processes share the {run.settings.batch_size} completions of a step")
 
-    if Path(run.model).is_dir():
+    downloads = not Path(run.model).is_dir()
+    if not downloads:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk: ask no one
     from grpo_workbook.notebook import quiet
     from grpo_workbook.training import count_4bit_layers, count_trained_parameters, load_policy
 
     say("\nLoading the model")
     quiet()
-    model, tokenizer = load_policy(run, backend)
+    model, tokenizer = processes.first(lambda: load_policy(run, backend)) if downloads else load_policy(run, backend)
     limit = run.settings.max_prompt_tokens
     fold = system_role(tokenizer) in ("refused", "ignored")
-    train_set, heldout_set = (to_dataset(rows, fold=fold) for rows in (train_rows, heldout_rows))
+    train_set, heldout_set = (to_dataset(rows, system_prompt, fold=fold) for rows in (train_rows, heldout_rows))
     train_set, dropped_train = drop_long_prompts(train_set, tokenizer, limit, "the training data")
     heldout_set, dropped_heldout = drop_long_prompts(heldout_set, tokenizer, limit, "the held-out data")
     if len(train_set) < run.settings.prompts_per_step:
@@ -83,7 +102,8 @@ def main_run(
             f"{len(train_set)} training problems are left and one step needs {run.settings.prompts_per_step}: "
             "give more, or lower --batch-size"
         )
-    claim_folder(run.output, identity, resume=resume)
+    grpo_config(run, weights, overrides, processes.count)  # what TRL does not take is said before anything is written
+    processes.once(lambda: claim_folder(run.output, identity, resume=resume))
     report = {
         "profile": run.profile,
         "device": run.device,
@@ -96,6 +116,8 @@ def main_run(
         "steps": run.settings.steps,
         "reward_weights": {f.__name__: w for f, w in zip(functions, weights, strict=True)},
         "seed": run.seed,
+        "processes": processes.count,
+        "overrides": overrides,
         "versions": versions(),
         "data_sha256": identity["data_sha256"],
         "data": {
@@ -113,12 +135,16 @@ def main_run(
             f"{limit} tokens"
         )
 
-    before = _baseline(run, model, tokenizer, heldout_set, answers, say)
+    before = _baseline(run, model, tokenizer, heldout_set, answers, processes, say)
     log, seconds, report["resumed_from_step"] = _train(
-        run, model, tokenizer, train_set, (functions, weights), resume, say
+        run, model, tokenizer, train_set, (functions, weights), resume, say, overrides, processes
     )
     report["train_seconds"] = round(seconds, 1)
-    after = _measure(run, model, tokenizer, heldout_set, answers, "measuring after")
+    if processes.sharded:  # no process holds the trained weights whole any more
+        model = _trained(run)
+    after = _measure(run, model, tokenizer, heldout_set, answers, "measuring after", processes)
+    if not processes.main:
+        return None
     write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions})
     del model
 
@@ -130,6 +156,13 @@ def main_run(
         "after": summary(*after),
         "p_value": paired_p_value(before[0].strict, after[0].strict),
         "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
+        "rewards": {
+            f.__name__: {
+                "before": _mean(f, tokenizer, heldout_set, before),
+                "after": _mean(f, tokenizer, heldout_set, after),
+            }
+            for f in functions
+        },
     }
     report["merge"], examples = _merge(run, backend, heldout_set, answers, after[1], say)
     report["examples"] = [
@@ -138,78 +171,110 @@ def main_run(
             heldout_set["question"][:5], heldout_set["answer"][:5], before[1].completions[:5], examples, strict=False
         )
     ]
-    report.update(_from_log(log, run))
+    report.update(from_log(log, run))
     report["verdict"] = verdict(report["heldout"])
-    _draw(run, log, report)
+    draw(run, log, report)
     report["total_seconds"] = round(time.monotonic() - started, 1)
     report["peak_rss_mb"] = peak_rss_mb()
     write_json(run.output / "report.json", report)
     return report
 
 
-def check_backend(run: Run, backend: str) -> None:
+def _mean(function, tokenizer, heldout, scores) -> float | None:
+    """The mean of a reward over the held-out problems' sampled completions; None where it applies to none."""
+    texts = scores[0].completions
+    columns = {name: list(heldout[name]) for name in heldout.column_names}
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    values = call(function, columns.pop("prompt"), texts, ids, columns)
+    kept = [v for v in values if v is not None]
+    return round(sum(kept) / len(kept), 4) if kept else None
+
+
+def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
     """Raise WorkbookError when there is no such backend, or this machine cannot train with it."""
     from grpo_workbook.training import BACKENDS, why_not_plain
 
     if backend not in BACKENDS:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
+    if processes.sharded and backend == "unsloth":
+        raise WorkbookError(
+            "FSDP and DeepSpeed divide the weights among the processes, which Unsloth does not do: add --backend "
+            "plain, or launch with configs/data_parallel.yaml"
+        )
     if backend == "plain" and (reason := why_not_plain(run)):
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth, which mends it")
 
 
-def _measure(run: Run, model, tokenizer, heldout, answers: str, label: str):
-    """(sampled, greedy) scores on the held-out problems."""
+def _trained(run: Run):
+    """Base and saved adapter, loaded whole, as training had them."""
+    from grpo_workbook.loading import load_for_measuring
+
+    s = run.settings
+    how = {"dtype": s.dtype, "device": run.device, "load_in_4bit": s.load_in_4bit}
+    return load_for_measuring(run.model, str(run.output / "adapter"), **how)[0]
+
+
+def _measure(run: Run, model, tokenizer, heldout, answers: str, label: str, processes: Processes = ALONE):
+    """(sampled, greedy) scores on the held-out problems; the processes share the work."""
     from grpo_workbook.evaluate import evaluate
 
     s = run.settings
     how = {"max_new_tokens": s.max_completion_tokens, "seed": run.seed, "batch_size": s.eval_batch, "answers": answers}
+    how["processes"] = processes
     return (
         evaluate(model, tokenizer, heldout, sample=True, progress=f"{label}, sampled", **how),
         evaluate(model, tokenizer, heldout, progress=f"{label}, greedy", **how),
     )
 
 
-def _baseline(run: Run, model, tokenizer, heldout, answers: str, say):
+def _baseline(run: Run, model, tokenizer, heldout, answers: str, processes: Processes, say):
     """Measured once, kept in before.json, so that a resumed run compares with where it began."""
     from grpo_workbook.evaluate import score
 
     path = run.output / "before.json"
-    if path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))
+    kept = processes.once(lambda: json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None)
+    if kept:
         say("The baseline was measured before the interruption")
         return tuple(score(kept[how], list(heldout["answer"]), answers) for how in ("sampled", "greedy"))
-    sampled, greedy = _measure(run, model, tokenizer, heldout, answers, "measuring before")
-    write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
+    sampled, greedy = _measure(run, model, tokenizer, heldout, answers, "measuring before", processes)
+    if processes.main:
+        write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
     say(f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly right when sampled")
     return sampled, greedy
 
 
-def _train(run: Run, model, tokenizer, dataset, rewards, resume: bool, say) -> tuple[list[dict], float, int]:
+def _train(
+    run: Run, model, tokenizer, dataset, rewards, resume: bool, say, overrides=None, processes: Processes = ALONE
+) -> tuple[list[dict], float, int]:
     """Train, save adapter and log; (log, seconds, step resumed from). Raises Interrupted after a Ctrl-C, all saved."""
     from grpo_workbook.export import save_adapter
     from grpo_workbook.health import HealthCallback, log_the_end
     from grpo_workbook.training import last_checkpoint, make_trainer, restore, stop_on_interrupt
     from grpo_workbook.vitals import watch
 
-    checkpoint = last_checkpoint(run.output / "checkpoints") if resume else None
+    checkpoint = processes.once(lambda: last_checkpoint(run.output / "checkpoints")) if resume else None
     if checkpoint:
         say(f"Continuing from {Path(checkpoint).name}")
     functions, weights = rewards
     functions = watch(functions)
-    trainer = make_trainer(run, model, tokenizer, dataset, functions, weights)
-    trainer.add_callback(HealthCallback(functions))
+    trainer = make_trainer(run, model, tokenizer, dataset, functions, weights, overrides, processes)
+    if processes.main:
+        trainer.add_callback(HealthCallback(functions))
     started = time.monotonic()
     resumed = int(checkpoint.rsplit("-", 1)[1]) if checkpoint else 0
     if resumed >= run.settings.steps:  # the Trainer would take one step too many
         restore(trainer, checkpoint)
-    with stop_on_interrupt(trainer) as seen:
+    with stop_on_interrupt(trainer, processes) as seen:
         if resumed < run.settings.steps:
-            with log_the_end(trainer, run.output / "log.json"):
+            with log_the_end(trainer, run.output / "log.json") if processes.main else nullcontext():
                 trainer.train(resume_from_checkpoint=checkpoint)
     seconds = time.monotonic() - started
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
-    write_json(run.output / "log.json", log)
-    save_adapter(model, tokenizer, run.output / "adapter")
+    whole = trainer.accelerator.get_state_dict(trainer.model_wrapped) if processes.sharded else None
+    if processes.main:
+        write_json(run.output / "log.json", log)
+        save_adapter(model, tokenizer, run.output / "adapter", whole)
+    processes.wait()
     if seen["interrupted"] and trainer.state.global_step < run.settings.steps:
         raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.settings.steps}")
     seconds += sum(
@@ -240,74 +305,3 @@ def _merge(run: Run, backend: str, heldout, answers: str, after_greedy, say) -> 
         answers=answers,
     )
     return {**proof, "merged_strict_greedy": accuracy(scores.strict)}, scores.completions[:5]
-
-
-def _from_log(log: list[dict], run: Run) -> dict:
-    """Completions and rewards as the log has them: the first and the last tenth of the steps, by function."""
-    tenth = max(1, len(log) // 10)
-    names = [k for k in log[0] if k == "reward" or (k.startswith("rewards/") and k.endswith("/mean"))]
-
-    def mean(key, entries):
-        return round(sum(e[key] for e in entries) / len(entries), 4)
-
-    length = "completions/mean_length" if "completions/mean_length" in log[0] else "completion_length"
-    return {
-        "completions": {
-            "total": len(log) * run.settings.batch_size,
-            "mean_length": mean(length, log),
-        },
-        "rewards": {
-            k.removeprefix("rewards/").removesuffix("/mean"): {
-                "first_tenth": mean(k, log[:tenth]),
-                "last_tenth": mean(k, log[-tenth:]),
-            }
-            for k in names
-        },
-    }
-
-
-def verdict(heldout: dict) -> list[str]:
-    """What the held-out numbers allow one to say, in words."""
-    said = []
-    for key, name, p in (
-        ("strict_sampled", "strict accuracy", heldout["p_value"]),
-        ("well_formed_sampled", "the share of well-formed answers", heldout["p_value_well_formed"]),
-    ):
-        a, b = heldout["before"][key], heldout["after"][key]
-        change = "rose" if b > a else "fell" if b < a else "stayed"
-        if p >= 0.01:
-            said.append(f"{name}: {a:.1%} before, {b:.1%} after, a difference that may be chance (p = {p:.2g})")
-        else:
-            said.append(f"{name} {change} from {a:.1%} to {b:.1%} (p = {p:.1g})")
-    if late := sum(heldout[key].get("unjudged", 0) for key in ("before", "after")):
-        said.append(f"{late} completions could not be judged in time and count as wrong")
-    return said
-
-
-def _draw(run: Run, log: list[dict], report: dict) -> None:
-    from grpo_workbook import figures
-
-    figures.save(*figures.reward_curves(log), run.output / "figures" / "rewards.png")
-    heldout = report["heldout"]
-    figures.save(
-        *figures.before_after(heldout["before"], heldout["after"], heldout["n"]),
-        run.output / "figures" / "before_after.png",
-    )
-    from grpo_workbook.monitor import diagnose, read_run
-    from grpo_workbook.panels import run_panels
-
-    whole = read_run(run.output)
-    figures.save(*run_panels(whole, diagnose(whole), "The run"), run.output / "figures" / "health.png")
-
-
-def versions() -> dict[str, str]:
-    """Installed versions of what the numbers depend on."""
-    from importlib.metadata import version
-
-    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
-
-
-def peak_rss_mb() -> int:
-    """The most memory this process has held, in MB (10^6 bytes); ru_maxrss is in KiB on Linux, bytes on macOS."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)

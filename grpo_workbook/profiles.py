@@ -15,45 +15,44 @@ from grpo_workbook.settings import PROFILES, Settings, replace_settings
 # Checkpoints with vision or sound: Unsloth's FastModel takes their text part (text_only=True).
 MANY_SENSES = ("gemma-3-4b", "gemma-3-12b", "gemma-3-27b", "gemma-4-", "qwen3.5-")
 
-# Completions in a step, in a group, in memory at once; longest prompt and completion; learning rate; steps; base.
+# Completions in a step, in a group, in memory at once; longest prompt and completion; learning rate; steps; base;
+# vLLM's share of the GPU's memory. vLLM pays where there is room for it beside training: on a T4 there is little, and
+# Gemma 4 needs compute capability 8.0 for it. With Qwen3.5 and Gemma 4 Transformers draws, to begin with.
 _TABLE = """
-t4    qwen3-0.6b    32  8   8   384   512  2e-5  250  16-bit
-t4    qwen3-1.7b    32  8   8   384   512  1e-5  250  4-bit
-t4    qwen3-4b      32  8   4   384   512  1e-5  150  4-bit
-t4    qwen3-8b      16  8   2   384   384  5e-6  100  4-bit
-t4    gemma-3-270m  32  8   8   384   512  5e-5  300  16-bit
-t4    gemma-3-1b    32  8   8   384   512  1e-5  250  16-bit
-t4    gemma-3-4b    32  8   4   384   512  1e-5  150  4-bit
-t4    qwen3.5-0.8b  32  8   8   384   512  2e-5  250  16-bit
-t4    qwen3.5-4b    32  8   2   384   512  1e-5  150  16-bit
-t4    gemma-4-e2b   32  8   4   384   512  1e-5  150  4-bit
-24gb  qwen3-0.6b    64  8   16  512   768  2e-5  300  16-bit
-24gb  qwen3-1.7b    64  8   16  512   768  1e-5  300  16-bit
-24gb  qwen3-4b      32  8   8   512   768  1e-5  250  16-bit
-24gb  qwen3-8b      32  8   4   512   768  5e-6  150  4-bit
-24gb  gemma-3-270m  64  8   16  512   768  5e-5  300  16-bit
-24gb  gemma-3-1b    64  8   16  512   768  1e-5  300  16-bit
-24gb  gemma-3-4b    32  8   8   512   768  1e-5  250  16-bit
-24gb  qwen3.5-0.8b  64  8   16  512   768  2e-5  300  16-bit
-24gb  qwen3.5-4b    32  8   8   512   768  1e-5  250  16-bit
-24gb  gemma-4-e2b   32  8   8   512   768  1e-5  250  16-bit
-24gb  gemma-4-e4b   32  8   4   512   768  1e-5  200  4-bit
-80gb  qwen3-0.6b    128 8   32  512   1024 2e-5  400  16-bit
-80gb  qwen3-1.7b    128 8   32  512   1024 1e-5  400  16-bit
-80gb  qwen3-4b      128 8   32  512   1024 1e-5  300  16-bit
-80gb  qwen3-8b      128 8   32  512   1024 5e-6  300  16-bit
-80gb  gemma-3-270m  128 8   32  512   1024 5e-5  400  16-bit
-80gb  gemma-3-1b    128 8   32  512   1024 1e-5  400  16-bit
-80gb  gemma-3-4b    128 8   32  512   1024 1e-5  300  16-bit
-80gb  gemma-3-12b   64  8   16  512   1024 5e-6  200  16-bit
-80gb  qwen3.5-0.8b  128 8   32  512   1024 2e-5  400  16-bit
-80gb  qwen3.5-4b    128 8   32  512   1024 1e-5  300  16-bit
-80gb  gemma-4-e2b   128 8   32  512   1024 1e-5  300  16-bit
-80gb  gemma-4-e4b   128 8   16  512   1024 1e-5  300  16-bit
+t4    qwen3-0.6b    32  8   8   384   512  2e-5  250  16-bit off
+t4    qwen3-1.7b    32  8   8   384   512  1e-5  250  4-bit  off
+t4    qwen3-4b      32  8   4   384   512  1e-5  150  4-bit  off
+t4    qwen3-8b      16  8   2   384   384  5e-6  100  4-bit  off
+t4    gemma-3-270m  32  8   8   384   512  5e-5  300  16-bit off
+t4    gemma-3-1b    32  8   8   384   512  1e-5  250  16-bit off
+t4    gemma-3-4b    32  8   4   384   512  1e-5  150  4-bit  off
+t4    qwen3.5-0.8b  32  8   8   384   512  2e-5  250  16-bit off
+t4    qwen3.5-4b    32  8   2   384   512  1e-5  150  16-bit off
+t4    gemma-4-e2b   32  8   4   384   512  1e-5  150  4-bit  off
+24gb  qwen3-0.6b    64  8   16  512   768  2e-5  300  16-bit 0.3
+24gb  qwen3-1.7b    64  8   16  512   768  1e-5  300  16-bit 0.4
+24gb  qwen3-4b      32  8   8   512   768  1e-5  250  16-bit 0.5
+24gb  qwen3-8b      32  8   4   512   768  5e-6  150  4-bit  off
+24gb  gemma-3-270m  64  8   16  512   768  5e-5  300  16-bit 0.2
+24gb  gemma-3-1b    64  8   16  512   768  1e-5  300  16-bit 0.3
+24gb  gemma-3-4b    32  8   8   512   768  1e-5  250  16-bit 0.5
+24gb  qwen3.5-0.8b  64  8   16  512   768  2e-5  300  16-bit off
+24gb  qwen3.5-4b    32  8   8   512   768  1e-5  250  16-bit off
+24gb  gemma-4-e2b   32  8   8   512   768  1e-5  250  16-bit off
+24gb  gemma-4-e4b   32  8   4   512   768  1e-5  200  4-bit  off
+80gb  qwen3-0.6b    128 8   32  512   1024 2e-5  400  16-bit 0.3
+80gb  qwen3-1.7b    128 8   32  512   1024 1e-5  400  16-bit 0.3
+80gb  qwen3-4b      128 8   32  512   1024 1e-5  300  16-bit 0.4
+80gb  qwen3-8b      128 8   16  512   1024 5e-6  250  16-bit 0.5
+80gb  gemma-3-270m  128 8   32  512   1024 5e-5  400  16-bit 0.2
+80gb  gemma-3-1b    128 8   32  512   1024 1e-5  400  16-bit 0.3
+80gb  gemma-3-4b    128 8   32  512   1024 1e-5  300  16-bit 0.4
+80gb  gemma-3-12b   64  8   8   512   1024 5e-6  200  16-bit 0.6
+80gb  qwen3.5-0.8b  128 8   32  512   1024 2e-5  400  16-bit off
+80gb  qwen3.5-4b    128 8   32  512   1024 1e-5  300  16-bit off
+80gb  gemma-4-e2b   128 8   32  512   1024 1e-5  300  16-bit off
+80gb  gemma-4-e4b   128 8   16  512   1024 1e-5  300  16-bit off
 """
-# vLLM pays where there is room for it beside training. On a T4 it has none for Gemma 4 (it needs compute capability
-# 8.0), and little room for the others.
-_VLLM = {("24gb", "qwen3-0.6b"), ("24gb", "qwen3-1.7b"), ("24gb", "gemma-3-1b")}
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,6 @@ class Entry:
     model: str  # as the hub has it
     settings: Settings
     loader: str  # "FastLanguageModel" or "FastModel"
-    vllm: bool  # advice: generate with vLLM
     tried: bool = False
 
 
@@ -84,7 +82,7 @@ def loader_for(model: str) -> str:
 
 
 def _entry(line: str) -> Entry:
-    profile, name, batch, group, device, prompt, completion, rate, steps, base = line.split()
+    profile, name, batch, group, device, prompt, completion, rate, steps, base, share = line.split()
     settings = replace_settings(
         PROFILES[profile],
         {
@@ -96,11 +94,12 @@ def _entry(line: str) -> Entry:
             "learning_rate": float(rate),
             "steps": int(steps),
             "load_in_4bit": base == "4-bit",
+            "vllm": "off" if share == "off" else "colocate",
+            "vllm_gpu_memory": None if share == "off" else float(share),
         },
     )
     model = KNOWN[name][1]
-    vllm = (profile, name) in _VLLM or (profile == "80gb" and name.startswith(("qwen3-", "gemma-3-")))
-    return Entry(profile, name, model, settings, loader_for(model), vllm)
+    return Entry(profile, name, model, settings, loader_for(model))
 
 
 CATALOGUE: dict[tuple[str, str], Entry] = {

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from grpo_workbook import rewards, shaping
+from grpo_workbook.reward_files import OWN, load_reward
 from grpo_workbook.rewards import Completion, RewardFunction
 from grpo_workbook.run import Settings, WorkbookError
 
@@ -98,18 +99,25 @@ REGISTRY: dict[str, Entry] = {
 def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
     """(functions, weights) of "name[=argument][:weight],...": TRL's reward_funcs and reward_weights.
 
-    A weight is 1 if left out, and 0 for a reward that shall only be logged.
+    FILE.py:FUNCTION[:weight] is a function of one's own (reward_files.py). A weight is 1 if left out, and 0 for a
+    reward that shall only be logged.
     Raises WorkbookError for an unknown name (it lists the known ones), one that is there twice, an argument too many or
     too few, a weight that is no number, not finite or negative (penalties are negative already), all weights 0.
     """
     functions, weights, seen = [], [], set()
     for part in (p.strip() for p in spec.split(",")):
+        if found := OWN.fullmatch(part):
+            functions.append(load_reward(found["file"], found["name"].strip()))
+            weights.append(1.0 if found["weight"] is None else _weight(found["name"], found["weight"]))
+            seen.add(part)
+            continue
         call, colon, weight = part.partition(":")
         name, equals, argument = (x.strip() for x in call.partition("="))
         if not name:
             raise WorkbookError(f"a reward is missing in {spec!r}: give name[:weight], with one comma between two")
         if name not in REGISTRY:
-            raise WorkbookError(f"unknown reward {name!r}: choose from {', '.join(REGISTRY)}")
+            own = ", or FILE.py:FUNCTION for your own" if ".py" in name else ""
+            raise WorkbookError(f"unknown reward {name!r}: choose from {', '.join(REGISTRY)}{own}")
         if name in seen:
             raise WorkbookError(f"the reward {name!r} is there twice: give it once, with one weight")
         seen.add(name)
@@ -127,6 +135,9 @@ def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
         raise WorkbookError(f"{spec!r} holds no reward but debug, which is always 0: add one to learn from")
     if not any(weights):
         raise WorkbookError(f"every weight in {spec!r} is 0, so nothing would be learned: give one more than 0")
+    names = [rewards.name_of(f) for f in functions]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise WorkbookError(f"two rewards in {spec!r} have the name {twice!r} in the log: rename your function")
     return functions, weights
 
 

@@ -6,6 +6,7 @@ The same notebook runs on two CPU cores and on an 80 GB GPU; only the `Run` diff
 import json
 import os
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
@@ -80,6 +81,11 @@ class Run:
         if device == "cuda" and chosen.dtype == "bfloat16" and not _has_bfloat16():
             chosen = replace(chosen, dtype="float16")
             why["dtype"] = "the GPU has no bfloat16"
+        if chosen.vllm != "off" and (missing := _why_no_vllm(device)):
+            if settings.get("vllm") is not None:
+                raise WorkbookError(f"vllm is {chosen.vllm!r} and {missing}: say vllm: off (or --vllm off)")
+            chosen = replace(chosen, vllm="off")
+            why["vllm"] = missing
         seed = choose("seed", seed, 0, "the default")
         try:
             seed = int(seed)
@@ -111,6 +117,8 @@ class Run:
             f"         {'4-bit NF4' if s.load_in_4bit else '16-bit'} base, LoRA rank {s.lora_rank}, "
             f"learning rate {s.learning_rate:g}",
         ]
+        if s.vllm != "off" or "vllm" in self.why:
+            lines.append(f"vllm     {s.vllm:<28} {self.why.get('vllm', '')}".rstrip())
         return "\n".join(lines)
 
 
@@ -136,6 +144,13 @@ def _has_bfloat16() -> bool:
     import torch
 
     return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _why_no_vllm(device: str) -> str | None:
+    """Why vLLM cannot draw the completions here, or None where it is installed beside a GPU."""
+    if device != "cuda":
+        return "vLLM needs a CUDA GPU"
+    return None if find_spec("vllm") else "vLLM is not installed"
 
 
 def _fitting_profile(device: str, gib: float) -> tuple[str, str]:

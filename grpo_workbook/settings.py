@@ -8,6 +8,7 @@ from grpo_workbook.errors import WorkbookError
 
 REPO = Path(__file__).resolve().parent.parent
 DATA = REPO / "data"
+VLLM = ("off", "colocate", "server")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Settings:
     loss_type: str = "dapo"
     scale_rewards: str = "group"
     rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight, see rubric.py
+    vllm: str = "off"  # who draws the completions: Transformers, or vLLM beside the training or on a server of its own
+    vllm_gpu_memory: float = 0.3  # vllm="colocate": the share of the GPU's memory that vLLM takes
+    vllm_server: str = "127.0.0.1:8000"  # vllm="server": where `trl vllm-serve` listens
 
     @property
     def prompts_per_step(self) -> int:
@@ -55,11 +59,11 @@ PROFILES: dict[str, Settings] = {
     "24gb": Settings("bfloat16", "unsloth/Qwen3-4B", "unsloth/gemma-3-4b-it", steps=300, batch_size=64,
                      num_generations=8, per_device_batch=16, learning_rate=1e-5, lora_rank=32,
                      max_prompt_tokens=512, max_completion_tokens=768, heldout=400, eval_batch=32,
-                     gradient_checkpointing=True),
+                     gradient_checkpointing=True, vllm="colocate"),
     "80gb": Settings("bfloat16", "unsloth/Qwen3-8B", "unsloth/gemma-3-12b-it", steps=500, batch_size=128,
                      num_generations=8, per_device_batch=32, learning_rate=5e-6, lora_rank=32,
                      max_prompt_tokens=512, max_completion_tokens=1024, heldout=400, eval_batch=64,
-                     gradient_checkpointing=True),
+                     gradient_checkpointing=True, vllm="colocate"),
 }  # fmt: skip
 
 
@@ -86,6 +90,13 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
         value = getattr(settings, name)
         if not math.isfinite(value) or value < 0 or (value == 0 and least == "more than 0"):
             raise WorkbookError(f"{name} is {value}: it must be a number, {least}")
+    if settings.vllm not in VLLM:
+        raise WorkbookError(f"vllm is {settings.vllm!r}: choose one of {', '.join(VLLM)}")
+    host, _, port = settings.vllm_server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise WorkbookError(f"vllm_server is {settings.vllm_server!r}: give HOST:PORT, such as 127.0.0.1:8000")
+    if not 0 < settings.vllm_gpu_memory < 1:
+        raise WorkbookError(f"vllm_gpu_memory is {settings.vllm_gpu_memory}: it must be a share between 0 and 1")
     if settings.num_generations < 2:
         raise WorkbookError(
             f"num_generations is {settings.num_generations}: a group needs at least 2 completions, "

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grpo_workbook.architectures import Architecture
-from grpo_workbook.memory import ADAPTER_BYTES, kv_cache_bytes, value_bytes, weight_bytes
+from grpo_workbook.memory import ADAPTER_BYTES, kv_cache_bytes, value_bytes, vllm_cache_bytes, weight_bytes
 from grpo_workbook.settings import Settings
 
 
@@ -41,8 +41,20 @@ ASSUMED: dict[str, tuple[float, str]] = {
 }
 
 
-def generation_seconds(a: Architecture, s: Settings, gpu: Gpu, rows: int, vllm: bool = False) -> float:
-    """Writing `rows` completions of full length side by side: the longest decides, so this is an upper bound."""
+def generation_seconds(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> float:
+    """Writing `rows` completions of full length: the longest decides, so this is an upper bound.
+
+    Side by side, or, where vLLM beside the training has no room for all, one wave after another.
+    """
+    if s.vllm == "colocate":
+        each = kv_cache_bytes(a, 1, s.max_prompt_tokens + s.max_completion_tokens, s.dtype)
+        room = max(1, int(vllm_cache_bytes(a, s, gpu.gib) // each))
+        whole, rest = divmod(rows, room)
+        return whole * _writing(a, s, gpu, room) + (_writing(a, s, gpu, rest) if rest else 0.0)
+    return _writing(a, s, gpu, rows)
+
+
+def _writing(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> float:
     tokens = s.max_completion_tokens
     middle = s.max_prompt_tokens + tokens // 2
     read = weight_bytes(a, s.dtype, s.load_in_4bit) - _tables(a, s)
@@ -51,7 +63,7 @@ def generation_seconds(a: Architecture, s: Settings, gpu: Gpu, rows: int, vllm: 
     read += kv_cache_bytes(a, rows, middle, s.dtype)
     moving = read / (gpu.bandwidth * 1e9 * ASSUMED["bandwidth"][0])
     computing = 2 * rows * a.multiplied / _speed(gpu)
-    starting = len(a.layers) * ASSUMED["start_ms_vllm" if vllm else "start_ms"][0] / 1000
+    starting = len(a.layers) * ASSUMED["start_ms" if s.vllm == "off" else "start_ms_vllm"][0] / 1000
     prompts = 2 * rows * s.max_prompt_tokens * a.quantizable / _speed(gpu)
     return tokens * (max(moving, computing) + starting) + prompts
 
@@ -83,24 +95,24 @@ def communication_seconds(a: Architecture, s: Settings, processes: int) -> float
     return volume / (ASSUMED["network_gb"][0] * 1e9) + messages
 
 
-def step_seconds(a: Architecture, s: Settings, gpu: Gpu, processes: int = 1, vllm: bool = False) -> dict[str, float]:
+def step_seconds(a: Architecture, s: Settings, gpu: Gpu, processes: int = 1) -> dict[str, float]:
     """Seconds of one optimizer step by part; the batch is shared out, and more GPUs than completions are idle."""
     rows = -(-s.batch_size // processes)
     return {
-        "generation": generation_seconds(a, s, gpu, rows, vllm),
+        "generation": generation_seconds(a, s, gpu, rows),
         "update": update_seconds(a, s, gpu, rows),
         "communication": communication_seconds(a, s, min(processes, s.batch_size)),
     }
 
 
 def saturation(
-    a: Architecture, s: Settings, gpu: Gpu, counts: tuple[int, ...], vllm: bool = True
+    a: Architecture, s: Settings, gpu: Gpu, counts: tuple[int, ...]
 ) -> tuple[dict[int, Mapping[str, float]], str, int]:
     """(seconds by part for each number of GPUs, the part that stops shrinking first, from how many GPUs on).
 
     A part has stopped shrinking when four times as many GPUs leave it more than half of what it took.
     """
-    found = {n: step_seconds(a, s, gpu, n, vllm) for n in counts}
+    found = {n: step_seconds(a, s, gpu, n) for n in counts}
     for few, many in zip(counts, counts[2:], strict=False):
         stuck = [p for p in ("generation", "update") if found[many][p] > found[few][p] / 2]
         if stuck:

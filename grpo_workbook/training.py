@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config
+from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.profiles import loader_for
 from grpo_workbook.run import Run, WorkbookError
 
@@ -47,6 +48,12 @@ def _load_unsloth(run: Run):
     # Of a model that sees or hears, the text part. The CPU backend takes nothing else, and does not know the argument.
     more = {"text_only": True} if name == "FastModel" and run.device != "cpu" else {}
     checkpointing = "unsloth" if s.gradient_checkpointing else False
+    # vLLM beside the training shares its weights with it; a server's is TRL's affair alone.
+    vllm = (
+        {"fast_inference": True, "max_lora_rank": s.lora_rank, "gpu_memory_utilization": s.vllm_gpu_memory}
+        if s.vllm == "colocate"
+        else {}
+    )
     set_seed(run.seed)  # the adapters' initial weights
     model, tokenizer = loader.from_pretrained(
         model_name=run.model,
@@ -54,6 +61,7 @@ def _load_unsloth(run: Run):
         dtype=torch_dtype(s.dtype),
         load_in_4bit=s.load_in_4bit,
         use_gradient_checkpointing=checkpointing,
+        **vllm,
         **more,
     )
     model = loader.get_peft_model(
@@ -85,28 +93,37 @@ def why_not_plain(run: Run) -> str | None:
 
 def _load_plain(run: Run):
     """The same set-up without Unsloth."""
+    import torch
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, set_seed
 
     s = run.settings
     set_seed(run.seed)
     dtype = torch_dtype(s.dtype)
+    sharded = ALONE.sharded  # then the 4-bit weights must be stored in the type of the others, to be divided alike
     quantization = (
         BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+            **({"bnb_4bit_quant_storage": dtype} if sharded else {}),
         )
         if s.load_in_4bit
         else None
     )
     model = AutoModelForCausalLM.from_pretrained(
-        run.model, dtype=dtype, device_map=run.device, quantization_config=quantization
+        run.model,
+        dtype=dtype,
+        device_map={"": torch.cuda.current_device()} if run.device == "cuda" else run.device,
+        quantization_config=quantization,
     )
     # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first generation, and lets no
     # gradient back through them after that.
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-    if s.load_in_4bit:
+    if s.load_in_4bit and not sharded:  # it makes the norms float32, and FSDP wants one type
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=s.gradient_checkpointing)
     model = get_peft_model(
         model,
@@ -148,20 +165,27 @@ def make_trainer(
     dataset: "Dataset",
     rewards: Sequence[Callable],
     weights: Sequence[float] | None = None,
+    overrides: dict | None = None,
+    processes: Processes = ALONE,
 ) -> "GRPOTrainer":
-    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the weighted reward."""
+    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the weighted reward.
+
+    `overrides` are fields of GRPOConfig that win over the run's. With several processes each samples with a seed of
+    its own, run.seed plus its number: the same seed gives the same run only for the same number of processes.
+    """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=list(rewards),
-        args=grpo_config(run, weights),
+        args=grpo_config(run, weights, overrides, processes.count),
         train_dataset=dataset,
         processing_class=tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(reward_bar())
+    if processes.main:
+        trainer.add_callback(reward_bar())
     return trainer
 
 
@@ -193,8 +217,10 @@ def reward_bar():
 
 
 @contextmanager
-def stop_on_interrupt(trainer: "GRPOTrainer"):
+def stop_on_interrupt(trainer: "GRPOTrainer", processes: Processes = ALONE):
     """The first Ctrl-C ends training after the step under way and saves a checkpoint; the second stops at once.
+
+    Of several processes all stop after the same step, whichever of them got the signal.
 
     Yields a dict whose "interrupted" says afterwards whether that happened.
     """
@@ -204,6 +230,7 @@ def stop_on_interrupt(trainer: "GRPOTrainer"):
 
     class Stop(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
+            seen["interrupted"] = processes.any(seen["interrupted"])
             if seen["interrupted"]:
                 control.should_save = control.should_training_stop = True
             return control

@@ -1,10 +1,10 @@
-import ast
-import inspect
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from grpo_workbook import config
-from grpo_workbook.run import PROFILES, Run
+from grpo_workbook.run import PROFILES, Run, WorkbookError
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (facts of TRL 1.15 and Unsloth 2026.10).
 DIFFERS = (
@@ -38,16 +38,7 @@ DIFFERS = (
 
 
 def test_every_value_that_differs_is_written_down():
-    call = next(
-        n
-        for n in ast.walk(ast.parse(inspect.getsource(config.grpo_config)))
-        if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "GRPOConfig"
-    )
-    groups = (config.batch_arguments, config.sampling_arguments, config.algorithm_arguments, config.optimizer_arguments)
-    written = {k.arg for k in call.keywords if k.arg}
-    for group in groups:
-        assert not written & set(group(PROFILES["smoke"]))
-        written |= set(group(PROFILES["smoke"]))
+    written = set(config.grpo_arguments(Run.from_env()))
     assert set(DIFFERS) <= written
 
 
@@ -70,3 +61,48 @@ def test_reward_weights_reach_trl(tmp_path):
     run = Run.from_env(output=tmp_path)
     assert config.grpo_config(run).reward_weights is None
     assert config.grpo_config(run, (2.0, 0.5)).reward_weights == [2.0, 0.5]
+
+
+def test_no_group_of_arguments_hides_anothers():
+    s = PROFILES["smoke"]
+    groups = (config.batch_arguments, config.sampling_arguments, config.algorithm_arguments, config.optimizer_arguments)
+    names = [name for group in groups for name in group(s)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_processes_share_one_batch(processes):
+    arguments = config.batch_arguments(replace(PROFILES["80gb"], batch_size=96), processes)
+    share = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"]
+    assert share * processes == 96
+    assert arguments["per_device_train_batch_size"] <= PROFILES["80gb"].per_device_batch
+
+
+def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
+    with pytest.raises(WorkbookError, match="64 completions cannot be divided among 3 processes: .* such as 24"):
+        config.batch_arguments(PROFILES["smoke"], 3)
+
+
+@pytest.mark.parametrize("vllm", ["off", "colocate", "server"])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, profile, vllm):
+    settings = replace(PROFILES[profile], vllm=vllm, vllm_server="10.0.0.7:8123", dtype="float32")
+    made = config.grpo_config(Run("cpu", profile, "m", "qwen", 0, Path(tmp_path), settings))
+    assert made.use_vllm is (vllm != "off")
+    assert made.vllm_importance_sampling_correction is (vllm != "off")
+    if vllm != "off":
+        assert made.vllm_mode == vllm
+    if vllm == "colocate":
+        assert 0 < made.vllm_gpu_memory_utilization < 1
+        assert made.vllm_max_model_length == settings.max_prompt_tokens + settings.max_completion_tokens
+    if vllm == "server":
+        assert (made.vllm_server_host, made.vllm_server_port) == ("10.0.0.7", 8123)
+
+
+def test_overrides_win_and_what_trl_refuses_is_named(tmp_path):
+    run = Run.from_env(output=tmp_path)
+    made = config.grpo_config(run, overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
+    assert (made.max_grad_norm, made.generation_batch_size) == (0.25, 128)
+    assert made.steps_per_generation == 2
+    with pytest.raises(WorkbookError, match=r"TRL does not take generation_batch_size=65: .*divisible"):
+        config.grpo_config(run, overrides={"generation_batch_size": 65})

@@ -175,7 +175,7 @@ def test_float16_is_computed_in_32_bits_where_unsloth_forces_it():
 
 
 def test_processes_share_the_batch_and_not_the_model():
-    a, s = architecture("qwen3-4b"), PROFILES["24gb"]
+    a, s = architecture("qwen3-4b"), PROFILES["t4"]
     one, four = memory(a, s), memory(a, s, 4)
     assert one.always == four.always
     assert four.generation["KV cache"] == one.generation["KV cache"] / 4

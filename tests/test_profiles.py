@@ -30,6 +30,7 @@ def gpu(monkeypatch):
     def pretend(bfloat16: bool):
         monkeypatch.setattr(run_module, "find_device", lambda: ("cuda", 80.0, "a test says so"))
         monkeypatch.setattr(run_module, "_has_bfloat16", lambda: bfloat16)
+        monkeypatch.setattr(run_module, "_why_no_vllm", lambda device: "")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *a, **k: bfloat16)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *a: (8, 0) if bfloat16 else (7, 5))

@@ -45,6 +45,7 @@ def test_modules_import_only_from_those_before_them():
         "step_time",
         "estimate",
         "run",
+        "processes",
         "folder",
         "terminal",
         "writing",
@@ -68,6 +69,7 @@ def test_modules_import_only_from_those_before_them():
         "run_data",
         "symbolic",
         "rewards",
+        "reward_files",
         "shaping",
         "sandbox_jail",
         "sandbox_judge",
@@ -83,6 +85,7 @@ def test_modules_import_only_from_those_before_them():
         "grpo",
         "grpo_trainer",
         "config",
+        "grpo_fields",
         "training",
         "intervals",
         "attempts",
@@ -110,7 +113,9 @@ def test_modules_import_only_from_those_before_them():
         "ask",
         "serving",
         "merging",
+        "run_report",
         "pipeline",
+        "train_command",
     ]
     for place, name in enumerate(order):
         tree = ast.parse((REPO / "grpo_workbook" / f"{name}.py").read_text(encoding="utf-8"))
@@ -146,6 +151,7 @@ def test_nothing_loads_foreign_code_or_pickles():
         ["generate", "--help"],
         ["merge", "--help"],
         ["estimate", "--help"],
+        ["train", "--help"],
     ],
 )
 def test_help_fits_80_columns(arguments):

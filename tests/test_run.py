@@ -63,6 +63,10 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"beta": -0.1}, r"beta is -0\.1: it must be a number, at least 0"),
         ({"steps": 0}, "steps is 0: it must be at least 1"),
         ({"epochs": 3}, "unknown setting 'epochs'"),
+        ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
+        ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU: say vllm: off"),
+        ({"vllm_server": "8000"}, "vllm_server is '8000': give HOST:PORT"),
+        ({"vllm_gpu_memory": 1.5}, r"vllm_gpu_memory is 1\.5"),
     ],
 )
 def test_bad_values_are_named_with_the_mend(arguments, message):

@@ -1,0 +1,151 @@
+"""Reward functions of one's own: `my_rewards.py:my_reward`, loaded from the file and tried before any training.
+
+    def my_reward(completions, answer, **kwargs):      # one number for each completion, or None
+        return [float(a in c[0]["content"]) for c, a in zip(completions, answer)]
+
+The contract is TRL's: completions and every column of the data come in by name, as lists, so a function takes
+`**kwargs` for what it does not use. The file is run as any Python file is: name only what you trust.
+"""
+
+import difflib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from types import SimpleNamespace
+
+from grpo_workbook.rewards import RewardFunction, plain_values
+from grpo_workbook.run import WorkbookError, readable
+
+# FILE.py:NAME, with or without :WEIGHT behind it
+OWN = re.compile(r"(?P<file>.+\.py):(?P<name>[^:]*)(?::(?P<weight>.*))?", re.DOTALL)
+# What TRL gives every function beside the columns of the data.
+GIVEN = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+
+
+def load_reward(file: str | Path, name: str) -> RewardFunction:
+    """The function `name` of a Python file, checked against TRL's contract.
+
+    Raises WorkbookError for a file that is not there or cannot be run, a name that it lacks (with the nearest), what is
+    no function, and a function that does not take what TRL gives.
+    """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
+        hint = f" (its folder has {near[0]})" if near else ""
+        raise WorkbookError(f"the reward file {str(file)!r} does not exist{hint}: name it as FILE.py:FUNCTION")
+    names = vars(_run_file(path))
+    if name not in names:
+        functions = [n for n, v in names.items() if inspect.isfunction(v) and not n.startswith("_")]
+        near = difflib.get_close_matches(name, functions, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(functions) or 'no function'}"
+        raise WorkbookError(f"{readable(path)} has no {name!r}: {hint}")
+    function = names[name]
+    if not inspect.isfunction(function):
+        kind = type(function).__name__
+        raise WorkbookError(
+            f"{name!r} of {readable(path)} is no function but of type {kind}: write `def {name}(completions, **kwargs)`"
+        )
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.POSITIONAL_ONLY for p in parameters) or not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise WorkbookError(
+            f"{name}{inspect.signature(function)} of {readable(path)} cannot take what TRL gives it by name "
+            f"({', '.join(GIVEN)} and every column of the data): end its parameters with **kwargs, and use no /"
+        )
+    if inspect.iscoroutinefunction(function):
+        raise WorkbookError(f"{name!r} of {readable(path)} is async: write a plain `def`")
+    return _checked(function, name)
+
+
+def _run_file(path: Path):
+    """The file as a module of its own, which finds its neighbours as a script does."""
+    module_name = f"own_rewards_{abs(hash(str(path.resolve())))}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise WorkbookError(f"{readable(path)} cannot be run: {_said(error, path)}") from error
+    return module
+
+
+def _said(error: BaseException, path: Path) -> str:
+    """What went wrong, with the last line of the user's own file that it went through."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    return f"{type(error).__name__}: {error}" + (f" (line {line})" if line else "")
+
+
+def _checked(function: RewardFunction, name: str) -> RewardFunction:
+    """The same function, under `name`; what it gives is checked at every call, and is plain numbers."""
+
+    @wraps(function)
+    def checked(prompts=None, completions=None, **columns):
+        return plain_values(name, function(prompts=prompts, completions=completions, **columns), len(completions))
+
+    checked.__name__, checked.own = name, Path(function.__code__.co_filename)
+    return checked
+
+
+def own(functions: Sequence[Callable]) -> list[Callable]:
+    """Those of the functions that came from a file of the user's."""
+    return [f for f in functions if hasattr(f, "own")]
+
+
+def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
+    """Call each own function once with made-up completions for these rows, so that a fault shows before training.
+
+    `rows` are rows of the training data with `prompt`. Raises WorkbookError for a parameter that is no column, an
+    exception in the function, and what is no number for each completion.
+    """
+    columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
+    prompts = columns.pop("prompt")
+    texts = [t for row in rows for t in (f"<reasoning>\n1\n</reasoning>\n<answer>\n{row['answer']}\n</answer>", "")]
+    for function in own(functions):
+        wanted = inspect.signature(function).parameters.values()  # of the wrapped one: wraps keeps it
+        for parameter in wanted:
+            if parameter.default is parameter.empty and parameter.kind not in (
+                parameter.VAR_KEYWORD,
+                parameter.VAR_POSITIONAL,
+            ):
+                _check_column(function.__name__, parameter.name, columns)
+        try:
+            call(function, prompts, texts, [[0] * len(text.split()) for text in texts], columns)
+        except WorkbookError:
+            raise
+        except Exception as error:
+            raise WorkbookError(
+                f"{readable(function.own)}: {function.__name__} failed on a made-up completion: "
+                f"{_said(error, function.own)}. A model writes anything: let it score every text"
+            ) from error
+
+
+def call(function: Callable, prompts: Sequence, texts: Sequence[str], ids: Sequence[list[int]], columns: dict) -> list:
+    """The rewards of these texts outside of a training: what TRL gives beside the data is there, and logs nothing."""
+    return function(
+        prompts=list(prompts),
+        completions=[[{"role": "assistant", "content": text}] for text in texts],
+        completion_ids=list(ids),
+        trainer_state=SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, num_train_epochs=1, log_history=[]),
+        log_extra=lambda *_: None,
+        log_metric=lambda *_: None,
+        **columns,
+    )
+
+
+def _check_column(function: str, wanted: str, columns: dict) -> None:
+    if wanted in columns or wanted in GIVEN:
+        return
+    near = difflib.get_close_matches(wanted, [*columns, *GIVEN], n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise WorkbookError(f"{function} wants {wanted!r}, which the data has not: {hint}It has {', '.join(columns)}")

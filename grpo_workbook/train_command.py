@@ -1,0 +1,278 @@
+"""`python -m grpo_workbook train`: the main run on one's own data and rewards, from a YAML file, in several processes.
+
+What is not given comes from the profile; the file wins over the profile, the command line over the file. Every name is
+one of the run's own settings or a field of TRL's GRPOConfig (grpo_fields.py).
+"""
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+from grpo_workbook import grpo_fields
+from grpo_workbook.data import SYSTEM_PROMPT
+from grpo_workbook.processes import Processes, from_env, start
+from grpo_workbook.reward_files import OWN
+from grpo_workbook.run import FAMILIES, PROFILES, Run, Settings, WorkbookError, readable
+from grpo_workbook.run_report import show_report
+
+EXAMPLES = """examples:
+  python -m grpo_workbook train --config my.yaml
+  python -m grpo_workbook train --config my.yaml --steps 20 --max_grad_norm 0.5
+  python -m grpo_workbook train --data my.jsonl --rewards mine.py:my_reward
+  torchrun --nproc_per_node 2 -m grpo_workbook train --config my.yaml
+  accelerate launch --config_file configs/data_parallel.yaml \\
+      -m grpo_workbook train --config my.yaml
+
+Any setting of the run and any field of TRL's GRPOConfig can be given, here as
+--name value and in the file as name: value. --list-fields shows them all.
+The command line wins over the file, the file over the profile. Paths in the
+file start from its folder. templates/my_project is a project to copy.
+"""
+SETTINGS = {f.name: f.type for f in fields(Settings) if f.name not in FAMILIES}
+SHOWN = {
+    "rewards": ("SPEC", "name:weight,... or FILE.py:FUNCTION:weight"),
+    "steps": ("N", "optimizer steps"),
+    "batch_size": ("N", "completions in a step, over all processes"),
+    "num_generations": ("N", "completions in a group"),
+    "learning_rate": ("X", None),
+    "heldout": ("N", "held-out problems measured"),
+    "vllm": ("V", "off, colocate or server"),
+}
+# What is neither a setting nor a field of GRPOConfig, and its type.
+OPTIONS = {
+    "model": str,
+    "profile": str,
+    "backend": str,
+    "data": str,
+    "heldout_data": str,
+    "question_column": str,
+    "answer_column": str,
+    "skip_invalid": bool,
+    "system_prompt": str,
+    "seed": int,
+    "output": str,
+    "overwrite": bool,
+    "resume": bool,
+    "expect_processes": int,
+}
+KNOWN = {**OPTIONS, **SETTINGS}
+PATHS = ("data", "heldout_data", "model", "output")
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def add_parser(commands) -> None:
+    """Add train to the command line; what it does not know itself is left over for `main`."""
+    parser = commands.add_parser(
+        "train",
+        help="the same run on your own data and rewards, in one process or more",
+        usage="%(prog)s [--config FILE] [options]",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+
+    def add(group, name: str, metavar: str | None = None, help: str | None = None, **how) -> None:
+        metavar = {} if "action" in how else {"metavar": metavar, "type": KNOWN.get(name, str)}
+        group.add_argument(f"--{name.replace('_', '-')}", dest=name, help=help, **metavar, **how)
+
+    what = parser.add_argument_group("what")
+    what.add_argument("--config", type=Path, metavar="FILE", help="a YAML file with any of these and more")
+    add(what, "model", "M", f"a family ({', '.join(FAMILIES)}), a folder or a hub id")
+    add(what, "profile", "P", f"{', '.join(PROFILES)} (default: what fits)")
+    add(what, "backend", "B", "unsloth (default), or plain")
+    add(what, "data", "SOURCE", ".jsonl, .csv, .parquet, a hub id")
+    add(what, "heldout_data", "SOURCE", "default: part of --data")
+    add(what, "question_column", "NAME", "default question")
+    add(what, "answer_column", "NAME", "default answer")
+    add(what, "skip_invalid", None, "leave out invalid rows", action="store_true")
+    add(what, "system_prompt", "TEXT", "what the model is told before each question")
+    add(what, "seed", "N", "default 0")
+    where = parser.add_argument_group("where")
+    add(where, "output", "DIR", "default outputs/run")
+    add(where, "overwrite", None, "replace the run that is there", action="store_true")
+    add(where, "resume", None, "continue the run that is there", action="store_true")
+    how = parser.add_argument_group("how (default: the profile's values)")
+    for name, (metavar, words) in SHOWN.items():
+        add(how, name, metavar, words)
+    for name in SETTINGS.keys() - SHOWN.keys():  # the list shows them
+        more = {"action": argparse.BooleanOptionalAction} if SETTINGS[name] is bool else {}
+        add(how, name, None, argparse.SUPPRESS, **more)
+    add(how, "expect_processes", "N", "an error unless so many were started")
+    how.add_argument("--list-fields", action="store_true", help="every name that can be set, and end")
+
+
+def hyphens(arguments: list[str]) -> list[str]:
+    """The command line with our own options as argparse has them: --batch_size, as in the file, is --batch-size."""
+
+    def one(argument: str) -> str:
+        name, equals, value = argument.partition("=")
+        known = name.startswith("--") and name[2:].removeprefix("no-").replace("-", "_") in KNOWN
+        return name.replace("_", "-") + equals + value if known else argument
+
+    return [one(argument) for argument in arguments]
+
+
+def main(args: argparse.Namespace, rest: list[str]) -> int:
+    """Exit status: 0 well, 1 when another process was lost, 130 interrupted. Raises WorkbookError for bad input.
+
+    `rest` is what argparse left over: fields of GRPOConfig.
+    """
+    given = {name: value for name, value in vars(args).items() if name != "command"}
+    if given.pop("list_fields", False):
+        print("The run's own settings:\n  " + "\n  ".join(KNOWN) + "\n\nFields of TRL's GRPOConfig:")
+        print(grpo_fields.listing())
+        return 0
+    config = given.pop("config", None)
+    file = read_yaml(config) if config is not None else {}
+    if given.get("resume") or given.get("overwrite"):  # one of the two: the command line's wins
+        file = {name: value for name, value in file.items() if name not in ("resume", "overwrite")}
+    run, options, overrides, processes = prepare(file, given, rest, str(config))
+    return carry_out(run, processes, overrides=overrides, **options)
+
+
+def prepare(file: dict, given: dict, rest: list[str], where: str = "the file") -> tuple[Run, dict, dict, Processes]:
+    """(run, options of main_run, fields of GRPOConfig, processes) of a file's values, the command line's, and its rest.
+
+    Raises WorkbookError for a name that nothing has (with the nearest), a value of the wrong type, a field that is
+    refused, and values that contradict each other.
+    """
+    own = {n: typed(n, v, KNOWN[n], where) for n, v in file.items() if n in KNOWN and v is not None}
+    theirs = {name: value for name, value in file.items() if name not in KNOWN}
+    expected = own.pop("expect_processes", None)
+    processes = from_env(given.pop("expect_processes", expected))
+    overrides = {}
+    if theirs or rest:
+        _import_in_order({**own, **given}.get("backend", "unsloth"))
+        for name in theirs:
+            if name not in grpo_fields.field_names():
+                raise WorkbookError(f"{where}: {grpo_fields.unknown(name, KNOWN)}")
+        found = {name: grpo_fields.from_value(name, value, where) for name, value in theirs.items()}
+        for fields_given, beside in ((found, own), (grpo_fields.from_arguments(rest, KNOWN), given)):
+            settings, kept = grpo_fields.divide(fields_given)
+            if twice := sorted(settings.keys() & beside.keys()):
+                raise WorkbookError(f"{twice[0]} is given twice, once under TRL's name: leave one of them out")
+            beside |= settings
+            overrides |= kept
+    own |= given
+    grpo_fields.whole_batch(own, overrides, processes.count)
+    if own.get("resume") and own.get("overwrite"):
+        raise WorkbookError("resume and overwrite are both given: choose one")
+    run = Run.from_env(
+        profile=own.pop("profile", None),
+        model=own.pop("model", None),
+        seed=own.pop("seed", None),
+        output=own.pop("output", None),
+        **{name: own.pop(name) for name in SETTINGS if name in own},
+    )
+    reading = {
+        "question_column": own.pop("question_column", "question"),
+        "answer_column": own.pop("answer_column", "answer"),
+        "skip_invalid": own.pop("skip_invalid", False),
+    }
+    own.setdefault("system_prompt", SYSTEM_PROMPT)
+    return run, {**own, "reading": reading}, overrides, processes
+
+
+def carry_out(run: Run, processes: Processes, **options) -> int:
+    """The main run with these options (see pipeline.main_run) in every process, and its report on the terminal."""
+    from grpo_workbook.pipeline import Interrupted, main_run
+    from grpo_workbook.training import last_checkpoint
+
+    overrides = options.get("overrides") or {}
+    checkpoint: Callable[[], str | None] = lambda: last_checkpoint(run.output / "checkpoints")  # noqa: E731
+    try:
+        with start(processes, run.device, overrides.get("ddp_timeout"), checkpoint) as together:
+            report = main_run(run, processes=together, **options)
+    except Interrupted as stopped:
+        if processes.main:
+            print(
+                f"\nInterrupted: {stopped}. The adapter is in {readable(run.output / 'adapter')}; the same command "
+                "with --resume goes on from there, and so does `make run`.",
+                file=sys.stderr,
+            )
+        return 130
+    if processes.main:
+        show_report(report, run.output)
+    return 0
+
+
+def read_yaml(path: Path) -> dict:
+    """The file's names and values; names may be written with hyphens. Paths start from the file's folder.
+
+    Raises WorkbookError where it is missing, no YAML, or no mapping of names to values.
+    """
+    import yaml
+
+    if not path.is_file():
+        near = difflib.get_close_matches(path.name, [p.name for p in path.absolute().parent.glob("*.y*ml")], n=1)
+        hint = f" (its folder has {near[0]})" if near else ""
+        raise WorkbookError(f"the config file {str(path)!r} does not exist{hint}")
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise WorkbookError(f"{path} is no YAML{line}: {problem}") from None
+    if not isinstance(found, dict):
+        kind = "empty" if found is None else f"a {type(found).__name__}"
+        raise WorkbookError(f"{path} is {kind}: write one `name: value` in a line")
+    values = {str(name).replace("-", "_"): value for name, value in found.items()}
+    if "stages" in values:
+        raise WorkbookError(f"{path}: stages: a run has one stage here; leave it out")
+    for name in PATHS:
+        if isinstance(values.get(name), str):
+            values[name] = _beside(path, values[name], always=name == "output")
+    if isinstance(values.get("rewards"), list):
+        values["rewards"] = ",".join(map(str, values["rewards"]))
+    if isinstance(values.get("rewards"), str):
+        parts = [part.strip() for part in values["rewards"].split(",")]
+        values["rewards"] = ",".join(_beside(path, part, file=True) for part in parts)
+    return values
+
+
+def _beside(path: Path, value: str, *, always: bool = False, file: bool = False) -> str:
+    """The value as a path from the YAML file's folder, where something lies there (or `always`); else as it is."""
+    name, rest = value, ""
+    if file:
+        if not (found := OWN.fullmatch(value)):
+            return value
+        name, rest = found["file"], value[len(found["file"]) :]
+    there = path.parent / Path(name).expanduser()
+    return f"{there}{rest}" if always or there.exists() else value
+
+
+def typed(name: str, value: object, kind: type, where: str):
+    """The value as the setting's type: 1e-4 is a text in YAML and a number here. Raises WorkbookError otherwise."""
+    try:
+        if kind is bool and not isinstance(value, bool):
+            raise ValueError
+        if kind is str and not isinstance(value, str | int | float):
+            raise ValueError
+        if kind in (int, float) and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+            raise ValueError
+        if kind is int and isinstance(value, float) and not value.is_integer():
+            raise ValueError
+        return kind(value)
+    except (ValueError, OverflowError):
+        raise WorkbookError(f"{where}: {name} is {value!r}: it must be {KINDS[kind]}") from None
+
+
+def _import_in_order(backend: str) -> None:
+    """Unsloth before TRL, which it patches; its banner from the main process alone."""
+    if backend == "unsloth":
+        import contextlib
+        import importlib
+        import io
+
+        from grpo_workbook.notebook import quiet
+
+        quiet()
+        others = int(os.environ.get("RANK") or 0) > 0
+        with contextlib.redirect_stdout(io.StringIO()) if others else contextlib.nullcontext():
+            importlib.import_module("unsloth")

@@ -1,0 +1,77 @@
+"""Trains four steps on completions that are given and not drawn, alone or in several processes: see test_processes.py.
+
+    python fixed_completions.py FOLDER [PER_DEVICE_BATCH]     (or with torchrun)
+
+Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter into FOLDER, and
+what the untrained policy draws on 40 problems, measured by all processes together.
+"""
+
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+from grpo_workbook.data import WORD_PROBLEMS, render, to_dataset
+from grpo_workbook.evaluate import evaluate
+from grpo_workbook.problems import load
+from grpo_workbook.processes import from_env, start
+from grpo_workbook.rubric import parse_rewards
+from grpo_workbook.run import Run
+from grpo_workbook.training import load_policy, make_trainer
+from grpo_workbook.vitals import Callback
+
+folder, at_once = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
+run = Run.from_env(output=folder, steps=4, batch_size=32, num_generations=8, per_device_batch=at_once)
+
+
+def completion(question: str, answer: str, number: int) -> str:
+    """The number-th completion of a group: right, wrong, without form, of different lengths."""
+    draw = random.Random(f"{question}{number}")
+    said = answer if draw.random() < 0.5 else str(draw.randint(0, 40))
+    thought = " ".join(["so"] * draw.randint(0, 6))
+    return (
+        f"<reasoning>\n{thought}\n</reasoning>\n<answer>\n{said}\n</answer>"
+        if draw.random() < 0.7
+        else f"{thought} {said}"
+    )
+
+
+with start(from_env(), run.device) as processes:
+    model, tokenizer = load_policy(run)
+    rows = load(WORD_PROBLEMS["train"]).dataset.select(range(64))
+    answers = dict(zip(rows["question"], rows["answer"], strict=True))
+
+    def given(prompts, trainer):
+        seen, texts = Counter(), []
+        for prompt in prompts:
+            question = prompt[-1]["content"]
+            texts.append(completion(question, answers[question], seen[question]) + tokenizer.eos_token)
+            seen[question] += 1
+        ids = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in render(prompts, tokenizer)]
+        drawn = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts]
+        return {"prompt_ids": ids, "completion_ids": drawn, "logprobs": None}
+
+    class Keep(Callback):
+        """Every step's advantages, gathered from all processes by TRL itself."""
+
+        steps = []  # noqa: RUF012
+
+        def on_step_end(self, args, state, control, **kwargs):
+            texts = [c if isinstance(c, str) else c[0]["content"] for c in trainer._logs["completion"]]
+            self.steps.append([texts, list(trainer._logs["advantages"])])
+
+    drawn_before = evaluate(
+        model, tokenizer, to_dataset(rows.select(range(40))), max_new_tokens=48, sample=True, batch_size=8, seed=3,
+        processes=processes,
+    ).completions  # fmt: skip
+    functions, weights = parse_rewards(run.settings.rewards)
+    trainer = make_trainer(run, model, tokenizer, to_dataset(rows), functions, weights, None, processes)
+    trainer.rollout_func = given
+    trainer.add_callback(Keep())
+    trainer.train()
+    if processes.main:
+        (folder / "advantages.json").write_text(
+            json.dumps({"processes": processes.count, "steps": Keep.steps, "drawn": drawn_before})
+        )
+        model.save_pretrained(folder / "adapter")
