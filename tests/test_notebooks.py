@@ -218,3 +218,14 @@ def test_notebook_08_trained_and_learned(executed):
     assert proved["strict"]["after"] > proved["strict"]["before"] + 0.3
     assert proved["p_value"] < 1e-6
     assert any(line.startswith("strict rose from") for line in proved["command"])
+
+
+def test_notebook_10_measured_what_it_computes_and_trained_in_two_processes(executed):
+    folder, _ = executed("10_scale_out")
+    proved = json.loads((folder / "outputs" / "notebook_10.json").read_text())
+    assert proved["steps"] == 4
+    assert proved["two_processes"]["processes"] == 2
+    assert proved["cache"][0] == proved["cache"][1] > 0
+    without, with_ = proved["kept"]["False"], proved["kept"]["True"]
+    assert without[0] == pytest.approx(without[1], rel=0.07)
+    assert with_[0] < without[0] / 5

@@ -44,15 +44,9 @@ exercise(
     [
         (
             lambda layers, kv_heads, head_dim, tokens, completions: (
-                layers * kv_heads * head_dim * tokens * completions * 2
-            ),
-            "you counted one vector for each token: a layer keeps a key and a value",
-        ),
-        (
-            lambda layers, kv_heads, head_dim, tokens, completions: (
                 2 * layers * kv_heads * head_dim * tokens * completions
             ),
-            "you counted values, not bytes: in 16 bits each takes two",
+            "that is half of it: for each token a layer keeps a key and a value, and each of their numbers takes two bytes",
         ),
         (
             lambda layers, kv_heads, head_dim, tokens, completions: 2 * layers * kv_heads * head_dim * tokens * 2,
@@ -123,7 +117,7 @@ def _largest(memory, needed):
     return max(fitting, key=lambda name: needed[name], default=None)
 
 
-_NEEDED = {"qwen3-0.6b": 5.8, "qwen3-8b": 14.2, "qwen3-4b": 9.1, "qwen3-1.7b": 6.4}
+_NEEDED = {"qwen3-1.7b": 6.4, "qwen3-0.6b": 5.8, "qwen3-8b": 14.2, "qwen3-4b": 9.1}
 
 exercise(
     "10.5",
