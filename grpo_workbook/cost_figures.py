@@ -58,7 +58,7 @@ def cost_panels(e: Estimate) -> tuple["Figure", str]:
     grid[0, 0].set_ylabel("GiB")
     grid[1, 0].set_ylabel("seconds of a step")
     for axes in (grid[0, 2], grid[1, 2]):
-        axes.legend(frameon=False, fontsize=8, loc="upper left")
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     for axes in grid.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
@@ -77,7 +77,7 @@ def _memory_bars(axes, names: Sequence[str], memories: Sequence, budget: float) 
         axes.bar(places, bottom, 0.38, color=GREY, label="always" if shift < 0 else None)
         axes.bar(places, sizes, 0.38, bottom=bottom, color=colour, hatch=hatch, edgecolor="white", label=phase)
     if budget:
-        axes.axhline(budget, color="black", linestyle="--", linewidth=1)
+        axes.axhline(budget, color="black", linestyle="--", linewidth=1, label="can be used")
     axes.set_xticks(range(len(names)), names)
 
 

@@ -96,10 +96,10 @@ def estimate(
     model = getattr(PROFILES[profile], model) if model in ("qwen", "gemma") else model
     a, entry = architecture(model), find_entry(profile, model)
     settings = replace_settings(entry.settings if entry else PROFILES[profile], changes or {})
-    if settings.batch_size % (processes * settings.num_generations):
+    if settings.batch_size % processes:
         raise WorkbookError(
-            f"{settings.batch_size} completions cannot be shared out among {processes} processes in whole groups of "
-            f"{settings.num_generations}: choose a batch size that {processes * settings.num_generations} divides"
+            f"{settings.batch_size} completions cannot be shared out among {processes} processes: choose a batch_size "
+            f"that {processes} and num_generations ({settings.num_generations}) both divide"
         )
     gpu = GPUS.get(profile)
     budget = usable(gpu, gib)
@@ -178,12 +178,12 @@ def _ways(s: Settings, processes: int) -> Iterator[tuple[str, dict]]:
     if not s.load_in_4bit:
         yield "load_in_4bit", {"load_in_4bit": True}
     half = s.batch_size // 2
-    if half and half % (s.num_generations * processes) == 0:
+    if half and half % s.num_generations == half % processes == 0:
         yield "batch_size", {"batch_size": half}
     if s.max_completion_tokens >= 512:
         yield "max_completion_tokens", {"max_completion_tokens": s.max_completion_tokens // 2}
     group = s.num_generations // 2
-    if group >= 4 and half % (group * processes) == 0:
+    if group >= 4 and half % group == half % processes == 0:
         yield "num_generations", {"num_generations": group, "batch_size": half}
 
 

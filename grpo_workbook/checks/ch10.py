@@ -46,7 +46,7 @@ exercise(
             lambda layers, kv_heads, head_dim, tokens, completions: (
                 2 * layers * kv_heads * head_dim * tokens * completions
             ),
-            "that is half of it: for each token a layer keeps a key and a value, and each of their numbers takes two bytes",
+            "that is half of it: each token has a key and a value in a layer, and each number takes two bytes",
         ),
         (
             lambda layers, kv_heads, head_dim, tokens, completions: 2 * layers * kv_heads * head_dim * tokens * 2,
@@ -60,37 +60,43 @@ exercise(
 )
 
 
+def _not_refused(batch, group, processes):
+    return batch // processes, batch // group
+
+
 def _shared(batch, group, processes):
+    if batch % processes or batch % group:
+        raise ValueError("not whole")
+    return batch // processes, batch // group
+
+
+def _whole_groups_each(batch, group, processes):
     if batch % (group * processes):
         raise ValueError("no whole groups")
-    return batch // processes, batch // group // processes
-
-
-def _not_refused(batch, group, processes):
-    return batch // processes, batch // group // processes
+    return batch // processes, batch // group
 
 
 exercise(
     "10.3",
     "share_of_each",
     NOTEBOOK,
-    [
-        ((64, 8, 2), (32, 4)),
-        ((64, 8, 1), (64, 8)),
-        ((96, 8, 4), (24, 3)),
-        ((64, 8, 3), Raises(ValueError)),
-        ((40, 8, 2), Raises(ValueError)),
-        ((60, 8, 2), Raises(ValueError)),
+    lambda: [
+        *((given, _shared(*given)) for given in ((64, 8, 2), (64, 8, 1), (96, 8, 4), (64, 8, 16))),
+        *((given, Raises(ValueError)) for given in ((64, 8, 3), (60, 8, 2), (40, 8, 16))),
     ],
     [
+        (_not_refused, "you shared out what does not divide evenly: raise ValueError there"),
         (
-            lambda batch, group, processes: (batch, batch // group) if batch % group == 0 else 1 / 0,
-            "that is the whole step: the processes share it",
+            _whole_groups_each,
+            "you asked for whole groups in each process: rewards are gathered first, so a group may lie on several",
         ),
-        (_not_refused, "you shared out what does not go into whole groups: raise ValueError there"),
         (
-            lambda batch, group, processes: (batch * processes, batch * processes // group),
-            "you gave each process the batch: the batch is what all of them draw together",
+            lambda batch, group, processes: (_shared(batch, group, processes)[0], batch // processes // group),
+            "you counted the problems of one process: a group may lie on several, so count those of the step",
+        ),
+        (
+            lambda batch, group, processes: (_shared(batch, group, processes)[1] * group, batch // group),
+            "that is the whole step: the processes share its completions",
         ),
     ],
 )

@@ -35,8 +35,8 @@ print("each its own mean: ", advantages(first), advantages(second))
 print("the group's mean:  ", advantages(rewards))
 
 # %% [markdown]
-# So TRL gathers all rewards first, computes the advantages of whole groups, and gives each process its slice back. This
-# is why the batch over *all* processes must be whole groups:
+# So TRL gathers all rewards first, computes the advantages of whole groups, and gives each process its slice back: a
+# group may lie on several GPUs. Only the completions of a step, over all processes, must be whole groups:
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
@@ -44,13 +44,11 @@ print("the group's mean:  ", advantages(rewards))
 # training and only shares it out.
 
 # %%
-from grpo_workbook.estimate import estimate
-
+batch, group, at_once = 32, 8, 4
+print(f"{batch} completions of {batch // group} problems, {at_once} at once:")
 for processes in (1, 2, 4, 8):
-    s = estimate("qwen3-1.7b", "t4", processes=processes if 4 % processes == 0 else 1).settings
-    ok = s.batch_size % (s.num_generations * processes) == 0
-    each = f"{s.batch_size // processes} completions each" if ok else "no whole groups"
-    print(f"{s.batch_size} completions in groups of {s.num_generations}, {processes} GPUs: {each}")
+    each = batch // processes
+    print(f"  processes: {processes}, completions each: {each}, rounds: {each // at_once}")
 
 # %% [markdown]
 # ## What takes memory, measured on the tiny model
@@ -82,7 +80,8 @@ for four_bit in (False, True):
     )
     held = sum(p.nbytes for p in model.parameters())
     said = weight_bytes(shape, "bfloat16", four_bit)
-    print(f"{'4-bit' if four_bit else '16-bit':7}{held:>12,} bytes; computed {said:,.0f}")
+    name = "4-bit" if four_bit else "16-bit"
+    print(f"{name:7}{held:>12,} bytes; computed {said:,.0f}")
 
 # %% [markdown]
 # (The computed number holds the scales too, which `parameters()` leaves out.) For Qwen3-4B the same formula says what
@@ -95,8 +94,10 @@ large = architecture("Qwen/Qwen3-4B")
 for four_bit in (False, True):
     size = weight_bytes(large, "bfloat16", four_bit) / GIB
     print(f"Qwen3-4B, {'4-bit' if four_bit else '16-bit'}: {size:.2f} GiB")
-print(f"of its {large.parameters / 1e9:.2f} B weights "
-      f"{large.kept / 1e9:.2f} B stay in 16 bits (embeddings, norms)")
+print(
+    f"of its {large.parameters / 1e9:.2f} B weights "
+    f"{large.kept / 1e9:.2f} B stay in 16 bits (embeddings, norms)"
+)
 
 # %% [markdown]
 # **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection. They, their gradients and AdamW's two
@@ -104,7 +105,7 @@ print(f"of its {large.parameters / 1e9:.2f} B weights "
 
 # %%
 adapters = large.lora(32)
-print(f"rank 32: {adapters:,} weights, {16 * adapters / GIB:.2f} GiB with all that is theirs")
+print(f"rank 32: {adapters:,} weights, with all that is theirs {16 * adapters / GIB:.2f} GiB")
 print(f"all weights: {16 * large.parameters / GIB:.0f} GiB")
 
 # %% [markdown]
@@ -166,10 +167,11 @@ for checkpointing, (held, seconds) in measured.items():
     parts = activation_bytes(shape, 16, 160, 16, 4, checkpointing)
     computed[checkpointing] = next(iter(parts.values()))
     what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in parts.items())
-    print(f"checkpointing {'on ' if checkpointing else 'off'}: {held / 2**20:6.1f} MiB kept,"
-          f" {seconds:.2f} s\n   computed: {what} MiB")
-print(f"memory : 1/{measured[False][0] / measured[True][0]:.0f}, "
-      f"time x {measured[True][1] / measured[False][1]:.2f}")
+    name = "on " if checkpointing else "off"
+    print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a step")
+    print(f"   computed: {what} (MiB)")
+less, more = measured[False][0] / measured[True][0], measured[True][1] / measured[False][1]
+print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
 
 # %% [markdown]
 # **Logits.** One number for each token *and each word of the vocabulary*. With 152,000 words (Qwen3) or 262,000
@@ -192,13 +194,19 @@ from grpo_workbook.memory import kv_cache_bytes
 plain = model.unload().eval()
 prompts = torch.randint(5, 200, (8, 40), device=run.device)
 out = plain.generate(
-    prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=60,
-    min_new_tokens=60, do_sample=False, use_cache=True, return_dict_in_generate=True,
+    prompts,
+    attention_mask=torch.ones_like(prompts),
+    max_new_tokens=60,
+    min_new_tokens=60,
+    do_sample=False,
+    use_cache=True,
+    return_dict_in_generate=True,
     pad_token_id=tokenizer.pad_token_id,
 )
 layers = out.past_key_values.layers
 held_cache = sum(t.nbytes for layer in layers for t in (layer.keys, layer.values))
-print(f"measured {held_cache:,}, computed {kv_cache_bytes(shape, 8, 99, 'float32'):,} bytes")
+said = kv_cache_bytes(shape, 8, 99, "float32")
+print(f"measured {held_cache:,}, computed {said:,} bytes")
 
 # %% [markdown]
 # (99 of 100 tokens: the last is written and never read.)
@@ -210,13 +218,14 @@ print(f"measured {held_cache:,}, computed {kv_cache_bytes(shape, 8, 99, 'float32
 
 # %%
 import psutil
+from grpo_workbook.estimate import estimate
 from grpo_workbook.estimate_command import report
 
 gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
 print(report(estimate(run.model, run.profile, gib=gib)))
 
 # %% [markdown]
-# On a CPU most of it is the libraries. On a T4 the parts matter:
+# On a CPU most of it is the reserve, here the libraries. On a T4 the parts matter:
 
 # %%
 print(report(estimate("Qwen/Qwen3-4B", "t4")))
@@ -227,7 +236,8 @@ print(report(estimate("Qwen/Qwen3-4B", "t4")))
 
 # %%
 wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
-print("\n".join(report(estimate("unsloth/gemma-3-4b-it", "t4", wish)).split("\n")[17:27]))
+said = report(estimate("unsloth/gemma-3-4b-it", "t4", wish))
+print(said[said.index("It does not fit") : said.index("had you chosen")])
 
 # %% [markdown]
 # The same as a command, with your own values: `python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4 --set
@@ -257,9 +267,12 @@ small = CATALOGUE["t4", "qwen3-1.7b"]
 big = CATALOGUE["80gb", "qwen3-8b"]
 print(f"{'':24}{'T4, 16 GB':>14}{'80 GB':>14}")
 print(f"{'model':24}{small.name:>14}{big.name:>14}")
-for name in ("dtype", "load_in_4bit", "lora_rank", "num_generations", "batch_size",
-             "per_device_batch", "max_prompt_tokens", "max_completion_tokens",
-             "learning_rate", "steps", "gradient_checkpointing", "vllm", "beta", "loss_type"):
+values_shown = (
+    "dtype load_in_4bit lora_rank num_generations batch_size per_device_batch "
+    "max_prompt_tokens max_completion_tokens learning_rate steps "
+    "gradient_checkpointing vllm beta loss_type"
+)
+for name in values_shown.split():
     values = [getattr(entry.settings, name) for entry in (small, big)]
     print(f"{name:24}" + "".join(f"{value!s:>14}" for value in values))
 
@@ -303,13 +316,11 @@ def weights_of(**how):
     return [float(g[0]) for g in gradient], [float(g.sum()) for g in gradient]
 
 
-names = {
-    "grpo": {"loss_type": "grpo"}, "dr_grpo": {"loss_type": "dr_grpo"},
-    "bnpo": {"loss_type": "bnpo"}, "dapo": {"loss_type": "dapo"},
-    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
-    "gspo": {"loss_type": "grpo", "level": "sequence"},
-}
-print(f"{'':9}{'a token of':>18}{'the whole of':>20}\n{'':9}{'short':>9}{'long':>9}{'short':>11}{'long':>9}")
+names = {name: {"loss_type": name} for name in ("grpo", "dr_grpo", "bnpo", "dapo")}
+names["cispo"] = {"loss_type": "cispo", "epsilon_high": 5.0}
+names["gspo"] = {"loss_type": "grpo", "level": "sequence"}
+print(f"{'':9}{'a token of':>18}{'the whole of':>20}")
+print(f"{'':9}{'short':>9}{'long':>9}{'short':>11}{'long':>9}")
 for name, how in names.items():
     token, whole = weights_of(**how)
     print(f"{name:9}{token[0]:9.1f}{token[1]:9.1f}{whole[0]:11.1f}{whole[1]:9.1f}")
@@ -558,8 +569,8 @@ check("10.2", kv_cache_bytes);
 # %% [markdown]
 # ### Exercise 10.3 · `share_of_each` · easy · 5 minutes
 #
-# A step draws `batch` completions in groups of `group`, over `processes` processes. How many completions and how many
-# problems does each take? Where whole groups cannot be shared out, raise `ValueError`.
+# A step draws `batch` completions in groups of `group`, over `processes` processes. How many completions does each
+# process take, and how many problems are in the step? Where either does not come out even, raise `ValueError`.
 
 
 # %% tags=["exercise"]
@@ -572,7 +583,7 @@ check("10.3", share_of_each);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `batch` must be a multiple of `group * processes`.
+# `batch` must be a multiple of `group`, and of `processes`. A group may lie on two processes.
 #
 # </details>
 #
@@ -580,9 +591,9 @@ check("10.3", share_of_each);
 #
 # ```python
 # def share_of_each(batch: int, group: int, processes: int) -> tuple[int, int]:
-#     if batch % (group * processes):
-#         raise ValueError(f"{batch} is no multiple of {group} x {processes}")
-#     return batch // processes, batch // group // processes
+#     if batch % group or batch % processes:
+#         raise ValueError(f"{batch} is no multiple of {group} and of {processes}")
+#     return batch // processes, batch // group
 # ```
 #
 # </details>
