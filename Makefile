@@ -1,4 +1,4 @@
-# make run | test | lab | notebooks | models | bench        (help: make)
+# make run | test | lab | notebooks | book | models | bench        (help: make)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,12 +8,13 @@ RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
 # Tests run side by side in so many processes, each with one thread (how they are dealt out: tests/conftest.py).
 JOBS ?= 2
 
-.PHONY: help setup run test lab notebooks models bench lint
+.PHONY: help setup run test lab notebooks book models bench lint
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
 	@echo "make test       every test, every notebook executed"
 	@echo "make lab        JupyterLab on the notebooks"
 	@echo "make notebooks  rebuild the notebooks from notebooks/source and execute them"
+	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
 	@echo "make models     rebuild the data and the tiny models from nothing"
 	@echo "make bench      the benchmarks behind the README's numbers"
 
@@ -36,7 +37,14 @@ COMPARE := $(VENV)/.compare
 $(COMPARE): $(STAMP) requirements-compare.txt
 	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -r requirements-compare.txt && touch $@ || true
 
-test: $(STAMP) $(COMPARE)
+BOOK := $(VENV)/.book
+$(BOOK): $(STAMP) requirements-book.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements-book.txt -c requirements.txt && touch $@
+
+book: $(BOOK)
+	$(BIN)/python book/build.py
+
+test: $(STAMP) $(COMPARE) $(BOOK)
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 

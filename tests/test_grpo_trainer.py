@@ -1,4 +1,7 @@
-"""The from-scratch trainer on the tiny model: it learns, it says what happens, its pieces do what they claim."""
+"""The from-scratch trainer on the tiny model: it says what happens, its pieces do what they claim.
+
+That it learns the main run's task is shown by notebook 01, whose log test_notebooks.py reads.
+"""
 
 import copy
 import math
@@ -8,10 +11,9 @@ import torch
 from conftest import REPO
 
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.evaluate import accuracy, evaluate
 from grpo_workbook.grpo import sequence_logprobs
 from grpo_workbook.grpo_trainer import ScratchTrainer, completion_masks, sample
-from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS, correctness_reward, strict_format_reward
+from grpo_workbook.rewards import correctness_reward, strict_format_reward
 
 FOLDER = REPO / "data" / "tiny-qwen3"
 
@@ -52,30 +54,6 @@ def small(model, tokenizer, rewards=strict_format_reward, **changes):
 
 def snapshot(model):
     return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
-
-
-@pytest.mark.long
-def test_it_learns_the_main_runs_task(rows, tiny):
-    """40 steps in float32 with adapters, half a minute: held-out accuracy from 0.2 to at least 0.8."""
-    model, tokenizer = adapted(), tiny["qwen"][1]
-    heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
-
-    def strict():
-        return accuracy(evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict)
-
-    before = strict()
-    trainer = ScratchTrainer(model, tokenizer, REWARDS, REWARD_WEIGHTS, learning_rate=2e-3)
-    log = list(trainer.train(rows[: 8 * 40]))
-    assert before < 0.35
-    assert strict() >= 0.8
-    assert [m["step"] for m in log] == list(range(1, 41))
-    first, last = log[:5], log[-5:]
-    assert sum(m["reward"] for m in last) / 5 > 1.5 * log[0]["reward"]
-    assert sum(m["reward_std"] for m in last) < sum(m["reward_std"] for m in first)  # they agree, on what is right
-    assert sum(m["silent_groups"] for m in last) > sum(m["silent_groups"] for m in first)
-    assert log[0]["kl"] == pytest.approx(0, abs=1e-9)  # the policy is still its reference
-    assert all(m["kl"] > 0.01 for m in last)
-    assert all(m["clip_low"] == m["clip_high"] == 0 for m in log)  # one update for each batch: the ratio is 1
 
 
 def test_the_metrics_are_those_of_the_batch(plain, rows):

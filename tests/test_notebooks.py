@@ -173,6 +173,15 @@ def test_notebook_01_trained_and_learned(executed):
     assert proved["steps"] == 40
     assert proved["before"] <= 0.35
     assert proved["after"] >= 0.8
+    log = proved["log"]
+    assert [m["step"] for m in log] == list(range(1, 41))
+    first, last = log[:5], log[-5:]
+    assert sum(m["reward"] for m in last) / 5 > 1.5 * log[0]["reward"]
+    assert sum(m["reward_std"] for m in last) < sum(m["reward_std"] for m in first)  # they agree, on what is right
+    assert sum(m["silent_groups"] for m in last) > sum(m["silent_groups"] for m in first)
+    assert log[0]["kl"] == pytest.approx(0, abs=1e-9)  # the policy is still its reference
+    assert all(m["kl"] > 0.01 for m in last)
+    assert all(m["clip_low"] == m["clip_high"] == 0 for m in log)  # one update for each batch: the ratio is 1
 
 
 def test_notebook_04_trained_and_learned(executed):

@@ -679,6 +679,7 @@ proved = {
     "before": accuracy(before),
     "after": accuracy(after),
     "train_seconds": round(seconds, 1),
+    "log": log,
 }
 (run.output / "notebook_01.json").write_text(json.dumps(proved, indent=2))
 assert [m["step"] for m in log] == steps and all(m["tokens"] > 0 for m in log)

@@ -1,0 +1,88 @@
+"""Render the README, the executed notebooks and the cards as a static site, with search: build/book/index.html.
+
+    python book/build.py            # or: make book
+    python book/build.py --out DIR
+
+Nothing is executed: what the notebooks store is what the pages show. A link that leads nowhere fails the build.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPO = HERE.parent
+TREE = """
+```{toctree}
+:hidden:
+:caption: Chapters
+
+%s
+```
+
+```{toctree}
+:hidden:
+:caption: The project
+
+%s
+```
+"""
+
+
+def collect(source: Path) -> None:
+    """Lay out what the book shows as the repository does, so that every relative link holds."""
+    shutil.rmtree(source, ignore_errors=True)
+    (source / "_static").mkdir(parents=True)
+    shutil.copy(HERE / "conf.py", source)
+    for name in ("book.css", "favicon.svg"):
+        shutil.copy(HERE / name, source / "_static")
+    chapters = sorted((REPO / "notebooks").glob("[0-9]*.ipynb"))
+    cards = sorted((REPO / "data").glob("*/README.md"))
+    more = [p for p in (REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))) if p.is_file()]
+    for path in (*chapters, *cards, *more, *(REPO / "docs").glob("*.png")):
+        target = source / path.relative_to(REPO)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    names = [[str(p.relative_to(REPO).with_suffix("")) for p in group] for group in (chapters, [*more, *cards])]
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    (source / "index.md").write_text(readme + TREE % tuple("\n".join(n) for n in names), encoding="utf-8")
+    _link_what_is_not_shown(source)
+
+
+def _link_what_is_not_shown(source: Path) -> None:
+    """A link to a file that the book does not hold (code, a licence) leads to the repository instead."""
+    address = re.search(r'^Repository = "(.*)"', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    for page in source.rglob("*.md"):
+        home = REPO / page.relative_to(source).parent
+
+        def lead(match, home=home, page=page):
+            target, anchor = match[1], match[2] or ""
+            if (page.parent / target).exists() or not (home / target).exists():
+                return match[0]
+            kind = "tree" if (home / target).is_dir() else "blob"
+            path = (home / target).resolve().relative_to(REPO)
+            return f"]({address}/{kind}/main/{path}{anchor})"
+
+        text = page.read_text(encoding="utf-8")
+        page.write_text(re.sub(r"\]\((?!http|#)([^)#\s]+)(#[^)\s]*)?\)", lead, text), encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Render the book: build/book/index.html")
+    parser.add_argument("--out", type=Path, default=REPO / "build" / "book", help="default build/book")
+    out = parser.parse_args().out.resolve()
+    source = out.with_name(out.name + "-source")
+    collect(source)
+    shutil.rmtree(out, ignore_errors=True)
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going", str(source), str(out)]
+    status = subprocess.run(command).returncode
+    if status == 0:
+        print(f"{out}/index.html")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The book: built from the stored notebooks, every link leads somewhere, a browser shows every page without error."""
+
+import functools
+import http.server
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from conftest import REPO, environment
+
+pytest.importorskip("sphinx_book_theme", reason="the book's packages are not installed (requirements-book.txt)")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OFFLINE = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("book") / "site"
+    command = [sys.executable, str(REPO / "book" / "build.py"), "--out", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=folder.parent)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert result.stdout.strip().endswith("index.html")
+    return folder
+
+
+class Page(HTMLParser):
+    """What a page links to, loads and shows."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.links, self.loads, self.ids, self.pictures = [], [], set(), []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids.add(attrs.get("id"))
+        if tag == "a" and "href" in attrs:
+            self.links.append(attrs["href"])
+        if tag == "img":
+            self.pictures.append((attrs.get("src", ""), attrs.get("alt") or ""))
+        if tag in ("img", "script") and "src" in attrs:
+            self.loads.append(attrs["src"])
+        if tag == "link" and attrs.get("rel") in ("stylesheet", "preload", "icon"):
+            self.loads.append(attrs["href"])
+
+
+def pages(book):
+    return sorted(p for p in book.rglob("*.html") if "_static" not in p.parts)
+
+
+def test_every_chapter_and_card_is_a_page(book):
+    found = {str(p.relative_to(book).with_suffix("")) for p in pages(book)}
+    for path in (*(REPO / "notebooks").glob("[0-9]*.ipynb"), *(REPO / "data").glob("*/README.md")):
+        assert str(path.relative_to(REPO).with_suffix("")) in found
+    assert {"index", "search"} <= found
+
+
+def test_no_link_is_broken_and_nothing_comes_from_another_site(book):
+    read = {path: Page(path) for path in pages(book)}
+    broken = []
+    for path, page in read.items():
+        for target in page.loads:
+            assert not re.match(r"(https?:)?//", target), f"{path.name} loads {target}"
+        for target in page.links + page.loads:
+            url = urlsplit(target)
+            if url.scheme or target.startswith("//") or target == "#":
+                continue
+            there = (path.parent / unquote(url.path)).resolve() if url.path else path
+            known = read.get(there)
+            if not there.exists() or (url.fragment and known and unquote(url.fragment) not in known.ids):
+                broken.append(f"{path.relative_to(book)}: {target}")
+    assert broken == []
+    assert len(read) > 10
+
+
+def test_every_figure_has_words(book):
+    for path in pages(book):
+        for source, words in Page(path).pictures:
+            assert len(words) > 40, f"{path.name}: {source[:60]}"
+
+
+@pytest.fixture
+def site(book):
+    """The address of the book, served on loopback."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(book)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def browser():
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (requirements-book.txt)")
+    if BROWSER is None:
+        pytest.skip("no Chromium on this machine (Debian: apt install chromium)")
+    with sync.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=list(OFFLINE))
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_every_page_without_an_error(book, site, browser, width):
+    page, trouble = browser.new_page(viewport={"width": width, "height": 844}), []
+    page.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda e: trouble.append(str(e)))
+    page.on("requestfailed", lambda r: trouble.append(r.url[:200]))
+    page.on("response", lambda r: trouble.append(f"{r.status} {r.url[:200]}") if r.status >= 400 else None)
+    for path in pages(book):
+        page.goto(f"{site}/{path.relative_to(book)}")
+        page.wait_for_load_state("networkidle")
+        assert page.locator("h1").first.inner_text().strip()
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{path.name} is {wide} pixels wide on a screen of {width}"
+        assert trouble == [], path.name
+
+
+def test_navigation_and_search_find_their_way(site, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(site)
+    page.get_by_role("link", name="01 · GRPO from scratch").first.click()
+    assert "01 · GRPO from scratch" in page.title()
+    page.locator("a.right-next").click()
+    assert "02 · Dataset preparation" in page.title()
+    page.goto(f"{site}/search.html?q=McNemar")
+    page.locator("#search-results li a", has_text="Evaluation").first.wait_for(timeout=20_000)
