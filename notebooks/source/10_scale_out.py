@@ -84,8 +84,9 @@ for four_bit in (False, True):
     print(f"{name:7}{held:>12,} bytes; computed {said:,.0f}")
 
 # %% [markdown]
-# (The computed number holds the scales too, which `parameters()` leaves out.) For Qwen3-4B the same formula says what
-# 4-bit is for:
+# (The computed number holds the scales too, which `parameters()` leaves out.) It costs time: a 4-bit weight is unpacked
+# whenever it is used. On the tiny model a 16-bit base trains in 0.82 of the time (measured: the README). For Qwen3-4B the
+# same formula says what 4-bit is for:
 
 # %%
 from grpo_workbook.memory import GIB
@@ -100,7 +101,8 @@ print(
 )
 
 # %% [markdown]
-# **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection. They, their gradients and AdamW's two
+# **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection that it adapts, here all seven of a layer
+# (attention's q, k, v, o and the MLP's gate, up, down). They, their gradients and AdamW's two
 # moments are kept in 32 bits: 16 bytes for each. Full training would need that for every weight:
 
 # %%
