@@ -12,7 +12,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.memory import GIB, Memory, activation_bytes, activation_value_bytes, memory, weight_bytes
 from grpo_workbook.profiles import CATALOGUE, find_entry
 from grpo_workbook.settings import PROFILES, Settings, replace_settings
-from grpo_workbook.step_time import GPUS, Gpu, step_seconds
+from grpo_workbook.step_time import GPUS, Gpu, step_seconds, vllm_room
 
 USABLE = 0.92  # assumed: the rest of a GPU's memory is lost between the blocks that torch reserves
 UNMEASURED = "computed, not measured: no GPU has been compared with these numbers"
@@ -53,10 +53,13 @@ class Estimate:
     changes: tuple[Change, ...]  # in order, each on top of those before; empty where it fits
     alternatives: dict[str, float]  # bytes of weights and activations, had they been chosen otherwise
     processes: int = 1
+    room: int | None = None  # completions that vLLM beside the training can write at once
 
     @property
     def fits(self) -> bool | None:
-        return None if self.budget is None else self.memory.total <= self.budget
+        if self.budget is None:
+            return None
+        return self.memory.total <= self.budget and self.room != 0
 
     @property
     def minutes(self) -> float | None:
@@ -127,6 +130,7 @@ def estimate(
             ),
         },
         processes,
+        vllm_room(a, settings, size) if settings.vllm == "colocate" else None,
     )
 
 

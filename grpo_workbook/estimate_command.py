@@ -124,6 +124,11 @@ def _verdict(e: Estimate, unit: int, name: str) -> list[str]:
     room = f"{e.budget / unit:.2f} {name} can be used ({USABLE:.0%} of the memory, assumed)"
     if e.fits:
         return [f"It fits: {room}."]
+    if e.room == 0:
+        return [
+            "It does not fit: vLLM's share of the memory has no room for one completion beside",
+            f"the weights. Give it more (vllm_gpu_memory={e.settings.vllm_gpu_memory:g}), or take vllm=off.",
+        ]
     if not e.changes:
         return [f"It does not fit, and no setting helps: {room}. Take a larger GPU."]
     lines = [f"It does not fit: {room}.", "Change, the cheapest first (memory with all changes so far):", ""]
@@ -142,8 +147,11 @@ def _time(e: Estimate) -> list[str]:
     s = e.settings
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in e.seconds.items() if seconds >= 0.05)
     who = "generate of Transformers" if s.vllm == "off" else "vLLM"
+    rows = s.batch_size // e.processes
+    room = [f"vLLM writes {min(e.room, rows)} of {rows} completions at once"] if e.room is not None else []
     return [
         "",
+        *room,
         f"a step with {who}: {sum(e.seconds.values()):.0f} s ({parts}),",
         f"of {s.prompts_per_step} x {s.num_generations} completions of full length "
         f"({s.max_prompt_tokens} + {s.max_completion_tokens} tokens)",

@@ -47,11 +47,16 @@ def generation_seconds(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> flo
     Side by side, or, where vLLM beside the training has no room for all, one wave after another.
     """
     if s.vllm == "colocate":
-        each = kv_cache_bytes(a, 1, s.max_prompt_tokens + s.max_completion_tokens, s.dtype)
-        room = max(1, int(vllm_cache_bytes(a, s, gpu.gib) // each))
+        room = max(1, vllm_room(a, s, gpu.gib))
         whole, rest = divmod(rows, room)
         return whole * _writing(a, s, gpu, room) + (_writing(a, s, gpu, rest) if rest else 0.0)
     return _writing(a, s, gpu, rows)
+
+
+def vllm_room(a: Architecture, s: Settings, gib: float) -> int:
+    """How many completions of full length vLLM beside the training can write at once."""
+    each = kv_cache_bytes(a, 1, s.max_prompt_tokens + s.max_completion_tokens, s.dtype)
+    return int(vllm_cache_bytes(a, s, gib) // each)
 
 
 def _writing(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> float:

@@ -86,6 +86,18 @@ def test_more_of_anything_takes_more(changes, grows):
     assert after.parts[grows] > before.parts[name]
 
 
+def test_vllm_beside_the_training_needs_room_for_its_cache():
+    cramped = estimate("qwen3-8b", "24gb", {"vllm": "colocate", "vllm_gpu_memory": 0.3})
+    assert cramped.room == int((0.3 * 22.1 * GIB - cramped.alternatives["weights in 4-bit"]) // (147_456 * 1280))
+    assert f"vLLM writes {cramped.room} of 32 completions at once" in report(cramped)
+    roomy = estimate("qwen3-8b", "24gb", {"vllm": "colocate", "vllm_gpu_memory": 0.6})
+    assert roomy.seconds["generation"] < cramped.seconds["generation"] / 2
+    assert roomy.memory.total > cramped.memory.total
+    none = estimate("qwen3-8b", "24gb", {"vllm": "colocate", "vllm_gpu_memory": 0.2})
+    assert none.fits is False
+    assert "no room for one completion" in report(none)
+
+
 def test_checkpointing_trades_memory_for_time():
     with_, without = (estimate("qwen3-4b", "24gb", {"gradient_checkpointing": on}) for on in (True, False))
     assert with_.memory.learning < without.memory.learning
@@ -125,9 +137,7 @@ def test_generation_saturates_first_and_no_gpu_makes_it_slower():
 def test_processes_that_cannot_share_the_batch_are_refused():
     assert step_seconds(architecture("qwen3-4b"), PROFILES["t4"], GPUS["t4"], 4)["communication"] > 0
     assert estimate("qwen3-4b", "24gb", processes=4).seconds["communication"] > 0
-    with pytest.raises(
-        WorkbookError, match="32 completions cannot be shared out among 3 processes"
-    ):
+    with pytest.raises(WorkbookError, match="32 completions cannot be shared out among 3 processes"):
         estimate("qwen3-4b", "24gb", processes=3)
     with pytest.raises(WorkbookError, match="at least one"):
         estimate("qwen3-4b", "24gb", processes=0)
