@@ -108,6 +108,7 @@ def estimate(
     budget = usable(gpu, gib)
     size = gib or (gpu.gib if gpu else 0.0)
     needed = memory(a, settings, processes, size)
+    room = vllm_room(a, settings, size) if settings.vllm == "colocate" else None
     fits = budget is None or needed.total <= budget
     each = activation_value_bytes(a, settings.dtype)
     rows, tokens = settings.per_device_batch, settings.max_prompt_tokens + settings.max_completion_tokens
@@ -117,7 +118,7 @@ def estimate(
         settings,
         needed,
         budget,
-        step_seconds(a, settings, gpu, processes) if gpu else {},
+        step_seconds(a, settings, gpu, processes) if gpu and room != 0 else {},
         () if fits or budget is None else tuple(mend(a, model, settings, budget, processes, size)),
         {
             "weights in 4-bit": weight_bytes(a, settings.dtype, True),
@@ -130,7 +131,7 @@ def estimate(
             ),
         },
         processes,
-        vllm_room(a, settings, size) if settings.vllm == "colocate" else None,
+        room,
     )
 
 

@@ -126,8 +126,8 @@ def _verdict(e: Estimate, unit: int, name: str) -> list[str]:
         return [f"It fits: {room}."]
     if e.room == 0:
         return [
-            "It does not fit: vLLM's share of the memory has no room for one completion beside",
-            f"the weights. Give it more (vllm_gpu_memory={e.settings.vllm_gpu_memory:g}), or take vllm=off.",
+            "It does not fit: vLLM's share of the memory has no room for one completion",
+            f"beside the weights. Give it more (vllm_gpu_memory={e.settings.vllm_gpu_memory:g}), or take vllm=off.",
         ]
     if not e.changes:
         return [f"It does not fit, and no setting helps: {room}. Take a larger GPU."]
