@@ -360,23 +360,25 @@ for name in ("grpo", "dapo", "cispo", "gspo"):
 # %% [markdown]
 # ## Several processes
 #
-# The command of chapter 04 in two processes, started by torchrun. Here both are on the CPU (gloo); on GPUs the line is
-# the same. Four steps, to see that they work together:
+# The command of chapter 04 in two processes, started by torchrun (`--standalone`: one machine, any free port). Here both
+# are on the CPU (gloo); on GPUs the line is the same. Four steps, to see that they work together:
 
 # %%
 import subprocess
 import sys
 
 command = [
-    sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2",
-    "--master_port", "0", "-m", "grpo_workbook", "train", "--steps", "4",
+    sys.executable, "-m", "torch.distributed.run", "--standalone",
+    "--nproc_per_node", "2", "-m", "grpo_workbook", "train", "--steps", "4",
     "--batch-size", "32", "--heldout", "16", "--output", str(run.output / "two"),
     "--overwrite", "--expect-processes", "2",
 ]
 environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPO_WORKBOOK_PROFILE": "smoke"}
 environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
 began = time.perf_counter()
-done = subprocess.run(command, env=environment, capture_output=True, text=True)
+done = subprocess.run(
+    command, env=environment, capture_output=True, text=True, timeout=600
+)
 assert done.returncode == 0, done.stderr[-3000:]
 print("\n".join(line for line in done.stdout.splitlines() if "process" in line))
 print(f"{time.perf_counter() - began:.0f} s with both starts")
