@@ -23,6 +23,7 @@ SAME_AS = {
 _OWN_MODEL = "the model is loaded before the config is made, so it would change nothing"
 _MEASURED = "held-out problems are measured before and after: see heldout and heldout_data"
 _LOGGED = "the report is made from the log of the steps"
+_LAUNCHED = "the launcher says it: see configs/"
 _VLLM = "say vllm: off, colocate or server"
 REFUSED = {
     "output_dir": "checkpoints lie in the run's folder: say output",
@@ -46,7 +47,12 @@ REFUSED = {
     "do_predict": _MEASURED,
     "do_train": "the command trains",
     "load_best_model_at_end": _MEASURED,
-    "local_rank": "the launcher says it",
+    "local_rank": _LAUNCHED,
+    "fsdp": _LAUNCHED,
+    "fsdp_config": _LAUNCHED,
+    "deepspeed": _LAUNCHED,
+    "parallelism_config": _LAUNCHED,
+    "ddp_backend": "gloo on the CPU, NCCL on GPUs",
     "save_only_model": "a run could not be resumed",
     "hub_token": "it would be written into the run's files: set HF_TOKEN in the environment",
 }

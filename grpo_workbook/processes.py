@@ -146,7 +146,9 @@ def start(
     import torch.distributed as dist
 
     timeout = TIMEOUT[device] if timeout is None else timeout
-    if device == "cuda":
+    if device == "cpu":  # accelerate would say cpu:0 and cpu:1, and torch.load knows no such place: no resuming then
+        os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    else:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     try:
         dist.init_process_group("gloo" if device == "cpu" else "cuda:nccl,cpu:gloo", timeout=timedelta(seconds=timeout))
@@ -164,7 +166,7 @@ def start(
         os._exit(1)
 
     def terminated(signum, frame):
-        end("the launcher ended it (SIGTERM), as it does when another process has ended: its report says which")
+        end("the launcher ended it (SIGTERM): another process has ended, as its report says, or it was told to stop")
 
     before = signal.signal(signal.SIGTERM, terminated)
     try:

@@ -169,6 +169,11 @@ def prepare(file: dict, given: dict, rest: list[str], where: str = "the file") -
         output=own.pop("output", None),
         **{name: own.pop(name) for name in SETTINGS if name in own},
     )
+    if overrides.get("logging_steps", 1) > run.settings.steps:
+        raise WorkbookError(
+            f"logging_steps is {overrides['logging_steps']:g} and the run has {run.settings.steps} steps: nothing "
+            "would be logged, and the report is made from the log"
+        )
     reading = {
         "question_column": own.pop("question_column", "question"),
         "answer_column": own.pop("answer_column", "answer"),

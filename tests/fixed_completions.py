@@ -1,6 +1,6 @@
 """Trains four steps on completions that are given and not drawn, alone or in several processes: see test_processes.py.
 
-    python fixed_completions.py FOLDER [PER_DEVICE_BATCH]     (or with torchrun)
+    python fixed_completions.py FOLDER [OPTIMIZER]     (or with torchrun)
 
 Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter into FOLDER, and
 what the untrained policy draws on 40 problems, measured by all processes together.
@@ -21,8 +21,9 @@ from grpo_workbook.run import Run
 from grpo_workbook.training import load_policy, make_trainer
 from grpo_workbook.vitals import Callback
 
-folder, at_once = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None
-run = Run.from_env(output=folder, steps=4, batch_size=32, num_generations=8, per_device_batch=at_once)
+folder = Path(sys.argv[1])
+overrides = {"optim": sys.argv[2], "learning_rate": 0.1} if len(sys.argv) > 2 else None  # such as sgd
+run = Run.from_env(output=folder, steps=4, batch_size=32, num_generations=8)
 
 
 def completion(question: str, answer: str, number: int) -> str:
@@ -61,12 +62,11 @@ with start(from_env(), run.device) as processes:
             texts = [c if isinstance(c, str) else c[0]["content"] for c in trainer._logs["completion"]]
             self.steps.append([texts, list(trainer._logs["advantages"])])
 
-    drawn_before = evaluate(
-        model, tokenizer, to_dataset(rows.select(range(40))), max_new_tokens=48, sample=True, batch_size=8, seed=3,
-        processes=processes,
-    ).completions  # fmt: skip
+    sample = to_dataset(rows.select(range(40)))
+    how = {"max_new_tokens": 48, "sample": True, "batch_size": 8, "seed": 3}
+    drawn_before = evaluate(model, tokenizer, sample, **how, processes=processes).completions
     functions, weights = parse_rewards(run.settings.rewards)
-    trainer = make_trainer(run, model, tokenizer, to_dataset(rows), functions, weights, None, processes)
+    trainer = make_trainer(run, model, tokenizer, to_dataset(rows), functions, weights, overrides, processes)
     trainer.rollout_func = given
     trainer.add_callback(Keep())
     trainer.train()

@@ -96,6 +96,26 @@ def test_short_cells_with_words_between_them(name):
         assert part in text
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_warning_of_a_library_reaches_the_reader(name):
+    for cell in stored(name).cells:
+        for output in cell.get("outputs", []):
+            text = output.get("text", "")
+            assert not re.search(r"\w*Warning:|warnings\.warn|\bWARNING\b|DEPRECAT", text), f"{cell.id}: {text[:300]}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_headings_are_in_order_and_links_lead_somewhere(name):
+    text = "\n".join(c.source for c in stored(name).cells if c.cell_type == "markdown")
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    levels = [len(m[1]) for m in re.finditer(r"^(#+) ", text, re.MULTILINE)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    targets = [t.split("#")[0] for t in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https?://|#", t)]
+    assert [t for t in targets if not (REPO / "notebooks" / t).exists()] == []
+
+
 def test_building_twice_gives_the_same_notebook():
     first, second = (nbformat.writes(build.build(SOURCES[0])) for _ in range(2))
     assert first == second
@@ -165,6 +185,19 @@ def test_executed_outputs_hold_no_hidden_failure(executed, name):
     assert "Traceback (most recent call last)" not in text
     assert "Exception in thread" not in text
     assert text.count("Not attempted") == sum("exercise" in c.metadata.get("tags", []) for c in codes)
+
+
+def test_notebook_00_trained_learned_and_shows_every_chapter(executed):
+    folder, _ = executed("00_start_here")
+    proved = json.loads((folder / "outputs" / "notebook_00.json").read_text())
+    assert proved["steps"] == 40
+    assert proved["linear4bit_layers"] == 4 * 7
+    assert proved["after"] > proved["before"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert proved["reward"][1] > proved["reward"][0] + 0.5
+    outputs = [o for c in stored("00_start_here").cells for o in c.get("outputs", [])]
+    shown = next(o.data["text/markdown"] for o in outputs if "text/markdown" in o.get("data", {}))
+    assert re.findall(r"\]\((\w+)\.ipynb\)", shown) == NAMES, "a chapter came or went: run `make notebooks`"
 
 
 def test_notebook_01_trained_and_learned(executed):
