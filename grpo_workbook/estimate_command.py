@@ -28,9 +28,9 @@ def add_parser(commands) -> None:
     parser = commands.add_parser(
         "estimate",
         help="memory and time of a run before it starts, and what makes it fit",
-        usage="%(prog)s [--model M] [--profile P] [options]",
-        description="Memory by part and time of a step, from the model's config alone. Nothing of it is measured "
-        "on a GPU yet.",
+        usage="%(prog)s [options]",
+        description="Memory by part and time of a step, from the model's config alone. Nothing\n"
+        "of it is measured on a GPU yet.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
