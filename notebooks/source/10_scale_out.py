@@ -48,7 +48,8 @@ batch, group, at_once = 32, 8, 4
 print(f"{batch} completions of {batch // group} problems, {at_once} at once:")
 for processes in (1, 2, 4, 8):
     each = batch // processes
-    print(f"  processes: {processes}, completions each: {each}, rounds: {each // at_once}")
+    rounds = each // at_once
+    print(f"  processes: {processes}, completions each: {each}, rounds: {rounds}")
 
 # %% [markdown]
 # ## What takes memory, measured on the tiny model
@@ -107,7 +108,8 @@ print(
 
 # %%
 adapters = large.lora(32)
-print(f"rank 32: {adapters:,} weights, with all that is theirs {16 * adapters / GIB:.2f} GiB")
+theirs = 16 * adapters / GIB
+print(f"rank 32: {adapters:,} weights, with all that is theirs {theirs:.2f} GiB")
 print(f"all weights: {16 * large.parameters / GIB:.0f} GiB")
 
 # %% [markdown]
@@ -172,7 +174,8 @@ for checkpointing, (held, seconds) in measured.items():
     name = "on " if checkpointing else "off"
     print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a step")
     print(f"   computed: {what} (MiB)")
-less, more = measured[False][0] / measured[True][0], measured[True][1] / measured[False][1]
+less = measured[False][0] / measured[True][0]
+more = measured[True][1] / measured[False][1]
 print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
 
 # %% [markdown]
@@ -384,7 +387,8 @@ print("\n".join(line for line in done.stdout.splitlines() if "process" in line))
 print(f"{time.perf_counter() - began:.0f} s with both starts")
 
 # %% [markdown]
-# What the run wrote down about it, and that the two had different completions (each process draws with its own seed):
+# What the run wrote down about it. The reward of a step is the mean over the completions of both; each process draws
+# with its own seed, so two draw others than one would.
 
 # %%
 import json
