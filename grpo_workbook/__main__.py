@@ -8,6 +8,7 @@ from pathlib import Path
 from grpo_workbook import (
     ask,
     data_report,
+    estimate_command,
     evaluation_command,
     gguf,
     merging,
@@ -22,6 +23,7 @@ from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
   python -m grpo_workbook doctor
+  python -m grpo_workbook estimate --profile t4     does it fit? how long?
   python -m grpo_workbook run                       the course's main run
   python -m grpo_workbook run --resume              after a Ctrl-C or a crash
   python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
@@ -46,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="what this machine is, what is wrong with it, how to mend it")
     commands.add_parser("progress", help="which exercises you have solved")
 
+    estimate_command.add_parser(commands)
     data_report.add_parser(commands)
     monitor.add_parser(commands)
     evaluation_command.add_parsers(commands)
@@ -131,6 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
             from grpo_workbook.checks import show_progress
 
             return show_progress()
+        if args.command == "estimate":
+            return estimate_command.main(args)
         if args.command == "check-data":
             return data_report.main(args)
         if args.command == "diagnose":

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.profiles import find_entry
 from grpo_workbook.settings import DATA, PROFILES, REPO, Settings, replace_settings
 from grpo_workbook.stage import Stage, check_stages
 
@@ -72,7 +73,15 @@ class Run:
                 f"profile {profile!r} needs a CUDA GPU and torch sees none: use the profile smoke, "
                 "or see `python -m grpo_workbook doctor`"
             )
-        chosen = replace_settings(PROFILES[profile], settings)
+        model = str(choose("model", model, "qwen", "the default family"))
+        model, family = _resolve_model(model, PROFILES[profile])
+        values = PROFILES[profile]
+        if profile != "smoke":
+            entry = find_entry(profile, model)
+            values = entry.settings if entry else values
+            whose = "the catalogue's for this model" if entry else "the profile's: the catalogue lacks this model"
+            why["settings"] = f"{whose} (python -m grpo_workbook estimate)"
+        chosen = replace_settings(values, settings)
         if device == "cuda" and chosen.dtype == "bfloat16" and not _has_bfloat16():
             chosen = replace(chosen, dtype="float16")
             why["dtype"] = "the GPU has no bfloat16"
@@ -81,8 +90,6 @@ class Run:
                 raise WorkbookError(f"vllm is {chosen.vllm!r} and {missing}: say vllm: off (or --vllm off)")
             chosen = replace(chosen, vllm="off")
             why["vllm"] = missing
-        model = str(choose("model", model, "qwen", "the default family"))
-        model, family = _resolve_model(model, chosen)
         seed = choose("seed", seed, 0, "the default")
         try:
             seed = int(seed)

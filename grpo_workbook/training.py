@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config
 from grpo_workbook.processes import ALONE, Processes
+from grpo_workbook.profiles import loader_for
 from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (the course imports it from here)
 from grpo_workbook.run import Run, WorkbookError
 
@@ -34,10 +35,14 @@ def load_policy(run: Run, backend: str = "unsloth") -> tuple["PreTrainedModel", 
 
 
 def _load_unsloth(run: Run):
-    from unsloth import FastLanguageModel  # isort: skip  (before transformers)
+    import unsloth  # isort: skip  (before transformers)
     from transformers import set_seed
 
     s = run.settings
+    name = loader_for(run.model)
+    loader = getattr(unsloth, name)
+    # Of a model that sees or hears, the text part. The CPU backend takes nothing else, and does not know the argument.
+    more = {"text_only": True} if name == "FastModel" and run.device != "cpu" else {}
     checkpointing = "unsloth" if s.gradient_checkpointing else False
     # vLLM beside the training shares its weights with it; a server's is TRL's affair alone.
     vllm = (
@@ -46,15 +51,16 @@ def _load_unsloth(run: Run):
         else {}
     )
     set_seed(run.seed)  # the adapters' initial weights
-    model, tokenizer = FastLanguageModel.from_pretrained(
+    model, tokenizer = loader.from_pretrained(
         model_name=run.model,
         max_seq_length=s.max_prompt_tokens + s.max_completion_tokens,
         dtype=torch_dtype(s.dtype),
         load_in_4bit=s.load_in_4bit,
         use_gradient_checkpointing=checkpointing,
         **vllm,
+        **more,
     )
-    model = FastLanguageModel.get_peft_model(
+    model = loader.get_peft_model(
         model,
         r=s.lora_rank,
         lora_alpha=2 * s.lora_rank,

@@ -292,3 +292,14 @@ def test_notebook_09_merged_a_policy_that_learned_and_refused_wrong_merges(execu
     merged = folder / "outputs" / "chapter_09" / "merged"
     assert (merged / "model.safetensors").is_file()
     assert (folder / "outputs" / "chapter_09" / "merged_by_command" / "model.safetensors").is_file()
+
+
+def test_notebook_10_measured_what_it_computes_and_trained_in_two_processes(executed):
+    folder, _ = executed("10_scale_out")
+    proved = json.loads((folder / "outputs" / "notebook_10.json").read_text())
+    assert proved["steps"] == 4
+    assert proved["two_processes"]["processes"] == 2
+    assert proved["cache"][0] == proved["cache"][1] > 0
+    without, with_ = proved["kept"]["False"], proved["kept"]["True"]
+    assert without[0] == pytest.approx(without[1], rel=0.07)
+    assert with_[0] < without[0] / 5

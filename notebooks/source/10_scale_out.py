@@ -1,0 +1,682 @@
+# %% [markdown]
+# # 10 · Scale out
+#
+# **After this notebook you can** say before a run what it takes in memory and time, and what to change when it does not
+# fit; choose hyper-parameters for the GPU you have; train in several processes; and say what more GPUs would bring.
+#
+# **Time:** about 2 minutes on two CPU cores. It measures on the tiny model and computes for the large ones: no number
+# for a GPU in here has been measured yet.
+
+# %% [markdown]
+# ## Eight completions, two processes
+#
+# Two problems, four completions each, on two GPUs. With a group on each GPU, nothing changes:
+
+# %%
+import torch
+
+rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
+
+
+def advantages(group):
+    return [round(float(a), 2) for a in (group - group.mean()) / group.std()]
+
+
+first, second = rewards.view(2, 4)
+print("process 0:", advantages(first))
+print("process 1:", advantages(second))
+
+# %% [markdown]
+# Now one problem with a group of eight. Each process holds half of it. If each took its own mean, the same reward would
+# be worth different things on the two GPUs:
+
+# %%
+print("each its own mean: ", advantages(first), advantages(second))
+print("the group's mean:  ", advantages(rewards))
+
+# %% [markdown]
+# So TRL gathers all rewards first, computes the advantages of whole groups, and gives each process its slice back: a
+# group may lie on several GPUs. Only the completions of a step, over all processes, must be whole groups:
+#
+# `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
+#
+# A run of this course names the product, `batch_size`, and works out the rest: whoever adds a GPU keeps the same
+# training and only shares it out.
+
+# %%
+batch, group, at_once = 32, 8, 4
+print(f"{batch} completions of {batch // group} problems, {at_once} at once:")
+for processes in (1, 2, 4, 8):
+    each = batch // processes
+    rounds = each // at_once
+    print(f"  processes: {processes}, completions each: {each}, rounds: {rounds}")
+
+# %% [markdown]
+# ## What takes memory, measured on the tiny model
+#
+# Six things: the weights, the adapters with their gradients and the optimizer, what the forward pass keeps for the
+# backward pass, the logits, and the KV cache while completions are written. Take them one at a time.
+#
+# **Weights.** In 4-bit (NF4) a weight takes half a byte, and a little for the scales. Embeddings and norms stay as they
+# are: in so small a model they are a good part.
+
+# %%
+import os
+
+from grpo_workbook.notebook import quiet, show
+from grpo_workbook.run import Run
+
+quiet()
+run = Run.from_env()
+if os.path.isdir(run.model):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
+from grpo_workbook.architectures import architecture
+from grpo_workbook.loading import load_for_measuring
+from grpo_workbook.memory import weight_bytes
+
+shape = architecture(run.model)
+for four_bit in (False, True):
+    model, tokenizer = load_for_measuring(
+        run.model, dtype="bfloat16", device=run.device, load_in_4bit=four_bit
+    )
+    held = sum(p.nbytes for p in model.parameters())
+    said = weight_bytes(shape, "bfloat16", four_bit)
+    name = "4-bit" if four_bit else "16-bit"
+    print(f"{name:7}{held:>12,} bytes; computed {said:,.0f}")
+
+# %% [markdown]
+# (The computed number holds the scales too, which `parameters()` leaves out.) It costs time: a 4-bit weight is unpacked
+# whenever it is used. On the tiny model a 16-bit base trains in 0.82 of the time (measured: the README). For Qwen3-4B the
+# same formula says what 4-bit is for:
+
+# %%
+from grpo_workbook.memory import GIB
+
+large = architecture("Qwen/Qwen3-4B")
+for four_bit in (False, True):
+    size = weight_bytes(large, "bfloat16", four_bit) / GIB
+    print(f"Qwen3-4B, {'4-bit' if four_bit else '16-bit'}: {size:.2f} GiB")
+print(
+    f"of its {large.parameters / 1e9:.2f} B weights "
+    f"{large.kept / 1e9:.2f} B stay in 16 bits (embeddings, norms)"
+)
+
+# %% [markdown]
+# **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection that it adapts, here all seven of a layer
+# (attention's q, k, v, o and the MLP's gate, up, down). They, their gradients and AdamW's two
+# moments are kept in 32 bits: 16 bytes for each. Full training would need that for every weight:
+
+# %%
+adapters = large.lora(32)
+theirs = 16 * adapters / GIB
+print(f"rank 32: {adapters:,} weights, with all that is theirs {theirs:.2f} GiB")
+print(f"all weights: {16 * large.parameters / GIB:.0f} GiB")
+
+# %% [markdown]
+# **Activations.** The backward pass needs what the forward pass computed. PyTorch can be asked what it keeps:
+
+# %%
+def kept(model, ids):
+    """Bytes that autograd keeps of a forward pass, weights not counted."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    found, alive = {}, []
+
+    def pack(t):
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = storage.nbytes()
+            alive.append(t)  # or its place would be used again
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        model.base_model.model.model(input_ids=ids)
+    return sum(found.values())
+
+
+# %% [markdown]
+# Gradient checkpointing keeps each layer's input only, and computes the layer again in the backward pass. Memory for
+# time:
+
+# %%
+import time
+
+from peft import LoraConfig, get_peft_model
+from grpo_workbook.training import TARGET_MODULES
+
+model, tokenizer = load_for_measuring(run.model, device=run.device)
+adapters = LoraConfig(r=16, target_modules=list(TARGET_MODULES))
+model = get_peft_model(model, adapters).train()
+model.enable_input_require_grads()
+ids = torch.randint(5, 200, (16, 160), device=run.device)
+model(input_ids=ids, labels=ids).loss.backward()  # once, to warm up
+measured = {}
+for checkpointing in (False, True):
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    began = time.perf_counter()
+    for _ in range(3):
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    seconds = (time.perf_counter() - began) / 3
+    measured[checkpointing] = kept(model, ids), seconds
+
+# %% [markdown]
+# The formula of the estimate beside what was measured. With checkpointing one layer at a time comes on top, while it is
+# computed again:
+
+# %%
+from grpo_workbook.memory import activation_bytes
+
+computed = {}
+for checkpointing, (held, seconds) in measured.items():
+    parts = activation_bytes(shape, 16, 160, 16, 4, checkpointing)
+    computed[checkpointing] = next(iter(parts.values()))
+    what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in parts.items())
+    name = "on " if checkpointing else "off"
+    print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a step")
+    print(f"   computed: {what} (MiB)")
+less = measured[False][0] / measured[True][0]
+more = measured[True][1] / measured[False][1]
+print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
+
+# %% [markdown]
+# **Logits.** One number for each token *and each word of the vocabulary*. With 152,000 words (Qwen3) or 262,000
+# (Gemma), they can outweigh the model. Unsloth computes them in pieces, TRL in one fused kernel: neither keeps them all.
+
+# %%
+from grpo_workbook.memory import logits_bytes
+
+for name in ("qwen3-4b", "gemma-3-4b"):
+    size = logits_bytes(architecture(name), 8, 512) / GIB
+    print(f"{name}: 8 completions of 512 tokens make {size:.1f} GiB of logits")
+
+# %% [markdown]
+# **KV cache.** While a text is written, every layer keeps a key and a value for every token. All completions of a step
+# are written side by side, so this grows with the *whole* batch. Here is a real one:
+
+# %%
+from grpo_workbook.memory import kv_cache_bytes
+
+plain = model.unload().eval()
+prompts = torch.randint(5, 200, (8, 40), device=run.device)
+out = plain.generate(
+    prompts,
+    attention_mask=torch.ones_like(prompts),
+    max_new_tokens=60,
+    min_new_tokens=60,
+    do_sample=False,
+    use_cache=True,
+    return_dict_in_generate=True,
+    pad_token_id=tokenizer.pad_token_id,
+)
+layers = out.past_key_values.layers
+held_cache = sum(t.nbytes for layer in layers for t in (layer.keys, layer.values))
+said = kv_cache_bytes(shape, 8, 99, "float32")
+print(f"measured {held_cache:,}, computed {said:,} bytes")
+
+# %% [markdown]
+# (99 of 100 tokens: the last is written and never read.)
+
+# %% [markdown]
+# ## Your machine, your model
+#
+# `estimate` adds it up. What it does not know it assumes, and says so. First what runs here:
+
+# %%
+import psutil
+from grpo_workbook.estimate import estimate
+from grpo_workbook.estimate_command import report
+
+gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
+print(report(estimate(run.model, run.profile, gib=gib)))
+
+# %% [markdown]
+# On a CPU most of it is the reserve, here the libraries. On a T4 the parts matter:
+
+# %%
+print(report(estimate("Qwen/Qwen3-4B", "t4")))
+
+# %% [markdown]
+# When it does not fit, the cheapest change comes first. Pieces (`per_device_batch`) cost nearly nothing: the same
+# gradient, added up in more parts. A smaller batch is a different training.
+
+# %%
+wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
+said = report(estimate("unsloth/gemma-3-4b-it", "t4", wish))
+print(said[said.index("It does not fit") : said.index("had you chosen")])
+
+# %% [markdown]
+# The same as a command, with your own values: `python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4 --set
+# batch_size=64`. How it grows:
+
+# %%
+from grpo_workbook import figures
+from grpo_workbook.cost_figures import cost_panels, gpu_counts
+
+figures.show(*cost_panels(estimate("qwen3-4b", "t4")))
+
+# %% [markdown]
+# Above, the grey part is always there; of blue and orange the larger one counts, for they come one after the other. A
+# larger group fills the cache, a longer completion fills both. Below: a longer completion is the dearest thing to ask
+# for, since tokens are written one after another.
+
+# %% [markdown]
+# ## Hyper-parameters by GPU
+#
+# The catalogue has values for every model of the course on three sizes of GPU. Nobody has tried them yet: they are
+# common values that fit on paper. `python -m grpo_workbook estimate --list` prints all of it.
+
+# %%
+from grpo_workbook.profiles import CATALOGUE
+
+small = CATALOGUE["t4", "qwen3-1.7b"]
+big = CATALOGUE["80gb", "qwen3-8b"]
+print(f"{'':24}{'T4, 16 GB':>14}{'80 GB':>14}")
+print(f"{'model':24}{small.name:>14}{big.name:>14}")
+values_shown = (
+    "dtype load_in_4bit lora_rank num_generations batch_size per_device_batch "
+    "max_prompt_tokens max_completion_tokens learning_rate steps "
+    "gradient_checkpointing vllm beta loss_type"
+)
+for name in values_shown.split():
+    values = [getattr(entry.settings, name) for entry in (small, big)]
+    print(f"{name:24}" + "".join(f"{value!s:>14}" for value in values))
+
+# %% [markdown]
+# | value | small GPU: why | large GPU: why |
+# | --- | --- | --- |
+# | `dtype` | float16: a T4 has no bfloat16. Gemma 3, Gemma 4 and Qwen3.5 break in float16, so Unsloth computes them in 32 bits there | bfloat16: the range of 32 bits, the size of 16 |
+# | `load_in_4bit` | yes: from 1.7 B on it makes room | no: there is room, and unpacking costs time |
+# | `lora_rank` | 32: reinforcement learning needs little | 32, as well |
+# | `num_generations` | 8: fewer, and half of the groups are silent | 8 to 16: more only with harder problems |
+# | `batch_size` | 32: four problems in a step, a noisy gradient | 128: sixteen problems |
+# | `per_device_batch` | what fits; the rest is accumulated. Changes nothing but time | 16 |
+# | `max_completion_tokens` | 512: enough for two steps of arithmetic | 1024: reasoning needs room |
+# | `learning_rate` | 1e-5: LoRA takes ten times what full training takes | 5e-6: a larger model moves more |
+# | `steps` | 250: a first answer in an afternoon | 250: the same, on more problems |
+# | `gradient_checkpointing` | on: without it one completion fills gigabytes | on, with long completions |
+# | `vllm` | off: no room beside the training | colocate: it writes several times as fast |
+# | `beta` | 0: no reference, no second forward pass | 0; a little where answers must stay fluent |
+# | `loss_type` | dapo, see below | dapo |
+
+# %% [markdown]
+# ## The loss types of today, on one batch
+#
+# Two completions: one short and right, one long and wrong. What does each loss type let a single token count, and what
+# the whole completion? The gradient says it, with the losses of chapter 01.
+
+# %%
+from grpo_workbook.grpo import grpo_loss
+
+lengths = (4, 12)
+mask = torch.tensor([[1.0] * n + [0.0] * (12 - n) for n in lengths])
+A = torch.tensor([1.0, -1.0])
+
+
+def weights_of(**how):
+    """(what a token of each counts, what the whole of each counts), in thousandths."""
+    logp = torch.full((2, 12), -1.0, requires_grad=True)
+    loss, _ = grpo_loss(logp, A, mask, max_completion_length=16, **how)
+    loss.backward()
+    gradient = logp.grad.abs() * 1000
+    return [float(g[0]) for g in gradient], [float(g.sum()) for g in gradient]
+
+
+names = {name: {"loss_type": name} for name in ("grpo", "dr_grpo", "bnpo", "dapo")}
+names["cispo"] = {"loss_type": "cispo", "epsilon_high": 5.0}
+names["gspo"] = {"loss_type": "grpo", "level": "sequence"}
+print(f"{'':9}{'a token of':>18}{'the whole of':>20}")
+print(f"{'':9}{'short':>9}{'long':>9}{'short':>11}{'long':>9}")
+for name, how in names.items():
+    token, whole = weights_of(**how)
+    print(f"{name:9}{token[0]:9.1f}{token[1]:9.1f}{whole[0]:11.1f}{whole[1]:9.1f}")
+
+# %% [markdown]
+# - **GRPO**: every completion counts the same, so a token of a long wrong answer is punished less: rambling is cheap.
+# - **Dr. GRPO**: every token counts the same, divided by a constant (the sampling limit). It also leaves out the
+#   deviation in the advantage (`scale_rewards="none"`).
+# - **BNPO, DAPO**: every token counts the same, divided by the tokens that are there: of this batch, of the whole step.
+#   The two differ when a step comes in pieces, and over several processes.
+# - **CISPO**: as DAPO, but clips the *weight* and not the loss: no token loses its gradient.
+# - **GSPO**: one ratio for a completion. At the first update all ratios are 1 and it is GRPO.
+#
+# The differences of the last two show when the policy has moved. Let two tokens of the right answer have become 1.5 and
+# 3 times as likely:
+
+# %%
+moved = torch.zeros(2, 12)
+moved[0, 0], moved[0, 1] = torch.log(torch.tensor([1.5, 3.0]))
+for name in ("grpo", "dapo", "cispo", "gspo"):
+    logp = torch.full((2, 12), -1.0) + moved
+    logp.requires_grad_(True)
+    old = torch.full((2, 12), -1.0)
+    loss, metrics = grpo_loss(
+        logp, A, mask, old_logp=old, max_completion_length=16, **names[name]
+    )
+    loss.backward()
+    shown = [round(1000 * abs(float(g)), 1) for g in logp.grad[0, :4]]
+    print(f"{name:6} the four tokens of the right answer count {shown}")
+
+# %% [markdown]
+# GRPO and DAPO drop the two tokens that went too far (over 1 + 0.2). CISPO keeps them. GSPO looks at the whole answer:
+# its mean ratio is over 1.2, so the *whole answer* is dropped.
+
+# %% [markdown]
+# ## Several processes
+#
+# The command of chapter 04 in two processes, started by torchrun (`--standalone`: one machine, any free port). Here both
+# are on the CPU (gloo); on GPUs the line is the same. Four steps, to see that they work together:
+
+# %%
+import subprocess
+import sys
+
+command = [
+    sys.executable, "-m", "torch.distributed.run", "--standalone",
+    "--nproc_per_node", "2", "-m", "grpo_workbook", "train", "--steps", "4",
+    "--batch-size", "32", "--heldout", "16", "--output", str(run.output / "two"),
+    "--overwrite", "--expect-processes", "2",
+]
+environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPO_WORKBOOK_PROFILE": "smoke"}
+environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+began = time.perf_counter()
+done = subprocess.run(
+    command, env=environment, capture_output=True, text=True, timeout=600
+)
+assert done.returncode == 0, done.stderr[-3000:]
+print("\n".join(line for line in done.stdout.splitlines() if "process" in line))
+print(f"{time.perf_counter() - began:.0f} s with both starts")
+
+# %% [markdown]
+# What the run wrote down about it. The reward of a step is the mean over the completions of both; each process draws
+# with its own seed, so two draw others than one would.
+
+# %%
+import json
+
+written = json.loads((run.output / "two" / "report.json").read_text())
+told = {k: v for k, v in written.items() if "process" in k}
+print(told or sorted(written))
+log = json.loads((run.output / "two" / "log.json").read_text())
+rewarded = [entry for entry in log if "reward" in entry]
+print("steps:", len(rewarded), " mean reward of all completions of both:",
+      [round(entry["reward"], 2) for entry in rewarded])
+
+# %% [markdown]
+# `--expect-processes 2` is there because a launcher can fail without a word: `accelerate launch --cpu --num_processes 2`
+# starts one process, and the run would take twice as long and look fine.
+#
+# The other launcher, accelerate, reads a file. Four lie in `configs/`; this one gives each GPU a whole copy of the model:
+
+# %%
+from grpo_workbook.settings import REPO
+
+print((REPO / "configs" / "data_parallel.yaml").read_text())
+
+# %% [markdown]
+# | line | what it says |
+# | --- | --- |
+# | `distributed_type: MULTI_GPU` | data parallel: the model whole on each GPU, gradients averaged |
+# | `num_machines`, `machine_rank` | one machine; with several, the same file on each, with its own rank |
+# | `num_processes` | one for each GPU. `batch_size` stays what all draw together |
+# | `main_process_port: 0` | any free port, so that two runs do not collide |
+# | `gpu_ids: all` | or `0,1` |
+# | `mixed_precision: 'no'` | the run's `dtype` says it; two places would contradict each other |
+# | `rdzv_backend`, `same_network` | how they find each other: fixed addresses, one network |
+#
+# When the model does not fit on one GPU even in pieces, the weights themselves are divided. Two ways, FSDP and DeepSpeed
+# ZeRO-3; their lines beyond those above:
+
+# %%
+import yaml
+
+base = yaml.safe_load((REPO / "configs" / "data_parallel.yaml").read_text())
+for name in ("fsdp", "deepspeed_zero3"):
+    config = yaml.safe_load((REPO / "configs" / f"{name}.yaml").read_text())
+    print(name)
+    for key, value in config.items():
+        if base.get(key) != value:
+            lines = value.items() if isinstance(value, dict) else [("", value)]
+            print("\n".join(f"  {key:18}{part:34}{v}" for part, v in lines))
+
+# %% [markdown]
+# | FSDP | DeepSpeed | what it says |
+# | --- | --- | --- |
+# | `fsdp_version: 2` | `zero_stage: 3` | divide weights, gradients and optimizer (stages 1 and 2: not the weights) |
+# | `fsdp_reshard_after_forward` | (always) | give the others' weights back after use: that is where the memory is saved |
+# | `fsdp_auto_wrap_policy` | (by module) | one unit for each decoder layer: only one is whole at a time |
+# | `fsdp_offload_params` | `offload_*_device` | keep them in the host's memory: fits nearly anything, slow |
+# | `fsdp_cpu_ram_efficient_loading` | `zero3_init_flag` | the run loads the model whole before it is divided |
+# | `fsdp_state_dict_type` | `zero3_save_16bit_model` | checkpoints hold the whole adapter |
+# | `fsdp_activation_checkpointing` | (none) | off: the setting `gradient_checkpointing` says it |
+#
+# With LoRA this is rarely needed: gradients and optimizer are small, and in 4-bit an 8 B model takes 6 GiB. Every token
+# that is *written* then needs all weights from all GPUs. Unsloth does not divide weights: `--backend plain`. Neither file
+# has been tried on GPUs yet.
+
+# %% [markdown]
+# ## vLLM: who writes the completions
+#
+# | | how | when |
+# | --- | --- | --- |
+# | `--vllm off` | `generate` of Transformers, in the training process | no GPU, little memory, a new architecture |
+# | `--vllm colocate` | vLLM in the same process, with a share of the GPU (`vllm_gpu_memory`); with Unsloth it uses the same weights | one to eight GPUs |
+# | `--vllm server` | `trl vllm-serve --model M` on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
+#
+# vLLM keeps one pool for all caches and lets short completions make room for waiting ones, records its kernels, and so
+# starts a token in a tenth of the time (assumed here). It computes probabilities a little differently from the trainer;
+# TRL can weigh for that (`vllm_importance_sampling_correction`).
+
+# %% [markdown]
+# ## A thousand GPUs, on paper
+#
+# 1,024 completions a step, shared out among more and more GPUs:
+
+# %%
+figures.show(*gpu_counts(estimate("qwen3-8b", "80gb")))
+
+# %% [markdown]
+# The update shares out well, and adapters are small enough that adding up their gradients hardly shows. Generation does
+# not: one completion is written token by token, and every token reads all the weights, whether for one completion or
+# for thirty. From there on more GPUs wait for the longest answer. What helps then is not another GPU: shorter
+# completions, more completions in a step, or generation that runs ahead of the training.
+
+# %% [markdown]
+# This cell is for the machine that runs the notebook on every change: it fails when a formula has drifted from what was
+# measured, or the processes did not train.
+
+# %%
+proved = {
+    "kept": {str(k): [v[0], round(computed[k])] for k, v in measured.items()},
+    "cache": [held_cache, kv_cache_bytes(shape, 8, 99, "float32")],
+    "steps": len(rewarded),
+    "two_processes": told,
+}
+(run.output / "notebook_10.json").write_text(json.dumps(proved, indent=2))
+assert len(rewarded) == 4
+if run.profile == "smoke":
+    assert held_cache == proved["cache"][1]
+    assert abs(computed[False] / measured[False][0] - 1) < 0.07
+    assert measured[True][0] < measured[False][0] / 5
+
+# %% [markdown]
+# ## Exercises
+#
+# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+
+# %% [markdown]
+# ### Exercise 10.1 · `smallest_batch` · easy · 5 minutes
+#
+# `processes` GPUs take `per_device` completions each at once, again and again. What is the smallest number of
+# completions for a step that they can do in whole rounds, and that is whole groups of `group`?
+
+# %% tags=["exercise"]
+from grpo_workbook.checks import check
+
+
+def smallest_batch(per_device: int, processes: int, group: int) -> int:
+    raise NotImplementedError
+
+
+check("10.1", smallest_batch);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A number that two numbers divide: `math.lcm`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# from math import lcm
+#
+#
+# def smallest_batch(per_device: int, processes: int, group: int) -> int:
+#     return lcm(per_device * processes, group)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 10.2 · `kv_cache_bytes` · easy · 5 minutes
+#
+# Bytes of the KV cache in 16 bits, when `completions` texts of `tokens` tokens are written side by side. Every layer has
+# `kv_heads` heads of width `head_dim`.
+
+
+# %% tags=["exercise"]
+def kv_cache_bytes(
+    layers: int, kv_heads: int, head_dim: int, tokens: int, completions: int
+) -> int:
+    raise NotImplementedError
+
+
+check("10.2", kv_cache_bytes);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# One token in one layer: a key and a value of `kv_heads * head_dim` numbers, two bytes each. For Qwen3-4B (36, 8, 128)
+# that makes 147,456 bytes a token.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def kv_cache_bytes(
+#     layers: int, kv_heads: int, head_dim: int, tokens: int, completions: int
+# ) -> int:
+#     values = 2 * kv_heads * head_dim  # a key and a value
+#     return 2 * values * layers * tokens * completions
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 10.3 · `share_of_each` · easy · 5 minutes
+#
+# A step draws `batch` completions in groups of `group`, over `processes` processes. How many completions does each
+# process take, and how many problems are in the step? Where either does not come out even, raise `ValueError`.
+
+
+# %% tags=["exercise"]
+def share_of_each(batch: int, group: int, processes: int) -> tuple[int, int]:
+    raise NotImplementedError
+
+
+check("10.3", share_of_each);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `batch` must be a multiple of `group`, and of `processes`. A group may lie on two processes.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def share_of_each(batch: int, group: int, processes: int) -> tuple[int, int]:
+#     if batch % group or batch % processes:
+#         raise ValueError(f"{batch} is no multiple of {group} and of {processes}")
+#     return batch // processes, batch // group
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 10.4 · `nf4_bytes` · medium · 8 minutes
+#
+# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Each 256 of these
+# scales have one of their own, of 32 bits. How many bytes do so many weights take?
+
+
+# %% tags=["exercise"]
+def nf4_bytes(weights: int) -> float:
+    raise NotImplementedError
+
+
+check("10.4", nf4_bytes);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Add up the bytes of one weight: 0.5, 1/64, and the 4 bytes that 64 x 256 weights share.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def nf4_bytes(weights: int) -> float:
+#     return weights * (0.5 + 1 / 64 + 4 / (64 * 256))
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 10.5 · `largest_that_fits` · medium · 8 minutes
+#
+# A GPU has `memory` GiB, of which 92 % can be used. `needed` says what each model takes. Which is the largest that fits?
+# `None` when none does.
+
+
+# %% tags=["exercise"]
+def largest_that_fits(memory: float, needed: dict[str, float]) -> str | None:
+    raise NotImplementedError
+
+
+check("10.5", largest_that_fits);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Keep those that fit, then `max(..., key=needed.get, default=None)`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def largest_that_fits(memory: float, needed: dict[str, float]) -> str | None:
+#     fitting = [name for name, gib in needed.items() if gib <= 0.92 * memory]
+#     return max(fitting, key=needed.get, default=None)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# ## Summary
+#
+# - Memory has six parts; generation and update come one after the other, and the larger of the two counts.
+# - 4-bit shrinks the projections, LoRA the optimizer, checkpointing the activations. The KV cache grows with the whole
+#   batch, the activations with what goes through at once.
+# - What does not fit: first smaller pieces, then checkpointing and 4-bit, then a smaller batch or shorter answers.
+# - The batch over all processes is whole groups, and advantages are computed over all of them.
+# - Writing is what saturates: vLLM first, then more GPUs, and never count on a thousand.
+# - `python -m grpo_workbook estimate` does the sums. Until someone has measured them on a GPU, they are sums.
+#
+# Next: your own project. `templates/my_project` is a place to start, and `python -m grpo_workbook train --config` its
+# command.
