@@ -19,7 +19,7 @@ BASE = {"steps": 10, "batch_size": 8, "num_generations": 4, "max_completion_toke
 
 def make(folder: Path, options: dict):
     """A trainer; options are settings, names of GRPOConfig, "rows" and "adaptive"."""
-    from grpo_workbook import config, training
+    from grpo_workbook import training
     from grpo_workbook.data import WORD_PROBLEMS, to_dataset
     from grpo_workbook.health import HealthCallback
     from grpo_workbook.notebook import quiet
@@ -42,15 +42,11 @@ def make(folder: Path, options: dict):
         functions, weights = [fading, mean_of(inner, functions[1])], [1.0, 0.5]
     rows = load(WORD_PROBLEMS["train"]).dataset
     model, tokenizer = training.load_policy(run)
-    made = config.grpo_config(run, weights)
-    made.save_steps = options.get("save_steps", 3)
-    for name in ("num_iterations", "steps_per_generation", "logging_steps", "save_total_limit"):
-        setattr(made, name, options.get(name, getattr(made, name)))
-    made.generation_batch_size = made.per_device_train_batch_size * made.steps_per_generation
-    training.grpo_config = lambda run, weights: made
+    names = ("num_iterations", "steps_per_generation", "logging_steps", "save_total_limit")
+    overrides = {"save_steps": options.get("save_steps", 3)} | {n: options[n] for n in names if n in options}
     functions = watch(functions)
     data = to_dataset(rows.select(range(options.get("rows", 400))))
-    trainer = training.make_trainer(run, model, tokenizer, data, functions, weights)
+    trainer = training.make_trainer(run, model, tokenizer, data, functions, weights, overrides)
     trainer.add_callback(HealthCallback(functions, every=2))
     if options.get("probe"):
         trainer.add_callback(HeldoutProbe(model, tokenizer, data, max_new_tokens=6, every=2, problems=4))
@@ -130,8 +126,8 @@ def command(arguments: list[str], armed: list | None) -> int:
     """The command line, with a checkpoint every 3 steps."""
     from grpo_workbook import __main__, config, training
 
-    def grpo_config(run, weights):
-        made = config.grpo_config(run, weights)
+    def grpo_config(*given):
+        made = config.grpo_config(*given)
         made.save_steps = 3
         return made
 
