@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.yaml_file import read_yaml_file
 
 REFERENCES = ("start", "base")
 
@@ -110,12 +111,7 @@ def rounds(stage: Stage, number: int) -> tuple[Stage, ...]:
 
 def read_stages(path: Path | str) -> tuple[Stage, ...]:
     """The stages of a YAML file: a list of mappings. Raises WorkbookError with the file's name."""
-    import yaml
-
-    try:
-        given = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        raise WorkbookError(f"the stages {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
+    given = read_yaml_file(path, "the file of stages")
     try:
         if not isinstance(given, list):
             raise WorkbookError("give a list: one mapping with name and steps for each stage")

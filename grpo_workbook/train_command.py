@@ -5,7 +5,6 @@ one of the run's own settings or a field of TRL's GRPOConfig (grpo_fields.py).
 """
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from grpo_workbook.processes import Processes, from_env, start
 from grpo_workbook.reward_files import OWN
 from grpo_workbook.run import FAMILIES, PROFILES, Run, Settings, WorkbookError, readable
 from grpo_workbook.run_report import show_report
+from grpo_workbook.yaml_file import read_yaml_file
 
 EXAMPLES = """examples:
   python -m grpo_workbook train --config my.yaml
@@ -209,25 +209,16 @@ def carry_out(run: Run, processes: Processes, **options) -> int:
 def read_yaml(path: Path) -> dict:
     """The file's names and values; names may be written with hyphens. Paths start from the file's folder.
 
-    Raises WorkbookError where it is missing, no YAML, or no mapping of names to values.
+    Raises WorkbookError where it cannot be read (see yaml_file.py), or is no mapping of names to values.
     """
-    import yaml
-
-    if not path.is_file():
-        near = difflib.get_close_matches(path.name, [p.name for p in path.absolute().parent.glob("*.y*ml")], n=1)
-        hint = f" (its folder has {near[0]})" if near else ""
-        raise WorkbookError(f"the config file {str(path)!r} does not exist{hint}")
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" at line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise WorkbookError(f"{path} is no YAML{line}: {problem}") from None
+    found = read_yaml_file(path, "the config file")
     if not isinstance(found, dict):
         kind = "empty" if found is None else f"a {type(found).__name__}"
         raise WorkbookError(f"{path} is {kind}: write one `name: value` in a line")
-    values = {str(name).replace("-", "_"): value for name, value in found.items()}
+    names = [str(name).replace("-", "_") for name in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise WorkbookError(f"{path}: {twice!r} stands there twice, with - and with _")
+    values = dict(zip(names, found.values(), strict=True))
     if "stages" in values:
         raise WorkbookError(f"{path}: stages have a file and a command of their own, `grpo_workbook stages FILE`")
     for name in PATHS:

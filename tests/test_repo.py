@@ -39,6 +39,7 @@ def test_modules_import_only_from_those_before_them():
     order = [
         "errors",
         "settings",
+        "yaml_file",
         "stage",
         "architectures",
         "profiles",

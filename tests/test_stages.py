@@ -85,9 +85,9 @@ def test_stages_from_yaml(tmp_path):
         ("name: a", "give a list"),
         ("", "give a list"),
         ("- {name: a, steps: 1}\n- {name: a, steps: 2}", "two stages are called a"),
-        ("- {name: a, steps", "cannot be read"),
+        ("- {name: a, steps", "is no YAML"),
         ("- {name: a, stepz: 1}", "did you mean steps"),
-        ("- !!python/object/apply:os.getcwd []", "cannot be read"),
+        ("- !!python/object/apply:os.getcwd []", "is no YAML"),
     ],
 )
 def test_yaml_that_holds_no_stages_is_named(tmp_path, text, said):

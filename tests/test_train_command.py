@@ -113,6 +113,8 @@ def test_what_cannot_be_is_named_with_the_mend(tmp_path, text, rest, message):
         ("- a\n- b\n", "is a list"),
         ("a: [1\nb: 2\n", "is no YAML at line 2"),
         ("stages:\n- steps: 3\n", "stages"),
+        ("batch-size: 8\nbatch_size: 16\n", "'batch_size' stands there twice, with - and with _"),
+        ("steps: 2\nsteps: 4\n", "line 2: 'steps' stands there twice"),
     ],
 )
 def test_a_file_that_is_no_mapping(tmp_path, text, message):
