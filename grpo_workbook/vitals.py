@@ -83,8 +83,8 @@ class Vitals(Callback):
         self._start = state["start"]
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        named = [(n, p) for n, p in model.named_parameters() if "lora_" in n]
-        self._parameters = [p for _, p in named] or [p for p in model.parameters() if p.requires_grad]
+        # with beta > 0 TRL keeps a copy of the adapters as its reference, which stands still
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
         if state.global_step == 0 or self._start is None:  # else a checkpoint has brought it
             self._start = [self._sample(p) for p in self._parameters]
         self._norm = math.sqrt(sum(float((s * s).sum()) for s in self._start)) or 1.0

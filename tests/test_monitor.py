@@ -9,10 +9,11 @@ import pytest
 from conftest import REPO, cli
 
 from grpo_workbook.findings import CATALOGUE, EXPLAINS, THRESHOLDS, in_order
+from grpo_workbook.health import log_the_end
 from grpo_workbook.monitor import SEVERE, WARNING, as_text, diagnose, read_run, symptom_table
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import samples
-from grpo_workbook.vitals import watch
+from grpo_workbook.vitals import Vitals, watch
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 from diagnosis import CASES, outcome
@@ -259,3 +260,67 @@ def test_an_unknown_finding_to_stop_on_is_named():
 
     with pytest.raises(WorkbookError, match="no finding is called exploded"):
         HealthCallback(stop_on={"exploded"})
+
+
+def test_the_reference_copy_does_not_water_down_how_far_the_adapters_moved(tiny):
+    """As TRL makes it for beta > 0: a second adapter, frozen, with the first one's weights."""
+    import copy
+
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    def change(reference):
+        torch.manual_seed(0)
+        how = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        model = get_peft_model(copy.deepcopy(tiny["qwen"][0]), how)
+        if reference:
+            model.add_adapter("ref", how)
+        vitals, args, control = Vitals(), TrainingArguments(use_cpu=True), TrainerControl()
+        vitals.on_train_begin(args, state := TrainerState(), control, model=model)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if ".default." in name:
+                    weight += 0.01
+        state.log_history.append({"reward": 1.0})
+        vitals.on_log(args, state, control, logs={"reward": 1.0})
+        return state.log_history[-1]["adapter/change"]
+
+    alone = change(reference=False)
+    assert alone > 0
+    assert change(reference=True) == pytest.approx(alone)
+
+
+def test_a_run_that_is_refused_to_go_on_keeps_its_log(tmp_path):
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    class Line(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            if x.max() > 3:
+                raise ValueError("too much")
+            return {"loss": ((self.weight - x) ** 2).mean()}
+
+    def trainer(numbers):
+        how = {"max_steps": 4, "per_device_train_batch_size": 1, "report_to": "none", "use_cpu": True}
+        args = TrainingArguments(tmp_path, disable_tqdm=True, remove_unused_columns=False, **how)
+        return Trainer(Line(), args, train_dataset=[{"x": torch.tensor(float(n))} for n in numbers])
+
+    path = tmp_path / "log.json"
+    with pytest.raises(ValueError, match="too much"), log_the_end(begun := trainer([5]), path):
+        begun.train()
+    kept = path.read_text()
+    assert json.loads(kept) == [{"step": 1, "error": "ValueError: too much", "where": ""}]
+    callbacks = len((refused := trainer([1])).callback_handler.callbacks)
+    with pytest.raises(WorkbookError, match="other options"), log_the_end(refused, path):
+        raise WorkbookError("other options")
+    assert path.read_text() == kept
+    assert len(refused.callback_handler.callbacks) == callbacks
+    path.write_text("[]")  # once a step was begun there is something new to tell
+    with pytest.raises(ValueError, match="too much"), log_the_end(again := trainer([5]), path):
+        again.train()
+    assert path.read_text() == kept

@@ -54,7 +54,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path, text, message):
 def test_a_name_that_is_not_there_gets_the_nearest(tmp_path):
     (tmp_path / "stages.yaml").write_text("- 1\n")
     with pytest.raises(
-        WorkbookError, match=r"the file of stages .*stagse\.yaml' does not exist \(.* has stages\.yaml\)"
+        WorkbookError, match=r"the file of stages .*se\.yaml' does not exist \(.* has stages\.yaml\)"
     ):
         read_yaml_file(tmp_path / "stagse.yaml", "the file of stages")
     with pytest.raises(WorkbookError, match="is a folder"):
