@@ -110,7 +110,10 @@ def proof_section(report: Mapping) -> str:
         lines.append(f"- {merge['relative_logit_difference']:.2%} of the logits' own spread")
     lines.append(f"- the same greedy token at {merge['same_greedy_tokens']:.2%} of the places")
     if "merged_strict_greedy" in merge:
-        policy = f", the policy before merging {merge['policy_strict_greedy']:.1%}" if "policy_ci95" in merge else ""
+        policy = ""
+        if "policy_ci95" in merge:
+            policy = f", the policy before merging {merge['policy_strict_greedy']:.1%} (95 % interval "
+            policy += "{:.1%} to {:.1%})".format(*merge["policy_ci95"])
         lines.append(f"- strict, greedy: merged {merge['merged_strict_greedy']:.1%}{policy}")
     return "\n".join(lines)
 

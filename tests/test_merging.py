@@ -17,7 +17,7 @@ from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
 from grpo_workbook.evaluate import score
 from grpo_workbook.generation import generate
 from grpo_workbook.loading import load_for_measuring
-from grpo_workbook.merging import find_base, merge_and_prove, run_of
+from grpo_workbook.merging import find_base, is_proved, merge_and_prove, run_of
 from grpo_workbook.run import WorkbookError
 
 PROMPTS = [chat_prompt(row["question"]) for row in read_problems(WORD_PROBLEMS["heldout"])[:12]]
@@ -225,6 +225,27 @@ def test_a_merge_in_a_run_tells_the_runs_numbers(in_a_run, tmp_path):
     card = json.loads((tmp_path / "merged" / "run_card.json").read_text())
     assert card["settings"] == settings
     assert card["report"]["merge"] == proof
+
+
+def test_a_merge_that_answers_better_is_kept_and_said(in_a_run, tmp_path, merge):
+    """The policy answered on 4-bit weights: in 16 bits it may do better than its interval, but not worse."""
+    adapter = in_a_run[1]
+    low_and_high = {"same_greedy_tokens": 1.0, "relative_logit_difference": 0.003, "policy_ci95": [0.4, 0.6]}
+    proved = [is_proved(low_and_high | {"merged_strict_greedy": a}) for a in (0.39, 0.4, 0.6, 0.61)]
+    assert proved == [False, True, True, True]
+    assert not is_proved(low_and_high | {"merged_strict_greedy": 0.61, "relative_logit_difference": 0.05})
+    after = Path(adapter).parent / "after.json"
+    told = json.loads(after.read_text())
+    worse = told | {"greedy": ["no answer"] * len(told["greedy"])}
+    after.write_text(json.dumps(worse))
+    try:
+        status, out, err = merge(adapter, "--output", tmp_path / "merged")
+    finally:
+        after.write_text(json.dumps(told))
+    assert status == 0, err
+    assert "0.0% (95 % interval 0.0% to" in out
+    assert "lies above that interval" in out
+    assert "95 % interval 0.0% to" in (tmp_path / "merged" / "README.md").read_text()
 
 
 def test_a_killed_merge_leaves_nothing_under_the_name(in_a_run, tmp_path):
