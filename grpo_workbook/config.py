@@ -147,8 +147,9 @@ def grpo_config(
     except (ValueError, TypeError) as error:
         if not overrides:
             raise
-        raise WorkbookError(f"TRL does not take {_named(overrides)}: {error}") from error
+        raise WorkbookError(f"TRL does not take {named(overrides)}: {error}") from error
 
 
-def _named(overrides: dict) -> str:
+def named(overrides: dict) -> str:
+    """The fields and their values, as an error names them."""
     return ", ".join(f"{name}={value!r}" for name, value in overrides.items())

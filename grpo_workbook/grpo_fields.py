@@ -7,6 +7,7 @@ sums stay true. A few would break the run or change nothing: they are refused, e
 import argparse
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -55,7 +56,17 @@ REFUSED = {
     "ddp_backend": "gloo on the CPU, NCCL on GPUs",
     "save_only_model": "a run could not be resumed",
     "hub_token": "it would be written into the run's files: set HF_TOKEN in the environment",
+    "push_to_hub": "training sends nothing: `push` shows a finished model, and sends it with --yes",
 }
+# What TRL and Transformers take without a word, and stumble over later or train on with: the least that makes sense.
+LEAST = {
+    **dict.fromkeys(("save_total_limit", "num_iterations", "steps_per_generation", "generation_batch_size"), 1),
+    **dict.fromkeys(("ref_model_sync_steps", "ddp_timeout"), 1),
+    **dict.fromkeys(("max_grad_norm", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "epsilon"), 0),
+    **dict.fromkeys(("epsilon_high", "warmup_steps", "top_p", "top_k", "min_p", "dataloader_num_workers"), 0),
+}
+MOST = {"adam_beta1": 1, "adam_beta2": 1, "top_p": 1, "min_p": 1, "dataloader_num_workers": 256}
+MORE_THAN_0 = ("save_steps", "logging_steps", "repetition_penalty")  # below 1 the first two are a share of all steps
 
 
 class _Parser(argparse.ArgumentParser):
@@ -137,7 +148,9 @@ def unknown(name: str, known: Iterable[str], dashes: str = "") -> str:
 
 def why_refused(name: str) -> str | None:
     """Why a field cannot be set, or None."""
-    return "no code that comes with a model is run" if name.startswith("trust_") else REFUSED.get(name)
+    if name.startswith("trust_"):
+        return "no code that comes with a model is run"
+    return REFUSED.get(name) or (REFUSED["push_to_hub"] if name.startswith("hub_") else None)
 
 
 def divide(fields: dict) -> tuple[dict, dict]:
@@ -151,11 +164,27 @@ def divide(fields: dict) -> tuple[dict, dict]:
     for name, value in fields.items():
         if reason := why_refused(name):
             raise WorkbookError(f"{name} cannot be set: {reason}")
+        check_number(name, value)
         if (setting := SAME_AS.get(name, name)) in ours:
             settings[setting] = value
         else:
             kept[name] = value
     return settings, kept
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise WorkbookError for a number of a field that is none, or that no training can have."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    least, most = LEAST.get(name, -math.inf), MOST.get(name, math.inf)
+    if not math.isfinite(value):
+        raise WorkbookError(f"{name} is {value}: it must be a finite number")
+    if name in MORE_THAN_0 and value <= 0:
+        raise WorkbookError(f"{name} is {value:g}: it must be more than 0")
+    if not least <= value <= most:
+        raise WorkbookError(
+            f"{name} is {value:g}: it must be " + (f"at least {least}" if value < least else f"at most {most}")
+        )
 
 
 def whole_batch(settings: dict, kept: dict, processes: int) -> None:

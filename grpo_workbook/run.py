@@ -97,7 +97,10 @@ class Run:
             raise WorkbookError(f"the seed {seed!r} is not a whole number (GRPO_WORKBOOK_SEED)") from None
         if not 0 <= seed < 2**32:
             raise WorkbookError(f"the seed {seed} is not between 0 and {2**32 - 1}, which NumPy can take")
-        output = Path(choose("output", output, "outputs/run", "the default"))
+        output = str(choose("output", output, "outputs/run", "the default"))
+        if not output.strip() or "\0" in output:
+            raise WorkbookError(f"the output {output!r} is no folder's name: name one (--output)")
+        output = Path(output)
         stages = check_stages(stages) if stages else ()
         return cls(device, profile, model, family, seed, output, chosen, why, stages)
 

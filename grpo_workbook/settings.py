@@ -9,6 +9,19 @@ from grpo_workbook.errors import WorkbookError
 REPO = Path(__file__).resolve().parent.parent
 DATA = REPO / "data"
 VLLM = ("off", "colocate", "server")
+DTYPES = ("float32", "float16", "bfloat16")
+LOSS_TYPES = (
+    "grpo",
+    "bnpo",
+    "dr_grpo",
+    "dapo",
+    "luspo",
+    "cispo",
+    "sapo",
+    "vespo",
+)  # TRL's; it checks in the first step
+SCALES = ("group", "batch", "none")
+LARGEST = {"lora_rank": 10**4, "max_prompt_tokens": 10**7, "max_completion_tokens": 10**7}  # else a billion
 
 
 @dataclass(frozen=True)
@@ -70,11 +83,11 @@ PROFILES: dict[str, Settings] = {
 
 def replace_settings(settings: Settings, changes: dict) -> Settings:
     """The settings with `changes` in place (None: unchanged). WorkbookError for a name or value that cannot be."""
-    known = {f.name for f in fields(Settings)}
+    names = {f.name for f in fields(Settings)}
     changes = {name: value for name, value in changes.items() if value is not None}
     for name in changes:
-        if name not in known:
-            raise WorkbookError(f"unknown setting {name!r}: choose from {', '.join(sorted(known))}")
+        if name not in names:
+            raise WorkbookError(f"unknown setting {name!r}: choose from {', '.join(sorted(names))}")
     settings = replace(settings, **changes)
     for name in (
         "steps",
@@ -84,15 +97,19 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
         "heldout",
         "max_prompt_tokens",
         "max_completion_tokens",
+        "eval_batch",
     ):
         if getattr(settings, name) < 1:
             raise WorkbookError(f"{name} is {getattr(settings, name)}: it must be at least 1")
+        if getattr(settings, name) > (most := LARGEST.get(name, 10**9)):
+            raise WorkbookError(f"{name} is {getattr(settings, name)}: it must be at most {most}")
     for name, least in (("learning_rate", "more than 0"), ("temperature", "more than 0"), ("beta", "at least 0")):
         value = getattr(settings, name)
         if not math.isfinite(value) or value < 0 or (value == 0 and least == "more than 0"):
             raise WorkbookError(f"{name} is {value}: it must be a number, {least}")
-    if settings.vllm not in VLLM:
-        raise WorkbookError(f"vllm is {settings.vllm!r}: choose one of {', '.join(VLLM)}")
+    for name, known in (("vllm", VLLM), ("dtype", DTYPES), ("loss_type", LOSS_TYPES), ("scale_rewards", SCALES)):
+        if getattr(settings, name) not in known:
+            raise WorkbookError(f"{name} is {getattr(settings, name)!r}: choose one of {', '.join(known)}")
     host, _, port = settings.vllm_server.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise WorkbookError(f"vllm_server is {settings.vllm_server!r}: give HOST:PORT, such as 127.0.0.1:8000")

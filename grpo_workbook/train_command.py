@@ -244,13 +244,11 @@ def _beside(path: Path, value: str, *, always: bool = False, file: bool = False)
 
 
 def typed(name: str, value: object, kind: type, where: str):
-    """The value as the setting's type: 1e-4 is a text in YAML and a number here. Raises WorkbookError otherwise."""
+    """The value as the setting's type. Raises WorkbookError for what cannot be that."""
     try:
         if kind is bool and not isinstance(value, bool):
             raise ValueError
-        if kind is str and not isinstance(value, str | int | float):
-            raise ValueError
-        if kind in (int, float) and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+        if kind is not bool and (isinstance(value, bool) or not isinstance(value, str | int | float)):
             raise ValueError
         if kind is int and isinstance(value, float) and not value.is_integer():
             raise ValueError

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from grpo_workbook.config import grpo_config
+from grpo_workbook.config import grpo_config, named
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.profiles import loader_for
 from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (the course imports it from here)
@@ -173,13 +173,15 @@ def make_trainer(
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
-    trainer = GRPOTrainer(
-        model=model,
-        reward_funcs=list(rewards),
-        args=grpo_config(run, weights, overrides, processes.count),
-        train_dataset=dataset,
-        processing_class=tokenizer,
-    )
+    args = grpo_config(run, weights, overrides, processes.count)
+    try:
+        trainer = GRPOTrainer(
+            model=model, reward_funcs=list(rewards), args=args, train_dataset=dataset, processing_class=tokenizer
+        )
+    except (ValueError, TypeError, ImportError, RuntimeError, NotImplementedError) as error:
+        if not overrides:
+            raise
+        raise WorkbookError(f"TRL does not take {named(overrides)}: {error}") from error
     trainer.remove_callback(PrinterCallback)
     if processes.main:
         trainer.add_callback(reward_bar())

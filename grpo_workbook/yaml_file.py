@@ -1,6 +1,12 @@
-"""A YAML file of the user's, read strictly: what would be dropped, or blown up, without a word is an error here."""
+"""A YAML file of the user's, read strictly: what would be dropped, or blown up, without a word is an error here.
+
+Values are YAML 1.2's, as other readers have them. PyYAML's own are of 1.1: there `vllm: off` is the value false, and
+`learning_rate: 1e-3` a text.
+"""
 
 import difflib
+import re
+from functools import cache
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
@@ -26,7 +32,7 @@ def read_yaml_file(path: Path | str, what: str) -> object:
     if path.stat().st_size > LARGEST:
         raise WorkbookError(f"{what} {str(path)!r} has {path.stat().st_size} bytes: is it the right one?")
     try:
-        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        loader = _loader()(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
         if node is None:
             return None
@@ -41,6 +47,26 @@ def read_yaml_file(path: Path | str, what: str) -> object:
         raise WorkbookError(f"{path} is no YAML{line}: {problem}") from None
     except OSError as error:
         raise WorkbookError(f"{path} cannot be read: {error.strerror}") from None
+
+
+@cache
+def _loader():
+    """PyYAML's safe loader, which makes plain values alone, with YAML 1.2's idea of what a plain word is."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {}  # noqa: RUF012  (as PyYAML has it)
+
+    number = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    for tag, pattern, first in (
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+        ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
+        ("float", number, list("-+.0123456789")),
+        ("merge", r"<<", ["<"]),
+    ):
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})\\Z"), first)
+    return Loader
 
 
 def _count(node, path: Path, known: dict[int, int]) -> int:

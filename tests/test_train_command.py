@@ -34,6 +34,10 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_profile(tmp_p
     assert options["reading"]["question_column"] == "question"
 
 
+def test_off_is_off_and_not_false(tmp_path):
+    assert prepared(tmp_path, "vllm: off\n")[0].settings.vllm == "off"
+
+
 def test_names_of_grpo_config_become_the_runs_settings(tmp_path):
     text = "max_steps: 3\nper_device_train_batch_size: 8\ngradient_accumulation_steps: 4\nmax_completion_length: 48\n"
     run, _, overrides, _ = prepared(tmp_path, text)
@@ -55,6 +59,7 @@ def test_names_of_grpo_config_become_the_runs_settings(tmp_path):
         ("lr_scheduler_type: cosine", "lr_scheduler_type", "cosine"),
         ("importance_sampling_level: sequence", "importance_sampling_level", "sequence"),
         ("epsilon_high: 0.28", "epsilon_high", 0.28),
+        ("save_strategy: no", "save_strategy", "no"),
     ],
 )
 def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
@@ -99,11 +104,28 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("resume: true\noverwrite: true", (), "resume and overwrite are both given"),
         ("expect_processes: 3", (), "1 process started and 3 expected"),
         ("profile: big", (), "unknown profile 'big'"),
+        ("push_to_hub: true", (), "push_to_hub cannot be set: training sends nothing"),
+        ("", ("--push_to_hub",), "push_to_hub cannot be set: training sends nothing"),
+        ("hub_model_id: me/mine", (), "hub_model_id cannot be set: training sends nothing"),
+        ("max_grad_norm: .nan", (), "max_grad_norm is nan: it must be a finite number"),
+        ("", ("--epsilon", "1e400"), "epsilon is inf: it must be a finite number"),
+        ("save_steps: 0", (), "save_steps is 0: it must be more than 0"),
+        ("num_iterations: 0", (), "num_iterations is 0: it must be at least 1"),
+        ("adam_beta1: 7", (), "adam_beta1 is 7: it must be at most 1"),
+        ("dtype: floot", (), "dtype is 'floot': choose one of float32, float16, bfloat16"),
+        ("loss_type: dapoo", (), "loss_type is 'dapoo': choose one of grpo, "),
+        ("scale_rewards: some", (), "scale_rewards is 'some': choose one of group, batch, none"),
+        ("eval_batch: 0", (), "eval_batch is 0: it must be at least 1"),
+        ("lora_rank: 1000000000000", (), "lora_rank is 1000000000000: it must be at most 10000"),
+        ("steps: 99999999999999999999", (), "steps is 99999999999999999999: it must be at most 1000000000"),
+        ("model: true", (), "model is True: it must be a text"),
+        ("output: ''", {"output": " "}, "the output ' ' is no folder's name"),
     ],
 )
 def test_what_cannot_be_is_named_with_the_mend(tmp_path, text, rest, message):
+    given, rest = (rest, ()) if isinstance(rest, dict) else ({}, rest)
     with pytest.raises(WorkbookError, match=message):
-        prepared(tmp_path, text, {}, rest)
+        prepared(tmp_path, text, given, rest)
 
 
 @pytest.mark.parametrize(
