@@ -12,7 +12,6 @@ report.json       every number, in one place
 """
 
 import hashlib
-import json
 import os
 import time
 from contextlib import nullcontext
@@ -25,10 +24,11 @@ from grpo_workbook.config import batch_arguments, grpo_config
 from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
 from grpo_workbook.processes import ALONE, Processes
-from grpo_workbook.reward_files import call, own, try_rewards
+from grpo_workbook.reward_files import own, try_rewards
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.run_data import answers_for, load_rows
+from grpo_workbook.run_measures import baseline, mean_reward, measure, merge_proved, trained_whole
 from grpo_workbook.run_report import draw, from_log, peak_rss_mb, verdict, versions
 
 
@@ -138,14 +138,14 @@ def main_run(
             f"{limit} tokens"
         )
 
-    before = _baseline(run, model, tokenizer, heldout_set, answers, processes, say)
+    before = baseline(run, model, tokenizer, heldout_set, answers, processes, say)
     log, seconds, report["resumed_from_step"] = train_once(
         run, model, tokenizer, train_set, (functions, weights), resume, say, overrides=overrides, processes=processes
     )
     report["train_seconds"] = round(seconds, 1)
     if processes.sharded:  # no process holds the trained weights whole any more
-        model = _trained(run)
-    after = _measure(run, model, tokenizer, heldout_set, answers, "measuring after", processes)
+        model = trained_whole(run)
+    after = measure(run, model, tokenizer, heldout_set, answers, "measuring after", processes)
     if not processes.main:
         return None
     asked = {"kind": answers, **{name: list(heldout_set[name]) for name in ("question", "answer")}}
@@ -162,13 +162,13 @@ def main_run(
         "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
         "rewards": {
             f.__name__: {
-                "before": _mean(f, tokenizer, heldout_set, before),
-                "after": _mean(f, tokenizer, heldout_set, after),
+                "before": mean_reward(f, tokenizer, heldout_set, before),
+                "after": mean_reward(f, tokenizer, heldout_set, after),
             }
             for f in functions
         },
     }
-    report["merge"], examples = _merge(run, backend, heldout_set, answers, after[1], say)
+    report["merge"], examples = merge_proved(run, backend, heldout_set, answers, after[1], say)
     report["examples"] = [
         {"question": q, "answer": a, "before": b, "after": c}
         for q, a, b, c in zip(
@@ -187,16 +187,6 @@ def main_run(
     return report
 
 
-def _mean(function, tokenizer, heldout, scores) -> float | None:
-    """The mean of a reward over the held-out problems' sampled completions; None where it applies to none."""
-    texts = scores[0].completions
-    columns = {name: list(heldout[name]) for name in heldout.column_names}
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    values = call(function, columns.pop("prompt"), texts, ids, columns)
-    kept = [v for v in values if v is not None]
-    return round(sum(kept) / len(kept), 4) if kept else None
-
-
 def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
     """Raise WorkbookError when there is no such backend, or this machine cannot train with it."""
     from grpo_workbook.training import BACKENDS, why_not_plain
@@ -210,44 +200,6 @@ def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
         )
     if backend == "plain" and (reason := why_not_plain(run)):
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth, which mends it")
-
-
-def _trained(run: Run):
-    """Base and saved adapter, loaded whole, as training had them."""
-    from grpo_workbook.loading import load_for_measuring
-
-    s = run.settings
-    how = {"dtype": s.dtype, "device": run.device, "load_in_4bit": s.load_in_4bit}
-    return load_for_measuring(run.model, str(run.output / "adapter"), **how)[0]
-
-
-def _measure(run: Run, model, tokenizer, heldout, answers: str, label: str, processes: Processes = ALONE):
-    """(sampled, greedy) scores on the held-out problems; the processes share the work."""
-    from grpo_workbook.evaluate import evaluate
-
-    s = run.settings
-    how = {"max_new_tokens": s.max_completion_tokens, "seed": run.seed, "batch_size": s.eval_batch, "answers": answers}
-    how["processes"] = processes
-    return (
-        evaluate(model, tokenizer, heldout, sample=True, progress=f"{label}, sampled", **how),
-        evaluate(model, tokenizer, heldout, progress=f"{label}, greedy", **how),
-    )
-
-
-def _baseline(run: Run, model, tokenizer, heldout, answers: str, processes: Processes, say):
-    """Measured once, kept in before.json, so that a resumed run compares with where it began."""
-    from grpo_workbook.evaluate import score
-
-    path = run.output / "before.json"
-    kept = processes.once(lambda: json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None)
-    if kept:
-        say("The baseline was measured before the interruption")
-        return tuple(score(kept[how], list(heldout["answer"]), answers) for how in ("sampled", "greedy"))
-    sampled, greedy = _measure(run, model, tokenizer, heldout, answers, "measuring before", processes)
-    if processes.main:
-        write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
-    say(f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly right when sampled")
-    return sampled, greedy
 
 
 def train_once(
@@ -293,27 +245,3 @@ def train_once(
         entry["step_time"] for entry in log if entry["step"] <= trained.resumed_from_step
     )  # what was trained before counts too
     return log, seconds, trained.resumed_from_step
-
-
-def _merge(run: Run, backend: str, heldout, answers: str, after_greedy, say) -> tuple[dict, list[str]]:
-    """The merge's proof, and the merged model's answers to the first held-out questions."""
-    from grpo_workbook.evaluate import accuracy, evaluate
-    from grpo_workbook.export import compare_logits, load_merged, merge
-
-    say("Merging the adapter into 16-bit weights and proving it")
-    ours, tokenizer = merge(run, run.output / "adapter", run.output / "merged", backend)
-    merged, merged_tokenizer = load_merged(run.output / "merged", run.settings.dtype, run.device)
-    s = run.settings
-    # whole logits are kept for the comparison: a quarter of what generating holds
-    proof = compare_logits(
-        ours, merged, tokenizer, list(heldout["prompt"]), after_greedy.completions, max(1, s.eval_batch // 4)
-    )
-    scores = evaluate(
-        merged,
-        merged_tokenizer,
-        heldout,
-        max_new_tokens=s.max_completion_tokens,
-        batch_size=s.eval_batch,
-        answers=answers,
-    )
-    return {**proof, "merged_strict_greedy": accuracy(scores.strict)}, scores.completions[:5]

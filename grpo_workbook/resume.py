@@ -64,7 +64,7 @@ def train(
     if checkpoint and step_of(checkpoint) >= _last_step(trainer, checkpoint):
         restore(trainer, checkpoint)  # the Trainer would take one step too many
     else:
-        with stop_on_interrupt(trainer, processes) as seen, _disk_errors_named(trainer):
+        with stop_on_interrupt(trainer, processes) as seen, _bars_closed(trainer), _disk_errors_named(trainer):
             trainer.train(resume_from_checkpoint=checkpoint)
         interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -194,6 +194,17 @@ def stop_on_interrupt(trainer: "GRPOTrainer", processes: Processes = ALONE):
 
 
 @contextmanager
+def _bars_closed(trainer: "GRPOTrainer"):
+    """When training ends with an exception, what is said of it comes below the progress bar."""
+    try:
+        yield
+    except BaseException:
+        for bar in filter(None, (getattr(c, "bar", None) for c in trainer.callback_handler.callbacks)):
+            bar.close()
+        raise
+
+
+@contextmanager
 def _disk_errors_named(trainer: "GRPOTrainer"):
     """A checkpoint that cannot be written becomes one WorkbookError; what there is of it is removed to make room."""
     import shutil
@@ -204,8 +215,6 @@ def _disk_errors_named(trainer: "GRPOTrainer"):
         if not (_while_saving(error) and (reason := _of_the_disk(error))):
             raise
         folder, step = Path(trainer.args.output_dir), trainer.state.global_step
-        for bar in filter(None, (getattr(c, "bar", None) for c in trainer.callback_handler.callbacks)):
-            bar.close()  # what is said comes below it
         if trainer.is_world_process_zero():
             shutil.rmtree(folder / f"checkpoint-{step}", ignore_errors=True)
         kept = last_checkpoint(folder)

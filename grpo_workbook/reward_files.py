@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def load_reward(file: str | Path, name: str) -> RewardFunction:
     path = Path(file).expanduser()
     if not path.is_file():
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
-        hint = f" (its folder has {near[0]})" if near else ""
+        hint = f" (its folder has {near[0]})" if near and near[0] != path.name else ""  # else a link to nowhere
         raise WorkbookError(f"the reward file {str(file)!r} does not exist{hint}: name it as FILE.py:FUNCTION")
     names = vars(_run_file(path))
     if name not in names:
@@ -73,7 +73,7 @@ def _run_file(path: Path):
         sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise WorkbookError(f"{readable(path)} cannot be run: {_said(error, path)}") from error
     return module
@@ -87,11 +87,28 @@ def _said(error: BaseException, path: Path) -> str:
 
 
 def _checked(function: RewardFunction, name: str) -> RewardFunction:
-    """The same function, under `name`; what it gives is checked at every call, and is plain numbers."""
+    """The same function, under `name`; what it gives is checked at every call, and is plain numbers.
+
+    Whatever it raises, SystemExit too, becomes a WorkbookError that says where. It gets lists of its own, which it may
+    sort or empty.
+    """
 
     @wraps(function)
     def checked(prompts=None, completions=None, **columns):
-        return plain_values(name, function(prompts=prompts, completions=completions, **columns), len(completions))
+        own = {key: list(v) if isinstance(v, list) else v for key, v in columns.items()}
+        try:
+            values = function(prompts=prompts and list(prompts), completions=list(completions), **own)
+            if not isinstance(values, Sequence | Mapping | Set) and hasattr(values, "__next__"):
+                values = list(values)  # of a generator: here it runs
+        except (Exception, SystemExit) as error:
+            path, state = Path(function.__code__.co_filename), columns.get("trainer_state")
+            step = getattr(state, "global_step", None)
+            when = getattr(state, "when", "" if step is None else f"in step {step + 1}")
+            raise WorkbookError(
+                f"{readable(path)}: {name} failed {when}: {_said(error, path)}. A model writes anything: let it score "
+                "every text"
+            ) from error
+        return plain_values(name, values, len(completions))
 
     checked.__name__, checked.own = name, Path(function.__code__.co_filename)
     return checked
@@ -119,24 +136,28 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
                 parameter.VAR_POSITIONAL,
             ):
                 _check_column(function.__name__, parameter.name, columns)
-        try:
-            call(function, prompts, texts, [[0] * len(text.split()) for text in texts], columns)
-        except WorkbookError:
-            raise
-        except Exception as error:
-            raise WorkbookError(
-                f"{readable(function.own)}: {function.__name__} failed on a made-up completion: "
-                f"{_said(error, function.own)}. A model writes anything: let it score every text"
-            ) from error
+        ids = [[0] * len(text.split()) for text in texts]
+        call(function, prompts, texts, ids, columns, when="on a made-up completion")
 
 
-def call(function: Callable, prompts: Sequence, texts: Sequence[str], ids: Sequence[list[int]], columns: dict) -> list:
-    """The rewards of these texts outside of a training: what TRL gives beside the data is there, and logs nothing."""
+def call(
+    function: Callable,
+    prompts: Sequence,
+    texts: Sequence[str],
+    ids: Sequence[list[int]],
+    columns: dict,
+    when: str = "on a held-out completion",
+) -> list:
+    """The rewards of these texts outside of a training: what TRL gives beside the data is there, and logs nothing.
+
+    `when` is for the message of an own function that fails.
+    """
+    state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, "num_train_epochs": 1, "log_history": [], "when": when}
     return function(
         prompts=list(prompts),
         completions=[[{"role": "assistant", "content": text}] for text in texts],
         completion_ids=list(ids),
-        trainer_state=SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, num_train_epochs=1, log_history=[]),
+        trainer_state=SimpleNamespace(**state),
         log_extra=lambda *_: None,
         log_metric=lambda *_: None,
         **columns,

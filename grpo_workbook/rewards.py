@@ -11,7 +11,7 @@ written are in `shaping.py`; choosing, weighing and testing them is in `rubric.p
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from grpo_workbook.answers import FORMS, TAGS, extract_answer, is_correct, is_well_formed, read_answer, tagged_answer
@@ -37,9 +37,9 @@ def plain_values(name: str, values: Sequence, n: int) -> list[float | None]:
     contract.
     """
     try:
-        plain = [None if v is None else v if type(v) in (int, bool) else float(v) for v in values]
-        text = any(isinstance(v, str) for v in values)
-    except (TypeError, ValueError):
+        plain = [None if v is None else v if type(v) in (int, bool) and math.isfinite(v) else float(v) for v in values]
+        text = isinstance(values, Mapping | Set) or any(isinstance(v, str) for v in values)  # a dict gives its keys
+    except (TypeError, ValueError, OverflowError):
         plain, text = [], True
     if text or len(plain) != n or not all(v is None or math.isfinite(v) for v in plain):
         raise WorkbookError(f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out")

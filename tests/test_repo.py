@@ -127,6 +127,7 @@ def test_modules_import_only_from_those_before_them():
         "gguf_driver",
         "gguf",
         "push",
+        "run_measures",
         "pipeline",
         "stages",
         "stages_command",

@@ -109,3 +109,75 @@ def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
         parse_rewards(f"{rewards_py}:my_reward:0")
     with pytest.raises(WorkbookError, match="the weight 'x' of 'my_reward' is not a number"):
         parse_rewards(f"{rewards_py}:my_reward:x")
+
+
+HOSTILE = """
+def good(completions, **kwargs):
+    return [1.0] * len(completions)
+
+def later(completions, trainer_state, **kwargs):
+    if trainer_state.global_step == 2:
+        raise KeyError("colour")
+    return good(completions)
+
+def leaves(completions, **kwargs):
+    raise SystemExit(0)
+
+def as_dict(completions, **kwargs):
+    return {i: 1.0 for i in range(len(completions))}
+
+def as_set(completions, **kwargs):
+    return set(range(len(completions)))
+
+def huge(completions, **kwargs):
+    return [10**400] * len(completions)
+
+def sorts(completions, answer, **kwargs):
+    number = len(completions)
+    completions.clear()
+    answer.clear()
+    return [1.0] * number
+
+def one_by_one(completions, **kwargs):
+    for c in completions:
+        yield float(c[0]["content"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("leaves", r"leaves failed on a made-up completion: SystemExit: 0 \(line 11\)"),
+        ("as_dict", "as_dict broke the contract"),
+        ("as_set", "as_set broke the contract"),
+        ("huge", "huge broke the contract"),
+        ("one_by_one", r"one_by_one failed on a made-up completion: ValueError: could not convert .* \(line 30\)"),
+    ],
+)
+def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, message):
+    (tmp_path / "böse Datei.py").write_text(HOSTILE)
+    with pytest.raises(WorkbookError, match=message):
+        try_rewards(parse_rewards(f"{tmp_path / 'böse Datei.py'}:{name}")[0], list(to_dataset(ROWS)))
+
+
+def test_a_function_may_empty_its_lists_without_harm(tmp_path):
+    (tmp_path / "mine.py").write_text(HOSTILE)
+    texts, answers = completions("a", "b"), ["1", "2"]
+    assert load_reward(tmp_path / "mine.py", "sorts")(completions=texts, answer=answers) == [1.0, 1.0]
+    assert (len(texts), answers) == (2, ["1", "2"])
+
+
+def test_a_function_that_fails_while_training_is_named_with_step_and_line(tmp_path):
+    from transformers import TrainerState
+
+    (tmp_path / "mine.py").write_text(HOSTILE)
+    later = load_reward(tmp_path / "mine.py", "later")
+    assert later(completions=completions("a"), trainer_state=TrainerState(global_step=1)) == [1.0]
+    with pytest.raises(WorkbookError, match=r"mine\.py: later failed in step 3: KeyError: 'colour' \(line 7\)"):
+        later(completions=completions("a"), trainer_state=TrainerState(global_step=2))
+
+
+def test_a_file_that_ends_the_program_is_an_error(tmp_path):
+    (tmp_path / "ends.py").write_text("import sys\nsys.exit()\n")
+    with pytest.raises(WorkbookError, match=r"ends\.py cannot be run: SystemExit:  \(line 2\)"):
+        load_reward(tmp_path / "ends.py", "f")
