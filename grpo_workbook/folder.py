@@ -86,6 +86,14 @@ def claim_folder(output: Path, identity: dict, *, resume: bool) -> None:
     write_json(output / "run.json", identity)
 
 
+def read_json(path: Path, mend: str = "start again with --overwrite"):
+    """What a run wrote earlier. Raises WorkbookError with the mend where it has been damaged since."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise WorkbookError(f"{readable(path)} was written by the run and cannot be read: {mend}") from error
+
+
 def write_json(path: Path, value) -> None:
     """All or nothing: a kill in the middle leaves the old file."""
     new = path.with_name(path.name + ".new")

@@ -181,6 +181,8 @@ def check_number(name: str, value: object) -> None:
         raise WorkbookError(f"{name} is {value}: it must be a finite number")
     if name in MORE_THAN_0 and value <= 0:
         raise WorkbookError(f"{name} is {value:g}: it must be more than 0")
+    if name.startswith("adam_beta") and value == 1:
+        raise WorkbookError(f"{name} is 1: it must be less than 1, or nothing new would count")
     if not least <= value <= most:
         raise WorkbookError(
             f"{name} is {value:g}: it must be " + (f"at least {least}" if value < least else f"at most {most}")

@@ -14,7 +14,7 @@ report.json       every number, in one place
 import hashlib
 import os
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from grpo_workbook.cards import write_card
 from grpo_workbook.config import batch_arguments, grpo_config
 from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
+from grpo_workbook.journal import alone
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_files import own, try_rewards
 from grpo_workbook.rubric import parse_rewards
@@ -48,13 +49,15 @@ def main_run(
     system_prompt: str = SYSTEM_PROMPT,
     overrides: dict | None = None,
     processes: Processes = ALONE,
+    held: ExitStack | None = None,
     say=print,
 ) -> dict | None:
     """Load, measure, train, measure, save, merge, prove; returns the report that it wrote to report.json.
 
     `reading` holds options of problems.load: question_column, answer_column, skip_invalid. `overrides` are fields of
     GRPOConfig that win over the run's. `processes` are connected (processes.start): all train and measure, the main
-    one alone writes, says and merges, and the others get None. Everything that can be wrong with the input is found
+    one alone writes, says and merges, and the others get None. In `held` the folder is kept from other runs until it
+    is closed. Everything that can be wrong with the input is found
     before the first file is written (WorkbookError).
     """
     started = time.monotonic()
@@ -105,7 +108,14 @@ def main_run(
             "give more, or lower --batch-size"
         )
     grpo_config(run, weights, overrides, processes.count)  # what TRL does not take is said before anything is written
-    processes.once(lambda: claim_folder(run.output, identity, resume=resume))
+
+    def claim() -> None:
+        if held is not None:
+            held.enter_context(alone(run.output))
+            check_folder(run.output, identity, overwrite=overwrite, resume=resume)  # another may have ended meanwhile
+        claim_folder(run.output, identity, resume=resume)
+
+    processes.once(claim)
     report = {
         "profile": run.profile,
         "device": run.device,

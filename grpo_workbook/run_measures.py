@@ -1,27 +1,37 @@
 """What the main run measures: the held-out problems before and after, each reward on them, and the merged model."""
 
-import json
+from pathlib import Path
 
-from grpo_workbook.folder import write_json
+from grpo_workbook.folder import read_json, write_json
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_files import call
-from grpo_workbook.run import Run
+from grpo_workbook.run import Run, WorkbookError, readable
 
 
 def baseline(run: Run, model, tokenizer, heldout, answers: str, processes: Processes, say):
     """Measured once, kept in before.json, so that a resumed run compares with where it began."""
-    from grpo_workbook.evaluate import score
-
     path = run.output / "before.json"
-    kept = processes.once(lambda: json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None)
+    kept = processes.once(lambda: read_json(path) if path.is_file() else None)
     if kept:
         say("The baseline was measured before the interruption")
-        return tuple(score(kept[how], list(heldout["answer"]), answers) for how in ("sampled", "greedy"))
+        return tuple(
+            kept_scores(kept.get(how) if isinstance(kept, dict) else None, path, heldout, answers)
+            for how in ("sampled", "greedy")
+        )
     sampled, greedy = measure(run, model, tokenizer, heldout, answers, "measuring before", processes)
     if processes.main:
         write_json(path, {"sampled": sampled.completions, "greedy": greedy.completions})
     say(f"Before training: {sum(sampled.strict)} of {sampled.n} held-out problems strictly right when sampled")
     return sampled, greedy
+
+
+def kept_scores(texts: object, path: Path, heldout, answers: str, mend: str = "start again with --overwrite"):
+    """The scores of completions that `path` has kept. Raises WorkbookError when they are not those of `heldout`."""
+    from grpo_workbook.evaluate import score
+
+    if not isinstance(texts, list) or len(texts) != len(heldout) or not all(isinstance(t, str) for t in texts):
+        raise WorkbookError(f"{readable(path)} does not hold the completions of {len(heldout)} problems: {mend}")
+    return score(texts, list(heldout["answer"]), answers)
 
 
 def measure(run: Run, model, tokenizer, heldout, answers: str, label: str, processes: Processes = ALONE):

@@ -11,26 +11,25 @@ A resumed run skips the finished stages and goes on inside the one that was stop
 """
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.callback import Callback
 from grpo_workbook.difficulty import curriculum, pass_rates
-from grpo_workbook.folder import write_json
+from grpo_workbook.folder import read_json, write_json
 from grpo_workbook.pipeline import train_once
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.run_measures import kept_scores
 from grpo_workbook.settings import replace_settings
 from grpo_workbook.stage import Stage, check_stages
+from grpo_workbook.stage_carry import AGAIN, MOMENTS, Carry, drop_reference, load_adapter, whole_stage
 from grpo_workbook.states import stateful_rewards
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that the KL penalty compares with
-MOMENTS = "optimizer.safetensors"
 
 
 def train_stages(
@@ -59,17 +58,22 @@ def train_stages(
     rewards = [_rewards(run, stage) for stage in stages]
     runs = [stage_run(run, stage, i) for i, stage in enumerate(stages, 1)]
     before = _measure(run, model, tokenizer, heldout, answers, run.output / "before.json", resume)
-    reports, steps, moments = [], 0, None
+    reports, steps, moments, trained_here = [], 0, None, False
     for stage, own, chosen in zip(stages, runs, rewards, strict=True):
-        done = read_report(own.output, stage) if resume else None
+        # after a stage that is trained again, what later ones have left began with something else
+        done = read_report(own.output, stage) if resume and not trained_here else None
         if done:
             say(f"Stage {stage.name} had been finished: {done['heldout']['after']['strict']:.1%} strict")
-            load_adapter(model, own.output / "adapter")
-            for name, reward in stateful_rewards(chosen[0]):
-                reward.load_state_dict(done["rewards_state"][name])
+            with whole_stage(own.output):
+                load_adapter(model, own.output / "adapter")
+                for name, reward in stateful_rewards(chosen[0]):
+                    reward.load_state_dict(done["rewards_state"][name])
             after = _measure(run, model, tokenizer, heldout, answers, own.output / "after.json", True)
         else:
             say(f"Stage {stage.name}: {stage.steps} steps")
+            if trained_here and own.output.is_dir():
+                shutil.rmtree(own.output)
+            trained_here = True
             done, after = _train_stage(
                 stage, own, model, tokenizer, (dataset, heldout), chosen, before, moments,
                 answers=answers, resume=resume, probe_every=probe_every, callbacks=callbacks, steps=steps, say=say,
@@ -145,10 +149,10 @@ def _rewards(run: Run, stage: Stage):
 
 def _measure(run: Run, model, tokenizer, heldout, answers: str, path: Path, kept: bool):
     """Sampled scores on the held-out problems; the completions are written to `path`, and read from it if `kept`."""
-    from grpo_workbook.evaluate import evaluate, score
+    from grpo_workbook.evaluate import evaluate
 
     if kept and path.is_file():
-        return score(json.loads(path.read_text(encoding="utf-8")), list(heldout["answer"]), answers)
+        return kept_scores(read_json(path, AGAIN), path, heldout, answers, AGAIN)
     s = run.settings
     how = {"max_new_tokens": s.max_completion_tokens, "batch_size": s.eval_batch, "answers": answers}
     scores = evaluate(model, tokenizer, heldout, sample=True, progress="held-out problems", **how)
@@ -211,74 +215,14 @@ def compare(before, after) -> dict:
     }
 
 
-class Carry(Callback):
-    """Gives the optimizer the state that the stage before left, keeps its own for the next, sets the reference."""
-
-    def __init__(self, stage: Stage, moments: Path | None, save_to: Path):
-        self.stage, self.moments, self.save_to = stage, moments, save_to
-
-    def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
-        if self.stage.reference == "base":
-            drop_reference(model)  # without the copy TRL switches the adapter off instead: that is the base
-        if self.moments is not None and state.global_step == 0:  # else the checkpoint has brought its own
-            load_moments(optimizer, self.moments)
-
-    def on_step_end(self, args, state, control, optimizer=None, **kwargs):
-        if state.global_step >= state.max_steps:  # before the last checkpoint, after which a kill may come
-            save_moments(optimizer, self.save_to)
-
-    def on_train_end(self, args, state, control, model=None, optimizer=None, **kwargs):
-        save_moments(optimizer, self.save_to)
-        drop_reference(model)  # the adapter is saved without it
-
-
-def save_moments(optimizer, path: Path) -> None:
-    """Write the optimizer's state (for AdamW: step, exp_avg, exp_avg_sq of each weight) as safetensors."""
-    from safetensors.torch import save_file
-
-    state = optimizer.state_dict()["state"]
-    tensors = {f"{i}.{name}": value.contiguous() for i, values in state.items() for name, value in values.items()}
-    save_file(tensors, path)
-
-
-def load_moments(optimizer, path: Path) -> None:
-    """Give the optimizer a state that `save_moments` wrote; learning rate and the like stay as they are.
-
-    Raises WorkbookError when it is of other weights: the adapters of two stages have the same shapes.
-    """
-    from safetensors.torch import load_file
-
-    state: dict[int, dict] = {}
-    for key, value in load_file(path).items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
-    weights = [p for group in optimizer.param_groups for p in group["params"]]
-    shapes = {i: values["exp_avg"].shape for i, values in state.items() if "exp_avg" in values}
-    if state and (max(state) >= len(weights) or any(weights[i].shape != shape for i, shape in shapes.items())):
-        raise WorkbookError(f"{path} holds the state of other adapters: the LoRA rank must stay the same")
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def drop_reference(model) -> None:
-    """Remove TRL's frozen copy of the adapter, if there is one: the next trainer then copies the policy as it is."""
-    if REFERENCE in model.peft_config:
-        model.delete_adapter(REFERENCE)
-
-
-def load_adapter(model, folder: Path) -> None:
-    """Give the model the adapter weights that a stage saved."""
-    from peft import set_peft_model_state_dict
-    from safetensors.torch import load_file
-
-    set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
-
-
 def read_report(folder: Path, stage: Stage) -> dict | None:
     """The report of a finished stage, or None. WorkbookError when another stage was finished in its place."""
     path = folder / "report.json"
     if not path.is_file():
         return None
-    report = json.loads(path.read_text(encoding="utf-8"))
+    report = read_json(path, AGAIN)
+    with whole_stage(folder):
+        report["stage"], report["heldout"]["after"]["strict"], report["rewards_state"]
     told = json.loads(json.dumps(stage.to_dict()))
     if different := [name for name in told if report["stage"].get(name) != told[name]]:
         raise WorkbookError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.data_report import add_reading_options
 from grpo_workbook.folder import check_folder, check_room, claim_folder
+from grpo_workbook.journal import alone
 from grpo_workbook.pipeline import Interrupted, check_backend
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, readable
@@ -96,12 +97,14 @@ def main(args: argparse.Namespace) -> int:
         drop_long_prompts(to_dataset(part, fold=fold), tokenizer, run.settings.max_prompt_tokens)[0]
         for part in (rows, heldout_rows)
     )
-    claim_folder(run.output, identity, resume=args.resume)
     from grpo_workbook.stages import show_stages, train_stages
 
     how = {"answers": answers, "resume": args.resume, "probe_every": args.probe_every}
     try:
-        report = train_stages(run, model, tokenizer, train_set, heldout, **how)
+        with alone(run.output):
+            check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)  # another may have ended
+            claim_folder(run.output, identity, resume=args.resume)
+            report = train_stages(run, model, tokenizer, train_set, heldout, **how)
     except Interrupted as stopped:
         print(f"\nInterrupted: {stopped}. The same command with --resume goes on from there.")
         return 130

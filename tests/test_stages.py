@@ -254,6 +254,54 @@ def test_a_run_that_was_killed_skips_finished_stages_and_ends_the_same(trained, 
     assert repeated["stages"][1]["heldout"] == report["stages"][1]["heldout"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "report.json",
+            b'{"stage": {"name"',
+            r"report\.json was written by the run and cannot be read: delete that stage",
+        ),
+        ("report.json", b"{}", r"the finished stage .*stage-1-format is damaged \('stage'\): delete that stage"),
+        (
+            "adapter/adapter_model.safetensors",
+            b"",
+            "the finished stage .*stage-1-format is damaged .* delete that stage",
+        ),
+        ("adapter/adapter_model.safetensors", None, "the finished stage .*stage-1-format is damaged"),
+        ("after.json", b'["one"]', r"after\.json does not hold the completions of \d+ problems: delete that stage"),
+        ("optimizer.safetensors", b"\xff" * 20, "the finished stage .*stage-1-format is damaged"),
+        ("../before.json", b"[", r"before\.json was written by the run and cannot be read"),
+    ],
+)
+def test_a_finished_stage_that_was_damaged_is_named(trained, problems, tmp_path, name, content, message):
+    from grpo_workbook.stages import train_stages
+    from grpo_workbook.training import load_policy
+
+    again = tmp_path / "again"
+    shutil.copytree(trained[0], again)
+    shutil.rmtree(again / FOLDERS[1])
+    damaged = again / FOLDERS[0] / name
+    damaged.unlink() if content is None else damaged.write_bytes(content)
+    run = small_run(again)
+    with pytest.raises(WorkbookError, match=message):
+        train_stages(run, *load_policy(run), *problems, stages=STAGES[:2], resume=True, say=lambda text: None)
+
+
+def test_after_a_stage_that_is_trained_again_the_later_ones_are_too(trained, problems, tmp_path):
+    """A finished stage began with the adapter of the one before: with another it is another stage."""
+    from grpo_workbook.stages import train_stages
+    from grpo_workbook.training import load_policy
+
+    again, said = tmp_path / "again", []
+    shutil.copytree(trained[0], again)
+    shutil.rmtree(again / FOLDERS[0])
+    run = small_run(again)
+    train_stages(run, *load_policy(run), *problems, stages=STAGES[:2], resume=True, say=said.append)
+    assert not any("had been finished" in line for line in said)
+    assert sum(line.startswith("Stage ") for line in said) == 2
+
+
 def test_a_skipped_stage_gives_its_rewards_their_state_back(problems, tmp_path):
     from grpo_workbook.ensembles import AdaptiveWeight
     from grpo_workbook.rewards import strict_format_reward
@@ -315,7 +363,7 @@ def test_a_stage_without_enough_rows_is_refused(problems, tiny, tmp_path):
 def test_moments_of_another_rank_are_refused(tmp_path):
     import torch
 
-    from grpo_workbook.stages import load_moments, save_moments
+    from grpo_workbook.stage_carry import load_moments, save_moments
 
     def optimizer(rank):
         weight = torch.nn.Parameter(torch.ones(rank, 4))
