@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import difflib
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from grpo_workbook.profiles import CATALOGUE
 from grpo_workbook.run import readable
 from grpo_workbook.settings import PROFILES, Settings
 from grpo_workbook.step_time import ASSUMED, GPUS
+from grpo_workbook.writing import check_writable
 
 EXAMPLES = """examples:
   python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4
@@ -55,15 +57,18 @@ def main(args: argparse.Namespace) -> int:
     if args.assumptions:
         print(assumptions())
         return 0
-    if args.memory is not None and not args.memory > 0:
+    if args.memory is not None and not 0 < args.memory < 10**6:
         raise WorkbookError(f"--memory {args.memory:g}: give the GPU's memory in GiB, such as 14.7")
+    if args.figure and args.figure.suffix != ".png":
+        raise WorkbookError(f"--figure {args.figure}: name a .png file")
+    more = args.figure and args.figure.with_name(f"{args.figure.stem}-gpus.png")
+    check_writable({"--figure": args.figure, "its second file": more}, {})
     found = estimate(args.model, args.profile, parse(args.changes), processes=args.processes, gib=args.memory)
     print(json.dumps(found.as_dict(), indent=2) if args.json else report(found))
     if args.figure:
         from grpo_workbook.cost_figures import cost_panels, gpu_counts
         from grpo_workbook.figures import save
 
-        more = args.figure.with_name(f"{args.figure.stem}-gpus{args.figure.suffix}")
         save(*cost_panels(found), args.figure)
         save(*gpu_counts(found), more)
         if not args.json:
@@ -80,7 +85,9 @@ def parse(pairs: list[str]) -> dict:
         if not given:
             raise WorkbookError(f"--set {pair}: give NAME=VALUE, such as batch_size=16")
         if name not in kinds:
-            raise WorkbookError(f"unknown setting {name!r}: choose from {', '.join(sorted(kinds))}")
+            near = difflib.get_close_matches(name, kinds, n=1)
+            mend = f"did you mean {near[0]}?" if near else f"choose from {', '.join(sorted(kinds))}"
+            raise WorkbookError(f"unknown setting {name!r}: {mend}")
         try:
             found[name] = _value(value, str(getattr(kinds[name], "__name__", kinds[name])))
         except (ValueError, KeyError):
@@ -130,7 +137,7 @@ def _verdict(e: Estimate, unit: int, name: str) -> list[str]:
             f"beside the weights. Give it more (vllm_gpu_memory={e.settings.vllm_gpu_memory:g}), or take vllm=off.",
         ]
     if not e.changes:
-        return [f"It does not fit, and no setting helps: {room}. Take a larger GPU."]
+        return ["It does not fit, and no setting helps. Take a larger GPU:", f"{room}."]
     lines = [f"It does not fit: {room}.", "Change, the cheapest first (memory with all changes so far):", ""]
     lines.append(f"  {'':<36}{'generating':>11}{'learning':>10}{'in all':>9} {name}")
     for c in e.changes:

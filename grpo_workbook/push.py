@@ -24,10 +24,17 @@ WORDS = ("tokenizer.json", "vocab.json", "merges.txt")  # a vocabulary holds any
 LEFT_OUT = (".git", ".cache", "__pycache__", ".ipynb_checkpoints")
 # A path of some machine: below a common root, or with a drive's letter.
 _PATH = re.compile(
-    r"(?<![\w:/.<])(?:/(?:home|root|Users|tmp|mnt|media|content|kaggle|work|workspace|scratch|data|opt|srv|var|private)/"
+    r"(?:(?<![\w:/.<])|(?<=file://))(?:/(?:home|root|Users|tmp|mnt|media|content|kaggle|work|workspace|scratch|data|opt|srv|var|private)/"
     r"[^\s\"',;)`\]]+|[A-Z]:\\+[^\s\"',;)`\]]+)"
 )
-_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")
+_TOKEN = re.compile(rb"\bhf_[A-Za-z0-9]{30,}\b")
+# Keys of others, and private ones. Not looked for in a vocabulary, where anything may stand.
+_KEY = re.compile(
+    rb"\bsk-(?:proj|ant|svcacct)-[\w-]{20,}|\bsk-[A-Za-z0-9]{40,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36}|\bgithub_pat_\w{40}"
+    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+_PICKLE = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04.*\.pkl", re.DOTALL)  # of itself, or in torch's zip
+BLOCK = 2**22  # bytes that are searched at a time
 _REPOSITORY = re.compile(r"(?=.{3,96}$)(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<![.-])(?<!\.git)")
 EXAMPLES = """examples:
   python -m grpo_workbook push outputs/run/merged me/my-model --private
@@ -94,13 +101,15 @@ def inspect(folder: str | Path, repository: str, private: bool = False) -> Parce
     if not _REPOSITORY.fullmatch(repository):
         raise WorkbookError(f"{repository!r} is no repository: give OWNER/NAME, such as me/my-model")
     paths = sorted(_files(place))
-    unsafe = [p for p in paths if p.suffix.lower() in UNSAFE]
+    unsafe = [p for p in paths if p.suffix.lower() in UNSAFE or _is_pickle(p)]
     if unsafe:
         names = ", ".join(str(p.relative_to(place)) for p in unsafe[:5])
         raise WorkbookError(
             f"{names} may hold a pickle, and whoever loads one runs what is in it: save the weights as safetensors and "
             "delete the rest"
         )
+    for path in paths:
+        _check_secrets(path, str(path.relative_to(place)))
     warnings = []
     if not (place / "README.md").is_file():
         warnings.append("there is no card (README.md): nobody will know what this is and how good it is")
@@ -126,14 +135,33 @@ def _files(place: Path) -> Iterator[Path]:
             yield path
 
 
+def _is_pickle(path: Path) -> bool:
+    """Whether the file begins as a pickle does, whatever its name."""
+    with path.open("rb") as file:
+        return bool(_PICKLE.match(file.read(1024)))
+
+
+def _check_secrets(path: Path, name: str) -> None:
+    """Raise WorkbookError for a token or a key in any file but weights. It is not repeated."""
+    if path.suffix in (".safetensors", ".gguf"):
+        return
+    line, tail = 1, b""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            block = tail + block.replace(b"\0", b"")  # UTF-16 has one beside each letter
+            found = _TOKEN.search(block) or (path.name not in WORDS and _KEY.search(block))
+            if found:
+                raise WorkbookError(
+                    f"{name}, line {line + block[: found.start()].count(10)}, holds what looks like a token or a key: "
+                    "delete it there, and revoke it where it is from (the hub's: "
+                    "https://huggingface.co/settings/tokens)"
+                )
+            tail = block[-256:]
+            line += block[:-256].count(10)
+
+
 def _in_text(name: str, text: str) -> list[str]:
-    """Warnings about a text file. Raises WorkbookError for a token; it is not repeated."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if _TOKEN.search(line):
-            raise WorkbookError(
-                f"{name}, line {number}, holds what looks like a token of the hub: delete it there, and revoke it at "
-                "https://huggingface.co/settings/tokens"
-            )
+    """Warnings about a text file."""
     for number, line in enumerate(text.splitlines(), 1):
         if found := _PATH.search(line):
             mend = (

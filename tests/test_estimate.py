@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from conftest import cli
@@ -154,6 +155,13 @@ def test_processes_that_cannot_share_the_batch_are_refused():
         (["--set", "load_in_4bit=perhaps"], "is not what load_in_4bit takes"),
         (["--set", "num_generations=7"], "cannot be cut into groups of 7"),
         (["--memory", "-3"], "give the GPU's memory in GiB"),
+        (["--memory", "1e300", "--json"], "give the GPU's memory in GiB"),
+        (["--memory", "inf"], "give the GPU's memory in GiB"),
+        (["--set", "stps=3"], "unknown setting 'stps': did you mean steps?"),
+        (["--set", "lora_rank=1000000000"], "lora_rank is 1000000000: it must be at most"),
+        (["--set", "dtype=floot"], "dtype is 'floot': choose one of"),
+        (["--figure", "x.txt"], "name a .png file"),
+        (["--figure", "no-such-folder/x.png"], "name a file in a folder that exists"),
         (["--processes", "5"], "cannot be shared out"),
         (["--profile", "smoke", "--figure", "x.png"], "no GPU to draw"),
     ],
@@ -162,9 +170,15 @@ def test_bad_input_is_named(arguments, message):
     from grpo_workbook.__main__ import main, parser
     from grpo_workbook.estimate_command import main as command
 
-    with pytest.raises(WorkbookError, match=message.replace("(", r"\(")):
+    with pytest.raises(WorkbookError, match=re.escape(message)):
         command(parser().parse_args(["estimate", *arguments]))
     assert main(["estimate", *arguments]) == 2
+
+
+def test_the_report_fits_80_columns_where_nothing_helps():
+    text = report(estimate("qwen3-8b", "t4", {"lora_rank": 9999}))
+    assert "no setting helps" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_settings_from_the_command_line_have_their_types():

@@ -188,3 +188,50 @@ def test_what_is_odd_is_warned_of(model):
     assert "model-1.safetensors has 5.0 GB" in large
     assert "adapter_config.json, line 2, names a path of this machine (/home/ada/base)" in path
     assert "hub id" in path
+
+
+SECRETS = {
+    ".env": f"HF_TOKEN={TOKEN}",
+    "notes": "one\ntwo\n" + TOKEN,
+    "page.html": f"<b>{TOKEN}</b>",
+    "tokenizer.json": TOKEN,
+    "README.md": "\n".join(["OPENAI_API_KEY=sk-proj-" + "a1B2" * 8]),
+    "id_rsa": "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "log.txt": "x" * 2**22 + "\n" + TOKEN,
+    "aws.json": "AKIA" + "Q2" * 8,
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_in_any_file_is_refused_and_not_repeated(model, name):
+    (model / name).write_text(SECRETS[name])
+    with pytest.raises(WorkbookError, match="holds what looks like a token or a key") as error:
+        inspect(model, "me/model")
+    assert SECRETS[name][-16:] not in str(error.value)
+    assert str(error.value).startswith(f"{name}, line {1 + SECRETS[name].count(chr(10))}, ")
+
+
+def test_a_token_in_utf_16_is_found(model):
+    (model / "README.md").write_bytes(f"x {TOKEN}".encode("utf-16"))
+    with pytest.raises(WorkbookError, match="looks like a token"):
+        inspect(model, "me/model")
+
+
+def test_a_pickle_under_another_name_is_refused(model):
+    import pickle
+
+    import torch
+
+    (model / "extra.safetensors").write_bytes(pickle.dumps({"weights": [1.0]}))
+    with pytest.raises(WorkbookError, match=r"extra\.safetensors may hold a pickle"):
+        inspect(model, "me/model")
+    torch.save({"w": torch.ones(2)}, model / "extra.safetensors")
+    with pytest.raises(WorkbookError, match=r"extra\.safetensors may hold a pickle"):
+        inspect(model, "me/model")
+    (model / "extra.safetensors").unlink()
+    torch.save({"w": torch.ones(2)}, model / "weights.dat")
+    with pytest.raises(WorkbookError, match=r"weights\.dat may hold a pickle"):
+        inspect(model, "me/model")
+    (model / "weights.dat").unlink()
+    (model / "run_card.json").write_text('{"data": "file:///home/me/data.jsonl"}')
+    assert any("/home/me/data.jsonl" in w for w in inspect(model, "me/model").warnings)
