@@ -178,11 +178,11 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        if args.command == "generate":
-            print("\nInterrupted.", file=sys.stderr)
-            return 130
-        goes_on = "--resume (or `make run`)" if args.command in ("run", "train") else "The same command"
-        print(f"\nInterrupted: nothing more was written. {goes_on} goes on from what is there.", file=sys.stderr)
+        how = {"run": "--resume (or `make run`)", "evaluate": "The same command"}
+        how |= dict.fromkeys(("train", "stages"), "The same command with --resume")
+        goes_on = how.get(args.command)
+        more = f": nothing more was written. {goes_on} goes on from what is there" if goes_on else ""
+        print(f"\nInterrupted{more}.", file=sys.stderr)
         return 130
 
 

@@ -65,16 +65,29 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
         )
     try:
         there = json.loads((output / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        if not isinstance(there, dict):
+            raise ValueError("no object")
+    except (OSError, ValueError, RecursionError):
         raise WorkbookError(
             f"{output} has no readable run.json, so it cannot be continued: start again with --overwrite"
         ) from None
-    different = [name for name in there | identity if there.get(name) != identity.get(name)]
-    if different:
+    if different := _different(there, identity):
         raise WorkbookError(
             f"{output} holds a different run (not the same: {', '.join(different)}): give the same "
             "options to --resume it, or replace it with --overwrite"
         )
+
+
+def _different(there: dict, here: dict) -> list[str]:
+    """The names whose values differ; of settings and overrides, which hold many, the single ones."""
+    names = []
+    for name in there | here:
+        a, b = there.get(name), here.get(name)
+        if a != b and name in ("settings", "overrides") and isinstance(a, dict) and isinstance(b, dict):
+            names += [inner for inner in a | b if a.get(inner) != b.get(inner)]
+        elif a != b:
+            names.append(name)
+    return names
 
 
 def claim_folder(output: Path, identity: dict, *, resume: bool) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def main(args: argparse.Namespace) -> int:
             claim_folder(run.output, identity, resume=args.resume)
             report = train_stages(run, model, tokenizer, train_set, heldout, **how)
     except Interrupted as stopped:
-        print(f"\nInterrupted: {stopped}. The same command with --resume goes on from there.")
+        print(f"\nInterrupted: {stopped}. The same command with --resume goes on from there.", file=sys.stderr)
         return 130
     print()
     show_stages(report)

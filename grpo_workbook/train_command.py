@@ -196,9 +196,12 @@ def carry_out(run: Run, processes: Processes, **options) -> int:
             report = main_run(run, processes=together, held=held, **options)
     except Interrupted as stopped:
         if processes.main:
+            also = (
+                ", and so does `make run`" if run.output == Path("outputs/run") and "overrides" not in options else ""
+            )
             print(
                 f"\nInterrupted: {stopped}. The adapter is in {readable(run.output / 'adapter')}; the same command "
-                "with --resume goes on from there, and so does `make run`.",
+                f"with --resume goes on from there{also}.",
                 file=sys.stderr,
             )
         return 130

@@ -355,7 +355,7 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path, started):
     process.wait(timeout=120)
     assert process.returncode == 130, said.read_text()
     assert "Interrupted: stopped after step" in said.read_text()
-    assert "--resume goes on from there, and so does `make run`" in said.read_text()
+    assert "the same command with --resume goes on from there." in said.read_text()  # `make run` has another folder
     assert not (folder / "report.json").exists()
 
     from peft import PeftModel

@@ -111,6 +111,7 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("", ("--epsilon", "1e400"), "epsilon is inf: it must be a finite number"),
         ("save_steps: 0", (), "save_steps is 0: it must be more than 0"),
         ("num_iterations: 0", (), "num_iterations is 0: it must be at least 1"),
+        ("adam_beta1: 1", (), "adam_beta1 is 1: it must be less than 1"),
         ("adam_beta1: 7", (), "adam_beta1 is 7: it must be at most 1"),
         ("dtype: floot", (), "dtype is 'floot': choose one of float32, float16, bfloat16"),
         ("loss_type: dapoo", (), "loss_type is 'dapoo': choose one of grpo, "),
@@ -226,3 +227,38 @@ def test_changed_rewards_are_another_run(project):
                 PYTHONPATH=str(REPO))  # fmt: skip
     assert again.returncode == 2
     assert "different run (not the same: reward_files)" in again.stderr
+
+
+def test_a_folder_is_one_runs_at_a_time(tmp_path):
+    from grpo_workbook.journal import alone
+
+    output = tmp_path / "ein Läuf"
+    with alone(output):
+        result = cli("train", "--data", TEMPLATE / "data.jsonl", "--heldout", "4", "--steps", "1", "--output", output)
+    assert result.returncode == 2
+    assert "another process is writing to" in result.stderr
+    assert not output.exists()
+
+
+def test_what_trl_finds_out_late_is_named_before_a_step(tmp_path):
+    """Transformers looks at report_to when the trainer is made, after the baseline was measured."""
+    given = ("--heldout", "1", "--steps", "1", "--max-completion-tokens", "4", "--report_to", "nope")
+    result = cli("train", "--data", TEMPLATE / "data.jsonl", *given, "--output", tmp_path / "out")
+    assert result.returncode == 2, result.stderr[-2000:]
+    assert "error: TRL does not take report_to='nope': nope is not supported" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_run_with_other_options_is_refused_by_their_names(tmp_path):
+    from grpo_workbook.folder import check_folder
+
+    kept = {"seed": 0, "settings": {"steps": 30, "beta": 0.0}, "overrides": {"max_grad_norm": 0.5}}
+    (tmp_path / "run.json").write_text(json.dumps(kept))
+    check_folder(tmp_path, kept, overwrite=False, resume=True)
+    other = kept | {"settings": {"steps": 31, "beta": 0.0}, "overrides": {}}
+    with pytest.raises(WorkbookError, match=r"not the same: steps, max_grad_norm\)"):
+        check_folder(tmp_path, other, overwrite=False, resume=True)
+    for text in ("[]", "{", "null"):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(WorkbookError, match=r"no readable run\.json"):
+            check_folder(tmp_path, kept, overwrite=False, resume=True)
