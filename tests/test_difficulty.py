@@ -91,9 +91,7 @@ def test_the_pictures_say_their_numbers():
         for n, start, a, b in (("format", 0, 0.2, 0.5), ("correct", 4, 0.5, 0.9))
     ]
     _, words = stage_curve(told, goal=0.8)
-    assert (
-        "format from 20% at step 0 to 50% at step 4; correct from 50% at step 4 to 90% at step 8. A grey" in words
-    )
+    assert "format from 20% at step 0 to 50% at step 4; correct from 50% at step 4 to 90% at step 8. A grey" in words
     with pytest.raises(ValueError, match="no curve"):
         stage_curve([{"stage": {"name": "a", "steps": 1}}])
     rows = [

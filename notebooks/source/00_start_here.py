@@ -4,8 +4,8 @@
 # **After this notebook you can** say what GRPO is for and when to take something else, see a model learn on your own
 # machine in about a minute, check that it really learned, and find your way through the course.
 #
-# **Time:** about 2 minutes on two CPU cores, one of them for training. On a GPU the same cells train Qwen3 or Gemma 3; the
-# times there have not been measured yet.
+# **Time:** about 2 minutes on two CPU cores, one of them for training. On a GPU the same cells train Qwen3 or Gemma 3;
+# the times there have not been measured yet.
 
 # %% [markdown]
 # ## The idea, with four answers
@@ -102,7 +102,7 @@ print(run, "\n")
 for name, s in PROFILES.items():
     mark = "->" if name == run.profile else "  "
     qwen, gemma = os.path.basename(s.qwen), os.path.basename(s.gemma)
-    print(f"{mark} {name:6} {qwen:12} {gemma:15} {s.dtype}, {s.steps} steps")
+    print(f"{mark} {name:6} {qwen:12} {gemma:15} {s.dtype}")
 
 # %% [markdown]
 # ## One minute of GRPO

@@ -278,8 +278,8 @@ print("after: ", curriculum(rates_after))
 # %% [markdown]
 # ## Rounds: the reference refreshed
 #
-# With `beta` above 0 the KL penalty pulls the policy back to a *reference*. Which one? What TRL 1.15 does when it is given
-# a model that has an adapter:
+# With `beta` above 0 the KL penalty pulls the policy back to a *reference*. Which one? What TRL 1.15 does when it is
+# given a model that has an adapter:
 #
 # - It makes no second model. As the trainer is made, the adapter is copied under the name `ref`, frozen; for the
 #   reference's log-probabilities TRL switches to the copy.
@@ -378,10 +378,10 @@ for way, words in bench["ways"].items():
     print(f"{way:13} {words}")
 
 # %% [markdown]
-# What to count? Steps, or completions drawn: a curriculum draws before its first step, and that is not free. The table has
-# the steps to the goal for each seed, their mean, the mean number of completions with those for measuring, and its ratio
-# to `mixed`, seed by seed. The goal is reached when two measurements in a row are at 80 % or more; the step between two
-# measurements is interpolated.
+# What to count? Steps, or completions drawn: a curriculum draws before its first step, and that is not free. The table
+# has the steps to the goal for each seed, their mean, the mean number of completions with those for measuring, and its
+# ratio to `mixed`, seed by seed. The goal is reached when two measurements in a row are at 80 % or more; the step
+# between two measurements is interpolated.
 
 # %%
 print(bench["text"])
