@@ -735,8 +735,9 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # %% [markdown]
 # ## One file for llama.cpp
 #
-# llama.cpp's own converter writes GGUF. It is no Python package; where it is missing, one message says how to get it.
-# `python -m grpo_workbook export-gguf` does the same.
+# llama.cpp's own converter writes GGUF. It is no Python package: where it is missing, a message says how to get it
+# (`make gguf` in the course's folder does so too), and the notebook goes on. `python -m grpo_workbook export-gguf` does
+# the same.
 
 # %%
 import textwrap

@@ -475,7 +475,7 @@ for name in ("fsdp", "deepspeed_zero3"):
 # %% [markdown]
 # ## A thousand GPUs, on paper
 #
-# 1,024 completions a step, shared out among more and more GPUs:
+# 1,024 completions a step, shared out among more and more GPUs: Qwen3-8B in 16 bits on GPUs of 80 GB, written by vLLM.
 
 # %%
 figures.show(*gpu_counts(estimate("qwen3-8b", "80gb")))
@@ -486,6 +486,26 @@ figures.show(*gpu_counts(estimate("qwen3-8b", "80gb")))
 # for thirty. The dashed line stands where four times as many GPUs no longer halve it; in the end all wait for the longest
 # answer. What helps then is not another GPU: shorter completions, more completions in a step, or generation that runs
 # ahead of the training.
+
+# %% [markdown]
+# ## Your own run, as a file
+#
+# All of this chapter's values fit into one file, and the command of above takes it: on one GPU as it is, on several after
+# torchrun or accelerate. `templates/my_project` is a folder to copy, with data, two rewards and this file:
+
+# %%
+print((REPO / "templates" / "my_project" / "my.yaml").read_text())
+
+# %% [markdown]
+# ```bash
+# python -m grpo_workbook check-data data.jsonl
+# python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4
+# python -m grpo_workbook train --config my.yaml --steps 4
+# python -m grpo_workbook train --config my.yaml --overwrite
+# python -m grpo_workbook diagnose outputs
+# ```
+#
+# What in the data would hurt; does it fit; does it run at all; the run; and what is wrong with it, if anything.
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when a formula has drifted from what was
