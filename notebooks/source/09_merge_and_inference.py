@@ -736,8 +736,8 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # ## One file for llama.cpp
 #
 # llama.cpp's own converter writes GGUF. It is no Python package: where it is missing, a message says how to get it
-# (`make gguf` in the course's folder does so too), and the notebook goes on. `python -m grpo_workbook export-gguf` does
-# the same.
+# (`make gguf` in the course's folder compiles it, in minutes), and the notebook goes on. On the command line:
+# `python -m grpo_workbook export-gguf`.
 
 # %%
 import textwrap
