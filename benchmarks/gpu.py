@@ -120,13 +120,13 @@ def speed(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
 
 def learning(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
     """The main run of each family."""
-    for family in FAMILIES:
+    for family in args.families:
         keep({"family": family} | jobs.run("learning", **_tiny_job(jobs, args, family, dtype, "learning")))
 
 
 def merge(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
     """Trained in 4-bit, merged in both ways, each proved in a process that holds no Unsloth."""
-    for family in FAMILIES:
+    for family in args.families:
         job = _tiny_job(jobs, args, family, dtype, "merge") | {"steps": min(30, args.learning_steps)}
         row = {"family": family, "training": jobs.run("train_and_merge", **job)}
         keep(row)
@@ -219,6 +219,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=(*PARTS, "all"), default="all", help="default: all")
     parser.add_argument("--sizes", default="0.6B,4B", metavar="A,B", help=f"of {', '.join(SIZES)} (default 0.6B,4B)")
+    parser.add_argument(
+        "--families", default="qwen,gemma", metavar="A,B", help="of the tiny models (default qwen,gemma)"
+    )
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="timed steps of each side (5)")
     parser.add_argument("--warm-up", type=int, default=2, metavar="N", help="steps before them (2)")
     parser.add_argument("--prompt-tokens", type=int, default=256, metavar="N", help="of every prompt (256)")
@@ -241,7 +244,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes and few steps: a test of this program")
     args = parser.parse_args(argv)
-    args.sizes = args.sizes.split(",")
+    args.sizes, args.families = args.sizes.split(","), args.families.split(",")
     if args.tiny:
         args.sizes, args.steps, args.warm_up, args.learning_steps, args.heldout = ["tiny"], 2, 1, 4, 16
         args.prompt_tokens, args.completion_tokens, args.batch, args.group, args.per_device, args.rank = (
@@ -252,7 +255,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
             4,
             8,
         )
-    elif unknown := [s for s in args.sizes if s not in SIZES]:
+    if unknown := [f for f in args.families if f not in FAMILIES]:
+        parser.error(f"unknown family {unknown[0]!r}: choose from {', '.join(FAMILIES)}")
+    if not args.tiny and (unknown := [s for s in args.sizes if s not in SIZES]):
         parser.error(f"unknown size {unknown[0]!r}: choose from {', '.join(SIZES)}")
     for name in ("steps", "warm_up", "completion_tokens", "learning_steps", "heldout", "rank"):
         if getattr(args, name) < 1:

@@ -74,7 +74,7 @@ def test_prompts_have_exactly_the_tokens_asked_for(tiny):
 
 @pytest.mark.long
 def test_every_part_runs_on_the_cpu(tmp_path):
-    result = run("--tiny", "--device", "cpu", "--out", tmp_path)
+    result = run("--tiny", "--device", "cpu", "--families", "qwen", "--out", tmp_path)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["failures"] == []
@@ -98,7 +98,7 @@ def test_every_part_runs_on_the_cpu(tmp_path):
     assert resume["comparison"]["steps"] == 4
     table = (tmp_path / "gpu.md").read_text()
     assert table in result.stdout
-    for word in ("| tiny | unsloth |", "refused: TRL", "| gemma |", "| gemma, reloaded |", "checkpoint-2"):
+    for word in ("| tiny | unsloth |", "refused: TRL", "| qwen |", "| qwen, reloaded |", "checkpoint-2"):
         assert word in table
 
 
@@ -114,6 +114,7 @@ def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
     ("arguments", "message"),
     [
         (["--sizes", "3B"], "unknown size '3B': choose from 0.6B"),
+        (["--families", "llama"], "unknown family 'llama': choose from qwen, gemma"),
         (["--batch", "12"], "--batch 12 must be a multiple of --group 8"),
         (["--per-device", "4"], "--per-device 4 must be a multiple of --group"),
         (["--steps", "0"], "--steps is 0: it must be at least 1"),
