@@ -70,7 +70,8 @@ figures.show(
         x="chance that one completion succeeds",
         y="share of groups that speak",
         title="Groups speak between never and always",
-        finding="At one half 50, 88, 99 and nearly 100 % of the groups speak, at 0 and 1 none.",
+        finding="At one half 50, 88, 99 and nearly 100 % of the groups speak, "
+        "at 0 and 1 none.",
         markers=False,
     )
 )

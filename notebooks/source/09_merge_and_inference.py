@@ -539,7 +539,8 @@ figures.show(
         words,
         y="chance of the next token",
         title="One distribution under each setting (a cross: cut off)",
-        finding="Temperature and penalty reshape; top_k, top_p and min_p cut the tail off.",
+        finding="Temperature and penalty reshape; "
+        "top_k, top_p and min_p cut the tail off.",
     )
 )
 
