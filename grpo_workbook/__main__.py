@@ -32,7 +32,8 @@ EXAMPLES = """examples:
   python -m grpo_workbook check-data my.jsonl       before you train on it
   python -m grpo_workbook diagnose outputs/run      what is wrong with a run
   python -m grpo_workbook evaluate qwen --data my.jsonl
-  python -m grpo_workbook generate outputs/run/merged "What is 2+3?"
+  python -m grpo_workbook generate outputs/run/merged \\
+      "Tom has 5 pens and buys 3 more. How many pens does Tom have now?"
 """
 
 

@@ -12,9 +12,11 @@ from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
-  python -m grpo_workbook generate outputs/run/merged "What is 2+3?"
+  python -m grpo_workbook generate outputs/run/merged \\
+      "Tom has 5 pens and buys 3 more. How many pens does Tom have now?"
   python -m grpo_workbook generate qwen --adapter outputs/run/adapter
-  python -m grpo_workbook generate qwen --samples 4 --temperature 1 "2+3?"
+  python -m grpo_workbook generate qwen --samples 4 --temperature 1 \\
+      "Tom has 5 pens and buys 3 more. How many pens does Tom have now?"
   python -m grpo_workbook generate qwen --jsonl < questions.txt > answers.jsonl
 
 Every question stands alone: nothing of an earlier one is remembered.
