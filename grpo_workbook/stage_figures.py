@@ -36,9 +36,9 @@ def stage_curve(reports: Sequence[dict], goal: float | None = None) -> tuple["Fi
     axes.set(xlabel="optimizer step, over all stages", ylabel="strictly right, held out", ylim=(0, 1.02))
     axes.set_title("A new stage begins at each dotted line" if len(reports) > 1 else "One stage", fontsize=11)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure, f"Line chart of held-out strict accuracy over {start} steps in {len(reports)} stages: " + "; ".join(
-        said
-    ) + "."
+    marked = "" if goal is None else f" A grey line marks {goal:.0%}."
+    what = f"Line chart of held-out strict accuracy over {start} steps in {len(reports)} stages"
+    return figure, f"{what}: {'; '.join(said)}.{marked}"
 
 
 def pass_rate_histogram(
@@ -76,21 +76,28 @@ def pass_rate_histogram(
 
 
 def race(rows: Sequence[dict], goal: float) -> tuple["Figure", str]:
-    """Completions until the goal, a dot for each seed and a bar for the mean: the rows of benchmarks/stages.json."""
+    """Completions until the goal, a dot for each seed and a bar for the mean: the rows of benchmarks/stages.json.
+
+    The dots of one row lie at different heights, so that equal ones do not hide each other.
+    """
     figure, axes = _new(7.0, 0.9 + 0.5 * len(rows))
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", alpha=0.25)
     said = []
-    marks = {seed: STYLES[i % len(STYLES)] for i, seed in enumerate(sorted(rows[0]["completions"]))}
+    seeds = sorted({seed for row in rows for seed in row["completions"]})
+    marks = {seed: STYLES[i % len(STYLES)] for i, seed in enumerate(seeds)}
+    heights = {seed: 0.2 * (i - (len(seeds) - 1) / 2) for i, seed in enumerate(seeds)}
     for place, row in enumerate(rows):
         there = {seed: n for seed, n in row["completions"].items() if n is not None}
         for seed, n in there.items():
             colour, _, marker = marks[seed]
             label = f"seed {seed}" if place == 0 else None
-            axes.scatter(n, place, color=colour, marker=marker, s=36, zorder=3, label=label)
+            axes.scatter(n, place + heights[seed], color=colour, marker=marker, s=30, zorder=3, label=label)
         if len(there) == len(row["completions"]) and there:
-            axes.plot([mean(there.values())] * 2, [place - 0.3, place + 0.3], color="black", linewidth=2)
-            said.append(f"{row['way']} {mean(there.values()):,.0f} on average")
+            axes.plot([mean(there.values())] * 2, [place - 0.36, place + 0.36], color="black", linewidth=2)
+            seeds_said = "1 seed" if len(there) == 1 else f"{len(there)} seeds"
+            span = f"{min(there.values()):,.0f} to {max(there.values()):,.0f}, {seeds_said}"
+            said.append(f"{row['way']} {mean(there.values()):,.0f} on average ({span})")
         else:
             said.append(f"{row['way']} not with every seed")
     axes.set(yticks=range(len(rows)), yticklabels=[row["way"] for row in rows], xlim=(0, None))

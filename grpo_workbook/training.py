@@ -198,7 +198,9 @@ def reward_bar():
         """One line while training: steps done, mean reward, mean completion length."""
 
         def on_train_begin(self, args, state, control, **kwargs):
-            self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", ncols=80)
+            # position 0: the bar of a run that an error ended stays open, and would push this one down a line
+            done = state.global_step
+            self.bar = tqdm(total=state.max_steps, initial=done, desc="training", unit="step", ncols=80, position=0)
 
         def on_log(self, args, state, control, logs=None, **kwargs):
             if "reward" in (logs or {}):

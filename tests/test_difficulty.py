@@ -91,7 +91,7 @@ def test_the_pictures_say_their_numbers():
         for n, start, a, b in (("format", 0, 0.2, 0.5), ("correct", 4, 0.5, 0.9))
     ]
     _, words = stage_curve(told, goal=0.8)
-    assert "format from 20% at step 0 to 50% at step 4; correct from 50% at step 4 to 90% at step 8" in words
+    assert "format from 20% at step 0 to 50% at step 4; correct from 50% at step 4 to 90% at step 8. A grey" in words
     with pytest.raises(ValueError, match="no curve"):
         stage_curve([{"stage": {"name": "a", "steps": 1}}])
     rows = [
@@ -99,4 +99,8 @@ def test_the_pictures_say_their_numbers():
         {"way": "staged", "completions": {"0": 640, "1": None}},
     ]
     _, words = race(rows, 0.8)
-    assert "mixed 960 on average; staged not with every seed" in words
+    assert "mixed 960 on average (640 to 1,280, 2 seeds); staged not with every seed" in words
+    assert "one 640 on average (640 to 640, 1 seed)" in race([{"way": "one", "completions": {"0": 640}}, *rows], 0.8)[1]
+    figure, _ = race([rows[0], rows[0]], 0.8)
+    places = [dots.get_offsets()[0].tolist() for dots in figure.axes[0].collections]
+    assert len({round(y, 3) for _, y in places}) == 4, "a dot hides another"

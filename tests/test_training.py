@@ -1,7 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
 from grpo_workbook.run import Run, WorkbookError
-from grpo_workbook.training import count_4bit_layers, load_policy
+from grpo_workbook.training import count_4bit_layers, load_policy, reward_bar
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
@@ -73,3 +75,19 @@ def test_a_model_that_is_not_there_is_named():
     run = Run.from_env(model="unsloth/Qwen3-no-such-model")
     with pytest.raises(WorkbookError, match="'unsloth/Qwen3-no-such-model' cannot be loaded .*check the name"):
         load_policy(run)
+
+
+def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):
+    left, bar = reward_bar(), reward_bar()
+    state = SimpleNamespace(max_steps=4, global_step=2)
+    left.on_train_begin(None, state, None)
+    capsys.readouterr()
+    bar.on_train_begin(None, state, None)
+    state.global_step = 4
+    bar.on_step_end(None, state, None)
+    bar.on_train_end(None, state, None)
+    said = capsys.readouterr().err
+    left.on_train_end(None, state, None)
+    assert "4/4" in said
+    assert said.count("\n") == 1
+    assert "\x1b[A" not in said  # no move to another line and back

@@ -4,14 +4,14 @@
 # **After this notebook you can** say what GRPO is for and when to take something else, see a model learn on your own
 # machine in about a minute, check that it really learned, and find your way through the course.
 #
-# **Time:** about 2 minutes on two CPU cores, one of them for training. On a GPU the same cells train Qwen3 or Gemma 3; the
-# times there have not been measured yet.
+# **Time:** about 2 minutes on two CPU cores, one of them for training. On a GPU the same cells train Qwen3 or Gemma 3;
+# the times there have not been measured yet.
 
 # %% [markdown]
-# ## The idea in five lines
+# ## The idea, with four answers
 #
-# Ask a model the same question four times. A program checks every answer and gives it a **reward**. What counts is how
-# each compares with its **group**:
+# Ask a model the same question four times. A program checks every answer and gives it a **reward**. What counts is the
+# **advantage**: how far an answer's reward lies above the mean of its **group**, in standard deviations.
 
 # %%
 from statistics import mean, stdev
@@ -37,14 +37,18 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 #
 # | you have | take | because |
 # | --- | --- | --- |
-# | good answers to imitate | supervised fine-tuning (SFT) | cheapest by far; learns the form, and no more than it is shown |
-# | pairs: this answer is better than that | DPO | nothing is sampled, and no reward model is needed |
+# | good answers to imitate | supervised fine-tuning (SFT) | cheapest: nothing is sampled; it learns what it is shown, no more |
+# | pairs: this answer is better than that | direct preference optimization (DPO) | nothing is sampled, and no reward model is needed |
 # | a check, and a model that passes it now and then | **GRPO** | learns from what the model itself does |
 # | people's ratings of long texts | RLHF: a reward model, then PPO or GRPO | a check cannot be written; the reward model can be fooled |
-# | a reward for every step of a long task | PPO | its critic says which step earned it |
+# | a reward for every step of a long task | proximal policy optimization (PPO) | its critic says which step earned it |
 #
-# They follow each other: SFT until the model is right now and then, GRPO from there. What each keeps in memory beside
-# the activations, for a model of 4 billion parameters, all of them trained:
+# They follow each other: SFT until the model is right now and then, GRPO from there.
+#
+# Some of them hold more than one model. The **policy** is the one that is trained. A **reference** is a frozen copy of it
+# as it was at the start; a **KL penalty**, of weight `beta`, holds the policy near to it. A **critic** is a second
+# trained model, which foretells the reward. A **reward model** was trained on people's ratings, and is frozen. What each
+# method keeps in memory beside the activations, for a model of 4 billion parameters, all of them trained:
 
 # %%
 TRAINED = 16  # bytes a parameter: weights, gradient, AdamW's two moments, in float32
@@ -61,15 +65,16 @@ for name, (trained, frozen) in methods.items():
     print(f"{name:24} {4 * (trained * TRAINED + frozen * FROZEN):4} GB")
 
 # %% [markdown]
-# LoRA on a 4-bit base, which this course uses, trains a percent of the weights and keeps the rest at half a byte: the
-# 64 GB of GRPO become about 3, and the frozen reference is the base itself with the adapter switched off. PPO's second
-# trained model is what GRPO's group mean replaces. Chapter 01 shows it in numbers, chapter 10 estimates your run.
+# PPO's second trained model is what GRPO's group mean replaces. This course trains a **LoRA adapter**, about one percent
+# of the weights, and keeps the rest in 4 bits, half a byte: the 64 GB of GRPO become about 3. The reference then is the
+# same base with the adapter as it was at the start, and costs next to nothing. Chapter 01 shows all this in numbers,
+# chapter 10 estimates your run.
 
 # %% [markdown]
 # ## Is this machine well?
 #
-# The doctor looks at versions, memory, the GPU, 4-bit layers, the sandbox and the models. A line with a mend says what
-# to do.
+# The doctor looks at versions, memory, the GPU, 4-bit layers, the sandbox and the models. Where something is missing it
+# says how to mend it. In a terminal: `python -m grpo_workbook doctor`.
 
 # %%
 import os
@@ -97,7 +102,7 @@ print(run, "\n")
 for name, s in PROFILES.items():
     mark = "->" if name == run.profile else "  "
     qwen, gemma = os.path.basename(s.qwen), os.path.basename(s.gemma)
-    print(f"{mark} {name:6} {qwen:12} {gemma:15} {s.dtype}, {s.steps} steps")
+    print(f"{mark} {name:6} {qwen:12} {gemma:15} {s.dtype}")
 
 # %% [markdown]
 # ## One minute of GRPO
@@ -128,8 +133,8 @@ for message in heldout_set[0]["prompt"]:
 print("right answer:", heldout_set[0]["answer"])
 
 # %% [markdown]
-# First the baseline. *Strict* is right and in the form that was asked for; every answer is drawn at temperature 1, as in
-# training.
+# First the baseline. An answer is *strictly* right when the number is right and in the form that was asked for. Every
+# answer is drawn at temperature 1, as in training.
 
 # %%
 from grpo_workbook.evaluate import evaluate, wilson_interval
@@ -145,8 +150,8 @@ print(f"{sum(before.strict)} of {before.n} held-out problems strictly right\n")
 print(before.completions[0])
 
 # %% [markdown]
-# Now train: TRL's `GRPOTrainer`, with three rewards of which correctness counts most. The bar shows the mean reward, of
-# at most 3.
+# Now train: TRL's `GRPOTrainer`, with three rewards: correctness counts 2, the strict form 0.5, and parts of the form
+# 0.5. The bar shows the mean of their sum, at most 3, and the mean length of the answers in tokens.
 
 # %%
 from grpo_workbook.rubric import parse_rewards
@@ -166,7 +171,9 @@ log = [entry for entry in trainer.state.log_history if "reward" in entry]
 figures.show(*figures.reward_curves(log))
 
 # %% [markdown]
-# But a reward can be gamed, or learned by heart. The held-out problems cannot:
+# But a reward can be gamed, and training problems can be learned by heart. So ask the held-out problems again. With an
+# interval, because 160 problems are a sample; and with a paired test: how probable would so lopsided a change be, problem
+# by problem, if training had done nothing?
 
 # %%
 from grpo_workbook.evaluate import paired_p_value
@@ -178,18 +185,26 @@ for name, scores in (("before", before), ("after", after)):
     share = mean(scores.strict)
     print(f"{name:6} {bar:40} {share:.1%}  (95 %: {low:.1%} to {high:.1%})")
 p_value = paired_p_value(before.strict, after.strict)
-print(f"\nby chance alone: p = {p_value:.1g}\n")
+print(f"\nif training had done nothing: p = {p_value:.1g}\n")
 print(after.completions[0])
 
 # %% [markdown]
-# A tiny model learned to do reliably what it could do sometimes. It did not learn arithmetic: that it knew. This is what
-# GRPO does to large models too, and chapter 08 shows how to tell the two apart.
+# What did it learn? *Lenient* takes any answer that can be read, whatever its form:
+
+# %%
+for name, scores in (("before", before), ("after", after)):
+    shares = [mean(found) for found in (scores.strict, scores.lenient)]
+    print("{:6}  strict {:.1%}   lenient {:.1%}".format(name, *shares))
+
+# %% [markdown]
+# Most of the arithmetic was there before; the form was not. The tiny model learned to do reliably what it could do
+# sometimes. That is often all that GRPO does, in large models too; chapter 08 tells it from a new skill.
 
 # %% [markdown]
 # ## When something is wrong: ask for help
 #
-# Every run leaves a log. `diagnose` reads it and says what it sees, with the numbers and the mend. Here is the run of
-# this notebook, and one of the recorded sick ones:
+# Every run leaves a log. `diagnose` reads it and says what it sees, with the numbers and the cure. Here is the run of
+# this notebook, and then a sick one that was recorded: its reward gives every completion the same.
 
 # %%
 from grpo_workbook.monitor import as_text, diagnose, read_run
@@ -317,9 +332,9 @@ check("00.2", choose_method);
 # %% [markdown]
 # ### Exercise 00.3 · `models_in_memory` · medium · 5 minutes
 #
-# How many models a method holds, as (trained, frozen). `method` is "SFT", "DPO", "GRPO" or "PPO". DPO always has a
-# reference; GRPO and PPO have one when the KL penalty's weight `beta` is above 0; PPO has a critic. A learned
-# `reward_model`, where there is one, is frozen; SFT and DPO use none.
+# How many models a method holds, as (trained, frozen), when all weights are trained. `method` is "SFT", "DPO", "GRPO" or
+# "PPO". DPO always has a reference; GRPO and PPO have one when the KL penalty's weight `beta` is above 0; PPO has a
+# critic. `reward_model` says whether there is a learned one, which is frozen; SFT and DPO use none in any case.
 
 
 # %% tags=["exercise"]

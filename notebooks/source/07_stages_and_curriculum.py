@@ -70,7 +70,8 @@ figures.show(
         x="chance that one completion succeeds",
         y="share of groups that speak",
         title="Groups speak between never and always",
-        finding="Highest at one half, nothing at 0 and 1; larger groups reach further.",
+        finding="At one half 50, 88, 99 and nearly 100 % of the groups speak, "
+        "at 0 and 1 none.",
         markers=False,
     )
 )
@@ -142,11 +143,13 @@ from statistics import mean, pstdev
 
 share = mean(rates_before)
 print(f"deviation of the pass rates:          {pstdev(rates_before):.2f}")
-print(f"equally hard problems would have one: {(share * (1 - share) / 8) ** 0.5:.2f}")
+luck = share * (1 - share) / 8  # the variance if all were equally hard
+print(f"equally hard problems would have one: {luck**0.5:.2f}")
+print(f"share of the variance that is luck:   {luck / pstdev(rates_before) ** 2:.0%}")
 
 # %% [markdown]
-# Nearly the same: these problems hardly differ for this model, and what looks easy was mostly lucky. A curriculum needs
-# problems that differ, and rates that are measured well enough to see it.
+# Most of the spread is luck: these problems differ little for this model, and what looks easy was mostly lucky. A
+# curriculum needs problems that differ, and rates that are measured well enough to see it.
 
 # %% [markdown]
 # ## Two stages
@@ -209,7 +212,8 @@ report = train_stages(run, model, tokenizer, train_set, heldout_set, probe_every
 
 # %% [markdown]
 # If a warning `drowned` stands above: the diagnosis of chapter 05 sees one reward make up nearly all of the spread. In
-# this stage that is meant. The form is mastered by then, so little of its spread is left.
+# this stage that is meant: the form is mastered by then, so little of its spread is left, and correctness counts four
+# times as much.
 #
 # Did each stage help? Every stage is compared with the one before it on the same problems, by the paired test of
 # chapter 08. A last score alone would not say which stage earned it.
@@ -218,8 +222,8 @@ report = train_stages(run, model, tokenizer, train_set, heldout_set, probe_every
 show_stages(report)
 
 # %% [markdown]
-# The black dotted line is where the rewards change. At it the learning rate begins again from 0 as well: each stage
-# warms up for five steps and then falls to 0.
+# At the dotted line the rewards change, and the learning rate begins again from 0: in each stage it rises for five steps
+# and then falls to 0. The grey line at 80 % is the goal of the experiment further down.
 
 # %%
 from grpo_workbook import stage_figures
@@ -227,8 +231,8 @@ from grpo_workbook import stage_figures
 figures.show(*stage_figures.stage_curve(report["stages"], goal=0.8))
 
 # %% [markdown]
-# Form alone lifts *strict* accuracy, though no answer was ever paid: what the model already knows now counts. *Lenient*
-# says how much of it is form only:
+# Form alone lifts *strict* accuracy, though no right answer was paid yet: what the model already knows now counts.
+# *Lenient* accuracy takes any answer that can be read, so it shows what is more than form:
 
 # %%
 for told in report["stages"]:
@@ -252,7 +256,7 @@ print(sorted(path.name for path in folder.iterdir()))
 # %% [markdown]
 # ## The same problems are easier now
 #
-# The 64 problems again, with the trained policy. Grey bars are what a curriculum leaves out.
+# The 64 problems again, with the trained policy. The grey, hatched bars are what a curriculum leaves out.
 
 # %%
 rates_after = pass_rates(model, tokenizer, some, n=8, **how)
@@ -275,8 +279,8 @@ print("after: ", curriculum(rates_after))
 # %% [markdown]
 # ## Rounds: the reference refreshed
 #
-# With `beta` above 0 the KL penalty pulls the policy back to a *reference*. Which one? What TRL 1.15 does when the
-# model has an adapter:
+# With `beta` above 0 the KL penalty pulls the policy back to a *reference*. Which one? What TRL 1.15 does when it is
+# given a model that has an adapter:
 #
 # - It makes no second model. As the trainer is made, the adapter is copied under the name `ref`, frozen; for the
 #   reference's log-probabilities TRL switches to the copy.
@@ -311,9 +315,8 @@ import json
 kl = {}
 for path in sorted(rounds_run.output.glob("stage-*/log.json")):
     kl[path.parent.name] = [entry["kl"] for entry in json.loads(path.read_text())]
-    print(
-        f"{path.parent.name:16}", *[f"{value:8.4f}" for value in kl[path.parent.name]]
-    )
+    shown = [f"{value:z8.4f}" for value in kl[path.parent.name]]  # z: no -0.0000
+    print(f"{path.parent.name:16}", *shown)
 
 # %% [markdown]
 # Refreshing gives room: each round may go as far again. It also forgets where it came from, round by round; a policy
@@ -338,11 +341,11 @@ for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
     weight = fading.weight
     paid = fading(completions=batch, answer=["42"] * 4)
     told = [round(p, 2) for p in paid]
-    print(f"weight {weight:.2f}  paid {told}  rate {fading.rate:.2f}")
+    print(f"weight {weight:.2f}  paid {told}  rate after it {fading.rate:.2f}")
 
 # %% [markdown]
 # As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. The weight of
-# each step stands in TRL's log. What it did in the runs that follow:
+# each step stands in TRL's log. Here it is in two runs of the experiment that comes next:
 
 # %%
 from grpo_workbook.settings import REPO
@@ -376,30 +379,33 @@ for way, words in bench["ways"].items():
     print(f"{way:13} {words}")
 
 # %% [markdown]
-# What to count? Steps, or completions drawn: a curriculum draws before its first step, and that is no present.
+# What to count? Steps, or completions drawn: a curriculum draws before its first step, and that is not free. The table
+# has the steps to the goal for each seed, their mean, the mean number of completions with those for measuring, and its
+# ratio to `mixed`, seed by seed. The goal is reached when two measurements in a row are at 80 % or more; the step
+# between two measurements is interpolated.
 
 # %%
 print(bench["text"])
 figures.show(*stage_figures.race(bench["table"], bench["goal"]))
 
 # %% [markdown]
-# Where it says `not run`, there was no time for the third seed. Read slowly, and with the noise in mind: one
-# measurement of 120 problems is uncertain by some seven points, which is two or three steps where the curve is steep.
+# Where it says `not run`, there was no time for the third seed. Read with the noise in mind: one measurement of 120
+# problems is uncertain by some seven points, and near 80 % the curves rise by about three points a step.
 #
 # - **Correctness alone** took 2.3 times as many completions as the mixed rewards on average, and its seeds lie far
-#   apart. Nothing paid for the form but a readable answer, and more of its groups were silent. Some reward for form is
-#   worth its place.
-# - **Stages did not help.** They cost 13 % more on average, and came later with each of the three seeds. A likely
-#   reason is the learning rate, which falls to 0 and warms up again between them; and the form was never so rare that
-#   the other rewards were silent. Three seeds do not prove so small a difference. That stages gain much here, they rule
-#   out.
-# - **The filter did not help either.** It needs as many steps as the mixed rewards without it, and measuring came on
-#   top: 1,920 completions, more than the training itself. Nearly no problem was hopeless and none mastered.
-# - **The fading reward** was slower on average: it takes the pay for form away while form is still being learned.
+#   apart. It pays for a right number inside the answer tags and for no other form, so more of its groups were silent.
+#   Some reward for form is worth its place.
+# - **Stages did not help.** They cost 13 % more on average, and came later with each of the three seeds. One possible
+#   reason, not tested apart: the learning rate falls to 0 and warms up again between them. And the form was never so rare
+#   that the other rewards were silent. Three seeds do not prove so small a loss, but they speak against a large gain.
+# - **The filter did not help either.** It needs about as many steps as the mixed rewards without it, and measuring came
+#   on top: 1,920 completions, more than the training itself. Of 240 problems it left out 4 to 7, hopeless or mastered.
+# - **The fading reward** was slower with one seed and as fast with the other. It takes the pay for form away while form
+#   is still being learned, which may be why.
 #
 # So for this model and these problems: mix the rewards, and leave the rest. When would you decide otherwise? When the
 # silent groups at the start are many (`frac_reward_zero_std` in the log; over these runs 15 to 25 % with the mixed
-# rewards, 30 to 37 % with correctness alone), when problems differ so much that a large share of them is hopeless, when
+# rewards, 30 to 36 % with correctness alone), when problems differ so much that a large share of them is hopeless, when
 # a run is long enough to pay for measuring. Then measure again: with your model, your problems, and a goal that is
 # fixed before.
 
@@ -584,9 +590,9 @@ check("07.2", keep_learnable);
 # %% [markdown]
 # ### Exercise 07.3 · `switch_step` · medium · 10 minutes
 #
-# When to go on to the next stage? `counts` says for each step how many of `n` completions had the form. Return the
-# first step (counted from 1) at which the *lower* end of the 95 % interval is at least `goal`, or `None`. One lucky
-# step should not be enough.
+# When to go on to the next stage? `counts` says for each step how many of `n` completions had the form. Each step's share
+# has a 95 % interval (Wilson's). Return the first step, counted from 1, at which its *lower* end is at least `goal`, or
+# `None`: so a share that is only luckily high is not enough.
 
 
 # %% tags=["exercise"]
@@ -663,7 +669,8 @@ check("07.4", adaptive_weights);
 #
 # `stages` are `(steps, peak)`. Each stage has its own linear schedule. At its step i, counted from 0: during the first
 # `warmup` steps `peak * i / warmup`, after that `peak * (steps - i) / (steps - warmup)`. Return the learning rate of
-# every step of all stages. Then look at a stage of 8 steps with a warm-up of 5: how many of its steps really move?
+# every step of all stages. Then look at a stage of 8 steps with a warm-up of 5: how many of its steps move at all, and
+# how many steps at the peak are they worth together?
 
 
 # %% tags=["exercise"]
@@ -676,7 +683,7 @@ check("07.5", learning_rates);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Two loops, one inside the other. Without a warm-up the first branch is never taken.
+# Two loops, one inside the other. With `warmup` 0 the rate begins at the peak.
 #
 # </details>
 #
@@ -694,6 +701,8 @@ check("07.5", learning_rates);
 #     return rates
 # ```
 #
+# In the stage of 8 steps the first does not move. The rates add up to 5 times the peak: its 8 steps are worth 5.
+#
 # </details>
 
 # %% [markdown]
@@ -704,8 +713,8 @@ check("07.5", learning_rates);
 #   learning rate warms up again. Compare each stage with the one before, on the same problems.
 # - Difficulty is this policy's pass rate, and it moves. Measuring it costs completions: count them.
 # - With an adapter TRL's reference is a frozen copy, made with the trainer: a new round refreshes it.
-# - A resumed run that is not the same run to the last bit has lost something: find out what.
-# - An adaptive weight does what a stage does, without a border.
-# - Three seeds, a goal fixed before, and a result that is reported whichever way it falls.
+# - On a CPU, a resumed run that is not the same run to the last bit has lost something: find out what.
+# - An adaptive weight does what a stage does, without a border. Here neither was faster than fixed weights.
+# - A claim about training takes several seeds, a goal that is fixed before, and a report whichever way it falls.
 #
-# How to measure what came out is [08 · Evaluation](08_evaluation.ipynb).
+# Next: [08 · Evaluation](08_evaluation.ipynb) measures what came out.

@@ -208,7 +208,7 @@ for path in sorted((folder / "merged").iterdir()):
     print(f"{path.stat().st_size:9,} bytes  {path.name}")
 
 # %% [markdown]
-# What came out is an ordinary model. From here on nothing needs Unsloth or PEFT:
+# What came out is an ordinary model: to use it takes neither Unsloth nor PEFT.
 
 # %%
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -225,8 +225,8 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # That it loads proves nothing, and neither does a nice answer. Base with adapter, and merged model, read the same
 # prompts and answers, and at every position of an answer their logits are compared:
 #
-# - the difference, as a share of how far the logits lie apart from each other (its root mean square over their
-#   deviation);
+# - how far they differ, as a share of how far the logits of one position lie apart: the root mean square of the
+#   difference over the logits' standard deviation;
 # - the share of positions where both would write the same token.
 #
 # The merged weights are stored in bfloat16, which has 8 significant bits: differences of some thousandths are rounding.
@@ -284,7 +284,7 @@ def merge_scaled(factor):
     return wrong.merge_and_unload()
 
 # %% [markdown]
-# Of the third, all that PEFT says is a warning:
+# Of the third, all that PEFT says is a warning, which is caught here and printed:
 
 # %%
 def merge_into_4bit():
@@ -302,6 +302,11 @@ MERGES = {
     "added twice": lambda: merge_scaled(2),
     "into 4-bit weights": merge_into_4bit,
 }
+
+# %% [markdown]
+# Each is made, compared by its logits, and asked the held-out problems, greedily and sampled:
+
+# %%
 found = {}
 for name, make in MERGES.items():
     candidate = make()
@@ -316,7 +321,7 @@ for name, make in MERGES.items():
     }
 
 # %% [markdown]
-# Each with its numbers:
+# The numbers:
 
 # %%
 print(f"{'':20} logits differ   same token   strict, greedy   sampled   proof")
@@ -329,8 +334,8 @@ for name, n in found.items():
 
 # %% [markdown]
 # Read the second line and the last. Hardly a token changes, greedy accuracy does not fall, and yet each is another
-# policy: its logits are off by a quarter of their spread and more. Merged into 4 bits it loses much of what training
-# brought, as soon as answers are *drawn*. Greedy accuracy would have passed both; the logits refuse them.
+# policy: its logits are off by a quarter of their spread and more. As soon as answers are *drawn*, both get fewer right.
+# Greedy accuracy would have passed both; the logits refuse them.
 #
 # **Tied embeddings** are a fourth way. Many small models, this one too, read and write with one matrix: the embeddings
 # are also the output layer (`tie_word_embeddings`). An adapter on only one of the two, merged, changes both. The
@@ -368,9 +373,9 @@ for name, candidate in (("16-bit base", model), ("unpacked base", unpacked)):
     print(f"merged, {name}: {mean(scores.strict):.1%}, logits {far:.1%} from it")
 
 # %% [markdown]
-# Unpacked, the merged model is closer to what was trained, and carries the 4-bit base's errors for good. From the
-# 16-bit base it is a different model that was never trained as such. Neither is wrong. What decides is the held-out
-# score of what you ship, and here the interval does not part them.
+# Merged into the unpacked base, the model is closer to what was trained, and carries the 4-bit base's errors for good.
+# Merged into the 16-bit base, it is one that was never trained as such. Neither is wrong. What decides is the held-out
+# score of what you ship, and here both lie inside the policy's interval.
 
 # %% [markdown]
 # ## The same as one command
@@ -421,8 +426,8 @@ for turn in result[0]["generated_text"]:
 # %% [markdown]
 # ### Many at once
 #
-# A batch is a rectangle, prompts are not. The short ones are filled up, and for generation on the **left**: the model
-# goes on where the row ends, and that must be its prompt's end. See what happens otherwise:
+# A batch is a rectangle, prompts are not. The short ones are filled up with padding, and for generation on the **left**:
+# the model goes on where the row ends, and that must be its prompt's end. The second answer of 60, padded either way:
 
 # %%
 from grpo_workbook.data import render
@@ -491,7 +496,7 @@ print("|".join(pieces).replace("\n", "\\n"))
 # - **top_p** keeps the likeliest until they add up to p; the one that crosses p is kept.
 # - **min_p** keeps what has at least that share of the likeliest one's chance: few where the model is sure, many where
 #   it is not.
-# - **repetition_penalty** makes what was written already less likely, here "12".
+# - **repetition_penalty** makes what was written already less likely, here "12". The prompt counts as written.
 #
 # They come in this order: penalty, temperature, top_k, top_p, min_p.
 
@@ -535,7 +540,8 @@ figures.show(
         words,
         y="chance of the next token",
         title="One distribution under each setting (a cross: cut off)",
-        finding="Temperature reshapes, the others cut the tail off.",
+        finding="Temperature and penalty reshape; "
+        "top_k, top_p and min_p cut the tail off.",
     )
 )
 
@@ -546,8 +552,9 @@ figures.show(
 # %% [markdown]
 # ### Measured on the model
 #
-# 30 problems, eight answers each. *Strict* is the share of right and well-formed answers. *maj@8* lets the eight vote.
-# *Distinct* is how many different texts the eight are, as a share of eight.
+# 30 problems, eight answers each. *Strict* is the share of right and well-formed answers. *maj@8* is the share of
+# problems whose commonest answer of eight is right. *Distinct* is how many different texts the eight are, as a share of
+# eight: 0.125 when all are the same.
 
 # %%
 from grpo_workbook.attempts import majority_at_k
@@ -585,12 +592,14 @@ curves = {
     name: (temperatures, [m[i] for m in measured])
     for i, name in enumerate(("strict", "maj@8", "distinct"))
 }
+at_high = ", ".join(f"{name} {ys[3]:.0%}" for name, (_, ys) in curves.items())
 figures.show(
     *charts.line_chart(
         curves,
         x="temperature",
         y="share",
         title="Accuracy falls as variety grows",
+        finding=f"At temperature 1.6: {at_high}.",
     )
 )
 
@@ -622,15 +631,15 @@ for name, (strict, voted, distinct) in effects.items():
 # brings the variety down: at 1.6 with min_p the answers are about as varied as at 1. The penalty may help prose that
 # goes in circles; here it forbids what is right.
 #
-# A word on training: GRPO draws at temperature 1 with nothing cut off, because its log-probabilities are those of the
-# model as it is. Cut only when you use the model.
+# In training, cut nothing. The update weighs each token by its probability, now and when it was drawn, and TRL computes
+# both over all tokens: it divides the logits by the temperature, but knows of no cut.
 
 # %% [markdown]
 # ## Serving
 #
 # `transformers serve` answers over HTTP in OpenAI's format; `serving.serve` starts it on loopback, waits until it
-# answers, and stops it at the end of the block. On a GPU vLLM serves many times more users; the course's profiles for
-# GPUs take it when it is installed:
+# answers, and stops it at the end of the block. On a GPU take vLLM, which is made to answer many users at once; the
+# course's profiles for GPUs take it when it is installed:
 
 # %%
 from importlib.util import find_spec
@@ -718,17 +727,19 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
     )
 
 # %% [markdown]
-# The embeddings stay in 16 bits, so a tiny model shrinks less than a large one, which comes near a quarter.
+# The embeddings stay in 16 bits, so what is left is about a third and not a quarter; for Qwen3-4B too, as chapter 10
+# computes.
 #
-# NF4 needs no calibration, and is rounded while loading. **GGUF** is the file format of llama.cpp and Ollama, for CPUs
-# and laptops; **AWQ** (4-bit, calibrated on examples) and **FP8** (on GPUs with kernels for it) are for servers such as
-# vLLM. Whatever you choose: the file that you ship gets its own held-out score.
+# NF4 needs no calibration, that is no examples to round by, and is rounded while loading. **GGUF** is the file format of
+# llama.cpp and Ollama, for CPUs and laptops; **AWQ** (4-bit, calibrated on examples) and **FP8** (on GPUs with kernels
+# for it) are for servers such as vLLM. Whatever you choose: the file that you ship gets its own held-out score.
 
 # %% [markdown]
 # ## One file for llama.cpp
 #
-# llama.cpp's own converter writes GGUF. It is no Python package; where it is missing, one message says how to get it.
-# `python -m grpo_workbook export-gguf` does the same.
+# llama.cpp's own converter writes GGUF. It is no Python package: where it is missing, a message says how to get it
+# (`make gguf` in the course's folder compiles it, in minutes), and the notebook goes on. On the command line:
+# `python -m grpo_workbook export-gguf`.
 
 # %%
 import textwrap
@@ -881,7 +892,7 @@ check("09.1", merge_lora);
 # ### Exercise 09.2 · `round_to_grid` · medium · 8 minutes
 #
 # What 4-bit storage makes of one block of weights: divide by the block's scale, its largest magnitude; take the nearest
-# level of each; multiply back. `levels` lie between -1 and 1.
+# level of each; multiply back. `levels` lie between -1 and 1, and 0 is one of them.
 
 # %% tags=["exercise"]
 def round_to_grid(weights: list[float], levels: list[float]) -> list[float]:
@@ -1050,4 +1061,5 @@ check("09.5", compare_merge);
 # - Settings change the distribution before the draw. Choose them by measurement, and train without cuts.
 # - Serve on loopback, and round to fewer bits once, at the end.
 #
+# Next: [10 · Scale out](10_scale_out.ipynb) says what a run takes in memory and time, and what more GPUs would bring.
 # How to measure what you ship is in [08 · Evaluation](08_evaluation.ipynb).

@@ -27,8 +27,8 @@ print("process 0:", advantages(first))
 print("process 1:", advantages(second))
 
 # %% [markdown]
-# Now one problem with a group of eight. Each process holds half of it. If each took its own mean, the same reward would
-# be worth different things on the two GPUs:
+# Now one problem with a group of eight, half of it in each process. If each took its own mean, the same reward would be
+# worth different things on the two GPUs:
 
 # %%
 print("each its own mean: ", advantages(first), advantages(second))
@@ -86,8 +86,8 @@ for four_bit in (False, True):
 
 # %% [markdown]
 # (The computed number holds the scales too, which `parameters()` leaves out.) It costs time: a 4-bit weight is unpacked
-# whenever it is used. On the tiny model a 16-bit base trains in 0.82 of the time (measured: the README). For Qwen3-4B the
-# same formula says what 4-bit is for:
+# whenever it is used. On the tiny model a run with a 16-bit base takes 0.82 of the time
+# ([measured](../docs/measurements.md)). For Qwen3-4B the same formula says what 4-bit is for:
 
 # %%
 from grpo_workbook.memory import GIB
@@ -104,7 +104,7 @@ print(
 # %% [markdown]
 # **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection that it adapts, here all seven of a layer
 # (attention's q, k, v, o and the MLP's gate, up, down). They, their gradients and AdamW's two
-# moments are kept in 32 bits: 16 bytes for each. Full training would need that for every weight:
+# moments are kept in 32 bits: 16 bytes for each weight of an adapter. Full training would need that for every weight:
 
 # %%
 adapters = large.lora(32)
@@ -180,7 +180,8 @@ print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
 
 # %% [markdown]
 # **Logits.** One number for each token *and each word of the vocabulary*. With 152,000 words (Qwen3) or 262,000
-# (Gemma), they can outweigh the model. Unsloth computes them in pieces, TRL in one fused kernel: neither keeps them all.
+# (Gemma), they can outweigh the model. Unsloth computes them in pieces, TRL tile by tile in a kernel that needs only the
+# probability of each token that was drawn: neither keeps them all.
 
 # %%
 from grpo_workbook.memory import logits_bytes
@@ -255,9 +256,9 @@ from grpo_workbook.cost_figures import cost_panels, gpu_counts
 figures.show(*cost_panels(estimate("qwen3-4b", "t4")))
 
 # %% [markdown]
-# Above, the grey part is always there; of blue and orange the larger one counts, for they come one after the other. A
-# larger group fills the cache, a longer completion fills both. Below: a longer completion is the dearest thing to ask
-# for, since tokens are written one after another.
+# Above is memory: the grey part is always there; of blue and orange the larger one counts, for they come one after the
+# other. A larger group, with as many problems, fills the cache; a longer completion fills both. Below is time: a longer
+# completion is the dearest thing to ask for, since tokens are written one after another.
 
 # %% [markdown]
 # ## Hyper-parameters by GPU
@@ -284,17 +285,17 @@ for name in values_shown.split():
 # %% [markdown]
 # | value | small GPU: why | large GPU: why |
 # | --- | --- | --- |
-# | `dtype` | float16: a T4 has no bfloat16. Gemma 3, Gemma 4 and Qwen3.5 break in float16, so Unsloth computes them in 32 bits there | bfloat16: the range of 32 bits, the size of 16 |
+# | `dtype` | float16: a T4 has no bfloat16. Gemma 3, Gemma 4 and Qwen3.5 run into NaN in float16, so Unsloth computes them in 32 bits there | bfloat16: the range of 32 bits, the size of 16 |
 # | `load_in_4bit` | yes: from 1.7 B on it makes room | no: there is room, and unpacking costs time |
 # | `lora_rank` | 32: reinforcement learning needs little | 32, as well |
-# | `num_generations` | 8: fewer, and half of the groups are silent | 8 to 16: more only with harder problems |
+# | `num_generations` | 8: the fewer, the more groups are silent (chapter 07 draws it) | 8; up to 16 with harder problems |
 # | `batch_size` | 32: four problems in a step, a noisy gradient | 128: sixteen problems |
 # | `per_device_batch` | what fits; the rest is accumulated. Changes nothing but time | 16 |
 # | `max_completion_tokens` | 512: enough for two steps of arithmetic | 1024: reasoning needs room |
-# | `learning_rate` | 1e-5: LoRA takes ten times what full training takes | 5e-6: a larger model moves more |
+# | `learning_rate` | 1e-5: ten times TRL's default, which is for full training; LoRA bears it | 5e-6: smaller for a larger model |
 # | `steps` | 250: a first answer in an afternoon | 250: the same, on more problems |
 # | `gradient_checkpointing` | on: without it one completion fills gigabytes | on, with long completions |
-# | `vllm` | off: no room beside the training | colocate: it writes several times as fast |
+# | `vllm` | off: little room beside the training | colocate: the faster writer (see below) |
 # | `beta` | 0: no reference, no second forward pass | 0; a little where answers must stay fluent |
 # | `loss_type` | dapo, see below | dapo |
 
@@ -302,7 +303,9 @@ for name in values_shown.split():
 # ## The loss types of today, on one batch
 #
 # Two completions: one short and right, one long and wrong. What does each loss type let a single token count, and what
-# the whole completion? The gradient says it, with the losses of chapter 01.
+# the whole completion? The gradient says it, in thousandths, with the losses of chapter 01. Two of the names need more
+# than `loss_type`: CISPO's cap on the weight is its `epsilon_high`, and GSPO is `loss_type="grpo"` with one ratio for the
+# sequence.
 
 # %%
 from grpo_workbook.grpo import grpo_loss
@@ -357,8 +360,9 @@ for name in ("grpo", "dapo", "cispo", "gspo"):
     print(f"{name:6} the four tokens of the right answer count {shown}")
 
 # %% [markdown]
-# GRPO and DAPO drop the two tokens that went too far (over 1 + 0.2). CISPO keeps them. GSPO looks at the whole answer:
-# its mean ratio is over 1.2, so the *whole answer* is dropped.
+# GRPO and DAPO drop the two tokens that went too far (over 1 + 0.2). CISPO keeps them, and lets them count 1.5 and 3
+# times as much. GSPO looks at the whole answer: its mean ratio is over 1.2, so the *whole answer* is dropped. (GSPO's
+# own clip range is far narrower, 3e-4 and 4e-4: see chapter 01.)
 
 # %% [markdown]
 # ## Several processes
@@ -395,7 +399,7 @@ import json
 
 written = json.loads((run.output / "two" / "report.json").read_text())
 told = {k: v for k, v in written.items() if "process" in k}
-print(told or sorted(written))
+print(told)
 log = json.loads((run.output / "two" / "log.json").read_text())
 rewarded = [entry for entry in log if "reward" in entry]
 print("steps:", len(rewarded), " mean reward of all completions of both:",
@@ -448,10 +452,12 @@ for name in ("fsdp", "deepspeed_zero3"):
 # | `fsdp_cpu_ram_efficient_loading` | `zero3_init_flag` | the run loads the model whole before it is divided |
 # | `fsdp_state_dict_type` | `zero3_save_16bit_model` | checkpoints hold the whole adapter |
 # | `fsdp_activation_checkpointing` | (none) | off: the setting `gradient_checkpointing` says it |
+# | (above) | `mixed_precision` | DeepSpeed wants it here: bf16, or 'no' on a T4 |
 #
-# With LoRA this is rarely needed: gradients and optimizer are small, and in 4-bit an 8 B model takes 6 GiB. Every token
-# that is *written* then needs all weights from all GPUs. Unsloth does not divide weights: `--backend plain`. Neither file
-# has been tried on GPUs yet.
+# With LoRA this is rarely needed: gradients and optimizer are small, and in 4-bit an 8 B model takes 6 GiB. And writing
+# pays for it: with FSDP each GPU fetches the others' weights for every token; with ZeRO-3 TRL puts the whole model on
+# each GPU while it writes, unless `ds3_gather_for_generation` is off. Unsloth does not divide weights, so use
+# `--backend plain`. Neither file has been tried on GPUs yet.
 
 # %% [markdown]
 # ## vLLM: who writes the completions
@@ -462,14 +468,14 @@ for name in ("fsdp", "deepspeed_zero3"):
 # | `--vllm colocate` | vLLM in the same process, with a share of the GPU (`vllm_gpu_memory`); with Unsloth it uses the same weights | one to eight GPUs |
 # | `--vllm server` | `trl vllm-serve --model M` on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
 #
-# vLLM keeps one pool for all caches and lets short completions make room for waiting ones, records its kernels, and so
-# starts a token in a tenth of the time (assumed here). It computes probabilities a little differently from the trainer;
-# TRL can weigh for that (`vllm_importance_sampling_correction`).
+# vLLM keeps one pool for all caches, lets waiting completions take the room of finished ones, and replays recorded
+# kernels; the estimate assumes that a token starts in a tenth of the time. Its probabilities differ a little from the
+# trainer's; TRL can weigh for that (`vllm_importance_sampling_correction`).
 
 # %% [markdown]
 # ## A thousand GPUs, on paper
 #
-# 1,024 completions a step, shared out among more and more GPUs:
+# 1,024 completions a step, shared out among more and more GPUs: Qwen3-8B in 16 bits on GPUs of 80 GB, written by vLLM.
 
 # %%
 figures.show(*gpu_counts(estimate("qwen3-8b", "80gb")))
@@ -477,8 +483,29 @@ figures.show(*gpu_counts(estimate("qwen3-8b", "80gb")))
 # %% [markdown]
 # The update shares out well, and adapters are small enough that adding up their gradients hardly shows. Generation does
 # not: one completion is written token by token, and every token reads all the weights, whether for one completion or
-# for thirty. From there on more GPUs wait for the longest answer. What helps then is not another GPU: shorter
-# completions, more completions in a step, or generation that runs ahead of the training.
+# for thirty. The dashed line stands where four times as many GPUs no longer halve it; in the end all wait for the longest
+# answer. What helps then is not another GPU: shorter completions, more completions in a step, or generation that runs
+# ahead of the training.
+
+# %% [markdown]
+# ## Your own run, as a file
+#
+# All of this chapter's values fit into one file, and the command of above takes it: on one GPU as it is, on several after
+# torchrun or accelerate. `templates/my_project` is a folder to copy, with data, two rewards and this file:
+
+# %%
+print((REPO / "templates" / "my_project" / "my.yaml").read_text())
+
+# %% [markdown]
+# ```bash
+# python -m grpo_workbook check-data data.jsonl
+# python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4
+# python -m grpo_workbook train --config my.yaml --steps 4
+# python -m grpo_workbook train --config my.yaml --overwrite
+# python -m grpo_workbook diagnose outputs
+# ```
+#
+# What in the data would hurt; does it fit; does it run at all; the run; and what is wrong with it, if anything.
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when a formula has drifted from what was
@@ -639,8 +666,8 @@ check("10.4", nf4_bytes);
 # %% [markdown]
 # ### Exercise 10.5 · `largest_that_fits` · medium · 8 minutes
 #
-# A GPU has `memory` GiB, of which 92 % can be used. `needed` says what each model takes. Which is the largest that fits?
-# `None` when none does.
+# A GPU has `memory` GiB, of which 92 % can be used. `needed` says what each model takes, in GiB. Which is the largest
+# that fits, the one that takes most? `None` when none does.
 
 
 # %% tags=["exercise"]
@@ -678,5 +705,6 @@ check("10.5", largest_that_fits);
 # - Writing is what saturates: vLLM first, then more GPUs, and never count on a thousand.
 # - `python -m grpo_workbook estimate` does the sums. Until someone has measured them on a GPU, they are sums.
 #
-# Next: your own project. `templates/my_project` is a place to start, and `python -m grpo_workbook train --config` its
-# command.
+# Next: your own project. Copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards
+# and your values, and run `python -m grpo_workbook train --config my.yaml`. [Chapter 00](00_start_here.ipynb) has the
+# map.
