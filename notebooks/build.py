@@ -3,6 +3,7 @@
     python notebooks/build.py                   # build and execute all
     python notebooks/build.py 04_grpo_run       # one
     python notebooks/build.py --check           # exit status 1 when a notebook is older than its source
+    python notebooks/build.py --words           # renew the words where no code has changed: outputs stay, no execution
     python notebooks/build.py --first-cell      # write only the set-up cell anew, which does nothing here: no execution
 
 Every notebook carries the hash of the source it was built from; cell ids come from the cells' places, so that building
@@ -111,6 +112,16 @@ def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode
     return True
 
 
+def renew_words(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
+    """Give `fresh` the outputs of `stored`; False where their code differs and it must be executed."""
+    codes, old = ([c for c in n.cells if c.cell_type == "code"] for n in (fresh, stored))
+    if [c.source for c in codes] != [c.source for c in old]:
+        return False
+    for cell, before in zip(codes, old, strict=True):
+        cell.outputs, cell.execution_count = before.outputs, before.execution_count
+    return True
+
+
 def tidy(notebook: nbformat.NotebookNode) -> None:
     """Keep what a reader wants: the last state of a progress bar, no folder of this machine, no execution times."""
     for cell in notebook.cells:
@@ -141,6 +152,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Build the notebooks from their sources and execute them.")
     parser.add_argument("names", nargs="*", help="NN_name; default: all")
     parser.add_argument("--check", action="store_true", help="only compare with the sources")
+    parser.add_argument("--words", action="store_true", help="only renew the words, where no code has changed")
     parser.add_argument("--first-cell", action="store_true", help="only write the first cell anew")
     args = parser.parse_args()
     sources = [p for p in sorted(SOURCE.glob("[0-9]*.py")) if not args.names or p.stem in args.names]
@@ -154,6 +166,13 @@ def main() -> int:
             there = nbformat.read(target, as_version=4) if target.is_file() else None
             known = there.metadata.get("grpo_workbook") if there else None
             if not known or known["source_sha256"] != source_hash(source) or outline(there) != outline(build(source)):
+                stale.append(source.stem)
+            continue
+        if args.words:
+            stored, fresh = nbformat.read(target, as_version=4) if target.is_file() else None, build(source)
+            if stored and renew_words(stored, fresh):
+                nbformat.write(fresh, target)
+            else:
                 stale.append(source.stem)
             continue
         if args.first_cell:

@@ -133,6 +133,27 @@ def test_a_stale_notebook_is_found(tmp_path):
     assert "make notebooks" in result.stdout
 
 
+def test_words_are_renewed_without_executing_and_code_is_not(tmp_path):
+    shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    shutil.copy(REPO / "pyproject.toml", tmp_path)
+    shutil.copy(REPO / "README.md", tmp_path)
+    folder, name = tmp_path / "notebooks", SOURCES[0].stem
+    before = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    words = [sys.executable, str(folder / "build.py"), "--words", name]
+    with (folder / "source" / f"{name}.py").open("a") as source:
+        source.write("\n# %% [markdown]\n# One thing more.\n")
+    assert subprocess.run(words).returncode == 0
+    after = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    assert after.cells[-1].source == "One thing more."
+    outputs = [[c.get("outputs") for c in n.cells if c.cell_type == "code"] for n in (before, after)]
+    assert outputs[0] == outputs[1]
+    with (folder / "source" / f"{name}.py").open("a") as source:
+        source.write("\n# %%\nprint(1)\n")
+    result = subprocess.run(words, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "run `make notebooks`" in result.stdout
+
+
 @pytest.fixture(scope="session")
 def executed(tmp_path_factory):
     """name -> (folder of a copy of that notebook, executed by nbmake, its outputs beside it; what nbmake said).

@@ -541,3 +541,5 @@ check("04.3", changed_outcomes);
 #
 # The advantages and losses are taken apart in [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), the data in
 # [02 · Dataset preparation](02_dataset_prep.ipynb), the rewards in [03 · Reward design](03_reward_design.ipynb).
+#
+# Next: [05 · Monitoring](05_monitoring.ipynb) reads such a run while it goes on.

@@ -527,4 +527,4 @@ check("05.5", my_diagnosis);
 # - A reward that rises proves nothing by itself.
 # - `HealthCallback` says it while it happens, `python -m grpo_workbook diagnose` afterwards.
 #
-# Back to [04 · A GRPO run you can trust](04_grpo_run.ipynb), or on with the chapters in the README.
+# Next: [06 · Code rewards](06_code_rewards.ipynb), where the answers are programs.

@@ -737,4 +737,4 @@ check("06.5", share_caught);
 # - Partial credit gives more groups a gradient, and pays for guesses. It is no free lunch.
 # - pass@1 on held-out tasks, with an interval, says whether it helped.
 #
-# Next: the chapter table in the README lists what else there is.
+# Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): does the order of rewards and problems matter?

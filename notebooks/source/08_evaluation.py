@@ -765,3 +765,5 @@ check("08.5", vote);
 # - Compare on the same problems, with a paired test. Read what got worse, and measure a skill that was not trained.
 # - pass@k says what the model could do, its first answer what it does. GRPO moves the second towards the first.
 # - `python -m grpo_workbook evaluate` does it all, and writes down what others need to do it again.
+#
+# Next: [09 · Merge and inference](09_merge_and_inference.ipynb) takes the trained adapter to work.
