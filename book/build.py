@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
+
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent
 TREE = """
@@ -55,7 +57,7 @@ def collect(source: Path) -> None:
 def _link_what_is_not_shown(source: Path) -> None:
     """A link to a file that the book does not hold (code, a licence) leads to the repository instead."""
     address = re.search(r'^Repository = "(.*)"', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]
-    for page in source.rglob("*.md"):
+    for page in [*source.rglob("*.md"), *source.rglob("*.ipynb")]:
         home = REPO / page.relative_to(source).parent
 
         def lead(match, home=home, page=page):
@@ -66,8 +68,21 @@ def _link_what_is_not_shown(source: Path) -> None:
             path = (home / target).resolve().relative_to(REPO)
             return f"]({address}/{kind}/main/{path}{anchor})"
 
-        text = page.read_text(encoding="utf-8")
-        page.write_text(re.sub(r"\]\((?!http|#)([^)#\s]+)(#[^)\s]*)?\)", lead, text), encoding="utf-8")
+        def led(text, lead=lead):
+            return re.sub(r"\]\((?!http|#)([^)#\s]+)(#[^)\s]*)?\)", lead, text)
+
+        if page.suffix == ".md":
+            page.write_text(led(page.read_text(encoding="utf-8")), encoding="utf-8")
+            continue
+        notebook = nbformat.read(page, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = led(cell.source)
+            for output in cell.get("outputs", []):  # Sphinx resolves links in words, not in what a cell has shown
+                shown = output.get("data", {}).get("text/markdown")
+                if shown:
+                    output["data"]["text/markdown"] = re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.html)", shown)
+        nbformat.write(notebook, page)
 
 
 def main() -> int:
