@@ -17,6 +17,7 @@ from grpo_workbook import (
     stages_command,
     train_command,
 )
+from grpo_workbook.folder import add_choice
 from grpo_workbook.processes import AlreadySaid, from_env
 from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError
 from grpo_workbook.terminal import visible
@@ -77,9 +78,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--seed", type=int, metavar="N", help="default 0")
     where = run.add_argument_group("where")
     where.add_argument("--output", type=Path, metavar="DIR", help="default outputs/run")
-    choice = where.add_mutually_exclusive_group()
-    choice.add_argument("--overwrite", action="store_true", help="replace the run that is there")
-    choice.add_argument("--resume", action="store_true", help="continue the run that is there")
+    add_choice(where)
     how = run.add_argument_group("how (default: the profile's values)")
     how.add_argument("--rewards", metavar="SPEC", help="such as correctness:2,strict_format:0.5 (name:weight)")
     how.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
@@ -113,9 +112,6 @@ SETTINGS = (
 )
 
 
-READING = ("question_column", "answer_column", "skip_invalid")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -135,27 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
             from grpo_workbook.checks import show_progress
 
             return show_progress()
-        if args.command == "estimate":
-            return estimate_command.main(args)
-        if args.command == "check-data":
-            return data_report.main(args)
-        if args.command == "diagnose":
-            return monitor.main(args)
-        if args.command == "evaluate":
-            return evaluation_command.main(args)
-        if args.command == "generate":
-            return ask.main(args)
-        if args.command == "merge":
-            return merging.main(args)
-        if args.command == "stages":
-            return stages_command.main(args)
-        if args.command == "export-gguf":
-            return gguf.main(args)
-        if args.command == "push":
-            return push.main(args)
-        if args.command == "power":
-            return evaluation_command.show_power(args)
-        return _run(args)
+        return COMMANDS[args.command](args)
     except AlreadySaid:
         return 2
     except WorkbookError as error:
@@ -200,11 +176,26 @@ def _run(args: argparse.Namespace) -> int:
         from_env(),
         data=args.data,
         heldout_data=args.heldout_data,
-        reading={name: getattr(args, name) for name in READING},
+        reading=data_report.reading_options(args),
         backend=args.backend,
         overwrite=args.overwrite,
         resume=args.resume,
     )
+
+
+COMMANDS = {
+    "estimate": estimate_command.main,
+    "check-data": data_report.main,
+    "diagnose": monitor.main,
+    "run": _run,
+    "stages": stages_command.main,
+    "evaluate": evaluation_command.main,
+    "power": evaluation_command.show_power,
+    "generate": ask.main,
+    "merge": merging.main,
+    "export-gguf": gguf.main,
+    "push": push.main,
+}
 
 
 if __name__ == "__main__":

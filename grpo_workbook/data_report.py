@@ -41,6 +41,11 @@ def add_reading_options(group) -> None:
     group.add_argument("--skip-invalid", action="store_true", help="leave out invalid rows instead of stopping")
 
 
+def reading_options(args: argparse.Namespace) -> dict:
+    """What `add_reading_options` was given, as problems.load takes it."""
+    return {name: getattr(args, name) for name in ("question_column", "answer_column", "skip_invalid")}
+
+
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
     parser = commands.add_parser(

@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 
 from grpo_workbook.data import SYSTEM_PROMPT
-from grpo_workbook.data_report import add_reading_options
+from grpo_workbook.data_report import add_reading_options, reading_options
 from grpo_workbook.evaluation_report import NAMES, build_report, write
 from grpo_workbook.evaluation_run import Plan, answer_all, read_evaluation
 from grpo_workbook.journal import alone
@@ -107,12 +107,7 @@ def main(args: argparse.Namespace) -> int:
         load_in_4bit=args.load_in_4bit,
         any_base=args.any_base,
         system_prompt=SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt,
-        reading={
-            "question_column": args.question_column,
-            "answer_column": args.answer_column,
-            "skip_invalid": args.skip_invalid,
-            "seed": run.seed,
-        },
+        reading={**reading_options(args), "seed": run.seed},
     )
     plan.check()
     ks = read_ks(args.k, args.samples)

@@ -42,6 +42,13 @@ def check_room(run: Run) -> None:
         )
 
 
+def add_choice(group) -> None:
+    """The options --overwrite and --resume, of which one may be given: see `check_folder`."""
+    choice = group.add_mutually_exclusive_group()
+    choice.add_argument("--overwrite", action="store_true", help="replace the run that is there")
+    choice.add_argument("--resume", action="store_true", help="continue the run that is there")
+
+
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
     """Raise WorkbookError when the folder holds a run that is neither to be replaced nor this one to continue."""
     if output.exists() and not output.is_dir():

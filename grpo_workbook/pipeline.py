@@ -57,8 +57,7 @@ def main_run(
     `reading` holds options of problems.load: question_column, answer_column, skip_invalid. `overrides` are fields of
     GRPOConfig that win over the run's. `processes` are connected (processes.start): all train and measure, the main
     one alone writes, says and merges, and the others get None. In `held` the folder is kept from other runs until it
-    is closed. Everything that can be wrong with the input is found
-    before the first file is written (WorkbookError).
+    is closed. Everything that can be wrong with the input is found before the first file is written (WorkbookError).
     """
     started = time.monotonic()
     overrides = overrides or {}

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
-from grpo_workbook.data_report import add_reading_options
-from grpo_workbook.folder import check_folder, check_room, claim_folder
+from grpo_workbook.data_report import add_reading_options, reading_options
+from grpo_workbook.folder import add_choice, check_folder, check_room, claim_folder
 from grpo_workbook.journal import alone
 from grpo_workbook.pipeline import Interrupted, check_backend
 from grpo_workbook.rubric import parse_rewards
@@ -53,9 +53,7 @@ def add_parser(commands) -> None:
     parser.add_argument("--learning-rate", type=float, metavar="X", help="of stages that name none")
     parser.add_argument("--probe-every", type=int, default=0, metavar="N", help="measure every N steps, too")
     parser.add_argument("--output", type=Path, default=Path("outputs/stages"), metavar="DIR", help="%(default)s")
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--overwrite", action="store_true", help="replace the run that is there")
-    choice.add_argument("--resume", action="store_true", help="continue the run that is there")
+    add_choice(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -70,8 +68,7 @@ def main(args: argparse.Namespace) -> int:
     )
     functions = [f for stage in run.stages for f in parse_rewards(stage.rewards or run.settings.rewards)[0]]
     answers = answers_for(functions, args.data or args.heldout_data)
-    reading = {name: getattr(args, name) for name in ("question_column", "answer_column", "skip_invalid")}
-    rows, heldout_rows, _ = load_rows(run, args.data, args.heldout_data, reading, answers)
+    rows, heldout_rows, _ = load_rows(run, args.data, args.heldout_data, reading_options(args), answers)
     identity = {
         "profile": run.profile,
         "model": run.model_name,
