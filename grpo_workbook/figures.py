@@ -189,6 +189,7 @@ def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figur
         every = [v for kind in kinds for v in table[kind]]
         through = sum(v >= 1 for v in every)
         said.append(f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}")
+    axes.text(1.64, -1, "get through:", va="center", fontsize=9)
     axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn")
     axes.set_xlabel("share of the honest answer's reward (on the line or right of it: gets through)")
     axes.invert_yaxis()
