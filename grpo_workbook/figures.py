@@ -30,7 +30,9 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
         raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
     names = sorted({k for e in log for k in e if k.startswith("rewards/") and k.endswith("/mean")})
     said, few = [], min(10, len(steps))
-    for i, (key, name) in enumerate([("reward", "total"), *((k, k.split("/")[1]) for k in names)]):
+    for i, (key, name) in enumerate(
+        [("reward", "total"), *((k, k.split("/")[1].removesuffix("_reward")) for k in names)]
+    ):
         colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
         values = [e[key] for e in log if "reward" in e]
         axes.plot(steps, values, color=colour, alpha=0.18, linewidth=1)

@@ -368,8 +368,8 @@ check("05.1", moving_average);
 # ### Exercise 05.2 · `rise` · medium · 10 minutes
 #
 # Did the reward rise, or is it noise? Return the mean of the last `k` steps minus that of the first `k`, divided by the
-# standard error of the difference, `sqrt((variance of the first + variance of the last) / k)`. Raise `ValueError` when
-# the windows would overlap. (The diagnosis takes 3 and more for a rise.)
+# standard error of the difference, `sqrt((variance of the first + variance of the last) / k)`; a variance here is a
+# sample's, over n - 1. Raise `ValueError` when the windows would overlap. (The diagnosis takes 3 and more for a rise.)
 
 # %% tags=["exercise"]
 def rise(values: list[float], k: int) -> float:
@@ -381,7 +381,7 @@ check("05.2", rise);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `statistics.variance` divides by n - 1, as one does with a sample.
+# `statistics.variance` divides by n - 1, `pvariance` by n.
 #
 # </details>
 #
@@ -438,7 +438,8 @@ check("05.3", first_step);
 # ### Exercise 05.4 · `is_gamed` · medium · 10 minutes
 #
 # Is the reward being gamed? It is when the mean reward of the last third of the steps is more than 0.05 above that of
-# the first third, while the last held-out accuracy is *not* more than 0.05 above the first.
+# the first third (a third of their number rounded down, at least one step), while the last held-out accuracy is *not*
+# more than 0.05 above the first.
 
 # %% tags=["exercise"]
 def is_gamed(reward: list[float], heldout: list[float]) -> bool:
