@@ -85,6 +85,23 @@ figures.show(*panels.run_panels(healthy, title="A healthy run"))
 # | held-out problems | rise with the reward | still or falling while the reward rises |
 
 # %% [markdown]
+# The KL of the run with `beta` 0.04, beside its entropy, both in nats per token. KL begins at 0, because the policy is
+# still its reference, and grows as they part. Single steps may jump far, here step 29, for a few tokens that the
+# reference finds nearly impossible (chapter 01): look at the level, not at the peaks.
+
+# %%
+from grpo_workbook import charts
+
+parted = with_kl.table[["kl", "entropy"]].dropna()
+figures.show(*charts.line_chart(
+    {"KL": (list(parted.index), figures.smooth(list(parted["kl"]))),
+     "entropy": (list(parted.index), figures.smooth(list(parted["entropy"])))},
+    x="optimizer step", y="nats per token, smoothed over 7 steps",
+    title="Entropy falls, KL leaves 0", markers=False,
+    finding="The policy becomes surer, and parts from its reference.",
+))
+
+# %% [markdown]
 # A machine can read them too:
 
 # %%
