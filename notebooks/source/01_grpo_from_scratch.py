@@ -468,6 +468,8 @@ show(ScratchTrainer.rollout, ScratchTrainer.train)
 
 # %% [markdown]
 # Measure first. *Strict* means right and well-formed; the 480 held-out problems are not among those it trains on.
+# (Chapter 04 loads the same model in 4 bits. Its sampled answers are others, and so are its numbers, within what their
+# intervals allow.)
 
 # %%
 from grpo_workbook.evaluate import accuracy, evaluate, wilson_interval
@@ -530,7 +532,8 @@ print(f"after {seconds:.0f} s of training")
 #
 # 40 steps of TRL's trainer, through Unsloth, with the same model, file of problems, rewards, batch size and adapters.
 # The learning rate is the same too, but here TRL warms up to it over five steps. Its curve is stored in
-# `data/trl_curve.json`; `python data/build_trl_curve.py` runs it again.
+# `data/trl_curve.json`, with its accuracy on the same held-out problems; `python data/build_trl_curve.py` runs it
+# again.
 
 # %%
 import json

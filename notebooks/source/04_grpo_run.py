@@ -265,16 +265,16 @@ show(config.grpo_config)
 # | --- | --- | --- | --- |
 # | `num_generations` | the group. Larger: steadier advantages, fewer silent groups, more time | 8 | 8 to 16 |
 # | batch size | completions in an optimizer step. Fewer: a noisier gradient, faster steps | 32 | 128 and more |
-# | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 32 |
+# | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 16 to 32 |
 # | `max_completion_length` | most of the time and memory. Too short, and answers are cut before they earn anything | 512 | 1024 and more |
 # | `learning_rate` | 1e-5 to 1e-6 for billions of weights; the tiny model takes 1e-3 | 1e-5 | 5e-6 |
-# | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 16 to 32 | 32 to 64 |
+# | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 32 | 32 |
 # | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 to 0.04 |
 # | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
 # | vLLM (`fast_inference=True`) | generates several times faster, on a GPU only | if memory allows | on |
 #
-# These are common values, reasoned and not tried here: no GPU run has been measured yet. [Chapter
-# 10](10_scale_out.ipynb) has them for each model and GPU, with the memory they take.
+# These are common values, reasoned and not tried here: no GPU run has been measured yet. Chapter 10 has them for each
+# model and GPU, with the memory they take.
 #
 # The batch counts **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be
 # whole groups. For a batch of 4 with groups of 8, which older guides use, TRL raises a `ValueError` (Unsloth raises the
@@ -530,9 +530,9 @@ check("04.3", changed_outcomes);
 # %% [markdown]
 # ## A script to copy
 #
-# The same run without a notebook is `grpo_workbook/pipeline.py`, and from the command line the first three below. The
-# last is for your own data and rewards: copy [`templates/my_project`](../templates/my_project/README.md), 40 problems
-# with two reward functions and a YAML file in which any field of `GRPOConfig` can stand.
+# The same run without a notebook is `grpo_workbook/pipeline.py`, and from the command line `run`. `train` takes your
+# own data and rewards: copy [`templates/my_project`](../templates/my_project/README.md), 40 problems with two reward
+# functions and a YAML file in which any field of `GRPOConfig` can stand.
 #
 # ```bash
 # python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
