@@ -25,7 +25,8 @@ class _ShortBanner(MetaPathFinder):
             execute = spec.loader.exec_module
 
             def exec_module(module):
-                module.print = lambda text: print(text.partition(" (")[0])  # hides the built-in one from this module
+                # hides the built-in one from this module alone
+                module.print = lambda *said, **how: print(*(str(text).partition(" (")[0] for text in said), **how)
                 execute(module)
                 del module.print
 
