@@ -21,8 +21,8 @@ rng = np.random.default_rng(0)
 few = rng.binomial(30, 0.5, (10_000, 2)) / 30  # (repetition, before and after)
 many = rng.binomial(480, 0.5, (10_000, 2)) / 480
 for name, shares in (("30 problems", few), ("480 problems", many)):
-    gains = shares[:, 1] - shares[:, 0]
-    print(f"{name}: a gain of 10 points or more in {np.mean(gains > 0.0999):.1%}")
+    gains = (shares[:, 1] - shares[:, 0]).round(6)  # 0.1 is no exact float
+    print(f"{name}: a gain of 10 points or more in {np.mean(gains >= 0.1):.1%}")
 
 # %% [markdown]
 # With 30 problems, luck alone hands out ten points in about one of four tries. Whoever trains four times and shows the
@@ -252,8 +252,6 @@ print("  problems drawn again:   {:.1f} to {:.1f}".format(*bootstrap_interval(le
 # %%
 import re
 
-from grpo_workbook.generation import complete, ready, sampling
-
 signs = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 draw = np.random.default_rng(8)
 sums = [
@@ -264,8 +262,16 @@ sums = [
     )
     for _ in range(400)
 ]
+# each one once, and none with a larger answer than the word problems have
 sums = [(a, s, b) for a, s, b in dict.fromkeys(sums) if signs[s](a, b) <= 60]
 lines = [f"5+5=10\n12/4=3\n9*3=27\n{a}{s}{b}=" for a, s, b in sums]
+print(lines[0])
+
+# %% [markdown]
+# The likeliest continuation, read as a number, is right or wrong:
+
+# %%
+from grpo_workbook.generation import complete, ready, sampling
 
 
 def answer_sums():
@@ -369,14 +375,14 @@ for name, texts in (("before", before), ("after", after)):
 
 # %%
 sums_after = answer_sums()
-lost = [float(b) - float(a) for b, a in zip(sums_before, sums_after)]
-low, high = bootstrap_interval(lost)
+gain = [float(a) - float(b) for b, a in zip(sums_before, sums_after)]
+low, high = bootstrap_interval(gain)
 print(f"bare sums: {np.mean(sums_before):.1%} before, {np.mean(sums_after):.1%} after")
-print(f"lost: {np.mean(lost):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
+print(f"gain {np.mean(gain):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
 print(f"p = {paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
-# Read it with care. "p is large" is not "nothing was forgotten": a loss as large as the interval's upper end would fit
+# Read it with care. "p is large" is not "nothing was forgotten": a loss as large as the interval's lower end would fit
 # what was seen.
 
 # %% [markdown]
@@ -452,6 +458,7 @@ figures.show(
         y="share of problems (lenient)",
         log_x=True,
         title="Several attempts",
+        finding="Training lifts the first answer towards what several could do.",
     )
 )
 
@@ -485,36 +492,23 @@ from grpo_workbook.export import save_adapter
 
 folder = run.output / "chapter_08"
 save_adapter(model, tokenizer, folder / "adapter")
-options = [
-    "--data",
-    str(WORD_PROBLEMS["heldout"]),
-    "--items",
-    "100",
-    "--load-in-4bit",
-    "--overwrite",
-]
-assert main(["evaluate", run.model, *options, "--output", str(folder / "base")]) == 0
+
+
+def evaluate_into(name, *more):
+    """What the command `evaluate` does, in a folder of this name."""
+    words = ["evaluate", run.model, "--data", WORD_PROBLEMS["heldout"],
+             "--items", 100, "--load-in-4bit", "--overwrite",
+             "--output", folder / name, *more]
+    assert main([str(word) for word in words]) == 0, "the command failed"
+
+
+evaluate_into("base")
 
 # %% [markdown]
 # And with the adapter:
 
 # %%
-assert (
-    main(
-        [
-            "evaluate",
-            run.model,
-            "--adapter",
-            str(folder / "adapter"),
-            *options,
-            "--output",
-            str(folder / "after"),
-            "--baseline",
-            str(folder / "base"),
-        ]
-    )
-    == 0
-)
+evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "base")
 
 # %% [markdown]
 # Read *lenient* beside *strict*. In the smoke run the base, taken greedily, already knows nearly every answer: what the

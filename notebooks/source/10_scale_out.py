@@ -66,7 +66,7 @@ for processes in (1, 2, 4, 8):
 # %%
 import os
 
-from grpo_workbook.notebook import quiet, show
+from grpo_workbook.notebook import quiet
 from grpo_workbook.run import Run
 
 quiet()
@@ -165,7 +165,7 @@ for checkpointing in (False, True):
 
 # %% [markdown]
 # What was measured, beside what the formula of the estimate says. With checkpointing the activations of one layer at a
-# time come on top, while it is computed again; *kept* does not count them. (*A step* is one forward and backward pass.)
+# time come on top, while it is computed again; *kept* does not count them. (*A pass* is forward and backward.)
 
 # %%
 from grpo_workbook.memory import activation_bytes
@@ -176,7 +176,7 @@ for checkpointing, (held, seconds) in measured.items():
     computed[checkpointing] = next(iter(parts.values()))
     what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in parts.items())
     name = "on " if checkpointing else "off"
-    print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a step")
+    print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a pass")
     print(f"   computed: {what} (MiB)")
 less = measured[False][0] / measured[True][0]
 more = measured[True][1] / measured[False][1]
