@@ -376,9 +376,9 @@ figures.show(
 # %% [markdown]
 # ## Does it help? The experiment
 #
-# A claim about training needs more than one run. `python benchmarks/stages.py` trained the tiny Qwen3 in five ways, with
-# up to three seeds each, and measured 120 held-out problems every four steps. The question: how much does it take until
-# 80 % are strictly right? Its results are stored, and this notebook reads them. The five ways:
+# A claim about training needs more than one run. `python benchmarks/stages.py` trained the tiny Qwen3 in five ways,
+# with up to three seeds each, and measured 120 held-out problems every four steps. The question: how much does it take
+# until 80 % are strictly right? Its results are stored, and this notebook reads them. The five ways:
 
 # %%
 for way, words in bench["ways"].items():
