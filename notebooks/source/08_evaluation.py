@@ -670,8 +670,8 @@ check("08.3", mcnemar);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# With m coins, `comb(m, i) / 2**m` is the chance of i heads. Add up from 0 to the smaller count, and double. When both
-# counts are equal, doubling counts the middle twice.
+# With m coins, `comb(m, i) / 2**m` is the chance of i heads. One tail runs from 0 to the smaller count; the other is as
+# large. What is counted twice when both counts are equal?
 #
 # </details>
 #

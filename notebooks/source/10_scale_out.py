@@ -570,7 +570,7 @@ check("10.1", smallest_batch);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A number that two numbers divide: `math.lcm`.
+# Two numbers must divide it. Which? `math.lcm` finds the smallest such number.
 #
 # </details>
 #
@@ -672,7 +672,7 @@ check("10.4", nf4_bytes);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Add up the bytes of one weight: 0.5, 1/64, and the 4 bytes that 64 x 256 weights share.
+# Add up what one weight takes: its own bits, its part of a scale, and its part of that scale's scale. A byte has 8 bits.
 #
 # </details>
 #
@@ -702,7 +702,7 @@ check("10.5", largest_that_fits);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Keep those that fit, then `max(..., key=needed.get, default=None)`.
+# Keep those that fit. `max` takes a `key` to compare by, and a `default` for when nothing is left.
 #
 # </details>
 #
