@@ -752,8 +752,10 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # ## One file for llama.cpp
 #
 # llama.cpp's own converter writes GGUF. It is no Python package: where it is missing, a message says how to get it
-# (`make gguf` in the course's folder compiles it, in minutes), and the notebook goes on. On the command line:
-# `python -m grpo_workbook export-gguf`.
+# (`make gguf` in the course's folder compiles it, in minutes), and the notebook goes on. On the command line it is
+# `python -m grpo_workbook export-gguf`. With the course's tiny models, llama.cpp gave the same greedy answers as
+# Transformers to 60 held-out prompts in float32, and to 59 with one of them in 8 bits
+# ([measured](../docs/measurements.md)).
 
 # %%
 import textwrap

@@ -672,7 +672,8 @@ check("10.4", nf4_bytes);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Add up what one weight takes: its own bits, its part of a scale, and its part of that scale's scale. A byte has 8 bits.
+# Add up what one weight takes: its own bits, its part of a scale, and its part of that scale's scale. A byte has 8
+# bits.
 #
 # </details>
 #
