@@ -159,8 +159,8 @@ def test_what_the_package_imports_is_what_it_says_it_needs():
     def module(requirement):
         return modules.get(requirement.name, requirement.name.replace("-", "_"))
 
-    # the sandbox's programs import one another; the last comes with llama.cpp's converter
-    own = {"grpo_workbook", "sandbox_candidate", "sandbox_jail", "sandbox_judge", "conversion"}
+    # the sandbox's programs import one another; Unsloth stands in a file of its own, llama.cpp has its own environment
+    own = {"grpo_workbook", "sandbox_candidate", "sandbox_jail", "sandbox_judge", "unsloth", "conversion"}
     imported = set()
     for path in (REPO / "grpo_workbook").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -289,3 +289,16 @@ def test_make_run_continues_what_was_stopped_and_replaces_what_had_ended(small_p
     assert command() == "--resume"
     (folder / "report.json").write_text("{}")
     assert command() == "--overwrite"
+
+
+def test_a_home_folder_that_cannot_be_written_gives_way_to_one_in_the_project(small_project):
+    bin_ = small_project / ".venv" / "bin"
+    bin_.mkdir(parents=True)
+    (bin_ / "jupyter").write_text('#!/bin/sh\necho "home $HOME"\ntouch "$HOME/written"\n')
+    (bin_ / "jupyter").chmod(0o755)
+    (small_project / ".venv" / ".installed").touch()
+    for home, expected in (("/nowhere/at all", small_project / ".home"), (small_project, small_project)):
+        command = ["make", "lab"]
+        result = subprocess.run(command, cwd=small_project, env=os.environ | {"HOME": str(home)}, capture_output=True)
+        assert f"home {expected}\n" in result.stdout.decode(), result.stderr
+        assert (expected / "written").is_file()
