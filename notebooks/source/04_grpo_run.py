@@ -4,8 +4,8 @@
 # **After this notebook you can** load a model in 4-bit, give it LoRA adapters, train it with GRPO through Unsloth and
 # TRL, and say with an interval and a paired test whether it got better on problems it never saw.
 #
-# **Time:** about 3 minutes on two CPU cores (smoke profile). On a GPU the same cells train Qwen3 or Gemma 3; the
-# times there have not been measured yet.
+# **Time:** about 3 minutes on two CPU cores (smoke profile); on one core, or a busy machine, up to twice that. On a GPU
+# the same cells train Qwen3 or Gemma 3; the times there have not been measured yet.
 #
 # The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
 
