@@ -407,11 +407,11 @@ figures.show(*stage_figures.race(bench["table"], bench["goal"]))
 #   rare that the other rewards were silent. Three seeds do not prove so small a loss, but they speak against a large
 #   gain.
 # - **The filter did not pay.** It needed five steps less with one seed and a little more with the other two, and
-#   measuring came on top: 1,920 completions, more than the training itself. Of 240 problems it left out 4 to 9, hopeless
-#   or mastered.
+#   measuring came on top: 1,920 completions, more than the training itself. Of 240 problems it left out 4 to 9,
+#   hopeless or mastered.
 # - **The fading reward** was the fastest with one seed and as fast as `mixed` with another. With the third it was at
-#   81 % after 12 steps, but then fell back once. Three seeds cannot say whether that was chance, or came from taking the
-#   pay for form away while form was still being learned.
+#   81 % after 12 steps, but then fell back once. Three seeds cannot say whether that was chance, or came from taking
+#   the pay for form away while form was still being learned.
 #
 # So for this model and these problems: mix the rewards, and leave the rest. When would you decide otherwise? When the
 # silent groups at the start are many (`frac_reward_zero_std` in the log; on average over whole runs it was 15 to 25 %
