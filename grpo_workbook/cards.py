@@ -31,9 +31,8 @@ from grpo_workbook.card_sections import (
     without_paths,
 )
 from grpo_workbook.data import SYSTEM_PROMPT
-from grpo_workbook.folder import write_json
 from grpo_workbook.loading import fingerprint
-from grpo_workbook.writing import whole_file
+from grpo_workbook.writing import whole_file, write_json
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard

@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_workbook.folder import write_json
 from grpo_workbook.run import readable
+from grpo_workbook.writing import write_json
 
 MANIFEST = "manifest.json"
 EARLIER = "manifest.earlier.json"  # of a run that was begun anew in the same folder

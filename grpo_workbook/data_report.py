@@ -11,7 +11,7 @@ from grpo_workbook.problems import KINDS, Loaded, load
 from grpo_workbook.run import Run, WorkbookError, readable
 from grpo_workbook.terminal import shorten, wrap
 from grpo_workbook.validation import Report, validate
-from grpo_workbook.writing import check_writable, whole_file
+from grpo_workbook.writing import check_writable, whole_file, write_json
 
 WIDTH = 80
 EXAMPLES = """examples:
@@ -96,8 +96,7 @@ def main(args: argparse.Namespace) -> int:
     )
     print(as_text(report))
     if args.json is not None:
-        with whole_file(args.json) as new:
-            new.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(args.json, report.to_dict())
         print(f"\n{readable(args.json)}: the report")
     if args.output is not None:
         rows = write_rows(loaded, report, budget, args.output)

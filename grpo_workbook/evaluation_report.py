@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.evaluation_run import Evaluation
 from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, save
-from grpo_workbook.folder import write_json
 from grpo_workbook.measures import JUDGES, compare, judge, section, share
 from grpo_workbook.run import WorkbookError
+from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

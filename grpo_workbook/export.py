@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import render
-from grpo_workbook.folder import write_json
 from grpo_workbook.loading import BASE_RECORD, check_base, fingerprint
 from grpo_workbook.run import Run, WorkbookError, readable
 from grpo_workbook.training import torch_dtype
+from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.writing import write_json
 
 PARTS = (
     "run.json",
@@ -112,10 +113,3 @@ def read_json(path: Path, mend: str = "start again with --overwrite"):
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise WorkbookError(f"{readable(path)} was written by the run and cannot be read: {mend}") from error
-
-
-def write_json(path: Path, value) -> None:
-    """All or nothing: a kill in the middle leaves the old file."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(new, path)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from grpo_workbook.callback import Callback
 from grpo_workbook.findings import CATALOGUE, SEVERE, WARNING, Evidence, Finding
-from grpo_workbook.folder import write_json
 from grpo_workbook.monitor import as_text, diagnose
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import read_run
 from grpo_workbook.vitals import Vitals
+from grpo_workbook.writing import write_json
 
 
 class HealthCallback(Vitals):
@@ -112,7 +112,7 @@ def log_the_end(trainer, path: Path):
             raise
         ended = {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {error}"}
         ended["where"] = "; ".join(getattr(error, "__notes__", []))
-        with suppress(OSError):  # on a full disk too, what ended the run is what is told
+        with suppress(WorkbookError):  # on a full disk too, what ended the run is what is told
             write_json(path, [*trainer.state.log_history, ended])
         raise
     finally:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from grpo_workbook.folder import write_json
 from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.writing import write_json
 
 LINES, IDENTITY = "completions.jsonl", "identity.json"
 

@@ -235,6 +235,8 @@ def _while_saving(error: BaseException) -> bool:
 
 def _of_the_disk(error: BaseException) -> str | None:
     """What the disk said, for an error of writing; torch and safetensors have their own, without an errno."""
+    if isinstance(error, WorkbookError):  # of writing.py, about the manifest
+        error = error.__cause__ or error
     if isinstance(error, OSError) and error.errno is not None:
         return error.strerror
     text = str(error)
