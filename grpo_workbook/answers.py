@@ -168,12 +168,10 @@ def is_correct(prediction: str | None, gold: str) -> bool:
     Raises WorkbookError when the gold answer is no number: that is broken data, not a wrong prediction.
     """
     if not isinstance(gold, str):
-        raise WorkbookError(f"the reference answer {gold!r} is a {type(gold).__name__}: give it as text, str(...)")
+        shown = repr(gold)[:80]
+        raise WorkbookError(f"the reference answer {shown} is a {type(gold).__name__}: give it as text, str(...)")
     wanted = _gold(gold)
     return prediction is not None and read_answer(prediction) == wanted
-
-
-same_number = is_correct  # its name where the lesson is about numbers
 
 
 def extract_answer(text: str, forms: Sequence[str] = FORMS) -> str | None:

@@ -19,6 +19,7 @@ MEASURES = {
 }
 # Two directories or more from the root; not </answer>, not a/b, not https://...
 _PATH = re.compile(r"(?<![\w:/.<])(?:/|~/)(?:[^\s/,:;\"'|=]+/)+([^\s/,:;\"'|=]+)")
+_DATA_FILES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz")  # which may have been moved since
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -41,7 +42,7 @@ def hub_id(name: str | Path) -> str | None:
     """The id on the hub that a model's or data set's name stands for; None for a file or folder of this machine."""
     text = str(name).split(":")[0]
     there = Path(text).exists() or (REPO / text).exists()
-    return text if _HUB_ID.fullmatch(text) and not there and not text.endswith((".jsonl", ".json", ".csv")) else None
+    return text if _HUB_ID.fullmatch(text) and not there and not text.lower().endswith(_DATA_FILES) else None
 
 
 def interval_of(share: float, n: int) -> tuple[float, float]:

@@ -42,7 +42,7 @@ def fault(checkpoint: Path) -> str | None:
         if (checkpoint / EARLIER).is_file():
             return "it belongs to an earlier run, after which training was begun anew in the same folder"
         return f"it has no {MANIFEST}: it was cut off while it was written, or not written by this package"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"its {MANIFEST} cannot be read"
     for name, size, digest in named:
         path = checkpoint / name

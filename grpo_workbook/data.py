@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.problems import load
-from grpo_workbook.run import DATA, WorkbookError
+from grpo_workbook.run import DATA, WorkbookError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +27,9 @@ SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answ
 
 # Qwen3's own template would otherwise open a <think> block before ours. Templates without the switch ignore it.
 CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
+
+# One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 BATCH = 1000  # rows that are held at once
 BAR_FROM = 50_000  # rows that take long enough for a progress bar
@@ -74,10 +77,17 @@ def to_dataset(
     """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
 
     `fold` writes the system prompt into the user's turn, for a template without a system role (see system_role).
+    Raises WorkbookError for rows without `question` or `answer`, and for no rows.
     """
     from datasets import Dataset
 
     dataset = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
+    if missing := [name for name in ("question", "answer") if name not in dataset.column_names]:
+        there = ", ".join(map(repr, dataset.column_names)) or "none"
+        raise WorkbookError(
+            f"the rows have no column {' and no '.join(map(repr, missing))} (columns: {there}): rename the columns, or "
+            "read the rows with problems.load"
+        )
 
     def prompts(batch: dict) -> dict:
         made = [chat_prompt(question, system_prompt, examples) for question in batch["question"]]
@@ -102,6 +112,34 @@ def _bars(rows: int):
     finally:
         if shown:
             enable_progress_bars()
+
+
+def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a folder or hub id, padding on the left. Of a folder nothing is asked of the network.
+
+    Raises WorkbookError where there is none, or it has no chat template.
+    """
+    here = Path(model).is_dir()
+    if here and not any((Path(model) / name).is_file() for name in VOCABULARIES):
+        raise WorkbookError(f"the folder {readable(model)} has no tokenizer ({', '.join(VOCABULARIES)}): copy it there")
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise WorkbookError(
+            f"the tokenizer of {readable(model)!r} cannot be loaded ({reason}): check the name, and the network if it "
+            "is a hub id"
+        ) from error
+    if not tokenizer.chat_template:
+        raise WorkbookError(
+            f"{readable(model)!r} has no chat template, so it cannot be asked as a chat: name an instruction-tuned "
+            "model"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
@@ -172,6 +210,8 @@ def drop_long_prompts(
     """(the rows whose prompt fits, how many did not). TRL truncates none. Raises WorkbookError when none fits."""
     import numpy as np
 
+    if not len(dataset):
+        raise WorkbookError(f"{name} has no rows: give at least one")
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_tokens)
     if not len(fitting):

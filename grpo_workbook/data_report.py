@@ -3,9 +3,9 @@
 import argparse
 import datetime
 import json
-import os
 from pathlib import Path
 
+from grpo_workbook.data import load_tokenizer
 from grpo_workbook.lengths import histogram
 from grpo_workbook.problems import KINDS, Loaded, load
 from grpo_workbook.run import Run, WorkbookError, readable
@@ -102,24 +102,6 @@ def main(args: argparse.Namespace) -> int:
         rows = write_rows(loaded, report, budget, args.output)
         print(f"\n{readable(args.output)}: {rows:,} rows")
     return 1 if report.hurts else 0
-
-
-def load_tokenizer(model: str):
-    """The model's own tokenizer. Raises WorkbookError when it cannot be had."""
-    if Path(model).is_dir():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise WorkbookError(
-            f"the tokenizer of {model!r} cannot be loaded ({str(error).splitlines()[0]}): check the name, and the "
-            "network if it is a hub id"
-        ) from error
-    if not tokenizer.chat_template:
-        raise WorkbookError(f"the tokenizer of {model!r} has no chat template: name an instruction-tuned model")
-    return tokenizer
 
 
 def write_rows(loaded: Loaded, report: Report, budget: int, path: Path) -> int:

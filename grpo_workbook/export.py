@@ -3,13 +3,13 @@
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import render
-from grpo_workbook.loading import BASE_RECORD, check_base, fingerprint
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.loading import BASE_RECORD, check_base, find_adapter, fingerprint
+from grpo_workbook.run import Run, readable
 from grpo_workbook.training import torch_dtype
 from grpo_workbook.writing import write_json
 
@@ -45,8 +45,7 @@ def merge(
     Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it. Raises
     WorkbookError where there is no adapter, or the base is no longer the one that it was trained on.
     """
-    if not (adapter / "adapter_config.json").is_file():
-        raise WorkbookError(f"{adapter} holds no adapter: name the folder that save_adapter wrote")
+    find_adapter(str(adapter), None)
     named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
     check_base(adapter, run.model if backend == "plain" else named)  # Unsloth loads the base that the adapter names
     if backend == "plain":
@@ -105,7 +104,7 @@ def compare_logits(
     import torch
 
     texts = render(prompts, tokenizer)
-    largest, squares, spread, same, total = 0.0, 0.0, 0.0, 0, 0
+    gaps, squares, spread, same, total = [], 0.0, 0.0, 0, 0
     for start in range(0, len(texts), batch_size):
         rows = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts[start : start + batch_size]]
         tails = [tokenizer(c, add_special_tokens=False)["input_ids"] for c in completions[start : start + batch_size]]
@@ -120,20 +119,24 @@ def compare_logits(
         with torch.no_grad():
             ids, attention, counted = (x.to(ours.device) for x in (ids, attention, counted))
             a, b = (m(input_ids=ids, attention_mask=attention).logits[counted].float() for m in (ours, merged))
-        largest = max(largest, (a - b).abs().max().item())
+        gaps.append((a - b).abs().max())
         squares += (a - b).square().mean(-1).sum().item()
         spread += a.var(-1).sum().item()
         same += (a.argmax(-1) == b.argmax(-1)).sum().item()
         total += len(a)
     return {
-        "max_abs_logit_difference": round(largest, 5),
+        "max_abs_logit_difference": round(torch.stack(gaps).max().item(), 5),  # NaN if one is: max() would lose it
         "relative_logit_difference": round((squares / spread) ** 0.5, 5),
         "same_greedy_tokens": round(same / total, 5),
     }
 
 
-def with_swap(folder: Path, write) -> None:
-    """Let `write` fill a new folder beside `folder`, then put it in its place."""
+def with_swap(folder: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a new folder beside `folder`, then put it in its place; a link stays one.
+
+    What `write` raises goes on, and the old folder stays.
+    """
+    folder = folder.resolve() if folder.is_symlink() else folder
     new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)

@@ -28,14 +28,13 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
     steps = [entry["step"] for entry in log if "reward" in entry]
     if not steps:
         raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
-    names = sorted({k for e in log for k in e if k.startswith("rewards/") and k.endswith("/mean")})
+    names = sorted({k for e in log if "reward" in e for k in e if k.startswith("rewards/") and k.endswith("/mean")})
     said, few = [], min(10, len(steps))
     for i, (key, name) in enumerate([("reward", "total"), *((k, k.split("/")[1]) for k in names)]):
         colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
-        values = [e[key] for e in log if "reward" in e]
-        axes.plot(steps, values, color=colour, alpha=0.18, linewidth=1)
-        line = smooth(values)
-        axes.plot(steps, line, color=colour, linestyle=style, linewidth=2, label=name)
+        at, values = zip(*((e["step"], e[key]) for e in log if "reward" in e and key in e), strict=True)
+        axes.plot(at, values, color=colour, alpha=0.18, linewidth=1)
+        axes.plot(at, smooth(values), color=colour, linestyle=style, linewidth=2, label=name)
         said.append(
             f"{name} goes from {_mean(values[:few]):.2f} (first {few} steps) to {_mean(values[-few:]):.2f} (last {few})"
         )
@@ -57,7 +56,7 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
         (0.19, after, BLUE, "", "after"),
     ):
         for x, key in enumerate(keys):
-            bar = axes.bar(
+            axes.bar(
                 x + offset,
                 scores[key],
                 0.36,
@@ -81,7 +80,6 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
                 axes.errorbar(
                     x + offset, scores[key], [[scores[key] - low], [high - scores[key]]], color="black", capsize=4
                 )
-        del bar
     axes.set(
         xticks=range(len(keys)),
         xticklabels=list(keys.values()),

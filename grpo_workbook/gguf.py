@@ -81,8 +81,8 @@ def gemma_layers(folder: str | Path) -> list[bool] | None:
 
     None for every other model. Raises WorkbookError for what GGUF's Gemma 3 cannot say.
     """
-    config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    config = config.get("text_config", config)
+    config = _config(Path(folder))
+    config = config.get("text_config") or config
     kinds = config.get("layer_types")
     if config.get("model_type") not in ("gemma3", "gemma3_text") or not kinds:
         return None
@@ -128,16 +128,20 @@ def to_gguf(folder: str | Path, output: str | Path, kind: str = "f16", llama_cpp
 def _check_model(folder: Path) -> None:
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise WorkbookError(f"{folder} is an adapter: merge it first (python -m grpo_workbook merge)")
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise WorkbookError(
-            f"{folder} holds no model (no readable config.json): name a merged model's folder"
-        ) from None
-    if config.get("quantization_config"):
+    if _config(folder).get("quantization_config"):
         raise WorkbookError(f"{folder} holds quantized weights: name the 16-bit model")
     if not any(folder.glob("*.safetensors")):
         raise WorkbookError(f"{folder} holds no .safetensors: pickled weights are not converted")
+
+
+def _config(folder: Path) -> dict:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise WorkbookError(f"{folder} holds no model (no readable config.json): name a merged model's folder")
+    return config
 
 
 def _why(folder: Path, said: str) -> str:

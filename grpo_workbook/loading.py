@@ -9,13 +9,12 @@ import json
 import os
 from pathlib import Path
 
+from grpo_workbook.data import load_tokenizer
 from grpo_workbook.run import FAMILIES, Run, WorkbookError, readable
 from grpo_workbook.sources import why_offline
 from grpo_workbook.training import torch_dtype
 
 WHOLE = 64 * 2**20  # bytes: a larger file is hashed at 64 places
-# One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 BASE_RECORD = "base.json"  # beside an adapter of the course: the base that it was trained on, by its hash
 QUANTIZED = ("-unsloth-bnb-4bit", "-bnb-4bit")  # how hub models of the same weights in 4-bit are named
 
@@ -121,11 +120,9 @@ def load_for_measuring(
     if Path(model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk: ask no one
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-    words = adapter if _has_tokenizer(adapter) else model
-    if Path(words).is_dir() and not any((Path(words) / name).is_file() for name in TOKENIZERS):
-        raise WorkbookError(f"the folder {readable(words)} has no tokenizer ({', '.join(TOKENIZERS)}): copy it there")
+    tokenizer = load_tokenizer(adapter if _has_tokenizer(adapter) else model)
     quantization = (
         BitsAndBytesConfig(
             load_in_4bit=True,
@@ -137,7 +134,6 @@ def load_for_measuring(
         else None
     )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(words, padding_side="left")
         loaded = AutoModelForCausalLM.from_pretrained(
             model,
             dtype=torch_dtype(dtype),
@@ -150,13 +146,6 @@ def load_for_measuring(
             f"the model {readable(model)!r} cannot be loaded ({_first_line(error)}): check the name, and the network "
             "if it is a hub id; weights must be safetensors"
         ) from error
-    if not tokenizer.chat_template:
-        raise WorkbookError(
-            f"{readable(model)!r} has no chat template, so it cannot be asked as a chat: measure its instruction-tuned "
-            "version"
-        )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
     return (loaded if adapter is None else _with_adapter(loaded, adapter)).eval(), tokenizer
 
 

@@ -81,6 +81,8 @@ def test_a_local_base_or_data_set_is_no_id_of_the_hub(tmp_path):
     assert "datasets" not in card.data.to_dict()
     assert {e.dataset_type for e in card.data.eval_results} == {"mine"}
     assert model_card(REPORT, base="data/tiny-qwen3").data.base_model is None  # a folder that looks like an id
+    for name in ("mine/train.parquet", "mine/train.TSV", "mine/train.jsonl.gz"):  # a file that has been moved since
+        assert "datasets" not in model_card(REPORT, base=TINY, data=name).data.to_dict()
 
 
 def test_no_path_of_the_machine_is_in_a_card(tmp_path):

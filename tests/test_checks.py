@@ -1,7 +1,7 @@
 """Both ways: the solutions in the notebooks pass, stubs and typical mistakes are told what they are."""
 
-import json
 import contextlib
+import json
 import re
 import signal
 import subprocess

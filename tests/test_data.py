@@ -109,6 +109,15 @@ def test_long_prompts_are_dropped_and_counted(tiny, family):
         drop_long_prompts(dataset, tokenizer, 5)
 
 
+def test_rows_that_make_no_dataset_are_named(tiny):
+    with pytest.raises(WorkbookError, match="no column 'question' and no 'answer' \\(columns: none\\)"):
+        to_dataset([])
+    with pytest.raises(WorkbookError, match="no column 'answer' \\(columns: 'question', 'Answer'\\): rename"):
+        to_dataset([{"question": "2+3?", "Answer": "5"}])
+    with pytest.raises(WorkbookError, match="the data has no rows"):
+        drop_long_prompts(to_dataset([ROW]).select([]), tiny["qwen"][1], 160)
+
+
 def test_hash_follows_the_content():
     assert sha256_of([ROW]) == sha256_of([dict(reversed(ROW.items()))]) != sha256_of([ROW, ROW])
     assert sha256_of([ROW], [ROW]) == sha256_of([ROW, ROW])

@@ -80,6 +80,8 @@ def test_bad_input_is_named_before_the_converter_is_asked(tmp_path):
     for name, files, words in (
         ("adapter", {"adapter_config.json": "{}"}, "is an adapter: merge it first"),
         ("empty", {}, "holds no model"),
+        ("list", {"config.json": "[]"}, "holds no model"),
+        ("deep", {"config.json": "[" * 100_000}, "holds no model"),
         ("small", {"config.json": '{"quantization_config": {"load_in_4bit": true}}'}, "holds quantized weights"),
         ("pickled", {"config.json": "{}", "pytorch_model.bin": ""}, "pickled weights are not converted"),
     ):
