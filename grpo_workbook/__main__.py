@@ -39,6 +39,7 @@ EXAMPLES = """examples:
 
 
 def parser() -> argparse.ArgumentParser:
+    """The whole command line. Each command adds its own options; those of `run` stand here."""
     raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
         prog="python -m grpo_workbook",
@@ -113,7 +114,11 @@ SETTINGS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted."""
+    """Run the command that the arguments name (default: the process's own, without the program's name).
+
+    The exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted. Bad input is printed as one line to
+    standard error; any other exception is a fault of ours and goes on.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["train"]:
         arguments = train_command.hyphens(arguments)

@@ -75,7 +75,7 @@ MODEL_TYPES = ("qwen2", "qwen3", "gemma3_text", "qwen3_5_text", "gemma4_text")
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of the decoder. Widths are numbers of values for one token."""
+    """One layer of the decoder. Widths are numbers of values for one token, counts numbers of weights."""
 
     linear: Mapping[str, tuple[int, int]]  # projection: (in, out); what 4-bit loading quantizes
     other: int  # weights that stay in 16 bits: norms, biases, a convolution

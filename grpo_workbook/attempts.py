@@ -26,7 +26,7 @@ def pass_at_k(n: int, right: int, k: int) -> float:
 
 
 def majority_at_k(votes: Sequence[Hashable | None], gold: Hashable, k: int) -> float:
-    """The share of the choices of k out of all votes whose commonest answer is `gold`.
+    """The share, 0 to 1, of the choices of k out of all votes whose commonest answer is `gold` (maj@k).
 
     None abstains. A tie counts as the share of `gold` among the tied: 1/2 of two. When all k abstain it is wrong.
     Raises ValueError unless 1 <= k <= len(votes).

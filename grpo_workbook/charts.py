@@ -26,7 +26,10 @@ def line_chart(
     log_x: bool = False,
     markers: bool = True,
 ) -> tuple["Figure", str]:
-    """One line for each name: (x values, y values). At most five lines. Raises ValueError for none, or empty ones."""
+    """One line for each name: (x values, y values), as many of each. At most five lines; `log_x` has base 2.
+
+    Raises ValueError for no line, more than five, an empty one, or one with more values of x than of y.
+    """
     _check_names(series)
     figure, axes = _new(7.0, 3.6)
     said = []
@@ -57,7 +60,10 @@ def line_chart(
 def bar_chart(
     series: Mapping[str, Sequence[float]], labels: Sequence[str], *, y: str, title: str, finding: str = ""
 ) -> tuple["Figure", str]:
-    """Bars in groups: for each name one value per label, written above its bar. At most five names."""
+    """Bars in groups: for each name one value per label, written above its bar. At most five names.
+
+    Raises ValueError for no name, more than five, or values that do not fit the labels.
+    """
     _check_names(series)
     figure, axes = _new(7.0, 3.6)
     width = 0.8 / len(series)

@@ -63,7 +63,7 @@ def all_checkpoints(folder: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path | str) -> int:
-    """After which step the checkpoint was written."""
+    """After which step the checkpoint was written, by its name; ValueError for a folder that is not checkpoint-N."""
     return int(Path(checkpoint).name.rpartition("-")[2])
 
 

@@ -171,7 +171,10 @@ def added_system_text(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def render(prompts: "Sequence[list[dict]]", tokenizer: "PreTrainedTokenizerBase") -> list[str]:
-    """Each conversation as the text that the model reads, up to where its own turn begins."""
+    """Each conversation as the text that the model reads, up to where its own turn begins.
+
+    Raises jinja2's TemplateError where the chat template refuses a role (see system_role).
+    """
     return tokenizer.apply_chat_template(
         list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
     )
@@ -189,7 +192,7 @@ def token_boundaries(text: str, tokenizer: "PreTrainedTokenizerBase", mark: str 
 
 
 def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> array:
-    """Tokens of each prompt as the model sees it, template and generation prompt included."""
+    """Tokens of each prompt as the model sees it, template and generation prompt included, in the rows' order."""
     from tqdm import tqdm
 
     lengths = array("q")
@@ -207,7 +210,10 @@ def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> 
 def drop_long_prompts(
     dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_tokens: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
-    """(the rows whose prompt fits, how many did not). TRL truncates none. Raises WorkbookError when none fits."""
+    """(the rows whose prompt has at most `max_tokens`, how many have more). TRL truncates none.
+
+    Raises WorkbookError when there are no rows, or none fits; `name` is what it calls the data.
+    """
     import numpy as np
 
     if not len(dataset):
@@ -223,7 +229,10 @@ def drop_long_prompts(
 
 
 def sha256_of(*parts: "Iterable[dict]") -> str:
-    """A hash of the rows' content, of all parts in order, so that a report names the data it was measured on."""
+    """A hash (64 hex digits) of the rows' content, of all parts in order: a report names by it what it was measured on.
+
+    The order of a row's columns does not count; a value that JSON cannot hold counts by its text.
+    """
     found, separator = hashlib.sha256(b"["), b""
     for part in parts:
         for row in part:

@@ -107,7 +107,8 @@ def main(args: argparse.Namespace) -> int:
 def write_rows(loaded: Loaded, report: Report, budget: int, path: Path) -> int:
     """Write the valid rows whose prompt fits, in their order and with their answers as they came; how many.
 
-    All or nothing: a kill leaves no half-written file.
+    `budget` is in tokens. All or nothing: a kill leaves no half-written file. Raises WorkbookError when no row is left,
+    a row cannot be JSON, or the file cannot be written.
     """
     kept = [row for row, tokens in enumerate(report.token_counts) if tokens <= budget]
     if not kept:

@@ -1,7 +1,8 @@
 """Several rewards as one: their mean, their minimum, their vote; and a weight that follows a success rate.
 
 All take and give functions in TRL's contract. A member that answers None ("does not apply") is left out for that
-completion; where none applies, the ensemble answers None too.
+completion; where none applies, the ensemble answers None too. Fewer than two members, and a member that breaks the
+contract when it is called, are a WorkbookError.
 """
 
 import math

@@ -126,7 +126,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def read_ks(text: str | None, samples: int) -> list[int]:
-    """The k of pass@k; by default powers of two up to the number of samples, and that number."""
+    """The k of pass@k, rising, from "1,4,8"; by default powers of two up to the number of samples, and that number.
+
+    Raises WorkbookError for anything but whole numbers from 1 to `samples`.
+    """
     if text is None:
         return sorted({2**i for i in range(samples.bit_length()) if 2**i <= samples} | {samples})
     try:
@@ -174,7 +177,7 @@ def summary(report: dict, folder: Path) -> str:
 
 
 def show_power(args: argparse.Namespace) -> int:
-    """Print what --before and --gain, or --items, come to."""
+    """Print what --before and --gain, or --items, come to; 0. Raises WorkbookError for shares that cannot be."""
     from grpo_workbook import power
 
     worse = args.before / 10 if args.worse is None else args.worse

@@ -42,8 +42,9 @@ def merge(
 ) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
     """Reload base and adapter in 16-bit, write the merged model, return base-plus-adapter for the proof.
 
-    Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it. Raises
-    WorkbookError where there is no adapter, or the base is no longer the one that it was trained on.
+    Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it. `backend` is
+    "unsloth" or "plain" (Transformers and PEFT). Raises WorkbookError where there is no adapter, or the base is no
+    longer the one that it was trained on.
     """
     find_adapter(str(adapter), None)
     named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
@@ -86,7 +87,7 @@ def write_merged(model, tokenizer, folder: Path) -> None:
 
 
 def load_merged(folder: Path | str, dtype: str = "float32", device: str = "cpu"):
-    """The merged folder through plain Transformers, as anyone without Unsloth would load it."""
+    """(model in evaluation mode, tokenizer) of the merged folder, as anyone without Unsloth would load it."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_dtype(dtype), device_map=device)
@@ -99,7 +100,8 @@ def compare_logits(
     """Largest logit difference, its root mean square relative to the logits' own spread, and the share of positions
     where both models would choose the same token.
 
-    Both read the same prompts and completions; every position of a completion (and the one before it) counts.
+    Both read the same chat prompts, at least one, each with its completion; every position of a completion (and the one
+    before it) counts. Padding and `batch_size` do not. A logit that is NaN makes both differences NaN.
     """
     import torch
 

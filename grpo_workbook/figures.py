@@ -23,7 +23,10 @@ def smooth(values: Sequence[float], window: int = 7) -> list[float]:
 
 
 def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
-    """Each reward function over the optimizer steps, from TRL's log history."""
+    """Each reward function over the optimizer steps, from TRL's log history (`trainer.state.log_history`).
+
+    Raises ValueError when no entry has a reward.
+    """
     figure, axes = _new(7.0, 3.6)
     steps = [entry["step"] for entry in log if "reward" in entry]
     if not steps:
@@ -44,7 +47,10 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
 
 
 def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
-    """Held-out accuracy before and after as bars; the whisker is the 95 % interval of the strict sampled one."""
+    """Held-out accuracy before and after as bars; the whisker is the 95 % interval of the strict sampled one.
+
+    `before` and `after` are from evaluate.summary (shares from 0 to 1), `n` is how many problems were measured.
+    """
     figure, axes = _new(7.0, 3.6)
     keys = {
         "strict_sampled": "strict, sampled",
@@ -99,7 +105,7 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
 def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
     """Prompt lengths in tokens as bars on a logarithmic scale, so that a few long ones are seen.
 
-    Those over the budget are hatched, and a line marks it.
+    Those over the budget are hatched, and a line marks it. Raises ValueError for no prompts.
     """
     figure, axes = _new(7.0, 3.2)
     for low, high, count in histogram(counts, bins=24):
@@ -124,7 +130,11 @@ def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]
 
 
 def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) -> tuple["Figure", str]:
-    """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses."""
+    """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses.
+
+    `groups` is {name: groups}, a group the rewards of one prompt's completions, None where the function does not apply.
+    Raises ValueError for no function.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 0.5 + 1.15 * len(groups)), layout="constrained")
@@ -164,8 +174,8 @@ def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) ->
 def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figure", str]:
     """What attacks earn as a share of the honest answer: a row for each kind, a colour for each set of rewards.
 
-    `earned` is {rewards: {kind: shares}}. A share of 1 or more gets through; what lies outside of -0.5 to 1.5 is drawn
-    at the edge.
+    `earned` is {rewards: {kind: shares}}, of exactly two sets of rewards (else ValueError). A share of 1 or more gets
+    through; what lies outside of -0.5 to 1.5 is drawn at the edge.
     """
     kinds = list(next(iter(earned.values())))
     figure, axes = _new(7.0, 0.9 + 0.26 * len(kinds))
@@ -197,7 +207,7 @@ def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figur
 
 
 def save(figure: "Figure", alternative: str, path: Path) -> None:
-    """Write the PNG with its text alternative inside (as Description) and beside it (.txt)."""
+    """Write the PNG with its text alternative inside (as Description) and beside it (.txt), with the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # No software version in the file: the same run then gives the same bytes.
     figure.savefig(path, dpi=120, bbox_inches="tight", metadata={"Description": alternative, "Software": None})

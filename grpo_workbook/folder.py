@@ -28,7 +28,10 @@ def parts(output: Path) -> list[str]:
 
 
 def check_room(run: Run) -> None:
-    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights."""
+    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights.
+
+    Six times the base and 50 MiB for a folder; for a hub model, whose size is not known yet, a guess by profile.
+    """
     folder = Path(run.model)
     if folder.is_dir():
         needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
@@ -108,7 +111,7 @@ def claim_folder(output: Path, identity: dict, *, resume: bool) -> None:
 
 
 def read_json(path: Path, mend: str = "start again with --overwrite"):
-    """What a run wrote earlier. Raises WorkbookError with the mend where it has been damaged since."""
+    """What a run wrote earlier as JSON. Raises WorkbookError with the mend where it is damaged or gone."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -35,6 +35,23 @@ def test_every_module_has_a_docstring_and_stays_small():
         assert len(lines) <= 320, f"{path.name} holds two ideas"
 
 
+def test_everything_public_has_a_docstring():
+    """Functions, classes, methods and properties whose name does not begin with _; what stands inside a function is
+    its own affair.
+    """
+
+    def without(node: ast.AST, place: str) -> list[str]:
+        found = []
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and inner.name[0] != "_":
+                found += [] if ast.get_docstring(inner) else [f"{place}.{inner.name}"]
+                found += without(inner, f"{place}.{inner.name}") if isinstance(inner, ast.ClassDef) else []
+        return found
+
+    paths = sorted((REPO / "grpo_workbook").rglob("*.py"))
+    assert [name for p in paths for name in without(ast.parse(p.read_text(encoding="utf-8")), p.stem)] == []
+
+
 def test_modules_import_only_from_those_before_them():
     order = [
         "errors",
