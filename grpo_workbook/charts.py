@@ -6,7 +6,7 @@ The words are made from the data and cannot drift from it; `finding` puts the le
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, _new
+from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Colour, dash and marker all differ, so that none of the three is needed.
 STYLES = ((BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), ("#CC79A7", ":", "D"), (GREY, "-", "x"))
 HATCHES = ("", "//", "..", "xx", "--")
+ACROSS = 4  # small charts in a row of bar_panels
 
 
 def line_chart(
@@ -31,7 +32,7 @@ def line_chart(
     Raises ValueError for no line, more than five, an empty one, or one with more values of x than of y.
     """
     _check_names(series)
-    figure, axes = _new(7.0, 3.6)
+    figure, axes = new_axes(7.0, 3.6)
     said = []
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         if len(xs) != len(ys) or not len(xs):
@@ -65,7 +66,7 @@ def bar_chart(
     Raises ValueError for no name, more than five, or values that do not fit the labels.
     """
     _check_names(series)
-    figure, axes = _new(7.0, 3.6)
+    figure, axes = new_axes(7.0, 3.6)
     width = 0.8 / len(series)
     said = []
     for i, (name, values) in enumerate(series.items()):
@@ -90,9 +91,8 @@ def bar_panels(
     y: str,
     title: str,
     finding: str = "",
-    across: int = 4,
 ) -> tuple["Figure", str]:
-    """A small bar chart for each name, all on one scale, `across` in a row; a value of 0 is a cross on the axis.
+    """A small bar chart for each name, all on one scale, four in a row; a value of 0 is a cross on the axis.
 
     Raises ValueError for no panel, or one whose values do not fit the labels.
     """
@@ -100,9 +100,9 @@ def bar_panels(
 
     if not panels:
         raise ValueError("no panels")
-    rows = -(-len(panels) // across)
-    figure = Figure(figsize=(2.3 * across, 0.5 + 1.7 * rows), layout="constrained")
-    grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+    rows = -(-len(panels) // ACROSS)
+    figure = Figure(figsize=(2.3 * ACROSS, 0.5 + 1.7 * rows), layout="constrained")
+    grid = figure.subplots(rows, ACROSS, sharex=True, sharey=True, squeeze=False)
     said = []
     for axes, (name, values) in zip(grid.flat, panels.items(), strict=False):
         if len(values) != len(labels):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from grpo_workbook.lengths import histogram, percentiles
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
@@ -27,7 +28,7 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
 
     Raises ValueError when no entry has a reward.
     """
-    figure, axes = _new(7.0, 3.6)
+    figure, axes = new_axes(7.0, 3.6)
     steps = [entry["step"] for entry in log if "reward" in entry]
     if not steps:
         raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
@@ -51,7 +52,7 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
 
     `before` and `after` are from evaluate.summary (shares from 0 to 1), `n` is how many problems were measured.
     """
-    figure, axes = _new(7.0, 3.6)
+    figure, axes = new_axes(7.0, 3.6)
     keys = {
         "strict_sampled": "strict, sampled",
         "strict_greedy": "strict, greedy",
@@ -107,7 +108,7 @@ def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]
 
     Those over the budget are hatched, and a line marks it. Raises ValueError for no prompts.
     """
-    figure, axes = _new(7.0, 3.2)
+    figure, axes = new_axes(7.0, 3.2)
     for low, high, count in histogram(counts, bins=24):
         over = sum(max(low, budget + 1) <= n < high for n in counts)
         bar = {"width": high - low, "align": "edge", "edgecolor": "white"}
@@ -178,7 +179,7 @@ def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figur
     through; what lies outside of -0.5 to 1.5 is drawn at the edge.
     """
     kinds = list(next(iter(earned.values())))
-    figure, axes = _new(7.0, 0.9 + 0.26 * len(kinds))
+    figure, axes = new_axes(7.0, 0.9 + 0.26 * len(kinds))
     axes.grid(axis="y", visible=False)
     axes.axvline(1.0, color="black", linewidth=1)
     said = []
@@ -235,7 +236,8 @@ def as_html(figure: "Figure", alternative: str):
     return HTML(f'<img src="data:image/png;base64,{image}" alt="{html.escape(alternative, quote=True)}">')
 
 
-def _new(width: float, height: float):
+def new_axes(width: float, height: float) -> tuple["Figure", "Axes"]:
+    """(figure, axes) of that many inches, in the look of the course."""
     from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
 
     figure = Figure(figsize=(width, height), layout="constrained")
