@@ -150,7 +150,7 @@ def _changes_the_number(word: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _gold(reference: str) -> Fraction:
+def _number_of(reference: str) -> Fraction:
     """The reference as a number; it may be looser than an answer: 84/2 is read as 42."""
     value = parse_number(reference)
     value = read_answer(reference) if value is None else value
@@ -162,15 +162,15 @@ def _gold(reference: str) -> Fraction:
     return value
 
 
-def is_correct(prediction: str | None, gold: str) -> bool:
-    """Whether the prediction is exactly the number that the gold answer is; None never is.
+def is_correct(prediction: str | None, reference: str) -> bool:
+    """Whether the prediction is exactly the number that the reference answer is; None never is.
 
-    Raises WorkbookError when the gold answer is no text, or no number: that is broken data, not a wrong prediction.
+    Raises WorkbookError when the reference is no text, or no number: that is broken data, not a wrong prediction.
     """
-    if not isinstance(gold, str):
-        shown = repr(gold)[:80]
-        raise WorkbookError(f"the reference answer {shown} is a {type(gold).__name__}: give it as text, str(...)")
-    wanted = _gold(gold)
+    if not isinstance(reference, str):
+        shown = repr(reference)[:80]
+        raise WorkbookError(f"the reference answer {shown} is a {type(reference).__name__}: give it as text, str(...)")
+    wanted = _number_of(reference)
     return prediction is not None and read_answer(prediction) == wanted
 
 

@@ -208,9 +208,9 @@ def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> 
 
 
 def drop_long_prompts(
-    dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_tokens: int, name: str = "the data"
+    dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_prompt_tokens: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
-    """(the rows whose prompt has at most `max_tokens`, how many have more). TRL truncates none.
+    """(the rows whose prompt has at most `max_prompt_tokens`, how many have more). TRL truncates none.
 
     Raises WorkbookError when there are no rows, or none fits; `name` is what it calls the data.
     """
@@ -219,10 +219,10 @@ def drop_long_prompts(
     if not len(dataset):
         raise WorkbookError(f"{name} has no rows: give at least one")
     lengths = prompt_lengths(dataset, tokenizer)
-    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_tokens)
+    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_prompt_tokens)
     if not len(fitting):
         raise WorkbookError(
-            f"every prompt of {name} is longer than {max_tokens} tokens (the shortest has "
+            f"every prompt of {name} is longer than {max_prompt_tokens} tokens (the shortest has "
             f"{min(lengths)}): raise --max-prompt-tokens"
         )
     return (dataset if len(fitting) == len(lengths) else dataset.select(fitting)), len(lengths) - len(fitting)

@@ -91,10 +91,12 @@ def estimate(
     """Estimate a run of `model` on `profile`, with the catalogue's settings and `changes` to them.
 
     `model`: "qwen" or "gemma" (the profile's own), or whatever `architecture` takes. `gib`: the device's memory, where
-    it is not the profile's. Raises WorkbookError for an unknown model, profile or setting.
+    it is not the profile's. Raises WorkbookError for an unknown model, profile or setting, and values that cannot be.
     """
     if profile not in PROFILES:
         raise WorkbookError(f"unknown profile {profile!r}: choose one of {', '.join(PROFILES)}")
+    if gib is not None and not 0 < gib < 10**6:
+        raise WorkbookError(f"the memory is {gib:g} GiB: give the GPU's memory in GiB, such as 14.7")
     if processes < 1:
         raise WorkbookError(f"processes is {processes}: at least one is needed")
     model = getattr(PROFILES[profile], model) if model in ("qwen", "gemma") else model

@@ -58,8 +58,6 @@ def main(args: argparse.Namespace) -> int:
     if args.assumptions:
         print(assumptions())
         return 0
-    if args.memory is not None and not 0 < args.memory < 10**6:
-        raise WorkbookError(f"--memory {args.memory:g}: give the GPU's memory in GiB, such as 14.7")
     if args.figure and args.figure.suffix != ".png":
         raise WorkbookError(f"--figure {args.figure}: name a .png file")
     more = args.figure and args.figure.with_name(f"{args.figure.stem}-gpus.png")

@@ -165,11 +165,11 @@ def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: 
                 bar.update(len(missing))
 
 
-def batches(texts: Sequence[str], samples: int, size: int) -> list[list[tuple[int, int]]]:
-    """(place, sample) of every completion, in batches of at most `size`, of prompts of like length (in characters)."""
+def batches(texts: Sequence[str], samples: int, batch_size: int) -> list[list[tuple[int, int]]]:
+    """(place, sample) of every completion, in batches of at most `batch_size`, each of texts of like length."""
     order = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))
     units = [(i, s) for i in order for s in range(samples)]
-    return [units[start : start + size] for start in range(0, len(units), size)]
+    return [units[start : start + batch_size] for start in range(0, len(units), batch_size)]
 
 
 def _batch_seed(seed: int, name: str, number: int) -> int:

@@ -149,4 +149,4 @@ def end_tokens(model, tokenizer) -> list[int]:
     """
     config = model.generation_config.eos_token_id
     more = config if isinstance(config, list) else [] if config is None else [config]
-    return sorted({tokenizer.eos_token_id, *more})
+    return sorted({tokenizer.eos_token_id, *more} - {None})

@@ -176,7 +176,7 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Convert and say where it is. Raises WorkbookError for bad input."""
-    if args.output.exists() and not args.overwrite:
+    if args.output.expanduser().exists() and not args.overwrite:
         raise WorkbookError(f"{args.output} is there already: choose another --output, or replace it with --overwrite")
     path = to_gguf(args.folder, args.output, args.type, args.llama_cpp)
     print(f"written to {readable(path)}, {args.type}, {path.stat().st_size / 1e6:.1f} MB")

@@ -15,7 +15,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     Raises WorkbookError with the system's reason when it cannot be written (no folder, no permission, disk full).
     """
-    target = Path(path).resolve()  # behind a link: the link stays
+    target = place_of(path)  # behind a link: the link stays
     try:
         if target.exists() and not target.is_file():  # a device or a pipe: nothing to replace
             yield target
