@@ -119,6 +119,7 @@ def test_a_base_that_has_changed_since_is_not_merged_into(tmp_path):
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    (adapter / "adapter_model.safetensors").write_bytes(b"")
     (adapter / "base.json").write_text(json.dumps({"base": "base", "hash": fingerprint(str(base))}))
     (base / "chat_template.jinja").write_text("{{ messages }}")
     for backend in ("unsloth", "plain"):
