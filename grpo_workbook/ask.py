@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt, fold_system, render, system_role
+from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt, fold_system, needs_folding, render
 from grpo_workbook.generation import check_sampling, complete, end_tokens, ready, sampling, temperature_for
 from grpo_workbook.loading import find_adapter, find_model, load_for_measuring
 from grpo_workbook.run import Run, WorkbookError
@@ -27,7 +27,7 @@ exit status: 0 well, 2 bad input, 130 interrupted
 def conversation(tokenizer, question: str, system_prompt: str = SYSTEM_PROMPT) -> list[dict[str, str]]:
     """The chat prompt as the model was trained on it: where it has no system role, its text opens the user's turn."""
     prompt = chat_prompt(question, system_prompt)
-    return fold_system(prompt) if system_role(tokenizer) in ("refused", "ignored") else prompt
+    return fold_system(prompt) if needs_folding(tokenizer) else prompt
 
 
 def answer(

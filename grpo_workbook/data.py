@@ -76,7 +76,7 @@ def to_dataset(
 ) -> "Dataset":
     """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
 
-    `fold` writes the system prompt into the user's turn, for a template without a system role (see system_role).
+    `fold` writes the system prompt into the user's turn, for a template without a system role (see needs_folding).
     Raises WorkbookError for rows without `question` or `answer`, and for no rows.
     """
     from datasets import Dataset
@@ -145,7 +145,7 @@ def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
 def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
     """What the chat template does with a system message.
 
-    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; for the last two give `to_dataset` fold=True.
+    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; for the last two see `needs_folding`.
     """
     from jinja2 import TemplateError
 
@@ -157,6 +157,11 @@ def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
     if not found:
         return "ignored"
     return "own turn" if after.partition("USER TEXT")[0].strip() else "in the user's turn"
+
+
+def needs_folding(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether the system prompt must open the user's turn (see fold_system): the template refuses or drops one."""
+    return system_role(tokenizer) in ("refused", "ignored")
 
 
 def added_system_text(tokenizer: "PreTrainedTokenizerBase") -> str:

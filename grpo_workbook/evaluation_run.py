@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from grpo_workbook.data import SYSTEM_PROMPT, render, sha256_of, system_role, to_dataset
+from grpo_workbook.data import SYSTEM_PROMPT, needs_folding, render, sha256_of, to_dataset
 from grpo_workbook.generation import Completion, check_sampling, complete, ready, sampling
 from grpo_workbook.journal import LINES, Journal, read_identity, read_lines
 from grpo_workbook.loading import find_adapter, find_model, fingerprint, load_for_measuring
@@ -132,7 +132,7 @@ def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: 
     loaded, tokenizer = load_for_measuring(
         model, adapter, dtype=plan.dtype, device=plan.device, load_in_4bit=plan.load_in_4bit
     )
-    fold = system_role(tokenizer) in ("refused", "ignored")
+    fold = needs_folding(tokenizer)
     done = {(r["set"], r["key"], r["sample"]) for r in journal.records}
     bar = tqdm(total=total, initial=len(done), desc="answering", unit="answer", ncols=80)
     with ready(loaded, tokenizer), bar:

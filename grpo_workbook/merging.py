@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_workbook.cards import write_card
-from grpo_workbook.data import chat_prompt, fold_system, system_role
+from grpo_workbook.data import chat_prompt, fold_system, needs_folding
 from grpo_workbook.evaluate import score
 from grpo_workbook.export import compare_logits, load_merged, with_swap, write_merged
 from grpo_workbook.generation import generate
@@ -197,7 +197,7 @@ def merge_and_prove(
 
 def _folded(prompts: list[list[dict]], tokenizer) -> list[list[dict]]:
     """As the model was trained on them: where it has no system role, its text opens the user's turn."""
-    return [fold_system(p) for p in prompts] if system_role(tokenizer) in ("refused", "ignored") else prompts
+    return [fold_system(p) for p in prompts] if needs_folding(tokenizer) else prompts
 
 
 # ------------------------------------------------------------------ the command

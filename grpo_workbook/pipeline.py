@@ -21,7 +21,7 @@ from pathlib import Path
 from grpo_workbook.card_sections import data_name
 from grpo_workbook.cards import write_card
 from grpo_workbook.config import batch_arguments, grpo_config
-from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, sha256_of, system_role, to_dataset
+from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, needs_folding, sha256_of, to_dataset
 from grpo_workbook.folder import check_folder, check_room, claim_folder
 from grpo_workbook.journal import alone
 from grpo_workbook.processes import ALONE, Processes
@@ -98,7 +98,7 @@ def main_run(
     quiet()
     model, tokenizer = processes.first(lambda: load_policy(run, backend)) if downloads else load_policy(run, backend)
     limit = run.settings.max_prompt_tokens
-    fold = system_role(tokenizer) in ("refused", "ignored")
+    fold = needs_folding(tokenizer)
     train_set, heldout_set = (to_dataset(rows, system_prompt, fold=fold) for rows in (train_rows, heldout_rows))
     train_set, dropped_train = drop_long_prompts(train_set, tokenizer, limit, "the training data")
     heldout_set, dropped_heldout = drop_long_prompts(heldout_set, tokenizer, limit, "the held-out data")

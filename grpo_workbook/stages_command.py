@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
+from grpo_workbook.data import drop_long_prompts, needs_folding, sha256_of, to_dataset
 from grpo_workbook.data_report import add_reading_options, reading_options
 from grpo_workbook.folder import add_choice, check_folder, check_room, claim_folder
 from grpo_workbook.journal import alone
@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
 
     quiet()
     model, tokenizer = load_policy(run, args.backend)
-    fold = system_role(tokenizer) in ("refused", "ignored")
+    fold = needs_folding(tokenizer)
     train_set, heldout = (
         drop_long_prompts(to_dataset(part, fold=fold), tokenizer, run.settings.max_prompt_tokens)[0]
         for part in (rows, heldout_rows)

@@ -8,6 +8,7 @@ from grpo_workbook.data import (
     chat_prompt,
     drop_long_prompts,
     fold_system,
+    needs_folding,
     prompt_lengths,
     read_problems,
     render,
@@ -76,6 +77,8 @@ def test_what_a_template_does_with_a_system_message(tiny):
     assert added_system_text(tokenizer) == "<|im_start|>system\nYou are helpful."
     tokenizer.chat_template = REFUSES + plain
     assert system_role(tokenizer) == "refused"
+    assert needs_folding(tokenizer)
+    assert not needs_folding(tiny["gemma"][1])
     text = render([fold_system(chat_prompt("How many?", "Be brief."))], tokenizer)[0]
     assert "user\nBe brief.\n\nHow many?" in text
     tokenizer.chat_template = plain.replace("in messages", "in messages if message.role != 'system'")
