@@ -5,6 +5,7 @@ which the report says nothing is the empty text.
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +40,17 @@ def without_paths(value):
         return {key: without_paths(inside) for key, inside in value.items()}
     if isinstance(value, list | tuple):
         return [without_paths(inside) for inside in value]
-    return _PATH.sub(r"\1", value) if isinstance(value, str) else value
+    return _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str) -> str:
+    """A white space ends a path in a sentence; not one in the name of a folder that is known to be there."""
+    if text.startswith(("/", "~/")) and os.path.exists(os.path.expanduser(text)):
+        return Path(text).name
+    for root in (str(REPO), os.getcwd(), os.path.expanduser("~")):
+        if root.count("/") > 1:
+            text = text.replace(f"{root}/", "/-/")
+    return _PATH.sub(r"\1", text)
 
 
 def hub_id(name: str | Path) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.data import render
+from grpo_workbook.data import load_tokenizer, render
 from grpo_workbook.loading import BASE_RECORD, check_base, find_adapter, fingerprint
 from grpo_workbook.run import Run, readable
 from grpo_workbook.training import torch_dtype
@@ -88,10 +88,10 @@ def write_merged(model, tokenizer, folder: Path) -> None:
 
 def load_merged(folder: Path | str, dtype: str = "float32", device: str = "cpu"):
     """(model in evaluation mode, tokenizer) of the merged folder, as anyone without Unsloth would load it."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_dtype(dtype), device_map=device)
-    return model.eval(), AutoTokenizer.from_pretrained(folder, padding_side="left")
+    return model.eval(), load_tokenizer(folder)
 
 
 def compare_logits(

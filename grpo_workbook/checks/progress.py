@@ -49,6 +49,6 @@ def record(number: str) -> str | None:
             kept = solved()
             kept.setdefault(number, time.strftime("%Y-%m-%d"))
             write_json(path, {"solved": dict(sorted(kept.items()))})
-    except (OSError, Timeout, WorkbookError) as error:
+    except (OSError, Timeout, WorkbookError, NotImplementedError) as error:  # the last: a disk without locks
         return f"{path} cannot be written ({error.__cause__ or error}): set GRPO_WORKBOOK_PROGRESS to a file that can"
     return None
