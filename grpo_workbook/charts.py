@@ -36,7 +36,7 @@ def line_chart(
     said = []
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         if len(xs) != len(ys) or not len(xs):
-            raise ValueError(f"the line {name!r} has {len(xs)} x values and {len(ys)} y values")
+            raise ValueError(f"the line {name!r} has {len(xs)} x values and {len(ys)} y values: give as many of each")
         axes.plot(
             xs,
             ys,
@@ -71,7 +71,7 @@ def bar_chart(
     said = []
     for i, (name, values) in enumerate(series.items()):
         if len(values) != len(labels):
-            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels")
+            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each")
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
         bars = axes.bar(
             places, values, width * 0.94, color=STYLES[i][0], hatch=HATCHES[i], edgecolor="white", label=name
@@ -99,14 +99,14 @@ def bar_panels(
     from matplotlib.figure import Figure
 
     if not panels:
-        raise ValueError("no panels")
+        raise ValueError("no panels: give at least one name with its values")
     rows = -(-len(panels) // ACROSS)
     figure = Figure(figsize=(2.3 * ACROSS, 0.5 + 1.7 * rows), layout="constrained")
     grid = figure.subplots(rows, ACROSS, sharex=True, sharey=True, squeeze=False)
     said = []
     for axes, (name, values) in zip(grid.flat, panels.items(), strict=False):
         if len(values) != len(labels):
-            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels")
+            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each")
         axes.bar(range(len(labels)), values, 0.8, color=BLUE)
         gone = [i for i, v in enumerate(values) if v == 0]
         if gone:  # an empty line would stand at the figure's corner, and the layout would make room for it

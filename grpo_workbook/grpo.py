@@ -108,7 +108,10 @@ def combine_rewards(
     weights = [1.0] * len(per_function) if weights is None else list(weights)
     sizes = [len(values) for values in per_function]
     if len(weights) != len(sizes) or len(set(sizes)) > 1:
-        raise ValueError(f"{len(sizes)} reward functions gave {sizes} rewards, and there are {len(weights)} weights")
+        raise ValueError(
+            f"{len(sizes)} reward functions gave {sizes} rewards, and there are {len(weights)} "
+            "weights: give one weight for each function, and one reward of each for every completion"
+        )
     combined: list[float | None] = []
     for values in zip(*per_function, strict=True):
         terms = [w * v for w, v in zip(weights, values, strict=True) if v is not None]

@@ -19,7 +19,9 @@ def checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tens
         raise ValueError(f"advantage {broken} is {advantages[broken]:g}: advantages must be finite")
     mask = same_shape("mask", mask, logp).to(logp.dtype)
     if not ((mask == 0) | (mask == 1)).all():
-        raise ValueError("the mask holds other numbers than 0 and 1")
+        raise ValueError(
+            "the mask holds other numbers than 0 and 1: give 1 for tokens of the completion, 0 for padding"
+        )
     empty = (mask.sum(dim=1) == 0).nonzero().flatten().tolist()
     if len(empty) == len(mask):
         raise ValueError(f"the mask {tuple(mask.shape)} is all zeros: there is no token to learn from")

@@ -80,7 +80,7 @@ def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) 
     Raises ValueError for a number that another exercise has.
     """
     if number in EXERCISES and EXERCISES[number].name != name:
-        raise ValueError(f"two exercises have the number {number}: {EXERCISES[number].name} and {name}")
+        raise ValueError(f"two exercises have the number {number}: {EXERCISES[number].name} and {name}: renumber one")
     EXERCISES[number] = Exercise(number, name, notebook, cases, mistakes, **more)
     return EXERCISES[number]
 
