@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 
+from grpo_workbook.errors import first_line
 from grpo_workbook.run import FAMILIES, Run, WorkbookError, readable
 from grpo_workbook.sources import why_offline
 from grpo_workbook.training import torch_dtype
@@ -147,7 +148,7 @@ def load_for_measuring(
         )
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise WorkbookError(
-            f"the model {readable(model)!r} cannot be loaded ({_first_line(error)}): check the name, and the network "
+            f"the model {readable(model)!r} cannot be loaded ({first_line(error)}): check the name, and the network "
             "if it is a hub id; weights must be safetensors"
         ) from error
     if not tokenizer.chat_template:
@@ -167,18 +168,13 @@ def _with_adapter(model, adapter: str):
         return PeftModel.from_pretrained(model, adapter)
     except (RuntimeError, ValueError) as error:
         raise WorkbookError(
-            f"the adapter {readable(adapter)} does not fit the model ({_first_line(error)}): name the base that it was "
+            f"the adapter {readable(adapter)} does not fit the model ({first_line(error)}): name the base that it was "
             "trained on"
         ) from error
 
 
 def _has_tokenizer(adapter: str | None) -> bool:
     return adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]
 
 
 def fingerprint(folder: str | None) -> str | None:

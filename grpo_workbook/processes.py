@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.run import readable
 
 TIMEOUT = {"cpu": 120, "cuda": 600}  # seconds that one process waits for another while training
@@ -154,7 +154,7 @@ def start(
         dist.init_process_group("gloo" if device == "cpu" else "cuda:nccl,cpu:gloo", timeout=timedelta(seconds=timeout))
     except (RuntimeError, ValueError) as error:
         raise WorkbookError(
-            f"process {processes.index} of {processes.count} could not meet the others ({_first_line(error)}): see "
+            f"process {processes.index} of {processes.count} could not meet the others ({first_line(error)}): see "
             "whether all were started, and whether MASTER_ADDR and MASTER_PORT are right"
         ) from error
     if not processes.main:
@@ -175,7 +175,7 @@ def start(
     except RuntimeError as error:
         if not is_loss(error):
             raise
-        end(f"another process is gone, or was silent for {timeout:g} s ({_first_line(error)})")
+        end(f"another process is gone, or was silent for {timeout:g} s ({first_line(error)})")
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -196,7 +196,3 @@ def loss(processes: Processes, why: str, kept: str | None) -> str:
         else "There is no checkpoint yet: start again with --overwrite"
     )
     return f"process {processes.index} of {processes.count} cannot go on: {why}. {goes_on}."
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 
 MAX_ROW_BYTES = 64 * 2**20  # a longer "line" is no text file
 MAX_DEPTH = 32  # of lists and objects in one another
@@ -199,7 +199,7 @@ def open_parquet(path: Path):
     import pyarrow.parquet as pq
 
     def damaged(error: Exception) -> WorkbookError:
-        return WorkbookError(f"{path} is no Parquet file ({str(error).splitlines()[0]}): copy or write it again")
+        return WorkbookError(f"{path} is no Parquet file ({first_line(error)}): copy or write it again")
 
     try:
         schema = pq.read_schema(path)

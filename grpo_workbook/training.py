@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config, named
+from grpo_workbook.errors import first_line
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.profiles import loader_for
 from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (the course imports it from here)
@@ -29,7 +30,7 @@ def load_policy(run: Run, backend: str = "unsloth") -> tuple["PreTrainedModel", 
         return loaders[backend](run)
     except OSError as error:  # what Transformers raises for a model that is not there
         raise WorkbookError(
-            f"the model {run.model!r} cannot be loaded ({str(error).splitlines()[0]}): check the name, "
+            f"the model {run.model!r} cannot be loaded ({first_line(error)}): check the name, "
             "and the network if it is a hub id"
         ) from error
 
