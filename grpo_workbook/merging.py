@@ -9,7 +9,6 @@ It is said, for it is not the number that was measured while training.
 
 import argparse
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from grpo_workbook.cards import write_card
 from grpo_workbook.data import chat_prompt, fold_system, system_role
 from grpo_workbook.evaluate import score
 from grpo_workbook.export import compare_logits, load_merged, with_swap, write_merged
+from grpo_workbook.folder import check_disk
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
 from grpo_workbook.loading import check_base, find_adapter, find_model, load_for_measuring, without_4bit
@@ -120,13 +120,7 @@ def check_merge_room(base: str, output: Path) -> None:
     if not Path(base).is_dir():
         return  # how large a hub model is, its download will say
     needed = sum(f.stat().st_size for f in Path(base).glob("*.safetensors")) + 20 * 2**20
-    existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        raise WorkbookError(
-            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and the merged model needs about "
-            f"{needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
-        )
+    check_disk(output, needed, "the merged model")
 
 
 def merge_and_prove(

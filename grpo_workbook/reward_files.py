@@ -8,6 +8,7 @@ The contract is TRL's: completions and every column of the data come in by name,
 """
 
 import difflib
+import hashlib
 import importlib.util
 import inspect
 import re
@@ -117,6 +118,11 @@ def _checked(function: RewardFunction, name: str) -> RewardFunction:
 def own(functions: Sequence[Callable]) -> list[Callable]:
     """Those of the functions that came from a file of the user's."""
     return [f for f in functions if hasattr(f, "own")]
+
+
+def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
+    """The SHA-256 of the file behind each own function, by the function's name: a run is resumed with the same ones."""
+    return {f.__name__: hashlib.sha256(f.own.read_bytes()).hexdigest() for f in own(functions)}
 
 
 def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:

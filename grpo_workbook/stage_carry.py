@@ -86,4 +86,6 @@ def whole_stage(folder: Path):
     except WorkbookError:
         raise
     except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError) as error:
-        raise WorkbookError(f"the finished stage {readable(folder)} is damaged ({first_line(error)}): {AGAIN}") from error
+        raise WorkbookError(
+            f"the finished stage {readable(folder)} is damaged ({first_line(error)}): {AGAIN}"
+        ) from error

@@ -3,14 +3,13 @@
 import argparse
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.data_report import add_reading_options, reading_options
-from grpo_workbook.folder import add_choice, check_folder, check_room, claim_folder
-from grpo_workbook.journal import alone
+from grpo_workbook.folder import add_choice, check_folder, check_room, identity_of, own_folder
 from grpo_workbook.pipeline import Interrupted, check_backend
+from grpo_workbook.reward_files import file_hashes
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, readable
 from grpo_workbook.run_data import answers_for, load_rows
@@ -69,15 +68,13 @@ def main(args: argparse.Namespace) -> int:
     functions = [f for stage in run.stages for f in parse_rewards(stage.rewards or run.settings.rewards)[0]]
     answers = answers_for(functions, args.data or args.heldout_data)
     rows, heldout_rows, _ = load_rows(run, args.data, args.heldout_data, reading_options(args), answers)
-    identity = {
-        "profile": run.profile,
-        "model": run.model_name,
-        "seed": run.seed,
-        "backend": args.backend,
-        "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
-        "stages": [stage.to_dict() for stage in run.stages],
-        "data_sha256": sha256_of(rows, heldout_rows),
-    }
+    identity = identity_of(
+        run,
+        args.backend,
+        sha256_of(rows, heldout_rows),
+        stages=[stage.to_dict() for stage in run.stages],
+        reward_files=file_hashes(functions),
+    )
     check_backend(run, args.backend)
     check_room(run)
     check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)
@@ -99,9 +96,7 @@ def main(args: argparse.Namespace) -> int:
 
     how = {"answers": answers, "resume": args.resume, "probe_every": args.probe_every}
     try:
-        with alone(run.output):
-            check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)  # another may have ended
-            claim_folder(run.output, identity, resume=args.resume)
+        with own_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume):
             report = train_stages(run, model, tokenizer, train_set, heldout, **how)
     except Interrupted as stopped:
         print(f"\nInterrupted: {stopped}. The same command with --resume goes on from there.", file=sys.stderr)

@@ -8,7 +8,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 
@@ -192,8 +191,8 @@ def carry_out(run: Run, processes: Processes, **options) -> int:
     overrides = options.get("overrides") or {}
     checkpoint: Callable[[], str | None] = lambda: last_checkpoint(run.output / "checkpoints")  # noqa: E731
     try:
-        with start(processes, run.device, overrides.get("ddp_timeout"), checkpoint) as together, ExitStack() as held:
-            report = main_run(run, processes=together, held=held, **options)
+        with start(processes, run.device, overrides.get("ddp_timeout"), checkpoint) as together:
+            report = main_run(run, processes=together, **options)
     except Interrupted as stopped:
         if processes.main:
             also = (
