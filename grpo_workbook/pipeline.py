@@ -75,9 +75,7 @@ def main_run(
     processes.once(lambda: check_room(run))
     processes.once(lambda: check_folder(run.output, identity, overwrite=overwrite, resume=resume))
     batch_arguments(run.settings, processes.count)
-    if own(functions):
-        sample = train_rows.select(range(min(2, len(train_rows))))
-        try_rewards(functions, list(to_dataset(sample, system_prompt)))
+    try_own_rewards(functions, train_rows, system_prompt)
     say(str(run))
     if processes.count > 1:
         say(f"{processes.count} processes share the {run.settings.batch_size} completions of a step")
@@ -214,6 +212,12 @@ def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
         )
     if backend == "plain" and (reason := why_not_plain(run)):
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth, which mends it")
+
+
+def try_own_rewards(functions, rows, system_prompt: str = SYSTEM_PROMPT) -> None:
+    """Raise WorkbookError when a reward function of the user's fails on the first two of these training rows."""
+    if own(functions):
+        try_rewards(functions, list(to_dataset(rows.select(range(min(2, len(rows)))), system_prompt)))
 
 
 def train_once(

@@ -109,10 +109,12 @@ def from_env(expected: int | None = None) -> Processes:
     env = os.environ
     try:
         count, index = int(env.get("WORLD_SIZE") or 1), int(env.get("RANK") or 0)
+        if not 0 <= index < count:
+            raise ValueError
     except ValueError:
         raise WorkbookError(
             f"WORLD_SIZE is {env.get('WORLD_SIZE')!r} and RANK is {env.get('RANK')!r}: a launcher sets them to whole "
-            "numbers; unset both for one process"
+            "numbers, RANK from 0 to WORLD_SIZE - 1; unset both for one process"
         ) from None
     how = "start with `torchrun --nproc_per_node N -m grpo_workbook train ...` or a file of configs/"
     if expected is not None and count != expected:

@@ -2,6 +2,7 @@
 
 import platform
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_workbook.run import Run, readable
@@ -53,6 +54,10 @@ def verdict(heldout: dict) -> list[str]:
 
 
 def draw(run: Run, log: list[dict], report: dict) -> None:
+    """Write figures/rewards.png, before_after.png and health.png, each with its words beside it (.txt).
+
+    The last is what `diagnose` sees, so it is drawn from what the run's folder holds.
+    """
     from grpo_workbook import figures
 
     figures.save(*figures.reward_curves(log), run.output / "figures" / "rewards.png")
@@ -69,10 +74,14 @@ def draw(run: Run, log: list[dict], report: dict) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of what the numbers depend on."""
-    from importlib.metadata import version
+    """Python's version, and that of each package which the numbers depend on and which is installed."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
+    found = {"python": platform.python_version()}
+    for name in VERSIONS:
+        with suppress(PackageNotFoundError):  # the plain backend needs no Unsloth
+            found[name] = version(name)
+    return found
 
 
 def peak_rss_mb() -> int:

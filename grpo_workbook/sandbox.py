@@ -89,7 +89,7 @@ class Verdict:
 class Sandbox:
     """Judge jobs in `workers` pairs of processes (one for each core, if None), each job within `time_limit` seconds.
 
-    `memory_mb` is what a program may map beyond the interpreter. `require="full"` raises WorkbookError where the
+    `memory_mb` (MiB) is what a program may map beyond the interpreter. `require="full"` raises WorkbookError where the
     isolation is less; `level="limits-only"` asks for less, to try it out. Works in any thread. `counts` holds the
     outcomes so far.
     """
@@ -103,10 +103,11 @@ class Sandbox:
         level: str = "full",
     ):
         workers = min(os.cpu_count() or 1, 16) if workers is None else workers
-        if not isinstance(workers, int) or workers < 1 or not 0 < time_limit < 3600 or not 16 <= memory_mb < 1 << 20:
+        whole = isinstance(workers, int) and isinstance(memory_mb, int)
+        if not whole or workers < 1 or not 0 < time_limit < 3600 or not 16 <= memory_mb < 1 << 20:
             raise WorkbookError(
                 f"workers={workers}, time_limit={time_limit}, memory_mb={memory_mb}: give at least 1 worker, a limit "
-                "under an hour and at least 16 MB"
+                "under an hour and at least 16 MiB, in whole numbers but for the limit"
             )
         if require not in (None, "full") or level not in ("full", "limits-only"):
             raise WorkbookError(f"require={require!r}, level={level!r}: the levels are full and limits-only")

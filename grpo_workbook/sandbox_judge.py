@@ -281,9 +281,7 @@ class Judge:
         elif issubclass(cls, NotPlain | UnicodeError | ExceptionGroup):
             raise ValueError(words)
         else:
-            error = cls(words)
-            error._workbook_name = name
-            raise error
+            raise cls(words)
         raise Gone
 
     def _note(self, outcome: str, reason: str, fault: str = "program") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
 from grpo_workbook.data_report import add_reading_options, reading_options
 from grpo_workbook.folder import add_choice, check_folder, check_room, identity_of, own_folder
-from grpo_workbook.pipeline import Interrupted, check_backend
+from grpo_workbook.pipeline import Interrupted, check_backend, try_own_rewards
 from grpo_workbook.reward_files import file_hashes
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, readable
@@ -78,6 +78,7 @@ def main(args: argparse.Namespace) -> int:
     check_backend(run, args.backend)
     check_room(run)
     check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)
+    try_own_rewards(functions, rows)
     print(run)
 
     if Path(run.model).is_dir():

@@ -17,6 +17,7 @@ from grpo_workbook.processes import Processes, from_env, start
 from grpo_workbook.reward_files import OWN
 from grpo_workbook.run import FAMILIES, PROFILES, Run, Settings, WorkbookError, readable
 from grpo_workbook.run_report import show_report
+from grpo_workbook.settings import KINDS
 from grpo_workbook.yaml_file import read_yaml_file
 
 EXAMPLES = """examples:
@@ -61,7 +62,6 @@ OPTIONS = {
 }
 KNOWN = {**OPTIONS, **SETTINGS}
 PATHS = ("data", "heldout_data", "model", "output")
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def add_parser(commands) -> None:
