@@ -70,7 +70,7 @@ class Parcel:
 
 
 def amount(size: int) -> str:
-    """Bytes as one reads them: 1.4 MB."""
+    """Bytes as one reads them, by powers of 1,000: 1.4 MB."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:.1f} {unit}"

@@ -135,6 +135,7 @@ def _is_text(value: object) -> bool:
 
 
 def not_utf8(byte: int, place: int) -> Fault:
+    """The fault of a row with this byte at this place of it, from 0."""
     return Fault("not UTF-8", f"not UTF-8 (byte 0x{byte:02x} at place {place + 1}): save the file as UTF-8 text")
 
 
@@ -194,7 +195,7 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def open_parquet(path: Path):
-    """(Arrow schema, function that yields the rows numbered from 1)."""
+    """(Arrow schema, function that yields the rows numbered from 1). WorkbookError for no Parquet, or a name twice."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

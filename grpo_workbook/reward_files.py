@@ -128,6 +128,17 @@ def _checked(function: RewardFunction, name: str) -> RewardFunction:
     return checked
 
 
+def beside(spec: str, folder: Path) -> str:
+    """A spec of rewards as a file in `folder` has it: own files that lie there get their path, the rest stays."""
+
+    def one(part: str) -> str:
+        found = OWN.fullmatch(part)
+        there = found and folder / Path(found["file"]).expanduser()
+        return f"{there}{part[len(found['file']) :]}" if found and there.exists() else part
+
+    return ",".join(one(part.strip()) for part in spec.split(","))
+
+
 def own(functions: Sequence[Callable]) -> list[Callable]:
     """Those of the functions that came from a file of the user's."""
     return [f for f in functions if hasattr(f, "own")]

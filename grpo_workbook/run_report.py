@@ -12,7 +12,9 @@ VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets"
 
 
 def from_log(log: list[dict], run: Run) -> dict:
-    """Completions and rewards as the log has them: the first and the last tenth of the steps, by function."""
+    """Completions (how many, mean length in tokens) and each function's mean reward in the first and the last tenth of
+    the log's entries, to 4 places. `log` holds at least one entry with a reward.
+    """
     tenth = max(1, len(log) // 10)
     names = [k for k in log[0] if k == "reward" or (k.startswith("rewards/") and k.endswith("/mean"))]
 

@@ -35,9 +35,9 @@ from grpo_workbook.run import WorkbookError
 SERVER = Path(__file__).with_name("sandbox_server.py")
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
-MAX_TEST = 2_000_000
+MAX_TEST = 2_000_000  # characters
 MAX_TRIES = 3  # of a job whose server dies
-START_LIMIT = 60.0
+START_LIMIT = 60.0  # seconds for a server to come up
 _warned = False
 
 
@@ -61,7 +61,8 @@ class Verdict:
     """What became of one job; `outcome` is one of OUTCOMES.
 
     `cases_passed` of `cases` assertions held (an assertion in a loop counts each time). `fault` says whose it was:
-    "program", "test" (a rejected test, say) or "sandbox". `reason` holds at most 700 characters.
+    "program", "test" (a rejected test, say) or "sandbox". `reason` holds at most 700 characters. `ms` are milliseconds,
+    the test's compilation included.
     """
 
     outcome: str
@@ -74,6 +75,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
+        """Whether the test ran to its end and everything in it held."""
         return self.outcome == "passed"
 
     @property
@@ -137,6 +139,7 @@ class Sandbox:
 
     @property
     def isolation(self) -> str:
+        """The level in force: "full" or "limits-only"."""
         return self.probe()[0]
 
     def probe(self) -> tuple[str, str]:

@@ -126,6 +126,7 @@ def _be_candidate(sock: socket.socket, options: dict, walls: dict) -> None:
 
 
 def candidate_server(options: dict) -> None:
+    """Put up the walls, say which hold, then fork a candidate at each "begin" and kill it at each "end". No return."""
     control = socket.socket(fileno=int(options["control"]))
     walls = {"level": "full", "why": "", "filter": True}
     try:

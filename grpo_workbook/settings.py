@@ -37,15 +37,15 @@ class Settings:
     batch_size: int  # completions in one optimizer step
     num_generations: int  # completions per problem: the group
     per_device_batch: int  # completions that go through the model at once while training
-    learning_rate: float
-    lora_rank: int
+    learning_rate: float  # at its highest; it falls linearly after the warm-up
+    lora_rank: int  # r of LoRA (Hu et al., arXiv 2106.09685)
     max_prompt_tokens: int  # longer prompts are dropped: TRL no longer truncates
-    max_completion_tokens: int
+    max_completion_tokens: int  # TRL's max_completion_length: longer completions are cut off
     heldout: int  # held-out problems that are measured
     eval_batch: int  # prompts that are answered at once while measuring
     gradient_checkpointing: bool
     load_in_4bit: bool = True
-    temperature: float = 1.0
+    temperature: float = 1.0  # of sampling while training
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
     shuffle: bool = True  # False: the rows in their order, as a curriculum from easy to hard wants them
     loss_type: str = "dapo"
