@@ -65,14 +65,24 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+def read(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """(the command with its options, the rest: fields of GRPOConfig for `train`). Ends the process for bad usage."""
     if arguments[:1] == ["train"]:
         arguments = train_command.hyphens(arguments)
     args, rest = parser().parse_known_args(arguments)
+    if args.command == "generate" and not any(word.startswith("-") for word in rest):
+        args.questions, rest = (
+            [*args.questions, *rest],
+            [],
+        )  # before Python 3.13 what stands behind options is left over
     if rest and args.command != "train":
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    return args, rest
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted."""
+    args, rest = read(sys.argv[1:] if arguments is None else arguments)
     try:
         if args.command == "train":
             return train_command.main(args, rest)

@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook diagnose outputs/run
   python -m grpo_workbook diagnose outputs/run --json
   python -m grpo_workbook diagnose outputs/run --figure health.png
-  python -m grpo_workbook diagnose my-run --samples 20   what it wrote then
+  python -m grpo_workbook diagnose my-run --completions 20   what it wrote
   python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
 """
 
@@ -113,14 +113,14 @@ def add_parser(commands) -> None:
     command.add_argument("--json", action="store_true", help="for programs")
     command.add_argument("--figure", type=Path, metavar="PNG", help="write six panels of the run, findings marked")
     command.add_argument(
-        "--samples", type=int, metavar="STEP", help="show the best, a typical and the worst completion of that step"
+        "--completions", type=int, metavar="STEP", help="show the best, a typical and the worst one of that step"
     )
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 1 when something is severe. Raises WorkbookError when there is no log."""
     run = read_run(args.folder)
-    shown = samples(args.folder, args.samples, groups=2) if args.samples is not None else []
+    shown = samples(args.folder, args.completions, groups=2) if args.completions is not None else []
     found = diagnose(run)
     if args.json:
         print(json.dumps({"findings": [_as_json(f) for f in found], "notes": run.notes}, indent=2, default=float))
@@ -128,7 +128,7 @@ def main(args: argparse.Namespace) -> int:
         steps = len(run.table)
         print(f"{readable(args.folder)}: {steps} steps\n\n{as_text(found, run)}")
         for sample in shown:
-            print(f"\nstep {args.samples}, {sample.kind}, reward {sample.reward:g}")
+            print(f"\nstep {args.completions}, {sample.kind}, reward {sample.reward:g}")
             for line in sample.completion.splitlines():
                 print(*("  " + part for part in wrap(line, 78)), sep="\n")
     if args.figure:

@@ -178,7 +178,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [("best", 3.0), ("typical", 1.0), ("worst", 0.0)]
     with pytest.raises(WorkbookError, match="step 9"):
         samples(tmp_path, 9)
-    result = cli("diagnose", tmp_path, "--samples", "2", "--figure", tmp_path / "health.png")
+    result = cli("diagnose", tmp_path, "--completions", "2", "--figure", tmp_path / "health.png")
     assert [line for line in result.stdout.splitlines() if line.startswith("step 2, best")] == [
         "step 2, best, reward 3"
     ] * 2
@@ -188,7 +188,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(WorkbookError, match="no completions table of TRL: advantage missing"):
         samples(tmp_path / "other.parquet", 2)
-    result = cli("diagnose", tmp_path, "--samples", "9")
+    result = cli("diagnose", tmp_path, "--completions", "9")
     assert result.returncode == 2
     assert "step 9" in result.stderr
 
