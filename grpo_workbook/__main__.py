@@ -71,10 +71,7 @@ def read(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
         arguments = train_command.hyphens(arguments)
     args, rest = parser().parse_known_args(arguments)
     if args.command == "generate" and not any(word.startswith("-") for word in rest):
-        args.questions, rest = (
-            [*args.questions, *rest],
-            [],
-        )  # before Python 3.13 what stands behind options is left over
+        args.questions, rest = [*args.questions, *rest], []  # behind options; some Pythons leave them over
     if rest and args.command != "train":
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     return args, rest
