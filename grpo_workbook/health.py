@@ -21,8 +21,8 @@ class HealthCallback(Vitals):
         trainer.add_callback(HealthCallback(watched, stop_on={"collapsed", "nan"}))
 
     `found` holds the findings said so far, in the order in which they showed. `every`: steps between two diagnoses,
-    each of which takes some 15 ms. `say` prints; by default beside a tqdm bar. Raises WorkbookError for a name in
-    `stop_on` that no finding has.
+    each of which takes some 15 ms. `say` prints; by default beside a tqdm bar. `memory_limit`: see Vitals. Raises
+    WorkbookError for a name in `stop_on` that no finding has.
     """
 
     def __init__(

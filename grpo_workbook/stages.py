@@ -103,7 +103,7 @@ def stage_run(run: Run, stage: Stage, number: int) -> Run:
 
 
 def choose_rows(stage: Stage, run: Run, model, tokenizer, dataset: "Dataset", say=print) -> tuple["Dataset", dict]:
-    """(the rows that this stage trains on, what is to be said of them)."""
+    """(the rows that this stage trains on, what is to be said of them). WorkbookError when they make no step."""
     rows = dataset
     if stage.keep is not None:
         rows = dataset.select([i for i, row in enumerate(dataset) if stage.keep(row)])

@@ -115,7 +115,9 @@ class Vitals(Callback):
 
 
 def memory_share(limit: float | None = None) -> float:
-    """The most GPU memory reserved so far, or on a CPU this process's memory, as a share of the whole (or `limit`)."""
+    """The most GPU memory reserved so far, or on a CPU this process's memory, as a share of the whole (or `limit`
+    bytes).
+    """
     import psutil
     import torch
 

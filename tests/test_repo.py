@@ -150,6 +150,7 @@ def test_modules_import_only_from_those_before_them():
         "push",
         "run_measures",
         "pipeline",
+        "run_command",
         "stage_carry",
         "stages",
         "stages_command",

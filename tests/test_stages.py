@@ -423,3 +423,13 @@ def test_the_command_refuses_a_bad_file(tmp_path, stage, said):
     assert result.returncode == 2
     assert said in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_own_rewards_lie_beside_the_file_and_are_tried_first(tmp_path):
+    """Named from the file's folder, as `train` has it; what fails on a made-up completion writes nothing."""
+    (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return [1 / len(completions[0])] * 3\n")
+    file = write_stages(tmp_path, {"name": "a", "steps": 1, "rewards": "mine.py:mine:1"})
+    result = cli("stages", file, "--output", tmp_path / "out")
+    assert result.returncode == 2
+    assert "mine broke the contract: 4 completions in" in result.stderr
+    assert not (tmp_path / "out").exists()
