@@ -11,6 +11,7 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.errors import first_line
 from grpo_workbook.problems import load
 from grpo_workbook.run import DATA, WorkbookError, readable
 
@@ -127,10 +128,9 @@ def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise WorkbookError(
-            f"the tokenizer of {readable(model)!r} cannot be loaded ({reason}): check the name, and the network if it "
-            "is a hub id"
+            f"the tokenizer of {readable(model)!r} cannot be loaded ({first_line(error)}): check the name, and the "
+            "network if it is a hub id"
         ) from error
     if not tokenizer.chat_template:
         raise WorkbookError(

@@ -1,6 +1,5 @@
 """Save the adapter, merge it into 16-bit weights, and prove that the merged model is the same policy."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import load_tokenizer, render
-from grpo_workbook.loading import BASE_RECORD, check_base, find_adapter, fingerprint
+from grpo_workbook.loading import BASE_RECORD, check_base, find_adapter, fingerprint, read_config
 from grpo_workbook.run import Run, readable
 from grpo_workbook.training import torch_dtype
 from grpo_workbook.writing import write_json
@@ -47,7 +46,7 @@ def merge(
     longer the one that it was trained on.
     """
     find_adapter(str(adapter), None)
-    named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    named = read_config(adapter / "adapter_config.json").get("base_model_name_or_path")
     check_base(adapter, run.model if backend == "plain" else named)  # Unsloth loads the base that the adapter names
     if backend == "plain":
         return _merge_plain(run, adapter, folder)

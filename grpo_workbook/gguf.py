@@ -16,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from grpo_workbook.folder import check_disk
 from grpo_workbook.run import REPO, WorkbookError, readable
 from grpo_workbook.writing import whole_file
 
@@ -106,12 +107,8 @@ def to_gguf(folder: str | Path, output: str | Path, kind: str = "f16", llama_cpp
     converter = find_converter(llama_cpp)
     if not output.resolve().parent.is_dir() or output.is_dir():
         raise WorkbookError(f"{output} cannot be written: name a file in a folder that exists")
-    size, free = sum(f.stat().st_size for f in folder.glob("*.safetensors")), shutil.disk_usage(output.resolve().parent)
-    if free.free < size * (2 if kind == "f32" else 1) + 2**20:
-        raise WorkbookError(
-            f"the disk of {readable(output)} has {free.free / 2**20:.0f} MiB free and the file needs about "
-            f"{size * (2 if kind == 'f32' else 1) / 2**20:.0f} MiB: free some, or choose another disk"
-        )
+    size = sum(f.stat().st_size for f in folder.glob("*.safetensors"))
+    check_disk(output.resolve().parent, size * (2 if kind == "f32" else 1) + 2**20, "the file")
     known = {"pre_tokenizer": pre_tokenizer(folder), "gemma_layers": gemma_layers(folder)}
     start: list = [converter]
     if any(value is not None for value in known.values()):
