@@ -80,8 +80,8 @@ def read(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command that the arguments name (default: the process's own, without the program's name).
 
-    The exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted. Bad input is printed as one line to
-    standard error; any other exception is a fault of ours and goes on.
+    The exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted. Bad input, a missing package and what
+    the system refuses are told in one line on standard error; any other exception is a fault of ours and goes on.
     """
     args, rest = read(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -99,7 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
     except AlreadySaid:
         return 2
     except WorkbookError as error:
-        who = f"process {os.environ['RANK']}: " if int(os.environ.get("RANK") or 0) else ""
+        rank = os.environ.get("RANK", "")
+        who = f"process {rank}: " if rank.strip("0") else ""
         print(f"error: {who}{visible(str(error))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

@@ -239,6 +239,12 @@ def test_help_fits_80_columns(arguments):
         assert "examples:" in result.stdout
 
 
+def test_a_launchers_number_that_is_none_does_not_hide_what_is_wrong():
+    result = cli("check-data", "none.jsonl", RANK="first")
+    assert (result.returncode, result.stderr.count("Traceback")) == (2, 0)
+    assert "none.jsonl does not exist" in result.stderr
+
+
 def test_an_unknown_command_is_bad_input():
     result = cli("fly")
     assert result.returncode == 2
