@@ -8,6 +8,12 @@ RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
 # Tests run side by side in so many processes, each with one thread (how they are dealt out: tests/conftest.py).
 JOBS ?= 2
 
+# Jupyter, its kernels and the learner's progress want a home folder that can be written: without one, it is .home/ here.
+ifneq ($(shell test -d "$$HOME" && test -w "$$HOME" && echo yes),yes)
+export HOME := $(CURDIR)/.home
+$(shell mkdir -p "$(CURDIR)/.home")
+endif
+
 .PHONY: help setup run test lab notebooks book models bench lint gguf test-gguf
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"

@@ -7,9 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 
 import pytest
 from conftest import REPO, cli
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 README = (REPO / "README.md").read_text(encoding="utf-8")
 
@@ -148,6 +151,41 @@ def test_modules_import_only_from_those_before_them():
         assert used & set(order) <= set(order[:place]), name
 
 
+def test_what_the_package_imports_is_what_it_says_it_needs():
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    needed = [Requirement(r) for r in project["dependencies"]]
+    offered = [Requirement(r) for extra in project["optional-dependencies"].values() for r in extra]
+    modules = {"PyYAML": "yaml", "ipython": "IPython"}
+
+    def module(requirement):
+        return modules.get(requirement.name, requirement.name.replace("-", "_"))
+
+    # the sandbox's programs import one another; Unsloth stands in a file of its own, llama.cpp has its own environment
+    own = {"grpo_workbook", "sandbox_candidate", "sandbox_jail", "sandbox_judge", "unsloth", "conversion"}
+    imported = set()
+    for path in (REPO / "grpo_workbook").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            imported |= {name.split(".")[0] for name in names}
+    foreign = imported - set(sys.stdlib_module_names) - own
+    assert foreign - {module(r) for r in needed + offered} == set()
+    assert {module(r) for r in needed} - foreign == {"accelerate"}  # TRL's trainer asks for it
+
+
+def test_each_package_is_pinned_once_and_within_the_range_that_is_asked_for():
+    lines = [line for f in sorted(REPO.glob("requirements*.txt")) for line in f.read_text().splitlines()]
+    pins = [line.split("#")[0].strip().split("==") for line in lines if not line.startswith("#")]
+    names = [canonicalize_name(name) for name, _ in pins]
+    assert sorted(names) == sorted(set(names))
+    versions = dict(zip(names, (version for _, version in pins), strict=True))
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    asked = [Requirement(r) for r in (*project["dependencies"], *project["optional-dependencies"]["unsloth"])]
+    both = [r for r in asked if canonicalize_name(r.name) in versions]
+    assert len(both) > 15
+    assert [str(r) for r in both if versions[canonicalize_name(r.name)] not in r.specifier] == []
+
+
 def test_nothing_loads_foreign_code_or_pickles():
     for path in [*(REPO / "grpo_workbook").rglob("*.py"), *(REPO / "notebooks" / "source").glob("*.py")]:
         text = path.read_text(encoding="utf-8")
@@ -252,3 +290,16 @@ def test_make_run_continues_what_was_stopped_and_replaces_what_had_ended(small_p
     assert command() == "--resume"
     (folder / "report.json").write_text("{}")
     assert command() == "--overwrite"
+
+
+def test_a_home_folder_that_cannot_be_written_gives_way_to_one_in_the_project(small_project):
+    bin_ = small_project / ".venv" / "bin"
+    bin_.mkdir(parents=True)
+    (bin_ / "jupyter").write_text('#!/bin/sh\necho "home $HOME"\ntouch "$HOME/written"\n')
+    (bin_ / "jupyter").chmod(0o755)
+    (small_project / ".venv" / ".installed").touch()
+    for home, expected in (("/nowhere/at all", small_project / ".home"), (small_project, small_project)):
+        command = ["make", "lab"]
+        result = subprocess.run(command, cwd=small_project, env=os.environ | {"HOME": str(home)}, capture_output=True)
+        assert f"home {expected}\n" in result.stdout.decode(), result.stderr
+        assert (expected / "written").is_file()

@@ -1,6 +1,7 @@
 """The exercises of notebook 07_stages_and_curriculum."""
 
 from math import sqrt
+from statistics import mean, pvariance, variance
 
 from grpo_workbook.checks import Raises, exercise
 from grpo_workbook.intervals import wilson_interval
@@ -8,52 +9,59 @@ from grpo_workbook.intervals import wilson_interval
 NOTEBOOK = "07_stages_and_curriculum"
 
 
-# 07.1 how many groups say nothing?
+# 07.1 how large must a group be to speak?
 
 
-def _share(groups, silent):
-    return sum(map(silent, groups)) / len(groups)
+def _speaks(rate, size):
+    return 1 - rate**size - (1 - rate) ** size
 
 
-_GROUPS = [[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5], [0.0, 0.0, 0.0, 0.5]]
+def _smallest(rate, share, enough):
+    """The first size from 2 on that is enough; ValueError where none can be."""
+    if not 0 < rate < 1:
+        raise ValueError(f"a rate of {rate}")
+    return next(size for size in range(2, 10_000) if enough(rate, size, share))
+
+
+def _right_size(rate, share):
+    return _smallest(rate, share, lambda rate, size, share: _speaks(rate, size) >= share)
+
+
 exercise(
     "07.1",
-    "silent_share",
+    "smallest_group",
     NOTEBOOK,
     [
-        ((_GROUPS,), 0.6),
-        (([[1.0, 1.0], [0.0, 1.0]],), 0.5),
-        (([[-1.0, 1.0], [0.0, 2.0]],), 0.0),
-        (([[0.25, 0.25, 0.25]],), 1.0),
-        (([],), Raises(ValueError)),
+        ((0.5, 0.8), 4),
+        ((0.5, 0.5), 2),
+        ((0.05, 0.5), 14),
+        ((0.75, 0.9), 9),
+        ((0.0, 0.5), Raises(ValueError)),
+        ((1.0, 0.5), Raises(ValueError)),
     ],
     [
         (
-            lambda groups: _share(groups, lambda g: sum(g) == 0) if groups else _share_of_none(),
-            "you looked at the sum: -1 and 1 add up to 0 and say a lot",
+            lambda rate, share: _smallest(rate, share, lambda rate, size, share: 1 - (1 - rate) ** size >= share),
+            "you left out the groups that succeed as a whole: they are as silent as those that fail as a whole",
         ),
         (
-            lambda groups: _share(groups, lambda g: not any(g)) if groups else _share_of_none(),
-            "you counted groups that earn nothing: one in which all earn the same is silent too, however much",
+            lambda rate, share: _smallest(rate, share, lambda rate, size, share: 1 - rate**size >= share),
+            "you left out the groups that fail as a whole: they are as silent as those that succeed as a whole",
         ),
         (
-            lambda groups: sum(len(set(g)) == 1 for g in groups) if groups else _share_of_none(),
-            "you gave the number of silent groups: divide it by the number of groups",
+            lambda rate, share: _smallest(rate, share, lambda rate, size, share: _speaks(rate, size) > share),
+            "you asked for more than the share: at least the share is enough",
         ),
         (
-            lambda groups: _share(groups, lambda g: len(set(g)) > 1) if groups else _share_of_none(),
-            "you gave the share of the groups that speak",
+            lambda rate, share: _right_size(rate, share) - 1,
+            "you gave the last size that is too small: the next one is asked for",
         ),
         (
-            lambda groups: _share(groups, lambda g: len(set(g)) == 1) if groups else 0.0,
-            "you gave 0 for no groups at all, as if all of them spoke: raise ValueError",
+            lambda rate, share: _right_size(rate, share) if 0 < rate < 1 else 2,
+            "you gave a size for a rate of 0 or 1: there every group is silent, however large. Raise ValueError",
         ),
     ],
 )
-
-
-def _share_of_none():
-    raise ValueError
 
 
 # 07.2 which rows can still teach?
@@ -144,47 +152,54 @@ exercise(
 )
 
 
-# 07.4 a weight that fades
+# 07.4 how much do problems differ, once luck is taken off?
 
 
-def _weights(shares, at_zero, at_one, memory):
-    rate, weights = 0.0, []
-    for share in shares:
-        weights.append(at_zero + (at_one - at_zero) * rate)
-        rate = memory * rate + (1 - memory) * share
-    return weights
-
-
-def _updated_first(shares, at_zero, at_one, memory):
-    return _weights([*shares, 0.0], at_zero, at_one, memory)[1:]
+def _spread(rates, n, *, factor=True, root=True, variance=pvariance, luck=lambda p, n: p * (1 - p) / n):
+    if n < 2:
+        raise ValueError(f"n = {n}")
+    left = variance(rates) - luck(mean(rates), n)
+    left = max(0.0, left * n / (n - 1) if factor else left)
+    return sqrt(left) if root else left
 
 
 exercise(
     "07.4",
-    "adaptive_weights",
+    "real_spread",
     NOTEBOOK,
     [
-        (([0.5, 1.0, 1.0], 1.0, 0.2, 0.5), [1.0, 0.8, 0.5]),
-        (([0.0, 0.4, 0.8, 0.9], 1.0, 0.0, 0.9), _weights([0.0, 0.4, 0.8, 0.9], 1.0, 0.0, 0.9)),
-        (([1.0, 1.0], 0.0, 1.0, 0.75), [0.0, 0.25]),
-        (([], 1.0, 0.0, 0.5), []),
+        (([0.0, 0.5, 0.5, 1.0], 8), sqrt(0.75 / 7)),
+        (([0.0, 1.0], 4), 0.5),
+        (([0.25, 0.75, 0.5, 0.875, 0.125, 0.0], 16), _spread([0.25, 0.75, 0.5, 0.875, 0.125, 0.0], 16)),
+        (([0.5, 0.5, 0.5], 8), 0.0),
+        (([0.375, 0.5, 0.625], 8), 0.0),
+        (([0.0, 1.0, 1.0], 1), Raises(ValueError)),
     ],
     [
         (
-            _updated_first,
-            "you updated the rate before paying: a batch would then be paid by its own success",
+            lambda rates, n: _spread(rates, n, root=False),
+            "you gave the variance: the deviation is its square root",
         ),
         (
-            lambda shares, at_zero, at_one, memory: _weights(shares, at_zero, at_one, 1 - memory),
-            "you swapped memory and 1 - memory: memory is what stays of the old rate",
+            lambda rates, n: _spread(rates, n, factor=False),
+            "you forgot n / (n - 1): where problems differ, luck's part is smaller than p (1 - p) / n",
         ),
         (
-            lambda shares, at_zero, at_one, memory: _weights(shares, at_one, at_zero, memory),
-            "you swapped the ends: at_zero is the weight while nothing is right",
+            lambda rates, n: _spread(rates, n, variance=variance),
+            "you divided the variance by one less than the number of rates: pvariance divides by their number",
         ),
         (
-            lambda shares, at_zero, at_one, memory: _weights(shares, at_zero, at_one, 0.0),
-            "you forgot the memory: the weight then jumps with every batch",
+            lambda rates, n: _spread(rates, n, luck=lambda p, n: p * (1 - p)),
+            "you took off the luck of a single completion: over n of them its variance is p (1 - p) / n",
+        ),
+        (
+            lambda rates, n: _spread(rates, n, luck=lambda p, n: 0.0, factor=False),
+            "you gave the deviation as it was measured: luck is still in it",
+        ),
+        (
+            lambda rates, n: _spread(rates, n) if n > 1 else _spread(rates, 2),
+            "you gave a spread for one completion each: that is all luck or all difficulty, and nobody can tell. "
+            "Raise ValueError",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 # # 06 · Code rewards
 #
 # **After this notebook you can** pay a model for programs that pass their unit tests, without letting a program pay
-# itself, choose between all-or-nothing and partial credit, and train on it.
+# itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
 # **Time:** about 2 minutes on two CPU cores (smoke profile). On a GPU the same cells train a real model and measure it
 # on HumanEval; the times there have not been measured yet.
@@ -48,14 +48,14 @@ for name, program in programs.items():
 
 # %% [markdown]
 # The last two pass. One ended the process before the test began, and the other returns an object that is equal to
-# everything. GRPO makes more likely whatever is paid, so one such completion in a group is enough to teach it. Running
-# programs inside the trainer, with Python's own `exec`, is worse: there they can stop the training as well.
+# everything. GRPO makes more likely whatever is paid, so one such completion in a group is enough to teach the trick.
+# Running programs inside the trainer, with Python's own `exec`, is worse: there they can stop the training as well.
 
 # %% [markdown]
 # ## The same four in the sandbox
 #
-# A `Job` is a program, its test, and the name of the function that is tested. `check` takes many at once and gives one
-# `Verdict` for each.
+# A `Job` is a program, its test, and the name of the function that is tested. `sandbox.check` takes many at once and
+# gives one `Verdict` for each.
 
 # %%
 from grpo_workbook.sandbox import Job, Sandbox
@@ -64,17 +64,21 @@ sandbox = Sandbox(time_limit=2.0)
 print("isolation:", *sandbox.probe())
 jobs = [Job(program, TEST, "add") for program in programs.values()]
 for name, verdict in zip(programs, sandbox.check(jobs)):
-    print(f"{name:7} {verdict}")
+    print(f"{name:7} {verdict.outcome:9}{verdict.cases_passed} of {verdict.cases}")
+    if verdict.reason:
+        print(f"{'':8}{verdict.reason}")
 
 # %% [markdown]
 # *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing that can be
-# written or started, and a table of processes of its own. **limits-only**: time, memory and system calls are limited, but
-# your files can be read; the sandbox then warns once. `Sandbox(require="full")` refuses to go on with less.
+# written or started, and a table of processes of its own. **limits-only**: time, memory and system calls are limited,
+# but your files can be read; the sandbox then warns once. `Sandbox(require="full")` refuses to go on with less.
 #
 # Three ideas make the verdict hold, wherever it runs:
 #
 # 1. The test runs in one process, the program in another. The program never sees the test.
-# 2. Only **plain values** cross between them, and only of exactly these types. This is the gate:
+# 2. Only **plain values** cross between them: numbers, texts, lists, tuples, sets, dicts and the like. The type must be
+#    exactly one of these; a class that inherits from `int` or `list` is refused. This is the gate (`_TAGS` are list,
+#    tuple, set, frozenset and dict; `_ITERATORS` and `_VIEWS` are Python's own, such as `map` and `dict.keys()`):
 
 # %%
 from grpo_workbook import sandbox_judge
@@ -85,9 +89,11 @@ show(sandbox_judge.encode)
 # %% [markdown]
 # 3. Nothing that the program does to its own process can say "passed". Only a test that ran to its end does.
 #
-# A verdict also says *how* a program failed, and whose fault it was:
+# A verdict also says *how* a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
 
 # %%
+from textwrap import shorten
+
 no_test = "def check(candidate):\n    assert True\n"
 more = {
     "endless": Job("def add(a, b):\n    while True: pass\n", TEST, "add"),
@@ -98,7 +104,7 @@ more = {
 }
 for name, verdict in zip(more, sandbox.check(list(more.values()))):
     print(f"{name:8}{verdict.outcome:14}{verdict.cases_passed} of {verdict.cases}  "
-          f"fault: {verdict.fault:8}{verdict.reason[:40]}")
+          f"fault: {verdict.fault:8}{shorten(verdict.reason, 44, placeholder=' ...')}")
 
 # %% [markdown]
 # The last one is **rejected**: a test that never calls the function would pass anything. That is the test's fault, not
@@ -108,7 +114,7 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 # ## Attack it
 #
 # The collection holds programs that try to pass without solving anything, or to harm who runs them. All of them go
-# through the sandbox. Of the exit code we show only kinds that are harmless to run.
+# through the sandbox. The common way, by exit code, gets only the kinds that do no harm outside of it.
 
 # %%
 import tempfile
@@ -119,8 +125,8 @@ from grpo_workbook.code_attacks import ENTRY_POINT, TEST as ATTACK_TEST, code_at
 victim = Path(tempfile.mkdtemp()) / "victim.txt"
 victim.write_text("still here")
 collection = code_attacks(str(victim))
-with Sandbox(time_limit=0.5) as strict:
-    verdicts = strict.check(
+with Sandbox(time_limit=0.5) as impatient:
+    verdicts = impatient.check(
         [Job(attack.program, ATTACK_TEST, ENTRY_POINT) for attack in collection]
     )
 
@@ -140,7 +146,10 @@ for kind in dict.fromkeys(attack.kind for attack in collection):
 assert not any(v.passed for v in verdicts) and victim.read_text() == "still here"
 
 # %% [markdown]
-# And what became of them:
+# *Patching* changes Python's own functions, pytest's reports, or the sandbox's judge. A plain `python -c` uses none of
+# what these eight change, so it stands firm; a reward that runs pytest would not.
+#
+# And what became of them in the sandbox:
 
 # %%
 from collections import Counter
@@ -148,8 +157,8 @@ from collections import Counter
 print(dict(Counter(v.outcome for v in verdicts)))
 
 # %% [markdown]
-# One cheat no sandbox can see: a program that knows the test's values by heart, `if a == 2: return 5`. It is the test
-# that must be good enough, and it must not stand in the prompt.
+# One cheat no sandbox can see: a program that knows the test's values by heart, `if a == 2: return 5`. Against that the
+# test needs many different cases, and it must not stand in the prompt.
 
 # %% [markdown]
 # ## Tasks
@@ -180,8 +189,8 @@ print(passed, "of", len(solutions), "solutions pass")
 # %% [markdown]
 # ## What a step costs
 #
-# A step of GRPO judges 64 completions. Started one by one, 64 processes cost more than the model's own step here; the
-# sandbox starts its servers once and forks for each job.
+# A step of GRPO judges 64 completions here. A new Python for each of them can take as long as the model's own part of
+# the step. The sandbox starts a few small server processes once, and they fork for each job:
 
 # %%
 import time
@@ -211,6 +220,7 @@ print(f"ratio                               {theirs / ours:6.1f}")
 # shows it badly. On a GPU it is the Qwen3 that fits.
 
 # %%
+import os
 from dataclasses import replace
 
 from grpo_workbook.notebook import quiet
@@ -222,6 +232,8 @@ if run.profile == "smoke":
     run = Run.from_env(model=str(TINY_CODER), steps=60, max_completion_tokens=48)
 run = replace(run, output=run.output / "code")
 settings = run.settings
+if os.path.isdir(run.model):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 print(run)
 
 # %% [markdown]
@@ -260,8 +272,8 @@ tokenizer.padding_side = "left"
 # %% [markdown]
 # ## From a completion to a program
 #
-# The dataset for TRL: `prompt` is the conversation, and the code that the completion goes on with becomes a column of
-# its own, `prompt_code`.
+# The dataset for TRL: `prompt` is the conversation. The beginning of the function, which a completion may continue,
+# is also kept as code in a column of its own, `prompt_code`.
 
 # %%
 from grpo_workbook.code_tasks import to_code_dataset
@@ -274,8 +286,8 @@ print(dropped, "dropped; columns:", ", ".join(train_set.column_names), "\n")
 print(render([train_set[2]["prompt"]], tokenizer)[0])
 
 # %% [markdown]
-# A completion is a text and not a program. The program is the last fenced block that defines the function; without
-# one, the text goes on where the prompt ends:
+# A completion is a text and not a program. The program is the last fenced block that defines the function. Without
+# such a block the text itself is taken as code, which continues the prompt unless it defines the function:
 
 # %%
 from grpo_workbook.code_rewards import code_format_reward, program_of, unit_tests
@@ -283,8 +295,10 @@ from grpo_workbook.code_rewards import code_format_reward, program_of, unit_test
 show(program_of)
 
 # %% [markdown]
-# Two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, and with `partial=True` half of
-# the share of its assertions below that. `code_format_reward` wants one fenced block of Python, and runs nothing.
+# Two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. With `partial=True` a
+# program that does not pass gets half of the share of its assertions that held. `code_format_reward` pays 1.0 for
+# exactly one fenced block of Python that compiles, 0.5 if it does not compile, and runs nothing. The weights, 2 and
+# 0.5, make the highest reward of a completion 2.5.
 
 # %%
 functions, weights = [unit_tests(sandbox), code_format_reward], [2.0, 0.5]
@@ -328,19 +342,16 @@ for completion, verdict in list(zip(completions, verdicts))[16:21]:
     print(f"--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}\n")
 
 # %% [markdown]
-# Any program that does the same passes: a test judges what it does, not how it is written.
+# Any program that does the same passes: a test judges what it does, not how it is written. And what looks right may be
+# no program: when a block is never closed, its fence is read as code, and that is an error.
 
 # %% [markdown]
 # ## All or nothing, or partial credit?
 #
-# Both rewards, on these very completions. A group teaches something only when its rewards differ. The smaller the
-# group, the more often all of it has failed. The last pair of bars is a model that never passes: of each task, four
-# completions that failed.
+# Both ways of paying, for these very completions. A group whose rewards are all equal is silent (chapter 01), so this
+# counts the groups whose rewards differ:
 
 # %%
-from grpo_workbook import charts, figures
-
-
 def teaching(groups):
     return sum(len(set(group)) > 1 for group in groups) / len(groups)
 
@@ -349,6 +360,14 @@ payments = {
     "all or nothing": lambda verdict: float(verdict.passed),
     "partial credit": lambda verdict: 1.0 if verdict.passed else 0.5 * verdict.share,
 }
+
+# %% [markdown]
+# The same completions, cut into groups of 2, 4 and 8. The last pair of bars imitates a model that never passes: from
+# each task with at least four failed completions, a group of four of them.
+
+# %%
+from grpo_workbook import charts, figures
+
 shares = {}
 for name, pay in payments.items():
     rewards = [pay(verdict) for verdict in verdicts]
@@ -360,8 +379,11 @@ for name, pay in payments.items():
     failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
     shares[name].append(teaching([group for group in failed if len(group) == 4]))
 labels = ["groups of 2", "groups of 4", "groups of 8", "4 that failed"]
-figures.show(*charts.bar_chart(shares, labels, y="share of groups with a gradient",
-                               title="Where the rewards of a group differ"))
+figures.show(*charts.bar_chart(
+    shares, labels, y="share of groups that teach",
+    title="Groups in which the rewards differ",
+    finding="Partial credit matters where nothing passes.",
+))
 
 # %% [markdown]
 # While the model passes now and then, partial credit adds next to nothing. Where it never passes, all or nothing is
@@ -381,16 +403,18 @@ for constant in ("0", "True", "False", "[]", "''"):
 # %% [markdown]
 # Partial credit also pays for guessing. So:
 #
-# - **The model passes now and then**: all or nothing. It cannot be guessed, and groups of eight have a gradient.
+# - **The model passes now and then**: all or nothing. It cannot be guessed, and most groups of eight teach.
 # - **The model never passes**: partial credit, capped (here at a half, so that the last case is always worth most), and
-#   tests with many different answers. Watch what is written: `return False` is a local optimum.
+#   tests with many different answers. Watch what is written: `return False` is a local optimum, a small reward that
+#   every little change makes smaller.
 #
 # This model passes now and then.
 
 # %% [markdown]
 # ## The baseline
 #
-# *pass@1* is the share of tasks whose one completion passes. Sampled as training samples, and greedy:
+# *pass@1* is the share of tasks whose one completion passes (chapter 08 has pass@k). Sampled as training samples, and
+# greedy:
 
 # %%
 from grpo_workbook.code_tasks import pass_at_1
@@ -419,7 +443,7 @@ print({name: value for name, value in before.items() if name != "passed"})
 # ## Training
 #
 # TRL's trainer, the config of chapter 04, and the two rewards. The dataset's columns `test`, `entry_point` and
-# `prompt_code` reach the reward by their names.
+# `prompt_code` reach the reward by their names. The bar shows the mean reward, at most 2.5.
 
 # %%
 from transformers import PrinterCallback
@@ -453,6 +477,7 @@ for name in ("passed", "failed", "error", "timeout"):
 figures.show(*charts.line_chart(
     lines, x="optimizer step", y="share of the step's completions", markers=False,
     title="What became of the programs (mean of 7 steps)",
+    finding="More pass, fewer fail or break.",
 ))
 
 # %% [markdown]
@@ -470,7 +495,8 @@ names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
 bars = {"before": [before[name] for name in names],
         "after": [after[name] for name in names]}
 figures.show(*charts.bar_chart(bars, list(names.values()), y="share of tasks",
-                               title=f"{len(heldout_set)} held-out tasks"))
+                               title=f"{len(heldout_set)} held-out tasks",
+                               finding="More pass after training."))
 
 # %% [markdown]
 # With its interval, and the paired test of chapter 04:
@@ -485,7 +511,7 @@ print(f"p = {p_value:.1g}")
 
 # %% [markdown]
 # This model could do it before: what it learned is to do it each time. That is what GRPO is good at, with a large model
-# too: what it never writes in many tries, no reward can make more likely.
+# too. What a model never writes in many tries, no reward can make more likely.
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -511,8 +537,9 @@ if run.profile == "smoke":
 # 164 tasks that models have been compared on for years (Chen et al. 2021, MIT licence). Here the columns are the same,
 # so the same functions read and judge them. Switching the adapter off gives the model before training.
 #
-# Nothing is trained on it: what is measured must not be learned. For a real model our one-line functions are too easy
-# to learn much from; take harder tasks of your own, or MBPP's training part.
+# Nothing is trained on it here: what is measured must not be learned. A large model may have read it long ago, so
+# compare its scores before and after, and not with other people's. For a real model our one-line functions are too
+# easy to learn much from; take harder tasks of your own, or MBPP's training part.
 
 # %%
 from grpo_workbook.code_tasks import HUMANEVAL
@@ -545,8 +572,8 @@ sandbox.close()
 # %% [markdown]
 # ### Exercise 06.1 · `last_block` · medium · 8 minutes
 #
-# The code in the last fenced block of a text whose opening fence says `python` or nothing. `None` where there is none.
-# A block that is never closed does not count.
+# Of the fenced blocks in a text, those count whose opening fence says `python` or nothing, and that are closed. Return
+# the code of the last one, from the line after its opening fence to its closing fence, and `None` where there is none.
 
 # %% tags=["exercise"]
 from grpo_workbook.checks import check
@@ -582,8 +609,8 @@ check("06.1", last_block);
 # %% [markdown]
 # ### Exercise 06.2 · `partial_reward` · easy · 5 minutes
 #
-# 1.0 when all assertions passed, else half of the share that did. A test without any assertion is an error: raise
-# `ValueError`.
+# The reward of a program that passed `passed` of its test's `total` assertions: 1.0 when it passed all, else half of
+# the share that it passed. A test without any assertion is an error: raise `ValueError`.
 
 # %% tags=["exercise"]
 def partial_reward(passed: int, total: int) -> float:
@@ -613,8 +640,9 @@ check("06.2", partial_reward);
 # %% [markdown]
 # ### Exercise 06.3 · `same` · hard · 10 minutes
 #
-# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related, and
-# lists and tuples are compared item by item. `a` may be an object that says it is equal to everything.
+# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related; lists
+# and tuples are compared item by item, by the same rule. `a`, or an item of it, may be an object that says it is equal
+# to everything.
 
 # %% tags=["exercise"]
 def same(a: object, b: object) -> bool:
@@ -646,8 +674,8 @@ check("06.3", same);
 # %% [markdown]
 # ### Exercise 06.4 · `outcome_rewards` · medium · 8 minutes
 #
-# Rewards from outcomes: 1.0 for `"passed"`, `None` for `"sandbox error"`, 0.0 for everything else. When more than the
-# share `max_failed` of them is `"sandbox error"` or `"timeout"`, raise `RuntimeError`.
+# One reward for each outcome: 1.0 for `"passed"`, `None` for `"sandbox error"`, 0.0 for everything else. When the share
+# of outcomes that are `"sandbox error"` or `"timeout"` is more than `max_failed`, raise `RuntimeError`.
 
 # %% tags=["exercise"]
 def outcome_rewards(outcomes: list[str], max_failed: float) -> list[float | None]:
@@ -680,7 +708,8 @@ check("06.4", outcome_rewards);
 # ### Exercise 06.5 · `share_caught` · medium · 8 minutes
 #
 # How good is a test? Give it wrong programs and see how many it catches. `cases` are `(arguments, expected)` pairs,
-# `programs` are functions. A program is caught when at least one case gives another value than expected, or raises.
+# where `arguments` is a tuple; `programs` are functions. A program is caught when it returns another value than
+# expected in at least one case, or raises an exception. Return the share of the programs that are caught.
 
 # %% tags=["exercise"]
 from collections.abc import Callable
@@ -722,7 +751,7 @@ check("06.5", share_caught);
 # %% [markdown]
 # ## Before you train on code, a checklist
 #
-# - Every reference solution passes its own test, and wrong ones with one changed operator fail.
+# - Every reference solution passes its own test, and the same with one operator changed fails it.
 # - The test does not stand in the prompt.
 # - `sandbox.isolation` is what you think it is; the log shows `code/timeout` and `code/sandbox error`.
 # - All or nothing if the model passes now and then; capped partial credit if it never does.
@@ -734,7 +763,7 @@ check("06.5", share_caught);
 # - An exit code says how a process ended, not what a program computed. Two lines of Python pass it.
 # - The test runs in one process and the program in another, and only plain values of exact types cross.
 # - Forking from a small server that is started once makes 64 checks cheap.
-# - Partial credit gives more groups a gradient, and pays for guesses. It is no free lunch.
+# - Partial credit makes fewer groups silent, and pays for guesses. It is no free lunch.
 # - pass@1 on held-out tasks, with an interval, says whether it helped.
 #
 # Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): does the order of rewards and problems matter?

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 07 · Stages and curriculum
 #
-# **After this notebook you can** train in stages with a list of them, carry adapter and optimizer from one to the
-# next, say for each stage whether it helped, choose problems by how hard they are for *this* policy, let a reward fade
-# once it is mastered, refresh the KL reference between rounds, resume exactly, and say when none of that is worth it.
+# **After this notebook you can** train in stages, carry adapter and optimizer from one to the next, say for each stage
+# whether it helped, choose problems by how hard they are for *this* policy, let a reward fade once it is mastered,
+# refresh the KL reference between rounds, resume exactly, and say when none of that is worth it.
 #
 # **Time:** about 2 minutes on two CPU cores. On a GPU the same cells train Qwen3 or Gemma 3; the times there have not
 # been measured yet.
@@ -108,8 +108,9 @@ heldout_set = to_dataset(
 print(run.model_name, "on", run.device)
 
 # %% [markdown]
-# Difficulty is no property of a problem. It is the share of *this policy's* completions that are right: the **pass
-# rate**. Eight sampled completions for each of 64 problems, judged by the correctness reward:
+# Difficulty is no property of a problem alone. It is the share of *this policy's* completions that are right: the
+# **pass rate**. Eight sampled completions for each of 64 problems, judged by the correctness reward of chapter 03 (the
+# right number between answer tags, whatever stands around them):
 
 # %%
 from grpo_workbook.difficulty import curriculum, pass_rates
@@ -126,7 +127,8 @@ rates_before = pass_rates(model, tokenizer, some, n=8, **how)
 print(f"on average {sum(rates_before) / len(some):.0%} right")
 
 # %% [markdown]
-# `curriculum` leaves out the hopeless (never right) and the mastered (always right), and puts the easy ones first:
+# `curriculum` leaves out the problems that are *hopeless* (never right) and those that are *mastered* (always right),
+# and puts the easy ones first:
 
 # %%
 chosen = curriculum(rates_before, low=0.0, high=1.0)
@@ -135,8 +137,9 @@ for i in (chosen.rows[0], chosen.rows[-1]):
     print(f"{rates_before[i]:.0%}: {some[i]['question']}")
 
 # %% [markdown]
-# Eight completions are few: a problem that is right in one of ten is called hopeless in 43 of 100 tries. So ask how
-# much of the spread is luck. If all problems were equally hard, eight coins each would still not fall alike:
+# Eight completions are few: a problem whose true pass rate is one in ten is called hopeless in 43 of 100 tries (0.9 to
+# the power of 8). So ask how much of the spread is luck. If all problems were equally hard, with the pass rate p, the
+# measured rates would still differ, with the variance p (1 - p) / 8:
 
 # %%
 from statistics import mean, pstdev
@@ -148,8 +151,8 @@ print(f"equally hard problems would have one: {luck**0.5:.2f}")
 print(f"share of the variance that is luck:   {luck / pstdev(rates_before) ** 2:.0%}")
 
 # %% [markdown]
-# Most of the spread is luck: these problems differ little for this model, and what looks easy was mostly lucky. A
-# curriculum needs problems that differ, and rates that are measured well enough to see it.
+# In the smoke run most of the spread is luck: these problems differ little for this model, and what looks easy was
+# mostly lucky. A curriculum needs problems that differ, and rates that are measured well enough to see it.
 
 # %% [markdown]
 # ## Two stages
@@ -167,8 +170,8 @@ run = Run.from_env(heldout=96, stages=STAGES)
 print(run)
 
 # %% [markdown]
-# The same as a file, for `read_stages`. A name that no stage has is refused, not ignored: a misspelt learning rate
-# would otherwise train with another one, and nobody would know.
+# The same as a YAML file, which `grpo_workbook.stage.read_stages` reads. A setting that no stage has is refused, not
+# ignored: a misspelt learning rate would otherwise train with another one, and nobody would know.
 
 # %%
 from grpo_workbook.run import WorkbookError
@@ -186,9 +189,9 @@ except WorkbookError as error:
     print(error)
 
 # %% [markdown]
-# Each stage is a `GRPOTrainer` of its own, on the same adapter. A new trainer has a new optimizer, and AdamW without
-# its two moving averages is another optimizer for its first steps: they are written at a stage's end and given to the
-# next.
+# Each stage is a `GRPOTrainer` of its own, on the same adapter. A new trainer has a new optimizer. AdamW keeps two
+# moving averages of the gradient, its *moments*; without them it behaves otherwise for its first steps. So the moments
+# are saved at a stage's end and given to the next:
 
 # %%
 from grpo_workbook import stages
@@ -196,8 +199,9 @@ from grpo_workbook import stages
 show(stages.Carry)
 
 # %% [markdown]
-# Two more things a new trainer would do silently. With the same seed every stage would begin with the same problems
-# again, so each stage has its own. And TRL keeps a frozen copy of the adapter for the KL penalty: see *rounds* below.
+# A new trainer would do two more things without a word. With the same seed every stage would begin with the same
+# problems again, so each stage has its own seed, below. And TRL keeps a frozen copy of the adapter for the KL penalty:
+# see *Rounds*, further down.
 
 # %%
 show(stages.stage_run)
@@ -211,19 +215,19 @@ from grpo_workbook.stages import show_stages, train_stages
 report = train_stages(run, model, tokenizer, train_set, heldout_set, probe_every=4)
 
 # %% [markdown]
-# If a warning `drowned` stands above: the diagnosis of chapter 05 sees one reward make up nearly all of the spread. In
-# this stage that is meant: the form is mastered by then, so little of its spread is left, and correctness counts four
-# times as much.
+# If a warning `drowned` stands above: `train_stages` has chapter 05's diagnosis watch each stage, and it sees one
+# reward make up nearly all of the spread. In this stage that is meant: the form is mastered by then, so little of its
+# spread is left, and correctness counts four times as much.
 #
-# Did each stage help? Every stage is compared with the one before it on the same problems, by the paired test of
-# chapter 08. A last score alone would not say which stage earned it.
+# Did each stage help? Every stage is compared with what was there before it on the same problems, by the paired test of
+# chapter 04. A last score alone would not say which stage earned it.
 
 # %%
 show_stages(report)
 
 # %% [markdown]
-# At the dotted line the rewards change, and the learning rate begins again from 0: in each stage it rises for five steps
-# and then falls to 0. The grey line at 80 % is the goal of the experiment further down.
+# At the dotted line the rewards change, and the learning rate begins again from 0: in each stage it rises for five
+# steps and then falls to 0. The grey line at 80 % is the goal of the experiment further down.
 
 # %%
 from grpo_workbook import stage_figures
@@ -232,7 +236,7 @@ figures.show(*stage_figures.stage_curve(report["stages"], goal=0.8))
 
 # %% [markdown]
 # Form alone lifts *strict* accuracy, though no right answer was paid yet: what the model already knows now counts.
-# *Lenient* accuracy takes any answer that can be read, so it shows what is more than form:
+# *Lenient* accuracy takes any answer that can be read, so only what it gains is more than form:
 
 # %%
 for told in report["stages"]:
@@ -243,7 +247,8 @@ for told in report["stages"]:
     print(f"  silent groups {told['silent_groups']:.0%}")
 
 # %% [markdown]
-# Was the optimizer really carried on? AdamW counts its own steps. After the second stage, which had 16, it says:
+# Was the optimizer really carried on? AdamW counts its own steps. After the second stage, which had 16 steps after the
+# first one's 8, its count is:
 
 # %%
 from safetensors.torch import load_file
@@ -288,8 +293,9 @@ print("after: ", curriculum(rates_after))
 # - `sync_ref_model=True`, which refreshes the reference of a full model, raises `NotImplementedError` with an adapter.
 # - A second trainer on the same model fails, because `ref` is there already.
 #
-# So a **round** is a stage whose trainer copies the adapter afresh: `drop_reference` removes the old copy, TRL makes
-# the new one. `reference="base"` removes it again after that, and the whole way from the base is penalized.
+# So a **round** (chapter 01 trained two by hand) is a stage whose trainer copies the adapter afresh: `drop_reference`
+# removes the old copy, TRL makes the new one. `reference="base"` removes that too, and the whole way from the base is
+# penalized. Two rounds, and then two steps against the base:
 
 # %%
 from dataclasses import replace
@@ -326,8 +332,8 @@ for path in sorted(rounds_run.output.glob("stage-*/log.json")):
 # %% [markdown]
 # ## A reward that fades
 #
-# Instead of a hard border: let form pay less the more of it is right. `AdaptiveWeight` follows the success rate of the
-# batches before:
+# Instead of a hard border between stages: let form pay less the more of it is right. Chapter 03's `AdaptiveWeight`
+# follows the success rate of the batches before:
 
 # %%
 from grpo_workbook.ensembles import AdaptiveWeight
@@ -344,8 +350,8 @@ for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
     print(f"weight {weight:.2f}  paid {told}  rate after it {fading.rate:.2f}")
 
 # %% [markdown]
-# As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. The weight of
-# each step stands in TRL's log. Here it is in two runs of the experiment that comes next:
+# As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. Its weight at
+# each step is in TRL's log. Here it is in two stored runs of the experiment that comes next:
 
 # %%
 from grpo_workbook.settings import REPO
@@ -370,9 +376,9 @@ figures.show(
 # %% [markdown]
 # ## Does it help? The experiment
 #
-# A claim about training needs more than one run. `python benchmarks/stages.py` trains the tiny Qwen3 in five ways with
-# three seeds each and measures 120 held-out problems every four steps. The question: how much until 80 % are strictly
-# right?
+# A claim about training needs more than one run. `python benchmarks/stages.py` trained the tiny Qwen3 in five ways,
+# with up to three seeds each, and measured 120 held-out problems every four steps. The question: how much does it take
+# until 80 % are strictly right? Its results are stored, and this notebook reads them. The five ways:
 
 # %%
 for way, words in bench["ways"].items():
@@ -380,9 +386,10 @@ for way, words in bench["ways"].items():
 
 # %% [markdown]
 # What to count? Steps, or completions drawn: a curriculum draws before its first step, and that is not free. The table
-# has the steps to the goal for each seed, their mean, the mean number of completions with those for measuring, and its
-# ratio to `mixed`, seed by seed. The goal is reached when two measurements in a row are at 80 % or more; the step
-# between two measurements is interpolated.
+# has the steps to the goal for each seed and their mean; then the mean number of completions, with those that were
+# drawn to measure pass rates; and last how many times as many that is as with `mixed`, compared seed by seed. The goal
+# counts as reached when two measurements in a row are at 80 % or more; the step between two measurements is
+# interpolated.
 
 # %%
 print(bench["text"])
@@ -390,24 +397,26 @@ figures.show(*stage_figures.race(bench["table"], bench["goal"]))
 
 # %% [markdown]
 # Where it says `not run`, there was no time for the third seed. Read with the noise in mind: one measurement of 120
-# problems is uncertain by some seven points, and near 80 % the curves rise by about three points a step.
+# problems is uncertain by some seven points, and near 80 % the curves of `mixed` rise by one to three points a step.
 #
 # - **Correctness alone** took 2.3 times as many completions as the mixed rewards on average, and its seeds lie far
 #   apart. It pays for a right number inside the answer tags and for no other form, so more of its groups were silent.
 #   Some reward for form is worth its place.
 # - **Stages did not help.** They cost 13 % more on average, and came later with each of the three seeds. One possible
-#   reason, not tested apart: the learning rate falls to 0 and warms up again between them. And the form was never so rare
-#   that the other rewards were silent. Three seeds do not prove so small a loss, but they speak against a large gain.
+#   reason, not tested apart: the learning rate falls to 0 and warms up again between them. And the form was never so
+#   rare that the other rewards were silent. Three seeds do not prove so small a loss, but they speak against a large
+#   gain.
 # - **The filter did not help either.** It needs about as many steps as the mixed rewards without it, and measuring came
 #   on top: 1,920 completions, more than the training itself. Of 240 problems it left out 4 to 7, hopeless or mastered.
-# - **The fading reward** was slower with one seed and as fast with the other. It takes the pay for form away while form
-#   is still being learned, which may be why.
+# - **The fading reward** was as fast as `mixed` with one seed. With the other it was at 81 % after 12 steps, but
+#   then fell back once. Two seeds cannot say whether that was chance, or came from taking the pay for form away
+#   while form was still being learned.
 #
 # So for this model and these problems: mix the rewards, and leave the rest. When would you decide otherwise? When the
-# silent groups at the start are many (`frac_reward_zero_std` in the log; over these runs 15 to 25 % with the mixed
-# rewards, 30 to 36 % with correctness alone), when problems differ so much that a large share of them is hopeless, when
-# a run is long enough to pay for measuring. Then measure again: with your model, your problems, and a goal that is
-# fixed before.
+# silent groups at the start are many (`frac_reward_zero_std` in the log; on average over whole runs it was 15 to 25 %
+# with the mixed rewards, 30 to 36 % with correctness alone), when problems differ so much that a large share of them is
+# hopeless, when a run is long enough to pay for measuring. Then measure again: with your model, your problems, and a
+# goal that is fixed before.
 
 # %% [markdown]
 # ## Stop and resume
@@ -439,7 +448,8 @@ train(whole, say=lambda text: None)
 whole.state.global_step
 
 # %% [markdown]
-# The same run again, but the power fails as its third step ends. Then a new trainer, as a new process would make it:
+# The same run again, but the power fails as its third step ends. Then a new trainer, as a new process would make it,
+# which finds the checkpoint of step 2:
 
 # %%
 from grpo_workbook.callback import Callback
@@ -522,35 +532,40 @@ if run.profile == "smoke":
 # Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
-# ### Exercise 07.1 · `silent_share` · easy · 5 minutes
+# ### Exercise 07.1 · `smallest_group` · easy · 8 minutes
 #
-# The share of groups that teach nothing, because all of the group earn the same. No groups have no share: raise
+# Each completion succeeds with the chance `rate`, and a success earns 1, a failure 0. What is the smallest group size,
+# from 2 on, with which at least the share `share` (below 1) of all groups is not silent? Where no size is enough, raise
 # `ValueError`.
 
 # %% tags=["exercise"]
 from grpo_workbook.checks import check
 
 
-def silent_share(groups: list[list[float]]) -> float:
+def smallest_group(rate: float, share: float) -> int:
     raise NotImplementedError
 
 
-check("07.1", silent_share);
+check("07.1", smallest_group);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The set of a silent group's rewards has one element.
+# A group is silent in two ways; the figure at the top of this chapter draws what is left. For which rates does no size
+# help?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def silent_share(groups: list[list[float]]) -> float:
-#     if not groups:
-#         raise ValueError("no groups")
-#     return sum(len(set(group)) == 1 for group in groups) / len(groups)
+# def smallest_group(rate: float, share: float) -> int:
+#     if not 0 < rate < 1:
+#         raise ValueError(f"with a success rate of {rate} every group is silent")
+#     size = 2
+#     while 1 - rate**size - (1 - rate) ** size < share:
+#         size += 1
+#     return size
 # ```
 #
 # </details>
@@ -558,8 +573,8 @@ check("07.1", silent_share);
 # %% [markdown]
 # ### Exercise 07.2 · `keep_learnable` · easy · 5 minutes
 #
-# The places of the rows whose pass rate lies between `low` and `high`, both left out; the easiest first, equal ones in
-# their order.
+# Return the places (counted from 0) of the rows whose pass rate is above `low` and below `high`: the easiest first,
+# equally easy ones in the order they have.
 
 
 # %% tags=["exercise"]
@@ -590,9 +605,10 @@ check("07.2", keep_learnable);
 # %% [markdown]
 # ### Exercise 07.3 · `switch_step` · medium · 10 minutes
 #
-# When to go on to the next stage? `counts` says for each step how many of `n` completions had the form. Each step's share
-# has a 95 % interval (Wilson's). Return the first step, counted from 1, at which its *lower* end is at least `goal`, or
-# `None`: so a share that is only luckily high is not enough.
+# When to go on to the next stage? `counts` says for each step how many of `n` completions had the form. Each step's
+# share has a 95 % interval (Wilson's, as in chapter 04). Return the first step, counted from 1, at which the *lower*
+# end of the interval is at least `goal`, so that a share that is high by luck is not enough; `None` where there is
+# none.
 
 
 # %% tags=["exercise"]
@@ -626,40 +642,42 @@ check("07.3", switch_step);
 # </details>
 
 # %% [markdown]
-# ### Exercise 07.4 · `adaptive_weights` · medium · 8 minutes
+# ### Exercise 07.4 · `real_spread` · medium · 10 minutes
 #
-# `shares` are the success shares of the batches, in order. Return the weight with which each batch is paid: `at_zero`
-# for a rate of 0, `at_one` for 1, in a straight line between. The rate begins at 0; after each batch it becomes
-# `memory * rate + (1 - memory) * share`.
+# Measured pass rates are spread more than the true ones, because luck is added. With V the variance of the measured
+# `rates` (divided by their number), p their mean, and `n` completions behind each rate, the true rates have the
+# variance n / (n - 1) * (V - p (1 - p) / n), as well as one can tell. Return their standard deviation, and 0.0 where
+# luck explains all the spread or more. From one completion each nothing can be said: raise `ValueError` for an `n`
+# below 2.
 
 
 # %% tags=["exercise"]
-def adaptive_weights(
-    shares: list[float], at_zero: float, at_one: float, memory: float
-) -> list[float]:
+def real_spread(rates: list[float], n: int) -> float:
     raise NotImplementedError
 
 
-check("07.4", adaptive_weights);
+check("07.4", real_spread);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A batch is paid before its own success is known.
+# `statistics.pvariance` divides by the number of rates. The root of a negative number is an error: look at the sign
+# first.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def adaptive_weights(
-#     shares: list[float], at_zero: float, at_one: float, memory: float
-# ) -> list[float]:
-#     rate, weights = 0.0, []
-#     for share in shares:
-#         weights.append(at_zero + (at_one - at_zero) * rate)
-#         rate = memory * rate + (1 - memory) * share
-#     return weights
+# from statistics import mean, pvariance
+#
+#
+# def real_spread(rates: list[float], n: int) -> float:
+#     if n < 2:
+#         raise ValueError(f"{n} completions each cannot tell luck from difficulty")
+#     p = mean(rates)
+#     variance = n / (n - 1) * (pvariance(rates) - p * (1 - p) / n)
+#     return max(0.0, variance) ** 0.5
 # ```
 #
 # </details>
@@ -667,10 +685,10 @@ check("07.4", adaptive_weights);
 # %% [markdown]
 # ### Exercise 07.5 · `learning_rates` · medium · 10 minutes
 #
-# `stages` are `(steps, peak)`. Each stage has its own linear schedule. At its step i, counted from 0: during the first
-# `warmup` steps `peak * i / warmup`, after that `peak * (steps - i) / (steps - warmup)`. Return the learning rate of
-# every step of all stages. Then look at a stage of 8 steps with a warm-up of 5: how many of its steps move at all, and
-# how many steps at the peak are they worth together?
+# `stages` are pairs `(steps, peak)`. Each stage has its own linear schedule. At its step i, counted from 0, the rate is
+# `peak * i / warmup` during the first `warmup` steps, and `peak * (steps - i) / (steps - warmup)` after them. Return
+# the rates of all steps of all stages in one list. Then look at a stage of 8 steps with a warm-up of 5: how many of its
+# steps move the weights at all, and to how many steps at the peak do they add up?
 
 
 # %% tags=["exercise"]
@@ -701,7 +719,8 @@ check("07.5", learning_rates);
 #     return rates
 # ```
 #
-# In the stage of 8 steps the first does not move. The rates add up to 5 times the peak: its 8 steps are worth 5.
+# In the stage of 8 steps the first does not move the weights. The rates add up to 4 times the peak: its 8 steps are
+# worth 4 at the peak.
 #
 # </details>
 
@@ -710,7 +729,7 @@ check("07.5", learning_rates);
 #
 # - Stages help where a reward is silent at the start. Look at the silent groups before you plan any.
 # - A stage is a trainer of its own on the same adapter: carry the optimizer's moments, change the seed, mind that the
-#   learning rate warms up again. Compare each stage with the one before, on the same problems.
+#   learning rate warms up again. Compare each stage with what was there before it, on the same problems.
 # - Difficulty is this policy's pass rate, and it moves. Measuring it costs completions: count them.
 # - With an adapter TRL's reference is a frozen copy, made with the trainer: a new round refreshes it.
 # - On a CPU, a resumed run that is not the same run to the last bit has lost something: find out what.

@@ -2,7 +2,7 @@
 # # 08 · Evaluation
 #
 # **After this notebook you can** say before a run how many problems it takes to see a gain, measure a model strictly
-# and kindly with an interval, prove with a paired test that training helped, read pass@k and majority vote, and find
+# and leniently with an interval, show with a paired test that training helped, read pass@k and majority vote, and find
 # what got worse.
 #
 # **Time:** about 2 minutes on two CPU cores, one of them for a short training run. On a GPU the same cells measure
@@ -12,7 +12,7 @@
 # ## 30 problems prove nothing
 #
 # A model that is right half of the time answers 30 problems. Then it answers 30 others. Nothing was trained in between.
-# How much better does it look? We do that 10,000 times:
+# How often does it look better by ten *points*, that is percentage points? We do that 10,000 times:
 
 # %%
 import numpy as np
@@ -21,12 +21,12 @@ rng = np.random.default_rng(0)
 few = rng.binomial(30, 0.5, (10_000, 2)) / 30  # (repetition, before and after)
 many = rng.binomial(480, 0.5, (10_000, 2)) / 480
 for name, shares in (("30 problems", few), ("480 problems", many)):
-    gains = shares[:, 1] - shares[:, 0]
-    print(f"{name}: a gain of 10 points or more in {np.mean(gains > 0.0999):.1%}")
+    gains = (shares[:, 1] - shares[:, 0]).round(6)  # 0.1 is no exact float
+    print(f"{name}: a gain of 10 points or more in {np.mean(gains >= 0.1):.1%}")
 
 # %% [markdown]
 # With 30 problems, luck alone hands out ten points in about one of four tries. Whoever trains four times and shows the
-# best run has a result, and no model.
+# best run has a result, and perhaps no better model.
 
 # %%
 from grpo_workbook import charts, figures
@@ -58,8 +58,8 @@ figures.show(figure, words)
 # %% [markdown]
 # ## How many problems, then? Ask before the run
 #
-# **Power** is the chance that a gain which is really there is also found. It depends on how the two measurements hang
-# together:
+# **Power** is the chance that a gain which is really there is also found: that the test's p is at most 0.05. It depends
+# on how the two measurements hang together:
 #
 # - *unpaired*: before and after on different problems. The luck of the draw counts twice.
 # - *paired*: the same problems before and after. Only those that changed count; what was right and stays right, or was
@@ -77,7 +77,7 @@ for gain in (0.20, 0.10, 0.05, 0.02):
     )
 
 # %% [markdown]
-# And the other way round: what is the smallest gain that the problems you have can show?
+# And the other way round: what is the smallest gain that the problems you have can show, again with a power of 80 %?
 
 # %%
 from grpo_workbook.power import paired_gain, unpaired_gain
@@ -102,8 +102,11 @@ figures.show(
 )
 
 # %% [markdown]
+# With 30 problems pairing does not help yet: either way it takes a gain of some 30 points. From 120 on it is worth as
+# much as two to five times the problems.
+#
 # `python -m grpo_workbook power --before 0.6 --gain 0.05` says the same on the command line. If the answer is more
-# problems than you have, do not run: no result that you could get would mean anything.
+# problems than you have, get more first: otherwise a gain of that size would most likely be missed.
 
 # %% [markdown]
 # ## The model and its baseline
@@ -189,8 +192,9 @@ for name, found in right_before.items():
     print(f"{name:8} {told}   95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
-# The interval is Wilson's: all true shares under which what you saw would not be a surprise. The one from the
-# schoolbook, `share ± 1.96 * deviation`, fails where it matters: 30 of 30 right gives it 100 % to 100 %.
+# (These are the first answers only, one for each problem.) The interval is Wilson's: all true shares under which what
+# you saw would not be a surprise. The one from the schoolbook, `share ± 1.96 * sqrt(share * (1 - share) / n)`, fails
+# where it matters: 30 of 30 right gives it 100 % to 100 %.
 
 # %%
 print("30 of 30:", wilson_interval([True] * 30))
@@ -218,8 +222,9 @@ for row, texts in zip(rows, before):
 # A length is no yes or no, and neither is a problem's share of eight samples. For means of anything the **bootstrap**
 # draws the problems again, with replacement, thousands of times, and looks how far the mean wanders.
 #
-# It draws *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times. The more
-# the problems differ, the more the second line below would flatter; the course's are much alike.
+# It draws *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times. Drawing
+# single answers instead gives an interval that is too narrow, the more so the more the problems differ. The course's
+# are much alike, so the two differ little here:
 
 # %%
 from grpo_workbook.intervals import bootstrap_interval
@@ -242,12 +247,10 @@ print("  problems drawn again:   {:.1f} to {:.1f}".format(*bootstrap_interval(le
 # ## Another skill, to see whether it is forgotten
 #
 # Training on one thing can cost another. So measure something that is *not* trained: here lines of bare arithmetic,
-# without any chat around them, which the model goes on with.
+# without any chat around them, which the model continues. Each text holds three solved sums and one to solve.
 
 # %%
 import re
-
-from grpo_workbook.generation import complete, ready, sampling
 
 signs = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 draw = np.random.default_rng(8)
@@ -259,8 +262,16 @@ sums = [
     )
     for _ in range(400)
 ]
+# each one once, and none with a larger answer than the word problems have
 sums = [(a, s, b) for a, s, b in dict.fromkeys(sums) if signs[s](a, b) <= 60]
 lines = [f"5+5=10\n12/4=3\n9*3=27\n{a}{s}{b}=" for a, s, b in sums]
+print(lines[0])
+
+# %% [markdown]
+# The likeliest continuation, read as a number, is right or wrong:
+
+# %%
+from grpo_workbook.generation import complete, ready, sampling
 
 
 def answer_sums():
@@ -293,7 +304,7 @@ with stop_on_interrupt(trainer):
 # %% [markdown]
 # ## Did it get better?
 #
-# The same problems, the same seed, the same judges.
+# The same problems, the same seed, the same judges; and now the mean over all eight answers to each.
 
 # %%
 after = answer_all()
@@ -328,13 +339,14 @@ show(paired_p_value)
 
 # %% [markdown]
 # What a small p does *not* say: that the gain is large (that is the interval's business), that it holds for other kinds
-# of problems, or that it came from what you think. Format can do it all: look at *form* and *lenient* above.
+# of problems, or that it came from what you think. Better form alone can raise *strict*: compare it with *lenient*
+# above.
 
 # %% [markdown]
 # ## What got worse?
 #
 # The sum hides it: better and worse cancel. Read those that got worse first. One answer may be worse by chance, so this
-# asks for problems whose eight answers lost at least two right ones, kindly read.
+# asks for problems of which at least two answers fewer than before are right, leniently read.
 
 # %%
 pairs = zip(right_before["lenient"], right_after["lenient"])
@@ -363,21 +375,21 @@ for name, texts in (("before", before), ("after", after)):
 
 # %%
 sums_after = answer_sums()
-lost = [float(b) - float(a) for b, a in zip(sums_before, sums_after)]
-low, high = bootstrap_interval(lost)
+gain = [float(a) - float(b) for b, a in zip(sums_before, sums_after)]
+low, high = bootstrap_interval(gain)
 print(f"bare sums: {np.mean(sums_before):.1%} before, {np.mean(sums_after):.1%} after")
-print(f"lost: {np.mean(lost):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
+print(f"gain {np.mean(gain):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
 print(f"p = {paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
-# Read it with care. "p is large" is not "nothing was forgotten": the interval's upper end says how large a loss these
-# sums would not have shown.
+# Read it with care. "p is large" is not "nothing was forgotten": a loss as large as the interval's lower end would fit
+# what was seen.
 
 # %% [markdown]
 # ## Where is it right, and where not?
 #
-# By the length of the question, by the number of steps. Groups are small, so their intervals are wide: a difference
-# between two groups needs a reason *and* a test.
+# By the length of the question, by the number of steps. These parts of the data are small, so their intervals are wide:
+# a difference between two of them needs a reason *and* a test.
 
 # %%
 from grpo_workbook.breakdown import groups, in_order
@@ -410,8 +422,8 @@ print("pass@2 =", sum(map(any, pairs)), "/", len(pairs))
 
 # %% [markdown]
 # Counted instead of listed: of `C(n, k)` choices, `C(n - right, k)` hold no right answer. `pass_at_k` does it as a
-# product, as the paper on HumanEval prints it (Chen et al. 2021), so that nothing overflows. The obvious
-# `1 - (1 - right / n) ** k` is too low, and the more so the fewer answers there are:
+# product, as the paper on HumanEval prints it (Chen et al. 2021, arXiv 2107.03374), so that nothing overflows. The
+# obvious `1 - (1 - right / n) ** k` is too low on average, and the more so the fewer answers there are:
 
 # %%
 from grpo_workbook.attempts import majority_at_k, pass_at_k
@@ -421,8 +433,9 @@ print("pass@2 =", pass_at_k(n=4, right=1, k=2))
 print("the obvious way:", 1 - (1 - 1 / 4) ** 2)
 
 # %% [markdown]
-# **Majority vote** (maj@k, self-consistency) needs no one who knows the right answer: take k answers and return the
-# commonest. It helps a model that is right more often than it is wrong *in any one way*.
+# **Majority vote** (maj@k, or self-consistency: Wang et al. 2022, arXiv 2203.11171) needs no one who knows the right
+# answer: take k answers and return the commonest. It helps a model whose right answer is commoner than each of its
+# wrong ones. maj@k is the share of problems that such a vote gets right.
 
 # %%
 from grpo_workbook.measures import lenient_vote
@@ -445,22 +458,24 @@ figures.show(
         y="share of problems (lenient)",
         log_x=True,
         title="Several attempts",
+        finding="Training lifts the first answer towards what several could do.",
     )
 )
 
 # %% [markdown]
 # The four lines are this chapter's picture of what GRPO does. Before training the model *could* solve nearly every
 # problem, if asked often enough (pass@8), but one answer was often wrong. Training moves the first answer towards that
-# ceiling: it makes the model do reliably what it could do sometimes. A pass@8 that grows would mean new skill; one that
-# falls means that variety was lost.
+# ceiling: it makes the model do reliably what it could do sometimes. A pass@8 that clearly grew would point to new
+# skill, one that clearly fell to lost variety. Here both are near 1, and one problem more or less says nothing.
 #
-# maj@2 equals maj@1: two that disagree are a tie, and a tie counts half.
+# maj@2 equals maj@1: where two disagree, one of them is drawn, and that is no better than a single answer.
 
 # %% [markdown]
 # ## The same as one command
 #
-# For a model in a folder or on the hub, with or without adapter. It writes every completion as it comes, goes on after
-# a kill, and compares with an earlier report. In a terminal:
+# For a model in a folder or on the hub, with or without adapter. It writes every completion as it comes, goes on where
+# it was interrupted, and compares with an earlier report. `--also other.jsonl` measures a second set beside the first:
+# prompts of another kind than those that were trained, to see what was forgotten. In a terminal:
 #
 # ```bash
 # python -m grpo_workbook evaluate qwen --data test.jsonl --samples 8 --output outputs/base
@@ -468,7 +483,8 @@ figures.show(
 #     --samples 8 --output outputs/after --baseline outputs/base
 # ```
 #
-# Here the adapter that was just trained, on 100 problems, greedy, against its base:
+# Here the adapter that was just trained, on 100 problems, greedy, against its base. First the base. (*harness* is
+# explained further down, under *What to record*.)
 
 # %%
 from grpo_workbook.__main__ import main
@@ -476,40 +492,27 @@ from grpo_workbook.export import save_adapter
 
 folder = run.output / "chapter_08"
 save_adapter(model, tokenizer, folder / "adapter")
-options = [
-    "--data",
-    str(WORD_PROBLEMS["heldout"]),
-    "--items",
-    "100",
-    "--load-in-4bit",
-    "--overwrite",
-]
-assert main(["evaluate", run.model, *options, "--output", str(folder / "base")]) == 0
+
+
+def evaluate_into(name, *more):
+    """What the command `evaluate` does, in a folder of this name."""
+    words = ["evaluate", run.model, "--data", WORD_PROBLEMS["heldout"],
+             "--items", 100, "--load-in-4bit", "--overwrite",
+             "--output", folder / name, *more]
+    assert main([str(word) for word in words]) == 0, "the command failed"
+
+
+evaluate_into("base")
 
 # %% [markdown]
 # And with the adapter:
 
 # %%
-assert (
-    main(
-        [
-            "evaluate",
-            run.model,
-            "--adapter",
-            str(folder / "adapter"),
-            *options,
-            "--output",
-            str(folder / "after"),
-            "--baseline",
-            str(folder / "base"),
-        ]
-    )
-    == 0
-)
+evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "base")
 
 # %% [markdown]
 # Read *lenient* beside *strict*. In the smoke run the base, taken greedily, already knows nearly every answer: what the
-# adapter adds greedily is form. Sampled, as above, it adds certainty as well. One number alone would have told one of
+# adapter adds there is form. Sampled, as above, it adds reliability as well. One number alone would have told one of
 # the two stories.
 #
 # The figure that lies beside the report:
@@ -536,11 +539,11 @@ figures.show(*draw(report))
 # | interval, paired p, better and worse | without them a difference is an anecdote |
 # | the baseline, measured by the same code | a number from a paper was not |
 # | every completion | someone will ask what it wrote |
-# | versions | so that a change can be found |
+# | versions | a newer library may answer otherwise |
 #
 # **Before** the run: enough problems (`power`), no leaks (`check-data`), a baseline, another skill. **During**: nothing
-# is chosen by the held-out score; a checkpoint chosen by it needs a third set. **After**: every run is reported, also
-# the ones that failed.
+# is chosen by the held-out score; who chooses a checkpoint by it needs a third set to measure that. **After**: every
+# run is reported, also the ones that failed.
 #
 # Comparing with others? The report also holds the two numbers that lm-evaluation-harness gives for GSM8K
 # (`strict-match` wants `#### 72`, `flexible-extract` takes the last number), and a test compares them with the harness.
@@ -585,7 +588,8 @@ if run.profile == "smoke":
 # %% [markdown]
 # ### Exercise 08.1 · `pass_at_k` · easy · 5 minutes
 #
-# By hand: `n` answers, `right` of them right. What share of all choices of `k` answers holds at least one right one?
+# By hand, without the helper: of `n` answers, `right` are right. What share of all choices of `k` of them holds at
+# least one right one?
 
 # %% tags=["exercise"]
 from grpo_workbook.checks import check
@@ -619,8 +623,8 @@ check("08.1", pass_at_k);
 # %% [markdown]
 # ### Exercise 08.2 · `wilson` · medium · 10 minutes
 #
-# The 95 % interval of `right` out of `n`, with z = 1.96. Its centre is `(p + z²/2n) / (1 + z²/n)`, its half width
-# `z / (1 + z²/n) * sqrt(p(1-p)/n + z²/4n²)`.
+# Wilson's 95 % interval of `right` out of `n`, as (lower end, upper end), with p = right / n and z = 1.96. Its centre
+# is `(p + z²/(2n)) / (1 + z²/n)`, its half width `z / (1 + z²/n) * sqrt(p(1-p)/n + z²/(4n²))`.
 
 
 # %% tags=["exercise"]
@@ -633,7 +637,7 @@ check("08.2", wilson);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `p = right / n`. Both formulas divide by the same `1 + z²/n`. For 30 of 30 the lower end is about 0.886.
+# Both formulas divide by the same `1 + z²/n`. For 30 of 30 the lower end is about 0.886.
 #
 # </details>
 #
@@ -652,8 +656,8 @@ check("08.2", wilson);
 # %% [markdown]
 # ### Exercise 08.3 · `mcnemar` · medium · 8 minutes
 #
-# `better` problems got better, `worse` got worse. If each of them is a fair coin, how likely is an outcome at least as
-# far from even, in either direction? The exact p-value, at most 1.
+# `better` problems got better, `worse` got worse. If each of them was a fair coin, how likely is an outcome at least as
+# far from even, in either direction? Return this exact p-value, at most 1.
 
 
 # %% tags=["exercise"]
@@ -666,8 +670,8 @@ check("08.3", mcnemar);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# With m coins, `comb(m, i) / 2**m` is the chance of i heads. Add up from 0 to the smaller count, and double. When both
-# counts are equal, doubling counts the middle twice.
+# With m coins, `comb(m, i) / 2**m` is the chance of i heads. One tail runs from 0 to the smaller count; the other is as
+# large. What is counted twice when both counts are equal?
 #
 # </details>
 #
@@ -688,8 +692,9 @@ check("08.3", mcnemar);
 # %% [markdown]
 # ### Exercise 08.4 · `chance_of_gain` · medium · 10 minutes
 #
-# Why n = 30 proves nothing. A model that is right with probability `share` answers `n` problems, and then `n` others.
-# What is the chance that the second count is at least `more` higher than the first, though nothing changed?
+# Why 30 problems prove nothing, without a simulation. A model that is right with probability `share` answers `n`
+# problems, and then `n` others. What is the chance that it gets at least `more` problems more right the second time,
+# though nothing changed?
 
 
 # %% tags=["exercise"]
@@ -723,8 +728,8 @@ check("08.4", chance_of_gain);
 # %% [markdown]
 # ### Exercise 08.5 · `vote` · easy · 5 minutes
 #
-# The commonest of several answers. `None` is a completion without an answer, and abstains. Two answers that are equally
-# common are no decision: return `None`, and also when nobody votes.
+# Return the commonest of several answers. A `None` among them is a completion without an answer: it does not vote.
+# Where two or more answers are equally common and none is commoner, return `None`, and also where nobody votes.
 
 
 # %% tags=["exercise"]
@@ -759,7 +764,7 @@ check("08.5", vote);
 # %% [markdown]
 # ## Summary
 #
-# - Ask for the power before the run. 30 problems show ten points by luck; pairing is worth many problems.
+# - Ask for the power before the run. 30 problems often show ten points by luck; pairing is worth many problems.
 # - Strict and lenient, form and length, each with an interval: Wilson's for shares, the bootstrap over problems for
 #   means.
 # - Compare on the same problems, with a paired test. Read what got worse, and measure a skill that was not trained.

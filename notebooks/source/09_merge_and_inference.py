@@ -5,7 +5,7 @@
 # is wrong although it answers well, ask the model in batches and as a stream, choose sampling settings by measurement,
 # and serve the model over HTTP.
 #
-# **Time:** about 2 minutes on two CPU cores, half a minute of it for a short training run. On a GPU the same cells
+# **Time:** about 2 minutes on two CPU cores, less than one of them for a short training run. On a GPU the same cells
 # merge and serve Qwen3 or Gemma 3; the times there have not been measured yet.
 
 # %% [markdown]
@@ -37,8 +37,8 @@ print("merged:          ", merged_W @ x)
 # %% [markdown]
 # ## Why not into the 4-bit weights
 #
-# A 4-bit weight is no number of its own. It is one of 16 levels, times a scale that 64 weights share. These are NF4's
-# levels:
+# A 4-bit weight is no free number. It is one of 16 *levels*, times a *scale* that a *block* of 64 weights shares: the
+# largest magnitude in the block. These are NF4's levels:
 
 # %%
 from grpo_workbook.notebook import quiet, show
@@ -178,8 +178,8 @@ for path in sorted((folder / "adapter").iterdir()):
 
 # %% [markdown]
 # `adapter_config.json` says how the adapter is to be read: without `r` and `lora_alpha` its matrices mean nothing. It
-# names its base by a path or a name, and those move. So `base.json` keeps a hash of the base's weights: `merge` refuses
-# any other.
+# names its base by a path or a name, and what lies there may change. So `base.json`, which this course adds, keeps a
+# hash of the base's weights: the course's `merge` refuses any other base.
 
 # %%
 config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
@@ -222,16 +222,17 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # %% [markdown]
 # ## The proof
 #
-# That it loads proves nothing, and neither does a nice answer. Base with adapter, and merged model, read the same
-# prompts and answers, and at every position of an answer their logits are compared:
+# That it loads proves nothing, and neither does a nice answer. So the base with the adapter beside it and the merged
+# model both read the same prompts and answers, and at every position of an answer their logits are compared:
 #
-# - how far they differ, as a share of how far the logits of one position lie apart: the root mean square of the
-#   difference over the logits' standard deviation;
+# - how far they differ, measured by how far the logits of one position lie apart: the root mean square of the
+#   difference, divided by the standard deviation of the logits;
 # - the share of positions where both would write the same token.
 #
 # The merged weights are stored in bfloat16, which has 8 significant bits: differences of some thousandths are rounding.
-# Where the held-out accuracy was measured too, `is_proved` refuses one below the interval of the policy's. Above it is
-# no fault: the policy answered on a 4-bit base, and its 16-bit weights may answer better. `merge` says so.
+# Where the held-out accuracy was measured too, `is_proved` also refuses a merged model whose accuracy lies below the
+# interval of the trained policy's. Above it is no fault: the policy answered on a 4-bit base, and on 16-bit weights it
+# may answer better.
 
 # %%
 from grpo_workbook.export import compare_logits
@@ -304,7 +305,8 @@ MERGES = {
 }
 
 # %% [markdown]
-# Each is made, compared by its logits, and asked the held-out problems, greedily and sampled:
+# Each is made, compared by its logits, and asked the held-out problems, greedily and sampled. (The third one's warning
+# is all that is printed here.)
 
 # %%
 found = {}
@@ -321,7 +323,7 @@ for name, make in MERGES.items():
     }
 
 # %% [markdown]
-# The numbers:
+# The numbers. *Logits differ* and *same token* are the proof's two:
 
 # %%
 print(f"{'':20} logits differ   same token   strict, greedy   sampled   proof")
@@ -334,8 +336,9 @@ for name, n in found.items():
 
 # %% [markdown]
 # Read the second line and the last. Hardly a token changes, greedy accuracy does not fall, and yet each is another
-# policy: its logits are off by a quarter of their spread and more. As soon as answers are *drawn*, both get fewer right.
-# Greedy accuracy would have passed both; the logits refuse them.
+# policy: its logits are off by a quarter of their spread and more. As soon as answers are *drawn*, both get fewer
+# right, by amounts that alone could be luck among 120 problems. Greedy accuracy would have passed both; the logits
+# refuse them.
 #
 # **Tied embeddings** are a fourth way. Many small models, this one too, read and write with one matrix: the embeddings
 # are also the output layer (`tie_word_embeddings`). An adapter on only one of the two, merged, changes both. The
@@ -350,7 +353,7 @@ print("one matrix:", reads.weight is writes.weight)
 # %% [markdown]
 # ## Is it still the policy that was trained?
 #
-# The proof compares with the *16-bit* base and the adapter. Training used the *4-bit* base, and that is another model:
+# The proof compares with the adapter on the *16-bit* base. Training used the *4-bit* base, and that is another model:
 # its rounding errors were there while the adapter learned. How far is the merged model from the policy that was
 # trained? And is it better to unpack the 4-bit weights into 16 bits and merge into those?
 
@@ -373,16 +376,22 @@ for name, candidate in (("16-bit base", model), ("unpacked base", unpacked)):
     print(f"merged, {name}: {mean(scores.strict):.1%}, logits {far:.1%} from it")
 
 # %% [markdown]
-# Merged into the unpacked base, the model is closer to what was trained, and carries the 4-bit base's errors for good.
-# Merged into the 16-bit base, it is one that was never trained as such. Neither is wrong. What decides is the held-out
-# score of what you ship, and here both lie inside the policy's interval.
+# Merged into the unpacked base, the model is closer to what was trained, and carries the 4-bit base's rounding errors
+# for good. Merged into the 16-bit base, it is a model that was never trained as such. Neither is wrong. What decides is
+# the held-out score of what you ship, and here both lie inside the policy's interval.
 
 # %% [markdown]
 # ## The same as one command
 #
 # `merge` does all of this in one go: it checks the base by its hash, merges, proves by logits and by held-out answers,
-# writes a card, and gives the folder its name only when the proof holds. In a terminal you would type the words; a cell
-# runs them with `check=True`, so that a failure is not overlooked, as it is with `!`.
+# writes a card, and gives the folder its name only when the proof holds. In a terminal:
+#
+# ```bash
+# python -m grpo_workbook merge outputs/run/adapter --output outputs/run/merged
+# ```
+#
+# A notebook could run that line with `!`, but then a failure is easily overlooked. So the cell starts it with
+# `check=True`, which raises an exception:
 
 # %%
 import subprocess
@@ -399,7 +408,7 @@ target = folder / "merged_by_command"
 command("merge", folder / "adapter", "--output", target, "--items", 40, "--overwrite")
 
 # %% [markdown]
-# `generate` asks any model, with or without adapter:
+# `python -m grpo_workbook generate MODEL QUESTION` asks any model, with or without adapter:
 
 # %%
 command("generate", folder / "merged", rows[0]["question"])
@@ -426,8 +435,9 @@ for turn in result[0]["generated_text"]:
 # %% [markdown]
 # ### Many at once
 #
-# A batch is a rectangle, prompts are not. The short ones are filled up with padding, and for generation on the **left**:
-# the model goes on where the row ends, and that must be its prompt's end. The second answer of 60, padded either way:
+# A batch is a rectangle, prompts are not. The short ones are filled up with padding, and for generation on the
+# **left**: the model continues where the row ends, and that must be its prompt's end. 60 prompts, padded either way,
+# with the score of all answers and the text of the second:
 
 # %%
 from grpo_workbook.data import render
@@ -453,13 +463,14 @@ tokenizer.padding_side = "left"
 # attention mask (without it padding is read), and `add_special_tokens=False` after a chat template, which has put them
 # there already.
 #
-# `grpo_workbook.generation.generate` does it with batches of prompts of like length, so that little is padding.
+# `grpo_workbook.generation.generate` does all this, and puts prompts of similar length together, so that little is
+# padding.
 
 # %% [markdown]
 # ### As it is written
 #
 # A reader waits for the first word, not for the last. Transformers hands every token to a *streamer*; `TextStreamer`
-# prints it.
+# prints them as soon as they make a whole word, which ends in a space or a new line:
 
 # %%
 from transformers import TextStreamer
@@ -470,7 +481,8 @@ _ = model.generate(**one, **greedy, streamer=streamer)
 
 # %% [markdown]
 # A program wants the pieces in a loop. For that `TextIteratorStreamer` is read while `generate` writes in a thread;
-# `ask.stream` does it, raises what the thread raised, and stops the model when the loop is left.
+# `ask.stream` does it, raises what the thread raised, and stops the model when the loop is left. Bars stand between the
+# pieces; these answers hold hardly a space, so each piece is a line:
 
 # %%
 from grpo_workbook.ask import stream
@@ -488,8 +500,8 @@ print("|".join(pieces).replace("\n", "\\n"))
 # %% [markdown]
 # ## Sampling settings
 #
-# The model gives a distribution over the next token. Every setting changes it before the draw. First on six tokens,
-# with Transformers' own classes:
+# The model gives a distribution over the next token, and a token is drawn from it. Every setting changes the
+# distribution before the draw. First on six tokens, with Transformers' own classes:
 #
 # - **temperature** divides the logits: below 1 sharper, above 1 flatter. Nothing is cut off.
 # - **top_k** keeps the k likeliest, however the rest is spread.
@@ -498,7 +510,7 @@ print("|".join(pieces).replace("\n", "\\n"))
 #   it is not.
 # - **repetition_penalty** makes what was written already less likely, here "12". The prompt counts as written.
 #
-# They come in this order: penalty, temperature, top_k, top_p, min_p.
+# Where several are set, they come in this order: penalty, temperature, top_k, top_p, min_p.
 
 # %%
 from transformers import (
@@ -553,8 +565,8 @@ figures.show(
 # ### Measured on the model
 #
 # 30 problems, eight answers each. *Strict* is the share of right and well-formed answers. *maj@8* is the share of
-# problems whose commonest answer of eight is right. *Distinct* is how many different texts the eight are, as a share of
-# eight: 0.125 when all are the same.
+# problems whose commonest answer of eight is right (chapter 08). *Distinct* is how many different texts there are among
+# the eight, as a share of eight: 0.125 when all are the same.
 
 # %%
 from grpo_workbook.attempts import majority_at_k
@@ -604,9 +616,9 @@ figures.show(
 )
 
 # %% [markdown]
-# Low temperatures say the same thing eight times, and then a vote adds nothing. High ones lose the single answer first;
-# the vote holds out longer, until nothing is left to vote on. One answer: go low. Voting, or data for another round of
-# training: as much variety as accuracy allows.
+# At low temperatures the model says the same thing eight times, and a vote adds nothing. At high ones the single answer
+# suffers first; the vote holds out longer, until nothing is left to vote on. For one answer, go low. For voting, or for
+# samples to train on: as much variety as accuracy allows.
 #
 # Now what the cuts save at a temperature that is too high, and what a repetition penalty does to arithmetic, which
 # *has* to repeat its numbers:
@@ -631,8 +643,9 @@ for name, (strict, voted, distinct) in effects.items():
 # brings the variety down: at 1.6 with min_p the answers are about as varied as at 1. The penalty may help prose that
 # goes in circles; here it forbids what is right.
 #
-# In training, cut nothing. The update weighs each token by its probability, now and when it was drawn, and TRL computes
-# both over all tokens: it divides the logits by the temperature, but knows of no cut.
+# In training, cut nothing (the course's runs set `top_k=0` and `top_p=1`). The update weighs each token by the ratio of
+# its probability now to that when it was drawn, and TRL computes both over all tokens: it divides the logits by the
+# temperature, but knows of no cut.
 
 # %% [markdown]
 # ## Serving
@@ -686,7 +699,7 @@ print("the client says the same:", by_client == by_http)
 print(f"streamed in {len(pieces)} pieces:", "".join(pieces) == by_http)
 
 # %% [markdown]
-# The server is gone with its block. Believe nobody: ask its port.
+# At the end of the block the server is stopped. Do not take that on trust: ask its port.
 
 # %%
 import socket
@@ -727,19 +740,22 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
     )
 
 # %% [markdown]
-# The embeddings stay in 16 bits, so what is left is about a third and not a quarter; for Qwen3-4B too, as chapter 10
-# computes.
+# The embeddings stay in 16 bits, so the memory falls to about a third and not to a quarter; for Qwen3-4B too, as
+# chapter 10 computes.
 #
-# NF4 needs no calibration, that is no examples to round by, and is rounded while loading. **GGUF** is the file format of
-# llama.cpp and Ollama, for CPUs and laptops; **AWQ** (4-bit, calibrated on examples) and **FP8** (on GPUs with kernels
-# for it) are for servers such as vLLM. Whatever you choose: the file that you ship gets its own held-out score.
+# NF4 needs no *calibration*, that is no examples to choose the rounding by, and the weights are rounded while they are
+# loaded. **GGUF** is the file format of llama.cpp and Ollama, for CPUs and laptops; **AWQ** (4-bit, calibrated on
+# examples) and **FP8** (8-bit floating point, on GPUs with kernels for it) are for servers such as vLLM. Whatever you
+# choose: the file that you ship gets its own held-out score.
 
 # %% [markdown]
 # ## One file for llama.cpp
 #
 # llama.cpp's own converter writes GGUF. It is no Python package: where it is missing, a message says how to get it
-# (`make gguf` in the course's folder compiles it, in minutes), and the notebook goes on. On the command line:
-# `python -m grpo_workbook export-gguf`.
+# (`make gguf` in the course's folder compiles it, in minutes), and the notebook goes on. On the command line it is
+# `python -m grpo_workbook export-gguf`. With the course's tiny models, llama.cpp gave the same greedy answers as
+# Transformers to 60 held-out prompts in float32, and to 59 with one of them in 8 bits
+# ([measured](../docs/measurements.md)).
 
 # %%
 import textwrap
@@ -891,8 +907,8 @@ check("09.1", merge_lora);
 # %% [markdown]
 # ### Exercise 09.2 · `round_to_grid` · medium · 8 minutes
 #
-# What 4-bit storage makes of one block of weights: divide by the block's scale, its largest magnitude; take the nearest
-# level of each; multiply back. `levels` lie between -1 and 1, and 0 is one of them.
+# Return what 4-bit storage makes of one block of weights: divide each by the block's scale, its largest magnitude; take
+# the nearest level; multiply by the scale again. The `levels` lie between -1 and 1, and 0 is one of them.
 
 # %% tags=["exercise"]
 def round_to_grid(weights: list[float], levels: list[float]) -> list[float]:
@@ -904,7 +920,8 @@ check("09.2", round_to_grid);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `min(levels, key=lambda level: abs(level - x))` is the level nearest to x. What is the scale of a block of zeros?
+# `min(levels, key=lambda level: abs(level - x))` is the level nearest to x. What is the scale of a block of zeros, and
+# what becomes of the division?
 #
 # </details>
 #
@@ -923,8 +940,8 @@ check("09.2", round_to_grid);
 # %% [markdown]
 # ### Exercise 09.3 · `sampling_chances` · medium · 10 minutes
 #
-# The chances of the next token from its logits, with temperature and then top_p: the likeliest tokens are kept until
-# they add up to at least `top_p`, the others get 0.0, and what is kept adds up to 1.
+# Return the chance of each token from the logits, with temperature and then top_p: the likeliest tokens are kept until
+# they add up to at least `top_p`, the others get 0.0, and what is kept is scaled to add up to 1.
 
 # %% tags=["exercise"]
 def sampling_chances(
@@ -969,8 +986,9 @@ check("09.3", sampling_chances);
 # %% [markdown]
 # ### Exercise 09.4 · `left_pad` · easy · 8 minutes
 #
-# Make a batch of prompts of token numbers: `(ids, attention_mask, positions)`, each a list of rows of equal width. The
-# mask is 1 where the model reads; positions start at 0 with each prompt's first token, and are 0 under padding.
+# Make a batch of prompts, each a list of token numbers, padded on the left with the token number `pad`. Return `(ids,
+# attention_mask, positions)`, each a list of rows of equal width. The mask is 1 at the prompt's tokens and 0 at
+# padding; positions count from 0 at each prompt's first token, and are 0 at padding.
 
 # %% tags=["exercise"]
 def left_pad(
@@ -1008,11 +1026,12 @@ check("09.4", left_pad);
 # %% [markdown]
 # ### Exercise 09.5 · `compare_merge` · hard · 12 minutes
 #
-# The proof's two numbers, from the logits of both models: a row for each position, a number for each token.
+# The proof's two numbers, `(how far they differ, share of the same tokens)`, from the logits of both models: a row for
+# each position, a number in it for each token.
 #
-# - How far they differ: the root of *(mean squared difference / mean variance)*. The variance is that of our logits
-#   within a position (`statistics.variance`), averaged over positions.
-# - The share of positions where both would write the same token.
+# - How far they differ: the root of *(mean squared difference / mean variance)*. The variance is that of `ours` within
+#   a position (`statistics.variance`), averaged over positions.
+# - The share of positions where both would write the same token: the one with the largest logit.
 #
 # Raise `ValueError` when the two do not have equally many positions.
 

@@ -10,7 +10,8 @@
 # %% [markdown]
 # ## Eight completions, two processes
 #
-# Two problems, four completions each, on two GPUs. With a group on each GPU, nothing changes:
+# Training on several GPUs runs one *process*, one running copy of the program, for each. Two problems, four completions
+# each, on two GPUs. With a group on each GPU, nothing changes:
 
 # %%
 import torch
@@ -40,8 +41,9 @@ print("the group's mean:  ", advantages(rewards))
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
-# A run of this course names the product, `batch_size`, and works out the rest: whoever adds a GPU keeps the same
-# training and only shares it out.
+# A run of this course names the product, `batch_size`, and how many completions a GPU takes at once,
+# `per_device_batch`. It works out the rest: whoever adds a GPU keeps the same training and only shares it out. (A
+# *round* here is one accumulation step.)
 
 # %%
 batch, group, at_once = 32, 8, 4
@@ -54,16 +56,17 @@ for processes in (1, 2, 4, 8):
 # %% [markdown]
 # ## What takes memory, measured on the tiny model
 #
-# Six things: the weights, the adapters with their gradients and the optimizer, what the forward pass keeps for the
-# backward pass, the logits, and the KV cache while completions are written. Take them one at a time.
+# Five things: the weights; the adapters, with their gradients and the optimizer's state; the activations, which the
+# forward pass keeps for the backward pass; the logits; and the KV cache while completions are generated. Take them one
+# at a time. Sizes are in GiB, 1024³ bytes, or MiB, 1024² bytes.
 #
-# **Weights.** In 4-bit (NF4) a weight takes half a byte, and a little for the scales. Embeddings and norms stay as they
-# are: in so small a model they are a good part.
+# **Weights.** In 4-bit (NF4, chapter 09) a weight takes half a byte, and a little for the scales. Embeddings and norms
+# stay as they are: in so small a model they are a good part.
 
 # %%
 import os
 
-from grpo_workbook.notebook import quiet, show
+from grpo_workbook.notebook import quiet
 from grpo_workbook.run import Run
 
 quiet()
@@ -85,8 +88,8 @@ for four_bit in (False, True):
     print(f"{name:7}{held:>12,} bytes; computed {said:,.0f}")
 
 # %% [markdown]
-# (The computed number holds the scales too, which `parameters()` leaves out.) It costs time: a 4-bit weight is unpacked
-# whenever it is used. On the tiny model a run with a 16-bit base takes 0.82 of the time
+# (The computed number holds the scales too, which `parameters()` leaves out.) 4-bit costs time: a weight is unpacked
+# whenever it is used. On the tiny model a run with a 16-bit base takes 0.82 of the time that the 4-bit run takes
 # ([measured](../docs/measurements.md)). For Qwen3-4B the same formula says what 4-bit is for:
 
 # %%
@@ -103,8 +106,9 @@ print(
 
 # %% [markdown]
 # **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection that it adapts, here all seven of a layer
-# (attention's q, k, v, o and the MLP's gate, up, down). They, their gradients and AdamW's two
-# moments are kept in 32 bits: 16 bytes for each weight of an adapter. Full training would need that for every weight:
+# (attention's q, k, v, o and the MLP's gate, up, down). They, their gradients and AdamW's two moments (chapter 07) are
+# kept in 32 bits: four times 4, or 16 bytes for each weight of an adapter. Full training would need that for every
+# weight:
 
 # %%
 adapters = large.lora(32)
@@ -134,8 +138,8 @@ def kept(model, ids):
 
 
 # %% [markdown]
-# Gradient checkpointing keeps each layer's input only, and computes the layer again in the backward pass. Memory for
-# time:
+# Gradient checkpointing keeps each layer's input only, and computes the layer again in the backward pass: less memory
+# for more time. 16 texts of 160 tokens go forward and backward, without it and with it:
 
 # %%
 import time
@@ -160,8 +164,8 @@ for checkpointing in (False, True):
     measured[checkpointing] = kept(model, ids), seconds
 
 # %% [markdown]
-# The formula of the estimate beside what was measured. With checkpointing one layer at a time comes on top, while it is
-# computed again:
+# What was measured, beside what the formula of the estimate says. With checkpointing the activations of one layer at a
+# time come on top, while it is computed again; *kept* does not count them. (*A pass* is forward and backward.)
 
 # %%
 from grpo_workbook.memory import activation_bytes
@@ -172,16 +176,17 @@ for checkpointing, (held, seconds) in measured.items():
     computed[checkpointing] = next(iter(parts.values()))
     what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in parts.items())
     name = "on " if checkpointing else "off"
-    print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a step")
+    print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a pass")
     print(f"   computed: {what} (MiB)")
 less = measured[False][0] / measured[True][0]
 more = measured[True][1] / measured[False][1]
 print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
 
 # %% [markdown]
-# **Logits.** One number for each token *and each word of the vocabulary*. With 152,000 words (Qwen3) or 262,000
-# (Gemma), they can outweigh the model. Unsloth computes them in pieces, TRL tile by tile in a kernel that needs only the
-# probability of each token that was drawn: neither keeps them all.
+# **Logits.** One number for each token of a text *and each token of the vocabulary*. With a vocabulary of 152,000
+# (Qwen3) or 262,000 (Gemma 3), they can outweigh the model. Unsloth computes them in pieces, TRL tile by tile in a
+# kernel that returns only the probability of each token that was drawn: neither keeps them all. If they were kept, in
+# 32 bits:
 
 # %%
 from grpo_workbook.memory import logits_bytes
@@ -191,8 +196,9 @@ for name in ("qwen3-4b", "gemma-3-4b"):
     print(f"{name}: 8 completions of 512 tokens make {size:.1f} GiB of logits")
 
 # %% [markdown]
-# **KV cache.** While a text is written, every layer keeps a key and a value for every token. All completions of a step
-# are written side by side, so this grows with the *whole* batch. Here is a real one:
+# **KV cache.** While a text is generated, every layer keeps a key and a value for every token. All completions of a
+# step are generated side by side, so this grows with the *whole* batch. Here is a real one, of 8 texts with 40 tokens
+# of prompt and 60 of completion:
 
 # %%
 from grpo_workbook.memory import kv_cache_bytes
@@ -215,12 +221,12 @@ said = kv_cache_bytes(shape, 8, 99, "float32")
 print(f"measured {held_cache:,}, computed {said:,} bytes")
 
 # %% [markdown]
-# (99 of 100 tokens: the last is written and never read.)
+# (99 of 100 tokens: the last one is drawn, and the model never reads it.)
 
 # %% [markdown]
 # ## Your machine, your model
 #
-# `estimate` adds it up. What it does not know it assumes, and says so. First what runs here:
+# `estimate` adds it up. What it does not know it assumes, and says so. First for this machine, whatever it is:
 
 # %%
 import psutil
@@ -231,14 +237,15 @@ gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
 print(report(estimate(run.model, run.profile, gib=gib)))
 
 # %% [markdown]
-# On a CPU most of it is the reserve, here the libraries. On a T4 the parts matter:
+# On a CPU most of it is the reserve, which stands for the libraries there. On a T4 the parts matter:
 
 # %%
 print(report(estimate("Qwen/Qwen3-4B", "t4")))
 
 # %% [markdown]
-# When it does not fit, the cheapest change comes first. Pieces (`per_device_batch`) cost nearly nothing: the same
-# gradient, added up in more parts. A smaller batch is a different training.
+# When it does not fit, the cheapest change comes first. Smaller pieces (`per_device_batch`) cost nearly nothing: the
+# same gradient, added up in more parts. A smaller batch is a different training. Here is a wish that is too large for a
+# T4:
 
 # %%
 wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
@@ -246,8 +253,13 @@ said = report(estimate("unsloth/gemma-3-4b-it", "t4", wish))
 print(said[said.index("It does not fit") : said.index("had you chosen")])
 
 # %% [markdown]
-# The same as a command, with your own values: `python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4 --set
-# batch_size=64`. How it grows:
+# The same as a command, with your own values:
+#
+# ```bash
+# python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4 --set batch_size=64
+# ```
+#
+# How memory and time grow with the size of a group, with the longest completion, and with the model:
 
 # %%
 from grpo_workbook import figures
@@ -256,15 +268,16 @@ from grpo_workbook.cost_figures import cost_panels, gpu_counts
 figures.show(*cost_panels(estimate("qwen3-4b", "t4")))
 
 # %% [markdown]
-# Above is memory: the grey part is always there; of blue and orange the larger one counts, for they come one after the
-# other. A larger group, with as many problems, fills the cache; a longer completion fills both. Below is time: a longer
-# completion is the dearest thing to ask for, since tokens are written one after another.
+# The upper row is memory. The grey part is always there. Generation and update come one after the other, so the higher
+# of the two bars counts. A larger group, with as many problems, fills the KV cache; a longer completion makes both bars
+# higher. The lower row is time. A longer completion is the dearest thing to ask for, since tokens are generated one
+# after another.
 
 # %% [markdown]
 # ## Hyper-parameters by GPU
 #
 # The catalogue has values for every model of the course on three sizes of GPU. Nobody has tried them yet: they are
-# common values that fit on paper. `python -m grpo_workbook estimate --list` prints all of it.
+# common values that fit on paper. Two of its entries are below; `python -m grpo_workbook estimate --list` prints all.
 
 # %%
 from grpo_workbook.profiles import CATALOGUE
@@ -288,14 +301,14 @@ for name in values_shown.split():
 # | `dtype` | float16: a T4 has no bfloat16. Gemma 3, Gemma 4 and Qwen3.5 run into NaN in float16, so Unsloth computes them in 32 bits there | bfloat16: the range of 32 bits, the size of 16 |
 # | `load_in_4bit` | yes: from 1.7 B on it makes room | no: there is room, and unpacking costs time |
 # | `lora_rank` | 32: reinforcement learning needs little | 32, as well |
-# | `num_generations` | 8: the fewer, the more groups are silent (chapter 07 draws it) | 8; up to 16 with harder problems |
+# | `num_generations` | 8: the fewer, the more groups are silent (drawn in chapters 01 and 07) | 8; up to 16 with harder problems |
 # | `batch_size` | 32: four problems in a step, a noisy gradient | 128: sixteen problems |
 # | `per_device_batch` | what fits; the rest is accumulated. Changes nothing but time | 16 |
 # | `max_completion_tokens` | 512: enough for two steps of arithmetic | 1024: reasoning needs room |
 # | `learning_rate` | 1e-5: ten times TRL's default, which is for full training; LoRA bears it | 5e-6: smaller for a larger model |
 # | `steps` | 250: a first answer in an afternoon | 250: the same, on more problems |
 # | `gradient_checkpointing` | on: without it one completion fills gigabytes | on, with long completions |
-# | `vllm` | off: little room beside the training | colocate: the faster writer (see below) |
+# | `vllm` | off: little room beside the training | colocate: generates faster (see below) |
 # | `beta` | 0: no reference, no second forward pass | 0; a little where answers must stay fluent |
 # | `loss_type` | dapo, see below | dapo |
 
@@ -304,8 +317,8 @@ for name in values_shown.split():
 #
 # Two completions: one short and right, one long and wrong. What does each loss type let a single token count, and what
 # the whole completion? The gradient says it, in thousandths, with the losses of chapter 01. Two of the names need more
-# than `loss_type`: CISPO's cap on the weight is its `epsilon_high`, and GSPO is `loss_type="grpo"` with one ratio for the
-# sequence.
+# than `loss_type`: CISPO's cap on the weight is its `epsilon_high` (5 here), and GSPO is `loss_type="grpo"` with one
+# ratio for the whole sequence.
 
 # %%
 from grpo_workbook.grpo import grpo_loss
@@ -334,16 +347,18 @@ for name, how in names.items():
     print(f"{name:9}{token[0]:9.1f}{token[1]:9.1f}{whole[0]:11.1f}{whole[1]:9.1f}")
 
 # %% [markdown]
-# - **GRPO**: every completion counts the same, so a token of a long wrong answer is punished less: rambling is cheap.
-# - **Dr. GRPO**: every token counts the same, divided by a constant (the sampling limit). It also leaves out the
-#   deviation in the advantage (`scale_rewards="none"`).
-# - **BNPO, DAPO**: every token counts the same, divided by the tokens that are there: of this batch, of the whole step.
-#   The two differ when a step comes in pieces, and over several processes.
-# - **CISPO**: as DAPO, but clips the *weight* and not the loss: no token loses its gradient.
-# - **GSPO**: one ratio for a completion. At the first update all ratios are 1 and it is GRPO.
+# - **GRPO** (arXiv 2402.03300): every completion counts the same, so a token of a long wrong answer is punished less:
+#   rambling is cheap.
+# - **Dr. GRPO** (2503.20783): every token counts the same, divided by a constant, the largest possible length. It also
+#   leaves out the deviation in the advantage (`scale_rewards="none"`).
+# - **BNPO and DAPO** (2503.14476): every token counts the same, divided by the number of tokens: `bnpo` by that of each
+#   piece that goes through at once, `dapo` by that of the whole step. So they differ only when a step comes in several
+#   pieces, or runs in several processes.
+# - **CISPO** (2506.13585): as DAPO, but clips the *weight* and not the loss: no token loses its gradient.
+# - **GSPO** (2507.18071): one ratio for a completion. At the first update all ratios are 1 and it is GRPO.
 #
-# The differences of the last two show when the policy has moved. Let two tokens of the right answer have become 1.5 and
-# 3 times as likely:
+# What sets the last two apart shows when the policy has moved. Let two tokens of the right answer have become 1.5 and 3
+# times as likely:
 
 # %%
 moved = torch.zeros(2, 12)
@@ -361,14 +376,15 @@ for name in ("grpo", "dapo", "cispo", "gspo"):
 
 # %% [markdown]
 # GRPO and DAPO drop the two tokens that went too far (over 1 + 0.2). CISPO keeps them, and lets them count 1.5 and 3
-# times as much. GSPO looks at the whole answer: its mean ratio is over 1.2, so the *whole answer* is dropped. (GSPO's
-# own clip range is far narrower, 3e-4 and 4e-4: see chapter 01.)
+# times as much. GSPO looks at the whole answer: the geometric mean of its four ratios, about 1.46, is over 1.2, so the
+# *whole answer* is dropped. (GSPO's own clip range is far narrower, 3e-4 and 4e-4: see chapter 01.)
 
 # %% [markdown]
 # ## Several processes
 #
-# The command of chapter 04 in two processes, started by torchrun (`--standalone`: one machine, any free port). Here both
-# are on the CPU (gloo); on GPUs the line is the same. Four steps, to see that they work together:
+# `python -m grpo_workbook train` in two processes, started by torchrun (`--standalone`: one machine, any free port).
+# Here both are on the CPU, where they talk through the library gloo; on GPUs the line is the same. Four steps, to see
+# that they work together:
 
 # %%
 import subprocess
@@ -391,8 +407,8 @@ print("\n".join(line for line in done.stdout.splitlines() if "process" in line))
 print(f"{time.perf_counter() - began:.0f} s with both starts")
 
 # %% [markdown]
-# What the run wrote down about it. The reward of a step is the mean over the completions of both; each process draws
-# with its own seed, so two draw others than one would.
+# What the run wrote down about it. The reward of a step is the mean over the completions of both processes. Each draws
+# with a seed of its own, so the completions are others than in a single process.
 
 # %%
 import json
@@ -406,10 +422,11 @@ print("steps:", len(rewarded), " mean reward of all completions of both:",
       [round(entry["reward"], 2) for entry in rewarded])
 
 # %% [markdown]
-# `--expect-processes 2` is there because a launcher can fail without a word: `accelerate launch --cpu --num_processes 2`
-# starts one process, and the run would take twice as long and look fine.
+# `--expect-processes 2` is there because a launcher can fail without a word: `accelerate launch --cpu --num_processes
+# 2` starts one process, and the run would take twice as long and look fine.
 #
-# The other launcher, accelerate, reads a file. Four lie in `configs/`; this one gives each GPU a whole copy of the model:
+# The other launcher, accelerate, reads a file. Four lie in `configs/`; this one gives each GPU a whole copy of the
+# model:
 
 # %%
 from grpo_workbook.settings import REPO
@@ -427,8 +444,8 @@ print((REPO / "configs" / "data_parallel.yaml").read_text())
 # | `mixed_precision: 'no'` | the run's `dtype` says it; two places would contradict each other |
 # | `rdzv_backend`, `same_network` | how they find each other: fixed addresses, one network |
 #
-# When the model does not fit on one GPU even in pieces, the weights themselves are divided. Two ways, FSDP and DeepSpeed
-# ZeRO-3; their lines beyond those above:
+# When the model does not fit on one GPU even with the smallest pieces, the weights themselves are divided among the
+# GPUs. Two ways, PyTorch's FSDP (fully sharded data parallel) and DeepSpeed's ZeRO-3; their lines beyond those above:
 
 # %%
 import yaml
@@ -454,13 +471,13 @@ for name in ("fsdp", "deepspeed_zero3"):
 # | `fsdp_activation_checkpointing` | (none) | off: the setting `gradient_checkpointing` says it |
 # | (above) | `mixed_precision` | DeepSpeed wants it here: bf16, or 'no' on a T4 |
 #
-# With LoRA this is rarely needed: gradients and optimizer are small, and in 4-bit an 8 B model takes 6 GiB. And writing
-# pays for it: with FSDP each GPU fetches the others' weights for every token; with ZeRO-3 TRL puts the whole model on
-# each GPU while it writes, unless `ds3_gather_for_generation` is off. Unsloth does not divide weights, so use
-# `--backend plain`. Neither file has been tried on GPUs yet.
+# With LoRA this is rarely needed: gradients and optimizer are small, and in 4-bit the weights of an 8 B model take 6
+# GiB. And generation pays for it: with FSDP each GPU fetches the others' weights for every token; with ZeRO-3 TRL puts
+# the whole model on each GPU while it generates, unless `ds3_gather_for_generation` is off. Unsloth does not divide
+# weights, so use `--backend plain`. Neither file has been tried on GPUs yet.
 
 # %% [markdown]
-# ## vLLM: who writes the completions
+# ## vLLM: what generates the completions
 #
 # | | how | when |
 # | --- | --- | --- |
@@ -469,29 +486,32 @@ for name in ("fsdp", "deepspeed_zero3"):
 # | `--vllm server` | `trl vllm-serve --model M` on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
 #
 # vLLM keeps one pool for all caches, lets waiting completions take the room of finished ones, and replays recorded
-# kernels; the estimate assumes that a token starts in a tenth of the time. Its probabilities differ a little from the
-# trainer's; TRL can weigh for that (`vllm_importance_sampling_correction`).
+# sequences of GPU kernels. The estimate assumes that the fixed cost of starting each token falls to a tenth. vLLM's
+# probabilities differ a little from the trainer's; TRL can correct for that by a weight
+# (`vllm_importance_sampling_correction`, which the course turns on with vLLM).
 
 # %% [markdown]
 # ## A thousand GPUs, on paper
 #
-# 1,024 completions a step, shared out among more and more GPUs: Qwen3-8B in 16 bits on GPUs of 80 GB, written by vLLM.
+# 1,024 completions a step, shared out among more and more GPUs: Qwen3-8B in 16 bits on GPUs of 80 GB, generated by
+# vLLM. How long does a step take?
 
 # %%
 figures.show(*gpu_counts(estimate("qwen3-8b", "80gb")))
 
 # %% [markdown]
 # The update shares out well, and adapters are small enough that adding up their gradients hardly shows. Generation does
-# not: one completion is written token by token, and every token reads all the weights, whether for one completion or
-# for thirty. The dashed line stands where four times as many GPUs no longer halve it; in the end all wait for the longest
-# answer. What helps then is not another GPU: shorter completions, more completions in a step, or generation that runs
-# ahead of the training.
+# not: one completion is generated token by token, and every token reads all the weights, whether for one completion or
+# for thirty. The dashed line stands where four times as many GPUs no longer halve its time; in the end all wait for the
+# longest answer. What helps then is not another GPU: shorter completions, more completions in a step, or generation
+# that runs ahead of the training.
 
 # %% [markdown]
 # ## Your own run, as a file
 #
-# All of this chapter's values fit into one file, and the command of above takes it: on one GPU as it is, on several after
-# torchrun or accelerate. `templates/my_project` is a folder to copy, with data, two rewards and this file:
+# All of this chapter's values fit into one file, and `python -m grpo_workbook train` takes it: on one GPU as it is, on
+# several after torchrun or accelerate. `templates/my_project` is a folder to copy, with data, two rewards and this
+# file:
 
 # %%
 print((REPO / "templates" / "my_project" / "my.yaml").read_text())
@@ -505,7 +525,8 @@ print((REPO / "templates" / "my_project" / "my.yaml").read_text())
 # python -m grpo_workbook diagnose outputs
 # ```
 #
-# What in the data would hurt; does it fit; does it run at all; the run; and what is wrong with it, if anything.
+# In this order: what in the data would hurt; does it fit; does it run at all, in four steps; the run; and what is wrong
+# with it, if anything.
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when a formula has drifted from what was
@@ -533,8 +554,8 @@ if run.profile == "smoke":
 # %% [markdown]
 # ### Exercise 10.1 · `smallest_batch` · easy · 5 minutes
 #
-# `processes` GPUs take `per_device` completions each at once, again and again. What is the smallest number of
-# completions for a step that they can do in whole rounds, and that is whole groups of `group`?
+# `processes` GPUs take `per_device` completions each at once, in as many rounds as it takes. What is the smallest
+# number of completions for a step that fills whole rounds, and consists of whole groups of `group`?
 
 # %% tags=["exercise"]
 from grpo_workbook.checks import check
@@ -549,7 +570,7 @@ check("10.1", smallest_batch);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A number that two numbers divide: `math.lcm`.
+# Two numbers must divide it. Which? `math.lcm` finds the smallest such number.
 #
 # </details>
 #
@@ -568,8 +589,8 @@ check("10.1", smallest_batch);
 # %% [markdown]
 # ### Exercise 10.2 · `kv_cache_bytes` · easy · 5 minutes
 #
-# Bytes of the KV cache in 16 bits, when `completions` texts of `tokens` tokens are written side by side. Every layer has
-# `kv_heads` heads of width `head_dim`.
+# Bytes of the KV cache in 16 bits, when `completions` texts hold `tokens` tokens each. Each of the `layers` layers
+# keeps, for every token, a key and a value in each of `kv_heads` heads of width `head_dim`.
 
 
 # %% tags=["exercise"]
@@ -585,7 +606,7 @@ check("10.2", kv_cache_bytes);
 # <details><summary>Hint</summary>
 #
 # One token in one layer: a key and a value of `kv_heads * head_dim` numbers, two bytes each. For Qwen3-4B (36, 8, 128)
-# that makes 147,456 bytes a token.
+# that makes 147,456 bytes a token over all layers.
 #
 # </details>
 #
@@ -604,8 +625,8 @@ check("10.2", kv_cache_bytes);
 # %% [markdown]
 # ### Exercise 10.3 · `share_of_each` · easy · 5 minutes
 #
-# A step draws `batch` completions in groups of `group`, over `processes` processes. How many completions does each
-# process take, and how many problems are in the step? Where either does not come out even, raise `ValueError`.
+# A step draws `batch` completions in groups of `group`, over `processes` processes. Return how many completions each
+# process takes, and how many problems are in the step. Where either does not come out even, raise `ValueError`.
 
 
 # %% tags=["exercise"]
@@ -636,8 +657,9 @@ check("10.3", share_of_each);
 # %% [markdown]
 # ### Exercise 10.4 · `nf4_bytes` · medium · 8 minutes
 #
-# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Each 256 of these
-# scales have one of their own, of 32 bits. How many bytes do so many weights take?
+# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Every 256 of
+# these scales share one of their own, of 32 bits. How many bytes do `weights` weights take? Blocks that are not full
+# count in proportion, so the result may be a fraction.
 
 
 # %% tags=["exercise"]
@@ -650,7 +672,8 @@ check("10.4", nf4_bytes);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Add up the bytes of one weight: 0.5, 1/64, and the 4 bytes that 64 x 256 weights share.
+# Add up what one weight takes: its own bits, its part of a scale, and its part of that scale's scale. A byte has 8
+# bits.
 #
 # </details>
 #
@@ -666,8 +689,8 @@ check("10.4", nf4_bytes);
 # %% [markdown]
 # ### Exercise 10.5 · `largest_that_fits` · medium · 8 minutes
 #
-# A GPU has `memory` GiB, of which 92 % can be used. `needed` says what each model takes, in GiB. Which is the largest
-# that fits, the one that takes most? `None` when none does.
+# A GPU has `memory` GiB, of which 92 % can be used. `needed` says what each model takes, in GiB. Return the name of the
+# one that takes most among those that fit, and `None` when none fits.
 
 
 # %% tags=["exercise"]
@@ -680,7 +703,7 @@ check("10.5", largest_that_fits);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Keep those that fit, then `max(..., key=needed.get, default=None)`.
+# Keep those that fit. `max` takes a `key` to compare by, and a `default` for when nothing is left.
 #
 # </details>
 #
@@ -697,13 +720,14 @@ check("10.5", largest_that_fits);
 # %% [markdown]
 # ## Summary
 #
-# - Memory has six parts; generation and update come one after the other, and the larger of the two counts.
+# - Memory is weights, adapters, activations, logits and KV cache. Generation and update come one after the other, and
+#   the larger of the two counts.
 # - 4-bit shrinks the projections, LoRA the optimizer, checkpointing the activations. The KV cache grows with the whole
 #   batch, the activations with what goes through at once.
 # - What does not fit: first smaller pieces, then checkpointing and 4-bit, then a smaller batch or shorter answers.
 # - The batch over all processes is whole groups, and advantages are computed over all of them.
-# - Writing is what saturates: vLLM first, then more GPUs, and never count on a thousand.
-# - `python -m grpo_workbook estimate` does the sums. Until someone has measured them on a GPU, they are sums.
+# - Generation is what saturates: vLLM first, then more GPUs, and never count on a thousand.
+# - `python -m grpo_workbook estimate` does the sums. Until someone has measured them on a GPU, they are only sums.
 #
 # Next: your own project. Copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards
 # and your values, and run `python -m grpo_workbook train --config my.yaml`. [Chapter 00](00_start_here.ipynb) has the
