@@ -231,7 +231,7 @@ def test_changed_rewards_are_another_run(project):
 
 
 def test_a_folder_is_one_runs_at_a_time(tmp_path):
-    from grpo_workbook.journal import alone
+    from grpo_workbook.folder import alone
 
     output = tmp_path / "ein Läuf"
     with alone(output):
