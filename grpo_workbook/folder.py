@@ -135,7 +135,7 @@ def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
         check_folder(output, identity, overwrite=overwrite, resume=resume)
         if not resume:
             for path in (output / name for name in parts(output)):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / "run.json", identity)
         yield

@@ -80,3 +80,14 @@ def test_a_run_from_python_keeps_others_out_too(tmp_path):
         )
     assert "another process is writing to" in second.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_of_a_part_that_lies_on_another_disk_only_the_link_is_removed(tmp_path):
+    """Such as checkpoints that had to move: what is elsewhere is not ours to delete."""
+    (far := tmp_path / "far").mkdir()
+    (far / "mine.txt").write_text("mine")
+    with own_folder(tmp_path / "run", {}, overwrite=False, resume=False):
+        (tmp_path / "run" / "checkpoints").symlink_to(far)
+    with own_folder(tmp_path / "run", {}, overwrite=True, resume=False):
+        assert os.listdir(tmp_path / "run") == ["run.json"]
+    assert os.listdir(far) == ["mine.txt"]
