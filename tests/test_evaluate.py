@@ -54,7 +54,7 @@ def test_scores_and_summary():
     assert said["strict_sampled"] == 0.3333
     assert said["lenient_sampled"] == 0.6667
     assert said["ci95"][0] < 0.3333 < said["ci95"][1]
-    with pytest.raises(ValueError, match="no held-out"):
+    with pytest.raises(ValueError, match="nothing was measured"):
         accuracy([])
 
 
