@@ -34,7 +34,9 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
         raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
     names = sorted({k for e in log if "reward" in e for k in e if k.startswith("rewards/") and k.endswith("/mean")})
     said, few = [], min(10, len(steps))
-    for i, (key, name) in enumerate([("reward", "total"), *((k, k.split("/")[1]) for k in names)]):
+    for i, (key, name) in enumerate(
+        [("reward", "total"), *((k, k.split("/")[1].removesuffix("_reward")) for k in names)]
+    ):
         colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
         at, values = zip(*((e["step"], e[key]) for e in log if "reward" in e and key in e), strict=True)
         axes.plot(at, values, color=colour, alpha=0.18, linewidth=1)
@@ -198,6 +200,7 @@ def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figur
         every = [v for kind in kinds for v in table[kind]]
         through = sum(v >= 1 for v in every)
         said.append(f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}")
+    axes.text(1.64, -1, "get through:", va="center", fontsize=9)
     axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn")
     axes.set_xlabel("share of the honest answer's reward (on the line or right of it: gets through)")
     axes.invert_yaxis()

@@ -32,7 +32,7 @@ def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -
 
 
 def compare_panels(runs: Mapping[str, RunLog]) -> tuple["Figure", str]:
-    """Two to four runs in the same six panels, one colour each. Of rewards, the total only."""
+    """Two to four runs in the same six panels, one colour each: the first line of each panel, which its title names."""
     return _panels(runs, (), " and ".join(runs))
 
 
@@ -49,11 +49,11 @@ def _panels(runs: Mapping[str, RunLog], findings: Sequence[Finding], title: str)
                 if _line(axes, run, metric, word if len(runs) == 1 else label, colour, dash):
                     drawn += 1
                     said.append(_said(run, metric, word, label if len(runs) > 1 else ""))
-        axes.set_title(name, fontsize=10, loc="left")
+        axes.set_title(name if len(runs) == 1 else name.split(",")[0], fontsize=10, loc="left")
         if not drawn:
             axes.text(0.5, 0.5, "not logged", ha="center", color=GREY, transform=axes.transAxes)
-        elif drawn > 1:
-            axes.legend(frameon=False, fontsize=7, loc="best")
+        else:
+            _legend_above(axes, drawn)
         for f in marked:
             axes.axvline(f.step, color="black", linestyle=":", linewidth=1)
     if marked:
@@ -79,6 +79,13 @@ def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: in
     figure.supxlabel("optimizer step", fontsize=9)
     figure.supylabel(metric, fontsize=9)
     return figure, f"{len(runs)} small line charts of {metric}: " + "; ".join(said) + "."
+
+
+def _legend_above(axes: "Axes", lines: int) -> None:
+    """The names of the lines in two columns, above all that is drawn: the scale makes room for them."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + (high - low) * (0.05 + 0.09 * -(-lines // 2)))
+    axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)
 
 
 def _reward_lines(run: RunLog, parts: bool) -> list[tuple[str, str]]:

@@ -2,7 +2,9 @@ import pytest
 
 from grpo_workbook import figures
 
-LOG = [{"step": i, "reward": i / 10, "rewards/a/mean": i / 20, "rewards/a/std": 0.1} for i in range(1, 31)]
+LOG = [
+    {"step": i, "reward": i / 10, "rewards/a_reward/mean": i / 20, "rewards/a_reward/std": 0.1} for i in range(1, 31)
+]
 BEFORE = {"strict_sampled": 0.14, "strict_greedy": 0.7, "lenient_sampled": 0.6, "ci95": [0.11, 0.18]}
 AFTER = {"strict_sampled": 0.92, "strict_greedy": 0.97, "lenient_sampled": 0.93, "ci95": [0.89, 0.94]}
 
@@ -99,5 +101,6 @@ def test_attacks_are_drawn_beside_the_line_of_the_honest_answer():
     assert "naive: 1 of 3 get through, the best earns 100%" in words
     assert "ours: 0 of 3 get through, the best earns 20%" in words
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["hedging", "spam"]
+    assert [t.get_text() for t in figure.axes[0].texts] == ["1 of 2", "get through:"]  # a count, and what it counts
     drawn = [x for c in figure.axes[0].collections for x, _ in c.get_offsets()]
     assert min(drawn) == -0.5

@@ -38,3 +38,23 @@ def test_side_by_side_hides_the_empty_places():
     figure, words = side_by_side(runs, columns=2)
     assert sum(a.get_visible() for a in figure.axes) == 3
     assert words.startswith("3 small line charts of reward")
+
+
+def test_no_legend_lies_over_what_is_drawn():
+    run = read_run(LOGS / "healthy_1.json")
+    runs = {"healthy": run, "shows work": read_run(LOGS / "shows_work_0.json")}
+    for figure, _ in (run_panels(run), compare_panels(runs)):
+        figure.draw_without_rendering()
+        for axes in figure.axes:
+            box = axes.get_legend().get_window_extent()
+            for line in axes.lines:
+                points = axes.transData.transform(line.get_xydata())
+                assert not [p for p in points if box.contains(*p)]
+
+
+def test_a_panel_of_two_runs_names_only_the_line_that_it_shows():
+    run = read_run(LOGS / "healthy_0.json")
+    figure, _ = compare_panels({"one": run, "other": run})
+    assert [a.get_title("left") for a in figure.axes] == [
+        "reward", "spread within the batch", "entropy", "tokens", "gradient norm", "held-out problems"
+    ]  # fmt: skip

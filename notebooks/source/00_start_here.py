@@ -4,14 +4,15 @@
 # **After this notebook you can** say what GRPO is for and when to take something else, see a model learn on your own
 # machine in about a minute, check that it really learned, and find your way through the course.
 #
-# **Time:** about 2 minutes on two CPU cores, one of them for training. On a GPU the same cells train Qwen3 or Gemma 3;
+# **Time:** about 2 minutes on two CPU cores; training is half of it. On a GPU the same cells train Qwen3 or Gemma 3;
 # the times there have not been measured yet.
 
 # %% [markdown]
 # ## The idea, with four answers
 #
-# Ask a model the same question four times. A program checks every answer and gives it a **reward**. What counts is the
-# **advantage**: how far an answer's reward lies above the mean of its **group**, in standard deviations.
+# Ask a model the same question four times. A program checks every answer and gives it a **reward**: here 3 for the
+# right number in the form that was asked for, 1 for that form with a wrong number, 0 for no form. What counts is the
+# **advantage**: how far an answer's reward lies above or below the mean of its **group**, in standard deviations.
 
 # %%
 from statistics import mean, stdev
@@ -40,15 +41,16 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 # | good answers to imitate | supervised fine-tuning (SFT) | cheapest: nothing is sampled; it learns what it is shown, no more |
 # | pairs: this answer is better than that | direct preference optimization (DPO) | nothing is sampled, and no reward model is needed |
 # | a check, and a model that passes it now and then | **GRPO** | learns from what the model itself does |
-# | people's ratings of long texts | RLHF: a reward model, then PPO or GRPO | a check cannot be written; the reward model can be fooled |
-# | a reward for every step of a long task | proximal policy optimization (PPO) | its critic says which step earned it |
+# | people's ratings of long texts | reinforcement learning from human feedback (RLHF): a reward model, then PPO or GRPO | a check cannot be written; the reward model can be fooled |
+# | a reward for every step of a long task | proximal policy optimization (PPO) | its critic (see below) says which step earned it |
 #
 # They follow each other: SFT until the model is right now and then, GRPO from there.
 #
-# Some of them hold more than one model. The **policy** is the one that is trained. A **reference** is a frozen copy of it
-# as it was at the start; a **KL penalty**, of weight `beta`, holds the policy near to it. A **critic** is a second
-# trained model, which foretells the reward. A **reward model** was trained on people's ratings, and is frozen. What each
-# method keeps in memory beside the activations, for a model of 4 billion parameters, all of them trained:
+# Some of them hold more than one model. The **policy** is the one that is trained. A **reference** is a frozen copy of
+# it as it was at the start; a **KL penalty** (on the Kullback-Leibler divergence, with weight `beta`) holds the policy
+# near to it. A **critic** is a second trained model, which foretells the reward. A **reward model** was trained on
+# people's ratings, and is frozen. What each method keeps in memory beside the activations, for a model of 4 billion
+# parameters, all of them trained:
 
 # %%
 TRAINED = 16  # bytes a parameter: weights, gradient, AdamW's two moments, in float32
@@ -65,16 +67,16 @@ for name, (trained, frozen) in methods.items():
     print(f"{name:24} {4 * (trained * TRAINED + frozen * FROZEN):4} GB")
 
 # %% [markdown]
-# PPO's second trained model is what GRPO's group mean replaces. This course trains a **LoRA adapter**, about one percent
-# of the weights, and keeps the rest in 4 bits, half a byte: the 64 GB of GRPO become about 3. The reference then is the
-# same base with the adapter as it was at the start, and costs next to nothing. Chapter 01 shows all this in numbers,
-# chapter 10 estimates your run.
+# PPO's second trained model is what GRPO's group mean replaces. This course trains a **LoRA adapter**, about one
+# percent of a large model's weights, and keeps the rest in 4 bits, half a byte: the 64 GB of GRPO become about 3. The
+# reference then is the same base with the adapter as it was at the start, and costs next to nothing. Chapter 01 shows
+# all this in numbers, chapter 10 estimates your run.
 
 # %% [markdown]
 # ## Is this machine well?
 #
-# The doctor looks at versions, memory, the GPU, 4-bit layers, the sandbox and the models. Where something is missing it
-# says how to mend it. In a terminal: `python -m grpo_workbook doctor`.
+# The doctor looks at versions, memory, the GPU, 4-bit layers, the sandbox (for programs that a model wrote, chapter 06)
+# and the models. Where something is missing it says how to mend it. In a terminal: `python -m grpo_workbook doctor`.
 
 # %%
 import os
@@ -84,25 +86,29 @@ from grpo_workbook.notebook import quiet
 
 quiet()
 findings = doctor.examine()
-trouble = [f for f in findings if f.mend]
-named = [f for f in findings if f.name in ("python", "torch", "trl", "unsloth")]
-for f in named + trouble:
-    print(f"{f.name:10} {f.value:34} {f.mend}")
-print(f"{len(findings)} things looked at, {len(trouble)} to mend")
+for f in findings:
+    if f.mend or f.name in ("python", "torch", "trl", "unsloth"):
+        print(f"{f.name:10} {f.value:34} {f.mend}")
+trouble = sum(bool(f.mend) for f in findings)
+print(f"{len(findings)} things looked at, {trouble} to mend")
 
 # %% [markdown]
 # And this is what the course will do here. Without a GPU it takes the **smoke** profile: a tiny Qwen3 that lies in
-# `data/`, with its own small task. On a GPU it takes a real Qwen3 or Gemma 3. Everything else stays the same.
+# `data/`, with its own small task. On a GPU it takes a real Qwen3 or Gemma 3. Everything else stays the same. The arrow
+# marks the profile of this machine; what is not in 4 bits is held and computed in the type at the right.
+# `GRPO_WORKBOOK_PROFILE` (such as `t4`) and `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or a hub id) in the
+# environment choose otherwise.
 
 # %%
 from grpo_workbook.run import PROFILES, Run
 
 run = Run.from_env(steps=40, heldout=160)
 print(run, "\n")
+print(f"   {'profile':7} {'qwen':12} {'gemma':15} numbers in")
 for name, s in PROFILES.items():
     mark = "->" if name == run.profile else "  "
     qwen, gemma = os.path.basename(s.qwen), os.path.basename(s.gemma)
-    print(f"{mark} {name:6} {qwen:12} {gemma:15} {s.dtype}")
+    print(f"{mark} {name:7} {qwen:12} {gemma:15} {s.dtype}")
 
 # %% [markdown]
 # ## One minute of GRPO
@@ -134,7 +140,7 @@ print("right answer:", heldout_set[0]["answer"])
 
 # %% [markdown]
 # First the baseline. An answer is *strictly* right when the number is right and in the form that was asked for. Every
-# answer is drawn at temperature 1, as in training.
+# answer is drawn at temperature 1, as in training. The first is printed whole: look at its number, then at its form.
 
 # %%
 from grpo_workbook.evaluate import evaluate, wilson_interval
@@ -150,19 +156,22 @@ print(f"{sum(before.strict)} of {before.n} held-out problems strictly right\n")
 print(before.completions[0])
 
 # %% [markdown]
-# Now train: TRL's `GRPOTrainer`, with three rewards: correctness counts 2, the strict form 0.5, and parts of the form
-# 0.5. The bar shows the mean of their sum, at most 3, and the mean length of the answers in tokens.
+# Now train: TRL's `GRPOTrainer`, with three rewards, each from 0 to 1, and their weights: correctness counts 2, the
+# strict form 0.5, and parts of the form 0.5. The bar shows the mean of the weighted sum, at most 3, and the mean length
+# of the answers in tokens.
 
 # %%
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import make_trainer
 
+print(run.settings.rewards)
 functions, weights = parse_rewards(run.settings.rewards)
 trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 trainer.train();
 
 # %% [markdown]
-# The reward rose. The pale lines are single steps, the strong ones smoothed.
+# The reward rose. The total is weighted, the single rewards are not; the pale lines are single steps, the strong ones
+# smoothed.
 
 # %%
 from grpo_workbook import figures
@@ -198,7 +207,8 @@ for name, scores in (("before", before), ("after", after)):
 
 # %% [markdown]
 # Most of the arithmetic was there before; the form was not. The tiny model learned to do reliably what it could do
-# sometimes. That is often all that GRPO does, in large models too; chapter 08 tells it from a new skill.
+# sometimes. That is often all that such training does, in large models too ([Yue et al.,
+# 2025](https://arxiv.org/abs/2504.13837)); [chapter 08](08_evaluation.ipynb) tells it from a new skill.
 
 # %% [markdown]
 # ## When something is wrong: ask for help
@@ -309,8 +319,8 @@ check("00.2", choose_method);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Three questions in this order: is it mastered already, can GRPO learn, what else is there. A pass rate of 0 is no
-# pass rate of `None`, but leads to the same place.
+# Three questions in this order: is it mastered already, can GRPO learn, what else is there. A pass rate of 0 says
+# something else than `None`, and leads on to the same question.
 #
 # </details>
 #

@@ -38,7 +38,7 @@ print([(r - mean(rewards)) / (stdev(rewards) + 1e-4) for r in rewards])
 # ## Many groups at once
 #
 # A batch holds several groups, one after the other. `scale` says which deviation divides: the group's, the whole
-# batch's, or none (Dr. GRPO). The mean is always the group's.
+# batch's, or none (Dr. GRPO). TRL calls it `scale_rewards`. The mean is always the group's.
 
 # %%
 from grpo_workbook.notebook import quiet, show
@@ -173,9 +173,9 @@ show(grpo.sequence_logprobs)
 show(grpo.policy_ratio, grpo.clipped_losses)
 
 # %% [markdown]
-# At a ratio of 1 its gradient is that of $-A \log \pi$. What happens elsewhere, let autograd compute for ratios from 0.4
-# to 1.8, and for CISPO as well, which caps the weight of a token (at `epsilon_high` itself, here 1.2) but never drops
-# its gradient:
+# At a ratio of 1 its gradient is that of $-A \log \pi$. What happens elsewhere, let autograd compute for ratios from
+# 0.4 to 1.8, and for CISPO as well, which caps the weight of a token (at `epsilon_high` itself, here 1.2) but never
+# drops its gradient. `pull` gives one token to the loss and asks for the gradient in its log-probability:
 
 # %%
 def pull(ratio: float, A: float, loss: str) -> float:
@@ -201,8 +201,9 @@ pulls = {
 }
 
 # %% [markdown]
-# A good token stops being pushed once it is 20 % likelier than before; a bad one once it is 20 % less likely. A token
-# that moved the *wrong* way keeps its gradient, however far it went: that is what the minimum is for.
+# A token of a good answer stops being pushed once it is 20 % likelier than before; one of a bad answer once it is 20 %
+# less likely. CISPO's line lies on that of A = +1 up to there, and goes on. A token that moved the *wrong* way keeps
+# its gradient, however far it went: that is what the minimum is for.
 
 # %%
 figures.show(
@@ -217,9 +218,11 @@ figures.show(
 )
 
 # %% [markdown]
-# DAPO raises `epsilon_high` alone, to 0.28. GSPO takes one ratio for the whole answer, the geometric mean of its tokens',
-# so that an answer is clipped as a whole or not at all. A mean of many tokens stays far nearer to 1 than any of them, so
-# its paper clips at 3e-4 and 4e-4. In TRL it takes four settings together, because the default loss is another:
+# DAPO raises `epsilon_high` alone, to 0.28. GSPO takes one ratio for the whole answer, the geometric mean of its
+# tokens', so that an answer is clipped as a whole or not at all. A mean of many tokens stays far nearer to 1 than any
+# of them, so its paper clips at 3e-4 and 4e-4. All of this acts only when a batch is used for more than one update
+# (`num_iterations` above 1, or `steps_per_generation` above `gradient_accumulation_steps`): in the first, every ratio
+# is 1. In TRL GSPO takes four settings together, because the default loss is another:
 #
 # ```python
 # GRPOConfig(importance_sampling_level="sequence", loss_type="grpo", epsilon=3e-4, epsilon_high=4e-4)
@@ -228,8 +231,8 @@ figures.show(
 # %% [markdown]
 # ## Staying near the reference
 #
-# GRPO can be held near a frozen **reference**, the model before training, by a penalty on the KL divergence. Only the
-# drawn tokens are known, so it is estimated from them. There are three estimators:
+# GRPO can be held near a frozen **reference**, the model before training, by a penalty on the Kullback-Leibler (KL)
+# divergence. Only the drawn tokens are known, so it is estimated from them. Three estimators are common:
 
 # %%
 show(grpo.kl_estimate)
@@ -309,6 +312,16 @@ for text, reward in list(zip(batch["texts"], rewards))[:4]:
     print(f"{reward:6.3f}  {' '.join(text.split())[:90]}")
 
 # %% [markdown]
+# All eight groups, each with its rewards from best to worst. Where the eight are equal, the group is silent; where
+# only one differs, that one answer carries the group.
+
+# %%
+for start in range(0, len(rewards), 8):
+    group = sorted(rewards[start : start + 8], reverse=True)
+    shown = " ".join(f"{reward:5.3f}" for reward in group)
+    print(f"{shown}   mean {mean(group):.2f}   deviation {stdev(group):.2f}")
+
+# %% [markdown]
 # ## Why the loss shows about 0
 #
 # Here are the loss and the length of its gradient for each loss type, before any update.
@@ -350,8 +363,8 @@ show(grpo.grpo_loss)
 show(grpo.reduce_tokens)
 
 # %% [markdown]
-# The gradient of the loss in each token's log-probability is that token's weight. Divided by the advantage, it says
-# what one token of an answer counts:
+# The gradient of the loss in each token's log-probability is that token's weight. Divided by the advantage, and times
+# the number of answers, it says what one token counts:
 
 # %%
 lengths = batch["mask"].sum(dim=1)
@@ -366,8 +379,9 @@ per_token = {
 }
 
 # %% [markdown]
-# `grpo` gives every answer the same weight, so a token of a short one counts more. The others give every token the same
-# weight. `bnpo` and `cispo` lie on `dapo` here: they differ when a step is cut into batches, and when ratios leave 1.
+# `grpo` gives every answer the same weight, so each of its n tokens counts 1 / n, and a token of a short answer more.
+# The others give every token the same weight: `dapo` 1 over the mean length, `dr_grpo` 1 over the largest possible one,
+# 64. `bnpo` and `cispo` lie on `dapo` here: they differ when a step is cut into batches, and when ratios leave 1.
 
 # %%
 figures.show(
@@ -411,13 +425,13 @@ labels = [
 ]
 
 # %% [markdown]
-# Under `grpo` a short answer moves the model over three times as much as a long one. So `grpo` praises a short right
+# Under `grpo` a short answer moves the model several times as much as a long one. So `grpo` praises a short right
 # answer strongly and blames a long wrong one weakly: Dr. GRPO's authors saw wrong answers grow longer from that.
 #
-# Under the others a long answer has three times the tokens, and yet pulls no harder *here*: the long ones are this
-# model's usual form, whose tokens are nearly certain and hardly move (the A (1 - π) from above); the short ones are odd.
-# `dr_grpo` is smaller throughout, because it divides by the largest possible length. That matters for SGD and where
-# gradients are cut to a norm; AdamW, which this trainer uses, divides a constant factor out again.
+# Under the others a long answer has about three times the tokens, and yet pulls hardly harder *here*: the long ones are
+# this model's usual form, whose tokens are nearly certain and hardly move (the A (1 - π) from above); the short ones
+# are odd. `dr_grpo` is smaller throughout, because it divides by the largest possible length. That matters for SGD and
+# where gradients are cut to a norm; AdamW, which this trainer uses, divides a constant factor out again.
 
 # %%
 figures.show(
@@ -454,6 +468,8 @@ show(ScratchTrainer.rollout, ScratchTrainer.train)
 
 # %% [markdown]
 # Measure first. *Strict* means right and well-formed; the 480 held-out problems are not among those it trains on.
+# (Chapter 04 loads the same model in 4 bits. Its sampled answers are others, and so are its numbers, within what their
+# intervals allow.)
 
 # %%
 from grpo_workbook.evaluate import accuracy, evaluate, wilson_interval
@@ -482,9 +498,9 @@ with tqdm(
 seconds = time.time() - start
 
 # %% [markdown]
-# Single steps are noisy, so here are means over eight. The reward rises, the spread within groups shrinks, and more groups
-# fall silent. The distance from the reference grows in jumps: a few tokens that the reference finds nearly impossible
-# make most of k3. The loss says nothing.
+# Single steps are noisy, so here are means over eight. The reward rises, the spread within groups shrinks, and more
+# groups fall silent. The KL divergence leaves 0 and then jumps about: a few tokens that the reference finds nearly
+# impossible make most of k3. The loss says nothing.
 
 # %%
 names = {
@@ -514,9 +530,10 @@ print(f"after {seconds:.0f} s of training")
 # %% [markdown]
 # ## Beside TRL
 #
-# 40 steps of TRL's trainer, through Unsloth: same model, file of problems, rewards, batch size, adapters and learning
-# rate, which TRL reaches after five steps of warm-up. Its curve is stored in `data/trl_curve.json`;
-# `python data/build_trl_curve.py` runs it again.
+# 40 steps of TRL's trainer, through Unsloth, with the same model, file of problems, rewards, batch size and adapters.
+# The learning rate is the same too, but here TRL warms up to it over five steps. Its curve is stored in
+# `data/trl_curve.json`, with its accuracy on the same held-out problems; `python data/build_trl_curve.py` runs it
+# again.
 
 # %%
 import json
@@ -556,7 +573,7 @@ figures.show(
 # GRPO takes the policy itself as the next reference and goes on. Two rounds of four steps:
 
 # %%
-show(ScratchTrainer.train_rounds)
+show(ScratchTrainer.refresh_reference, ScratchTrainer.train_rounds)
 trainer.kl_coef = 0.04
 trainer.refresh_reference()
 for m in trainer.train_rounds(rows[320:352], rounds=2):
@@ -569,9 +586,10 @@ for m in trainer.train_rounds(rows[320:352], rounds=2):
 # %% [markdown]
 # ## What GRPO saves
 #
-# PPO trains a second network beside the policy, the **critic**, which predicts from each token on what reward is to come:
-# usually as large as the policy, with its own gradients and optimizer state. With a reward model (RLHF) there is one more. Count the bytes that
-# live after one AdamW step, for this same tiny model; activations come on top everywhere.
+# PPO trains a second network beside the policy, the **critic**, which predicts from each token on what reward is to
+# come: usually as large as the policy, with its own gradients and optimizer state. With a reward model (RLHF) there is
+# one network more. Count the bytes that live after one AdamW step, for this same tiny model; activations come on top
+# everywhere.
 
 # %%
 from transformers import AutoModelForTokenClassification
@@ -620,7 +638,10 @@ needs = {
 }
 
 # %% [markdown]
-# With adapters the reference costs nothing: it is the same model with the adapters turned off.
+# The last column compares with GRPO under a KL penalty. With adapters even that penalty costs next to nothing: the
+# reference is the same base with the adapters as they were at the start. For fresh adapters that is the base with its
+# adapters turned off: TRL does so where it makes the adapters itself, and keeps a copy of them where they are given.
+# (`ScratchTrainer` copies the whole model, because that is one line.)
 
 # %%
 for name, value in needs.items():
@@ -907,6 +928,13 @@ check("01.6", reduce_losses);
 # - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. The loss shows about 0: watch the reward.
 # - No critic, and with a checkable reward no reward model either. TRL knows three more loss types (sapo, luspo, vespo):
 #   they differ in the same two places, how a ratio is bounded and how tokens become one number.
+#
+# Where it comes from: [PPO](https://arxiv.org/abs/1707.06347) (the clipped ratio),
+# [DeepSeekMath](https://arxiv.org/abs/2402.03300) (GRPO), [Dr. GRPO](https://arxiv.org/abs/2503.20783),
+# [DAPO](https://arxiv.org/abs/2503.14476), [GSPO](https://arxiv.org/abs/2507.18071),
+# [MiniMax-M1](https://arxiv.org/abs/2506.13585) (CISPO), [Schulman's note](http://joschu.net/blog/kl-approx.html) (k1,
+# k2, k3), [DeepSeek-V3.2](https://arxiv.org/abs/2512.02556) (k3 times the ratio); beside it
+# [RLHF](https://arxiv.org/abs/2203.02155) and [DPO](https://arxiv.org/abs/2305.18290).
 #
 # Next: [02 · Dataset preparation](02_dataset_prep.ipynb) makes the rows that such a trainer reads. In
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb) Unsloth and TRL train in 4-bit.

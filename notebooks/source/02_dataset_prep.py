@@ -36,6 +36,8 @@ prompt = [
 # %% [markdown]
 # And even that is not what the model reads. Its **chat template** turns the conversation into one text, with special
 # tokens around each turn. The last line opens the assistant's turn: from there on the model writes.
+# (`enable_thinking=False` asks Qwen3's own template for an answer without a long train of thought before it; templates
+# that do not know it ignore it.)
 
 # %%
 from grpo_workbook.notebook import quiet, show
@@ -52,8 +54,9 @@ text = tokenizer.apply_chat_template(
 print(text)
 
 # %% [markdown]
-# The text is cut into tokens. Marking every boundary shows things that surprise: words carry the space before them,
-# numbers may be one token or one per digit, and a tag is one token only if the tokenizer was given it.
+# The text is cut into tokens. A bar at every boundary (the special tokens have bars of their own) shows things that
+# surprise: words carry the space before them, numbers may be one token or one per digit, and a tag is one token only if
+# the tokenizer was given it.
 
 # %%
 from grpo_workbook.data import token_boundaries
@@ -217,8 +220,9 @@ for row in knowledge.dataset.select([2, 17]):
     print("\n" + row["question"], "\n  ", row["answer"])
 
 # %% [markdown]
-# These answers are sentences, so a reward that compares numbers refuses them. A first reward for such rows counts shared
-# words, as SQuAD's F1 does: how many of the answer's words were said, and how many of the words said are in the answer?
+# These answers are sentences, so a reward that compares numbers refuses them. A first reward for such rows counts
+# shared words, much as SQuAD's F1 does: how many of the answer's words were said, and how many of the words said are in
+# the answer?
 
 # %%
 def shared_words(completions, answer, **columns):
@@ -241,11 +245,12 @@ for said in (
 
 # %% [markdown]
 # It tells near from far, and knows nothing: a contradiction in the same words earns nearly all, and a list of common
-# words more than a short wrong answer. As one of several rewards it can begin; what decides should be checkable, or
-# judged by a model that you have measured. Where neither can be had, fine-tune on the answers themselves (SFT).
+# words more than a short wrong answer. As one of several rewards it can begin (with chat prompts a completion is a list
+# of messages, and its text is `completion[0]["content"]`: chapter 03); what decides should be checkable, or judged by a
+# model that you have measured. Where neither can be had, fine-tune on the answers themselves (SFT).
 #
 # A third kind of answer is a **program**: rows in HumanEval's form have a `test` and an `entry_point` instead of an
-# answer, and the reward runs the tests.
+# answer, and the reward runs the tests ([chapter 06](06_code_rewards.ipynb)).
 
 # %% [markdown]
 # ## Problems without end
@@ -337,7 +342,8 @@ except TypeError as error:
 
 # %% [markdown]
 # Cutting would be wrong anyway: the end of a word problem is its question. So measure, with the model's own tokenizer
-# and template, and drop what does not fit. Characters or words are no measure of tokens.
+# and template, and drop what does not fit. Characters or words are no measure of tokens. Thirty overlong prompts are
+# put in here, so that there is something to see; printed are percentiles and their lengths in tokens:
 
 # %%
 from grpo_workbook import figures
@@ -446,9 +452,9 @@ print(
 # %% [markdown]
 # ## Diversity
 #
-# A model trained on one sentence learns that sentence. Three cheap signs: how many different triples of words there
-# are, how many templates, and how often the commonest answer is right. If one answer is common, guessing it earns
-# reward. And how many rows repeat an earlier one?
+# A model trained on one sentence learns that sentence. Three cheap signs: which share of all triples of words are
+# different ones, how many templates there are, and how often the commonest answer is right. If one answer is common,
+# guessing it earns reward. And how many rows repeat an earlier one?
 
 # %%
 from grpo_workbook.validation import diversity, validate
@@ -581,7 +587,7 @@ check("02.1", few_shot_prompt);
 # %% [markdown]
 # ### Exercise 02.2 · `final_answer` · easy · 5 minutes
 #
-# Return what follows the last `####` of a GSM8K solution: without thousands separators, without white space around it.
+# Return what follows the last `####` of a GSM8K solution: without the commas of `1,000`, without white space around it.
 # A solution without `####` is a broken row: raise `ValueError`.
 
 # %% tags=["exercise"]
@@ -761,4 +767,4 @@ check("02.6", stratified_quotas);
 # - Bad rows are named, not dropped silently. Duplicates, near-duplicates and leaks are found before training.
 # - Split with a seed and by difficulty, and compare both parts with each other.
 #
-# Next: [03 · Reward design](03_reward_design.ipynb) judges what a model answers to them.
+# Next: [03 · Reward design](03_reward_design.ipynb) judges what a model answers to such prompts.

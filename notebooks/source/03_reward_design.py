@@ -134,7 +134,8 @@ for name, text in ladder.items():
 # ## Weights
 #
 # Each reward here is unit-scaled: 0 to 1, a penalty -1 to 0. What it *counts* is said apart, in TRL's own argument, so
-# that you can read the log without knowing the weights:
+# that you can read the log without knowing the weights. TRL adds up the weighted rewards of a completion, and what is
+# compared within the group is that total (`multi_objective_aggregation="sum_then_normalize"`, its default):
 #
 # ```python
 # GRPOConfig(reward_weights=[2.0, 0.5, 0.5], ...)
@@ -171,7 +172,7 @@ from grpo_workbook.rubric import REGISTRY
 
 for name, entry in REGISTRY.items():
     call = f"{name}={entry.argument.rstrip('!')}" if entry.argument else name
-    print(f"{call:23} {entry.low:4g} to {entry.high:g}  {entry.description}")
+    print(f"{call:25} {entry.low:4g} to {entry.high:g}  {entry.description}")
 
 # %% [markdown]
 # Rewards with a setting are made by a **factory**: a function that returns the reward. This is DAPO's penalty for
@@ -205,8 +206,8 @@ for name, text in samples.items():
     print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
 
 # %% [markdown]
-# Read the column of `length`: both cheats come nearer to 8 words than the answer that shows its work, and earn more. A
-# length is never worth anything by itself; it only trims what is already right.
+# Read the column of `length`: two of the three cheats come nearer to 8 words than the answer that shows its work, and
+# earn more. A length is never worth anything by itself; it only trims what is already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -255,8 +256,8 @@ scored.show()
 
 # %% [markdown]
 # Read the column *equal*. A group whose rewards are all equal has advantages of 0: it teaches nothing, and its
-# completions were drawn for nothing. In groups of 8 none is silent in total here, for this model wavers. Cut the
-# same completions into groups of 4, and look for the grey crosses:
+# completions were drawn for nothing. In groups of 8 hardly any is silent in total here, for this model wavers: the row
+# *total*. Cut the same completions into groups of 4, and look for the grey crosses:
 
 # %%
 from grpo_workbook import figures
@@ -336,8 +337,9 @@ for attack in collection[::9]:
 
 # %% [markdown]
 # Each attack is paid by both sets of rewards, and compared with what the honest right answer earns from the same set.
-# At 1 or more it beats honesty, and gets through. Below 1 it can still be learned, by a group in which nobody does
-# better: that is the price of partial credit, and why the share should stay low.
+# At 1 or more it pays as well as honesty, and gets through; the numbers at the right count those, in the colour of the
+# rewards that let them. Below 1 it can still be learned, by a group in which nobody does better: that is the price of
+# partial credit, and why the share should stay low.
 
 # %%
 def total(functions, weights, text):
@@ -391,13 +393,14 @@ print(f"ours:  {total(functions, weights, chatty):.2f}")
 
 # %% [markdown]
 # No reward is proof against everything. What remains: an answer that is right by luck, whatever the reasoning says. So
-# read samples while it trains, and measure on held-out problems (chapter 04).
+# read samples while it trains, and measure on held-out problems (chapter 04). Programs as answers can attack the test
+# itself: chapter 06.
 
 # %% [markdown]
 # ## Symbolic answers: math-verify and its traps
 #
-# For golds such as `x^2+2x+1`, no comparison of numbers helps. math-verify parses LaTeX and compares with algebra. As a
-# reward it has traps:
+# For reference answers (*golds*) such as `x^2+2x+1`, no comparison of numbers helps. math-verify parses LaTeX and
+# compares with algebra. As a reward it has traps:
 
 # %%
 import logging
@@ -463,7 +466,8 @@ for make in (minimum_of, mean_of, vote_of):
 # %% [markdown]
 # ## A weight that adapts
 #
-# Form is learned first. After that its reward only adds noise, so its weight may fade as the form succeeds:
+# Form is learned first. Once nearly every completion has it, its reward hardly tells them apart, so its weight may fade
+# as the form succeeds. ([Chapter 07](07_stages_and_curriculum.ipynb) measures what that brings.)
 
 # %%
 from grpo_workbook.ensembles import AdaptiveWeight

@@ -4,8 +4,8 @@
 # **After this notebook you can** load a model in 4-bit, give it LoRA adapters, train it with GRPO through Unsloth and
 # TRL, and say with an interval and a paired test whether it got better on problems it never saw.
 #
-# **Time:** about 3 minutes on two CPU cores (smoke profile). On a GPU the same cells train Qwen3 or Gemma 3; the
-# times there have not been measured yet.
+# **Time:** about 3 minutes on two CPU cores (smoke profile); on one core, or a busy machine, up to twice that. On a GPU
+# the same cells train Qwen3 or Gemma 3; the times there have not been measured yet.
 #
 # The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
 
@@ -84,8 +84,10 @@ train_set[0]
 # %% [markdown]
 # ## The model, in 4-bit, with adapters
 #
-# The base model's weights are stored in 4 bits (NF4) and stay frozen. What will learn is a pair of thin matrices
-# beside each of them: LoRA.
+# The base model's weights are stored in 4 bits (NF4, made for weights that are normally distributed) and stay frozen.
+# What will learn is a pair of thin matrices beside each of them: low-rank adaptation, LoRA. Unsloth says what it took:
+# `dtype` is the type of the arithmetic and of what is not in 4 bits, and "chunked CE" a way to compute a loss in
+# pieces, which saves memory.
 
 # %%
 import torch
@@ -103,7 +105,7 @@ model, tokenizer = FastLanguageModel.from_pretrained(
 
 # %% [markdown]
 # `r` is the rank: how thin the matrices are. Adapting all seven projections of a layer costs little and learns more
-# than attention alone. `lora_alpha / r` scales what they add.
+# than attention alone ([QLoRA](https://arxiv.org/abs/2305.14314) measured it). `lora_alpha / r` scales what they add.
 
 # %%
 model = FastLanguageModel.get_peft_model(
@@ -214,7 +216,8 @@ for name, text in samples.items():
 # ## The baseline
 #
 # Without it no later number means anything. *Strict* is right and well-formed, *lenient* takes any readable answer;
-# *sampled* draws at temperature 1, as training does, *greedy* takes the likeliest token.
+# *sampled* draws at temperature 1, as training does, *greedy* takes the likeliest token. `ci95` is the 95 % interval of
+# the first number (Wilson's).
 
 # %%
 from grpo_workbook.evaluate import evaluate, summary
@@ -262,17 +265,20 @@ show(config.grpo_config)
 # | --- | --- | --- | --- |
 # | `num_generations` | the group. Larger: steadier advantages, fewer silent groups, more time | 8 | 8 to 16 |
 # | batch size | completions in an optimizer step. Fewer: a noisier gradient, faster steps | 32 | 128 and more |
-# | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 32 |
+# | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 16 to 32 |
 # | `max_completion_length` | most of the time and memory. Too short, and answers are cut before they earn anything | 512 | 1024 and more |
 # | `learning_rate` | 1e-5 to 1e-6 for billions of weights; the tiny model takes 1e-3 | 1e-5 | 5e-6 |
-# | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 16 to 32 | 32 to 64 |
+# | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 32 | 32 |
 # | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 to 0.04 |
 # | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
 # | vLLM (`fast_inference=True`) | generates several times faster, on a GPU only | if memory allows | on |
 #
+# These are common values, reasoned and not tried here: no GPU run has been measured yet. Chapter 10 has them for each
+# model and GPU, with the memory they take.
+#
 # The batch counts **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be
-# whole groups. For a batch of 4 with groups of 8, which older guides use, TRL raises a `ValueError` (Unsloth raises
-# the batch size on a GPU, without asking). They also pass `max_prompt_length`, which is gone.
+# whole groups. For a batch of 4 with groups of 8, which older guides use, TRL raises a `ValueError` (Unsloth raises the
+# batch size on a GPU, without asking). They also pass `max_prompt_length`, which is gone.
 
 # %% [markdown]
 # ## Training
@@ -475,7 +481,8 @@ check("04.2", lora_parameters);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Each pair adds `rank * inputs + outputs * rank`. Compare with the number that was printed above.
+# Each pair adds `rank * inputs + outputs * rank`. To compare with the number that was printed above, take
+# `[(m.in_features, m.out_features) for n, m in model.named_modules() if n.endswith("base_layer")]` and rank 16.
 #
 # </details>
 #
@@ -523,12 +530,15 @@ check("04.3", changed_outcomes);
 # %% [markdown]
 # ## A script to copy
 #
-# The same run without a notebook is `grpo_workbook/pipeline.py`, and from the command line:
+# The same run without a notebook is `grpo_workbook/pipeline.py`, and from the command line `run`. `train` takes your
+# own data and rewards: copy [`templates/my_project`](../templates/my_project/README.md), 40 problems with two reward
+# functions and a YAML file in which any field of `GRPOConfig` can stand.
 #
 # ```bash
 # python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
 # python -m grpo_workbook run --data my_problems.jsonl --steps 100 --output outputs/mine
 # python -m grpo_workbook run --resume        # after a Ctrl-C or a crash
+# python -m grpo_workbook train --config my.yaml
 # ```
 
 # %% [markdown]

@@ -65,7 +65,9 @@ for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
           f"   reward {reward.head(5).mean():.2f} to {reward.tail(5).mean():.2f}")
 
 # %% [markdown]
-# Six panels say nearly everything. What each step logged is drawn faintly, its moving average above it.
+# Six panels say nearly everything. What each step logged is drawn faintly, its moving average above it. *Adapter
+# change* is how far the adapters have moved, as a share of their norm at the start; there is no KL line, because `beta`
+# is 0.
 
 # %%
 from grpo_workbook import figures, panels
@@ -79,8 +81,25 @@ figures.show(*panels.run_panels(healthy, title="A healthy run"))
 # | spread and silent groups | spread falls and silent groups grow *as the reward gets high* | silent from the start: no gradient |
 # | entropy, KL | entropy falls slowly, KL grows and levels off | entropy 0 while the reward is low; KL over the entropy at the start |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy, adapters move a few percent | gradient 0; adapters at 0, or beyond half their norm |
+# | gradient norm, adapters | gradient noisy, adapters move by a tenth or two of their norm | gradient 0; adapters at 0, or beyond half their norm |
 # | held-out problems | rise with the reward | still or falling while the reward rises |
+
+# %% [markdown]
+# The KL of the run with `beta` 0.04, beside its entropy, both in nats per token. KL begins at 0, because the policy is
+# still its reference, and grows as they part. Single steps may jump far, here step 29, for a few tokens that the
+# reference finds nearly impossible (chapter 01): look at the level, not at the peaks.
+
+# %%
+from grpo_workbook import charts
+
+parted = with_kl.table[["kl", "entropy"]].dropna()
+figures.show(*charts.line_chart(
+    {"KL": (list(parted.index), figures.smooth(list(parted["kl"]))),
+     "entropy": (list(parted.index), figures.smooth(list(parted["entropy"])))},
+    x="optimizer step", y="nats per token, smoothed over 7 steps",
+    title="Entropy falls, KL leaves 0", markers=False,
+    finding="The policy becomes surer, and parts from its reference.",
+))
 
 # %% [markdown]
 # A machine can read them too:
@@ -93,8 +112,8 @@ print(as_text(diagnose(healthy), healthy))
 # %% [markdown]
 # ## Watching a live run
 #
-# A short run of 20 steps. TRL logs most of what is needed, and three helpers add the rest. `watch` wraps the rewards:
-# the same numbers, and it counts how many different texts a group holds, empty ones, and values that are no numbers.
+# A short run of 20 steps. TRL logs most of what is needed, and helpers add the rest. `watch` wraps the rewards: the
+# same numbers, and it counts how many different texts a group holds, empty ones, and values that are no numbers.
 
 # %%
 import os
@@ -201,7 +220,7 @@ print(len(events.Tags()["scalars"]), "curves; reward:", rewards[:2], "...", rewa
 # ## Sick runs
 #
 # Each of these was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, and ran on the same tiny model.
-# Look at their rewards first:
+# Look at their rewards first, each on its own scale:
 
 # %%
 names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt",
@@ -212,7 +231,9 @@ figures.show(*panels.side_by_side(sick))
 
 # %% [markdown]
 # The reward alone separates few of them: `shows_work` has the finest curve of all, and four that are flat have four
-# different causes. The diagnosis compares more, each number with the run's own beginning:
+# different causes. The diagnosis compares more, most of it with the run's own beginning. After each finding: since
+# which step, and the first piece of evidence. (`adapter/change` is a share of the adapters' norm at the start, a rise
+# is counted in standard errors, the others are as TRL logs them.)
 
 # %%
 for name, log in sick.items():
@@ -223,7 +244,8 @@ for name, log in sick.items():
 
 # %% [markdown]
 # `shows_work` beside the healthy run. Its reward counts equals signs. It rises fast, to its maximum, and the held-out
-# accuracy goes to 0: the model writes equations until it is cut off.
+# accuracy goes to 0: the model writes equations until it is cut off. (Of each panel the first line only: of rewards the
+# total, of lengths the mean.)
 
 # %%
 both = {"healthy": healthy, "shows work": sick["shows_work"]}
@@ -269,12 +291,12 @@ for name in ("sure", "silent", "same_text", "jump", "hardly", "drown", "kl_of_en
 sick_run = Run.from_env(steps=30, learning_rate=0.3, output=run.output / "sick")
 model, tokenizer = load_policy(sick_run)
 watched = watch(functions)
-doctor = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
+guard = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
 args = grpo_config(sick_run, weights)
 args.save_strategy = "no"
 stopped = GRPOTrainer(
     model=model, processing_class=tokenizer, args=args,
-    reward_funcs=watched, train_dataset=train_set, callbacks=[doctor],
+    reward_funcs=watched, train_dataset=train_set, callbacks=[guard],
 )
 stopped.remove_callback(PrinterCallback)
 stopped.train()
@@ -293,9 +315,12 @@ print(f"a step takes {table['step_time'].mean():.1f} s, {drawing:.0%} of it draw
 print(f"memory: {table['memory/share'].max():.1%} of this machine's")
 
 # %% [markdown]
-# **Before** a run: measure the baseline, its lengths and its share of silent groups (chapters 02 to 04).
-# **During** it: `HealthCallback`, held-out problems, samples. **After** it: `diagnose`, then held-out accuracy with an
-# interval.
+# ## Before, during and after a run
+#
+# - **Before**: `doctor` for the machine, `check-data` for the data (chapter 02), the rewards attacked (chapter 03); then
+#   the baseline, its lengths and its share of silent groups (chapter 04).
+# - **During**: `HealthCallback` with `stop_on`, held-out problems every so many steps, and samples to read.
+# - **After**: `diagnose`, then held-out accuracy with an interval and a paired test (chapter 08).
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or when
@@ -308,7 +333,7 @@ strict = live.table["heldout/strict"].dropna()
 proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
           "before": float(strict.iloc[0]), "after": float(strict.iloc[-1]),
           "stopped_at": stopped.state.global_step,
-          "stopped_for": [f.name for f in doctor.found]}
+          "stopped_for": [f.name for f in guard.found]}
 (run.output / "notebook_05.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == 20 and len(rewards) == 20 and not health.found
 if run.profile == "smoke":
@@ -360,8 +385,8 @@ check("05.1", moving_average);
 # ### Exercise 05.2 · `rise` · medium · 10 minutes
 #
 # Did the reward rise, or is it noise? Return the mean of the last `k` steps minus that of the first `k`, divided by the
-# standard error of the difference, `sqrt((variance of the first + variance of the last) / k)`. Raise `ValueError` when
-# the windows would overlap. (The diagnosis takes 3 and more for a rise.)
+# standard error of the difference, `sqrt((variance of the first + variance of the last) / k)`; a variance here is a
+# sample's, over n - 1. Raise `ValueError` when the windows would overlap. (The diagnosis takes 3 and more for a rise.)
 
 # %% tags=["exercise"]
 def rise(values: list[float], k: int) -> float:
@@ -373,7 +398,7 @@ check("05.2", rise);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `statistics.variance` divides by n - 1, as one does with a sample.
+# `statistics.variance` divides by n - 1, `pvariance` by n.
 #
 # </details>
 #
@@ -408,7 +433,7 @@ check("05.3", first_step);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Count how many steps in a row were over the limit; set the count back to 0 at each that was not.
+# Count how many steps in a row reached the limit; set the count back to 0 at each that did not.
 #
 # </details>
 #
@@ -430,7 +455,8 @@ check("05.3", first_step);
 # ### Exercise 05.4 · `is_gamed` · medium · 10 minutes
 #
 # Is the reward being gamed? It is when the mean reward of the last third of the steps is more than 0.05 above that of
-# the first third, while the last held-out accuracy is *not* more than 0.05 above the first.
+# the first third (a third of their number rounded down, at least one step), while the last held-out accuracy is *not*
+# more than 0.05 above the first.
 
 # %% tags=["exercise"]
 def is_gamed(reward: list[float], heldout: list[float]) -> bool:

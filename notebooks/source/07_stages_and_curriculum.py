@@ -43,7 +43,7 @@ print(
 )
 
 # %% [markdown]
-# Nearly four of five groups teach nothing. The form alone is earned more often, so more groups speak. Suppose a first
+# Nearly four of five groups teach nothing. The form alone is earned more often, so more groups teach. Suppose a first
 # stage is paid for form only, until 19 of 20 have it. Then the same strict reward finds another policy:
 
 # %%
@@ -68,9 +68,9 @@ figures.show(
     *charts.line_chart(
         lines,
         x="chance that one completion succeeds",
-        y="share of groups that speak",
-        title="Groups speak between never and always",
-        finding="At one half 50, 88, 99 and nearly 100 % of the groups speak, "
+        y="share of groups that teach",
+        title="Groups teach between never and always",
+        finding="At one half 50, 88, 99 and nearly 100 % of the groups teach, "
         "at 0 and 1 none.",
         markers=False,
     )

@@ -5,7 +5,7 @@
 # and leniently with an interval, show with a paired test that training helped, read pass@k and majority vote, and find
 # what got worse.
 #
-# **Time:** about 2 minutes on two CPU cores, one of them for a short training run. On a GPU the same cells measure
+# **Time:** about 2 minutes on two CPU cores; a short training run is half of it. On a GPU the same cells measure
 # Qwen3 or Gemma 3; the times there have not been measured yet.
 
 # %% [markdown]
@@ -534,7 +534,7 @@ figures.show(*draw(report))
 # | --- | --- |
 # | model and adapter with a hash of their weights | "the new one" is no name |
 # | data with a hash, and the number of problems | another split is another number |
-# | system prompt, template, temperature, top-p, most new tokens, seed | each moves accuracy by points |
+# | system prompt, template, temperature, top-p, limit of tokens, seed | each moves accuracy by points |
 # | strict, lenient, form, lengths, share cut off | one number hides the others |
 # | interval, paired p, better and worse | without them a difference is an anecdote |
 # | the baseline, measured by the same code | a number from a paper was not |

@@ -5,7 +5,7 @@
 # is wrong although it answers well, ask the model in batches and as a stream, choose sampling settings by measurement,
 # and serve the model over HTTP.
 #
-# **Time:** about 2 minutes on two CPU cores, less than one of them for a short training run. On a GPU the same cells
+# **Time:** about 2 minutes on two CPU cores; a short training run is a third of it. On a GPU the same cells
 # merge and serve Qwen3 or Gemma 3; the times there have not been measured yet.
 
 # %% [markdown]
