@@ -10,7 +10,7 @@ from grpo_workbook.findings import CATALOGUE, SEVERE, WARNING, Evidence, Finding
 from grpo_workbook.monitor import as_text, diagnose
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import read_run
-from grpo_workbook.vitals import Vitals
+from grpo_workbook.vitals import Vitals, check_every
 from grpo_workbook.writing import write_json
 
 
@@ -22,7 +22,7 @@ class HealthCallback(Vitals):
 
     `found` holds the findings said so far, in the order in which they showed. `every`: steps between two diagnoses,
     each of which takes some 15 ms. `say` prints; by default beside a tqdm bar. `memory_limit`: see Vitals. Raises
-    WorkbookError for a name in `stop_on` that no finding has.
+    WorkbookError for a name in `stop_on` that no finding has, and for `every` under 1.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class HealthCallback(Vitals):
             raise WorkbookError(
                 f"stop_on: no finding is called {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
             )
+        check_every(every)
         self.stop_on, self.every, self.say = frozenset(stop_on), every, say or _beside_a_bar
         self.found: list[Finding] = []
 
@@ -70,9 +71,13 @@ class HealthCallback(Vitals):
 
 
 class LivePanels(Callback):
-    """Draws the run's six panels in a notebook, and draws them again in the same place every `every` steps."""
+    """Draws the run's six panels in a notebook, and draws them again in the same place every `every` steps.
+
+    Raises WorkbookError for `every` under 1.
+    """
 
     def __init__(self, every: int = 10):
+        check_every(every)
         self.every, self._shown = every, None
 
     def on_log(self, args, state, control, logs=None, **kwargs):

@@ -98,7 +98,7 @@ def show_report(report: dict, output: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)  # a folder may be called [/so]
     held, merge = report["heldout"], report["merge"]
     table = Table(title=f"{held['n']} held-out problems, {report['model']}", title_justify="left")
     for name, justify in (("", "left"), ("before", "right"), ("after", "right")):

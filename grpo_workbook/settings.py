@@ -117,8 +117,8 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
         if getattr(settings, name) not in known:
             raise WorkbookError(f"{name} is {getattr(settings, name)!r}: choose one of {', '.join(known)}")
     host, _, port = settings.vllm_server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise WorkbookError(f"vllm_server is {settings.vllm_server!r}: give HOST:PORT, such as 127.0.0.1:8000")
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
+        raise WorkbookError(f"vllm_server is {settings.vllm_server!r:.60}: give HOST:PORT, such as 127.0.0.1:8000")
     if not 0 < settings.vllm_gpu_memory < 1:
         raise WorkbookError(f"vllm_gpu_memory is {settings.vllm_gpu_memory}: it must be a share between 0 and 1")
     if settings.num_generations < 2:

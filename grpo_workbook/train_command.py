@@ -142,7 +142,7 @@ def prepare(file: dict, given: dict, rest: list[str], where: str = "the file") -
         output=own.pop("output", None),
         **{name: own.pop(name) for name in SETTINGS if name in own},
     )
-    if overrides.get("logging_steps", 1) > run.settings.steps:
+    if (overrides.get("logging_steps") or 1) > run.settings.steps:
         raise WorkbookError(
             f"logging_steps is {overrides['logging_steps']:g} and the run has {run.settings.steps} steps: nothing "
             "would be logged, and the report is made from the log"

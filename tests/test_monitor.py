@@ -271,6 +271,8 @@ def test_an_unknown_finding_to_stop_on_is_named():
 
     with pytest.raises(WorkbookError, match="no finding is called exploded"):
         HealthCallback(stop_on={"exploded"})
+    with pytest.raises(WorkbookError, match="every is 0: give the steps from one look to the next"):
+        HealthCallback(every=0)
 
 
 def test_the_reference_copy_does_not_water_down_how_far_the_adapters_moved(tiny):

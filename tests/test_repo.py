@@ -31,6 +31,14 @@ def test_every_link_and_picture_in_the_readme_leads_somewhere():
     assert "@@" not in README
 
 
+def test_the_list_of_helpers_names_every_module():
+    listed = (REPO / "docs" / "helpers.md").read_text(encoding="utf-8")
+    modules = {path.name for path in (REPO / "grpo_workbook").glob("*.py") if not path.name.startswith("__")}
+    unlisted = [name for name in modules if f"`{name}`" not in listed and not name.startswith("sandbox_")]
+    assert unlisted == []
+    assert set(re.findall(r"`(\w+\.py)`", listed)) <= modules
+
+
 def test_every_module_has_a_docstring_and_stays_small():
     for path in (REPO / "grpo_workbook").rglob("*.py"):
         lines = path.read_text(encoding="utf-8").splitlines()

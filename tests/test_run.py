@@ -74,6 +74,7 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
         ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU: say vllm: off"),
         ({"vllm_server": "8000"}, "vllm_server is '8000': give HOST:PORT"),
+        ({"vllm_server": "here:" + 5000 * "9"}, "vllm_server is 'here:9+: give HOST:PORT"),
         ({"vllm_gpu_memory": 1.5}, r"vllm_gpu_memory is 1\.5"),
     ],
 )

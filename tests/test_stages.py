@@ -30,6 +30,8 @@ from grpo_workbook.stage import Stage, read_stages, rounds
         ({"pass_rate": (0, 1), "samples": 1}, "samples is 1"),
         ({"pass_rate": (0, 1), "measured": 0}, "measured is 0"),
         ({"ordered": True}, "ordered is given without pass_rate"),
+        ({"pass_rate": (0, 1), "ordered": "no"}, "ordered is 'no': give true or false"),
+        ({"success": 3}, "success is 3: give a reward by its name"),
         ({"keep": "short"}, "keep is 'short': give a function"),
     ],
 )
