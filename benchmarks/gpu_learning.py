@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.folder import write_json
 from grpo_workbook.run import Run
 from grpo_workbook.settings import PROFILES
+from grpo_workbook.writing import write_json
 
 FULL = PROFILES["smoke"].steps
 # What the chapters and the diagnosis read; a name with "|" may be logged by either name.

@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from grpo_workbook import (
     ask,
@@ -14,12 +13,12 @@ from grpo_workbook import (
     merging,
     monitor,
     push,
+    run_command,
     stages_command,
     train_command,
 )
-from grpo_workbook.folder import add_choice
-from grpo_workbook.processes import AlreadySaid, from_env
-from grpo_workbook.run import FAMILIES, PROFILES, Run, WorkbookError
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.processes import AlreadySaid
 from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
@@ -39,17 +38,20 @@ EXAMPLES = """examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
+    """The whole command line, every command with its options."""
     top = argparse.ArgumentParser(
         prog="python -m grpo_workbook",
         description="The GRPO Workbook's command line.",
         epilog=EXAMPLES,
-        formatter_class=raw,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("doctor", help="what this machine is, what is wrong with it, how to mend it")
-    commands.add_parser("progress", help="which exercises you have solved")
-
+    for name, words in (
+        ("doctor", "what this machine is, what is wrong with it, how to mend it"),
+        ("progress", "which exercises you have solved"),
+    ):
+        commands.add_parser(name, help=words, description=f"Shows {words}.")
+    run_command.add_parser(commands)
     estimate_command.add_parser(commands)
     data_report.add_parser(commands)
     monitor.add_parser(commands)
@@ -60,66 +62,28 @@ def parser() -> argparse.ArgumentParser:
     gguf.add_parser(commands)
     push.add_parser(commands)
     train_command.add_parser(commands)
-
-    run = commands.add_parser(
-        "run",
-        help="measure, train with GRPO, measure again, merge, report",
-        usage="%(prog)s [options]",
-        epilog=EXAMPLES,
-        formatter_class=raw,
-    )
-    what = run.add_argument_group("what")
-    what.add_argument("--model", metavar="M", help=f"a family ({', '.join(FAMILIES)}), a folder or a hub id")
-    what.add_argument("--profile", metavar="P", help=f"{', '.join(PROFILES)} (default: what fits the device)")
-    what.add_argument("--backend", default="unsloth", metavar="B", help="unsloth, or plain (Transformers + PEFT + TRL)")
-    what.add_argument("--data", metavar="SOURCE", help=".jsonl, .csv, .parquet, a hub id, reasoning-gym:TASK")
-    what.add_argument("--heldout-data", metavar="SOURCE", help="held-out problems (default: part of --data)")
-    data_report.add_reading_options(what)
-    what.add_argument("--seed", type=int, metavar="N", help="default 0")
-    where = run.add_argument_group("where")
-    where.add_argument("--output", type=Path, metavar="DIR", help="default outputs/run")
-    add_choice(where)
-    how = run.add_argument_group("how (default: the profile's values)")
-    how.add_argument("--rewards", metavar="SPEC", help="such as correctness:2,strict_format:0.5 (name:weight)")
-    how.add_argument("--steps", type=int, metavar="N", help="optimizer steps")
-    how.add_argument("--batch-size", type=int, metavar="N", help="completions in a step")
-    how.add_argument("--num-generations", type=int, metavar="N", help="completions in a group")
-    how.add_argument("--learning-rate", type=float, metavar="X")
-    how.add_argument("--heldout", type=int, metavar="N", help="held-out problems measured")
-    how.add_argument("--max-prompt-tokens", type=int, metavar="N", help="longer prompts are dropped")
-    how.add_argument(
-        "--load-in-16bit", dest="load_in_4bit", action="store_false", default=None, help="do not quantize the base"
-    )
-    how.add_argument(
-        "--gradient-checkpointing",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="recompute activations instead of keeping them",
-    )
     return top
 
 
-SETTINGS = (
-    "rewards",
-    "steps",
-    "batch_size",
-    "num_generations",
-    "learning_rate",
-    "heldout",
-    "max_prompt_tokens",
-    "load_in_4bit",
-    "gradient_checkpointing",
-)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+def read(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """(the command with its options, the rest: fields of GRPOConfig for `train`). Ends the process for bad usage."""
     if arguments[:1] == ["train"]:
         arguments = train_command.hyphens(arguments)
     args, rest = parser().parse_known_args(arguments)
+    if args.command == "generate" and not any(word.startswith("-") for word in rest):
+        args.questions, rest = [*args.questions, *rest], []  # behind options; some Pythons leave them over
     if rest and args.command != "train":
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    return args, rest
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command that the arguments name (default: the process's own, without the program's name).
+
+    The exit status: 0 well, 1 something to mend, 2 bad input, 130 interrupted. Bad input, a missing package and what
+    the system refuses are told in one line on standard error; any other exception is a fault of ours and goes on.
+    """
+    args, rest = read(sys.argv[1:] if arguments is None else arguments)
     try:
         if args.command == "train":
             return train_command.main(args, rest)
@@ -135,7 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
     except AlreadySaid:
         return 2
     except WorkbookError as error:
-        who = f"process {os.environ['RANK']}: " if int(os.environ.get("RANK") or 0) else ""
+        rank = os.environ.get("RANK", "")
+        who = f"process {rank}: " if rank.strip("0") else ""
         print(f"error: {who}{visible(str(error))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
@@ -163,31 +128,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _run(args: argparse.Namespace) -> int:
-    run = Run.from_env(
-        profile=args.profile,
-        model=args.model,
-        seed=args.seed,
-        output=args.output,
-        **{name: getattr(args, name) for name in SETTINGS},
-    )
-    return train_command.carry_out(
-        run,
-        from_env(),
-        data=args.data,
-        heldout_data=args.heldout_data,
-        reading=data_report.reading_options(args),
-        backend=args.backend,
-        overwrite=args.overwrite,
-        resume=args.resume,
-    )
-
-
 COMMANDS = {
     "estimate": estimate_command.main,
     "check-data": data_report.main,
     "diagnose": monitor.main,
-    "run": _run,
+    "run": run_command.main,
     "stages": stages_command.main,
     "evaluate": evaluation_command.main,
     "power": evaluation_command.show_power,

@@ -150,7 +150,7 @@ def _changes_the_number(word: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _gold(reference: str) -> Fraction:
+def _number_of(reference: str) -> Fraction:
     """The reference as a number; it may be looser than an answer: 84/2 is read as 42."""
     value = parse_number(reference)
     value = read_answer(reference) if value is None else value
@@ -162,18 +162,16 @@ def _gold(reference: str) -> Fraction:
     return value
 
 
-def is_correct(prediction: str | None, gold: str) -> bool:
-    """Whether the prediction is exactly the number that the gold answer is; None never is.
+def is_correct(prediction: str | None, reference: str) -> bool:
+    """Whether the prediction is exactly the number that the reference answer is; None never is.
 
-    Raises WorkbookError when the gold answer is no number: that is broken data, not a wrong prediction.
+    Raises WorkbookError when the reference is no text, or no number: that is broken data, not a wrong prediction.
     """
-    if not isinstance(gold, str):
-        raise WorkbookError(f"the reference answer {gold!r} is a {type(gold).__name__}: give it as text, str(...)")
-    wanted = _gold(gold)
+    if not isinstance(reference, str):
+        shown = repr(reference)[:80]
+        raise WorkbookError(f"the reference answer {shown} is a {type(reference).__name__}: give it as text, str(...)")
+    wanted = _number_of(reference)
     return prediction is not None and read_answer(prediction) == wanted
-
-
-same_number = is_correct  # its name where the lesson is about numbers
 
 
 def extract_answer(text: str, forms: Sequence[str] = FORMS) -> str | None:
@@ -186,7 +184,7 @@ def extract_answer(text: str, forms: Sequence[str] = FORMS) -> str | None:
 
     Several answers of one form are one answer if they are equal as numbers or as text; else None. `<answer>42</answer>
     no wait, 41` is 42: what the model marked is its answer, and what it says about it outside of the marks costs it its
-    form (`is_well_formed`), not its number.
+    form (`is_well_formed`), not its number. Raises WorkbookError for a form that is none of FORMS.
     """
     finders = {"tag": _tagged, "boxed": _boxed, "hashes": _hashed}
     for form in forms:
@@ -297,10 +295,10 @@ def is_well_formed(text: str) -> bool:
 
 
 def is_strictly_right(text: str, reference: str) -> bool:
-    """Well-formed, and the answer block holds exactly the reference number."""
+    """Well-formed, and the answer block holds exactly the reference number. Raises what `is_correct` raises."""
     return is_well_formed(text) and is_correct(tagged_answer(text), reference)
 
 
 def is_leniently_right(text: str, reference: str) -> bool:
-    """The kindly read answer is the reference number, whatever the form."""
+    """The kindly read answer is the reference number, whatever the form. Raises what `is_correct` raises."""
     return is_correct(lenient_answer(text), reference)

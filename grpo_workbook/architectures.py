@@ -75,7 +75,7 @@ MODEL_TYPES = ("qwen2", "qwen3", "gemma3_text", "qwen3_5_text", "gemma4_text")
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of the decoder. Widths are numbers of values for one token."""
+    """One layer of the decoder. Widths are numbers of values for one token, counts numbers of weights."""
 
     linear: Mapping[str, tuple[int, int]]  # projection: (in, out); what 4-bit loading quantizes
     other: int  # weights that stay in 16 bits: norms, biases, a convolution
@@ -185,7 +185,11 @@ def _read(path: Path) -> dict:
 
 
 def from_config(config: dict, name: str = "") -> Architecture:
-    """From a config.json's content; of a model with vision, its text part. WorkbookError for other architectures."""
+    """The architecture that a config.json's content describes; of a model with vision, its text part.
+
+    `name` is what the result and the errors call it. Raises WorkbookError for an architecture that is not in
+    MODEL_TYPES, and for a config that lacks a value or has one that cannot be.
+    """
     nested = config.get("text_config")
     c = nested if isinstance(nested, dict) else config
     kind = str(c.get("model_type") or config.get("model_type"))
@@ -194,9 +198,9 @@ def from_config(config: dict, name: str = "") -> Architecture:
         raise WorkbookError(f"{name or 'this model'} is a {kind!r}: the estimate knows {', '.join(MODEL_TYPES)}")
     try:
         return _build(c, kind, name, bool(c.get("tie_word_embeddings", config.get("tie_word_embeddings", _ties(kind)))))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise WorkbookError(
-            f"the config of {name or 'this model'} lacks a value, or has a wrong one: {error}"
+            f"the config of {name or 'this model'} lacks a value, or has a wrong one ({error}): copy it again"
         ) from None
 
 
@@ -207,6 +211,8 @@ def _ties(kind: str) -> bool:
 def _build(c: dict, kind: str, name: str, tied: bool) -> Architecture:
     hidden, vocabulary, count = c["hidden_size"], c["vocab_size"], c["num_hidden_layers"]
     kinds = _layer_types(c, kind, count)
+    if min(hidden, vocabulary, count) < 1 or len(kinds) != count:
+        raise ValueError(f"{count} layers of {len(kinds)} types, {hidden} wide, {vocabulary} tokens")
     shared_from = count - (c.get("num_kv_shared_layers") or 0)
     layers = tuple(_layer(c, kind, kinds[i], i >= shared_from) for i in range(count))
     embedding, other = vocabulary * hidden * (1 if tied else 2), hidden

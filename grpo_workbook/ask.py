@@ -5,8 +5,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt, fold_system, render, system_role
-from grpo_workbook.generation import complete, end_tokens, ready, sampling
+from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt, fold_system, needs_folding, render
+from grpo_workbook.generation import check_sampling, complete, end_tokens, ready, sampling, temperature_for
 from grpo_workbook.loading import find_adapter, find_model, load_for_measuring
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.terminal import visible
@@ -27,7 +27,7 @@ exit status: 0 well, 2 bad input, 130 interrupted
 def conversation(tokenizer, question: str, system_prompt: str = SYSTEM_PROMPT) -> list[dict[str, str]]:
     """The chat prompt as the model was trained on it: where it has no system role, its text opens the user's turn."""
     prompt = chat_prompt(question, system_prompt)
-    return fold_system(prompt) if system_role(tokenizer) in ("refused", "ignored") else prompt
+    return fold_system(prompt) if needs_folding(tokenizer) else prompt
 
 
 def answer(
@@ -40,7 +40,11 @@ def answer(
     system_prompt: str = SYSTEM_PROMPT,
     seed: int = 0,
 ) -> list[str]:
-    """One answer for each question, all in one batch. `how` is from `generation.sampling`."""
+    """One answer for each question, all in one batch, as text without special tokens.
+
+    `max_new_tokens` is the limit of each answer; `how` is from `generation.sampling`. The same seed gives the same
+    answers.
+    """
     import torch
 
     texts = render([conversation(tokenizer, q, system_prompt) for q in questions], tokenizer)
@@ -59,7 +63,10 @@ def stream(
     system_prompt: str = SYSTEM_PROMPT,
     seed: int = 0,
 ) -> Iterator[str]:
-    """The answer in pieces, as they are written. Closing the iterator stops the model; its errors are raised here."""
+    """The answer in pieces, as they are written; put together they are what `answer` gives for this question alone.
+
+    Closing the iterator stops the model; its errors are raised here. The arguments are those of `answer`.
+    """
     from threading import Event, Thread
 
     import torch
@@ -130,18 +137,9 @@ def add_parser(commands) -> None:
 def main(args: argparse.Namespace) -> int:
     """Answer what was asked. Raises WorkbookError for bad input, before any model is loaded."""
     run = Run.from_env(profile=args.profile, model="qwen", seed=args.seed)
-    temperature = (0.0 if args.samples == 1 else 1.0) if args.temperature is None else args.temperature
+    temperature = temperature_for(args.samples, args.temperature)
     limit = run.settings.max_completion_tokens if args.max_new_tokens is None else args.max_new_tokens
-    for name, value, good in (
-        ("--samples", args.samples, args.samples >= 1),
-        ("--temperature", temperature, 0 <= temperature < float("inf")),
-        ("--top-p", args.top_p, 0 < args.top_p <= 1),
-        ("--max-new-tokens", limit, limit >= 1),
-    ):
-        if not good:
-            raise WorkbookError(f"{name} is {value}: see `generate --help` for what it takes")
-    if args.samples > 1 and temperature == 0:
-        raise WorkbookError(f"--samples is {args.samples} at temperature 0: they would all be the same")
+    check_sampling(args.samples, temperature, args.top_p, limit)
     asked: Iterator[str] = iter(args.questions) if args.questions else _from_input()
     model = find_model(args.model)
     adapter, note = find_adapter(args.adapter, model, any_base=args.any_base) if args.adapter else (None, None)
@@ -167,18 +165,17 @@ def main(args: argparse.Namespace) -> int:
 
 def _from_input() -> Iterator[str]:
     """Questions from the keyboard until Ctrl-D or an empty line, or the lines of a pipe."""
-    if not sys.stdin.isatty():
-        yield from (line.strip() for line in sys.stdin if line.strip())
+    try:
+        if not sys.stdin.isatty():
+            yield from (line.strip() for line in sys.stdin if line.strip())
+            return
+        print("Ask a question; an empty line ends.", file=sys.stderr)
+        while question := input("? ").strip():
+            yield question
+    except EOFError:
         return
-    print("Ask a question; an empty line ends.", file=sys.stderr)
-    while True:
-        try:
-            question = input("? ").strip()
-        except EOFError:
-            return
-        if not question:
-            return
-        yield question
+    except UnicodeDecodeError as error:
+        raise WorkbookError(f"the questions are no {error.encoding} ({error.reason}): save them as UTF-8") from None
 
 
 def _as_text(model, tokenizer, question: str, samples: int, how: dict) -> None:

@@ -15,7 +15,7 @@ EXAMPLE = "<reasoning>\n2+3=5\n</reasoning>\n<answer>5</answer>"  # as a prompt 
 
 @dataclass(frozen=True)
 class Attack:
-    """One completion; `kind` is its family, `name` is its own."""
+    """One completion; `kind` is its family, `name` is its own, `make` writes it."""
 
     kind: str
     name: str
@@ -28,12 +28,15 @@ class Attack:
 
 
 def honest(right: str = "42", work: str = "6*7=42\n42+0=42") -> str:
-    """What a model should write."""
+    """What a model should write: the well-formed right answer that attacks are compared with."""
     return f"<reasoning>\n{work}\n</reasoning>\n<answer>{right}</answer>"
 
 
 def attacks(right: str = "42", wrong: str = "41", prompt: str = "What is 6 times 7?") -> list[Attack]:
-    """The collection, for one question."""
+    """The collection, for one question, whose right answer and a wrong one are whole numbers, written as text.
+
+    Raises ValueError for a right answer that is no whole number.
+    """
     return [
         Attack(kind, name, made if callable(made) else _constant(made))
         for kind, texts in _texts(right, wrong, prompt).items()

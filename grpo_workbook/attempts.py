@@ -25,25 +25,25 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     return 1.0 - missed
 
 
-def majority_at_k(votes: Sequence[Hashable | None], gold: Hashable, k: int) -> float:
-    """The share of the choices of k out of all votes whose commonest answer is `gold`.
+def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int) -> float:
+    """The share, 0 to 1, of the choices of k out of all votes whose commonest answer is `reference` (maj@k).
 
-    None abstains. A tie counts as the share of `gold` among the tied: 1/2 of two. When all k abstain it is wrong.
+    None abstains. A tie counts as the share of `reference` among the tied: 1/2 of two. When all k abstain it is wrong.
     Raises ValueError unless 1 <= k <= len(votes).
     """
     _check(len(votes), k)
     counts = Counter(v for v in votes if v is not None)
-    right = counts.pop(gold, 0)
+    right = counts.pop(reference, 0)
     return _majority(right, tuple(sorted(counts.values())), len(votes) - right - counts.total(), k)
 
 
 @lru_cache(maxsize=65_536)
 def _majority(right: int, others: tuple[int, ...], silent: int, k: int) -> float:
-    """The same from the counts: of the gold answer, of each other answer, of those that abstain."""
+    """The same from the counts: of the reference answer, of each other answer, of those that abstain."""
     total = 0.0
     choices = comb(right + sum(others) + silent, k)
-    for votes in range(1, min(right, k) + 1):  # that the gold answer has among the k
-        # ways[used, ties]: how many choices of the others use so many of the k, none with more votes than gold
+    for votes in range(1, min(right, k) + 1):  # that the reference answer has among the k
+        # ways[used, ties]: how many choices of the others use so many of the k, none with more votes than it
         ways = {(votes, 0): comb(right, votes)}
         for count in others:
             more: dict[tuple[int, int], int] = {}

@@ -18,6 +18,9 @@ _CALCULATION = re.compile(r"<<([^<>=]{1,60})=")
 def groups(rows: Sequence[dict]) -> dict[str, list[str]]:
     """For each way to sort the rows, each row's group: {"length": ["9 to 14 words", ...], "difficulty": [...]}.
 
+    A row has `question`, perhaps `solution`, and further columns. Only ways that make two to MOST groups, of at least
+    FEWEST problems on average, are given:
+
     - every column of the data with few different values (difficulty, level, template, topic)
     - `length`: the question's words, in four parts of about the same size
     - `steps` and `operations`: the calculations in a GSM8K solution (<<6*7=42>>)
@@ -60,7 +63,7 @@ def _by_length(lengths: list[int]) -> list[str]:
 
 
 def in_order(labels: Sequence[str]) -> list[str]:
-    """The groups as a table lists them: numbers by value, others by how many problems they hold."""
+    """The different groups among the labels as a table lists them: numbers by value, others by how many they hold."""
     counts = Counter(labels)
 
     def place(label: str):

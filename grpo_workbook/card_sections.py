@@ -1,6 +1,11 @@
-"""What a model card says, section by section, in Markdown; and how it names files, folders and hub ids."""
+"""What a model card says, section by section, in Markdown; and how it names files, folders and hub ids.
+
+`report` is a run's report.json (shares from 0 to 1), or of a merge outside of a run what is known of it. A section of
+which the report says nothing is the empty text.
+"""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +24,7 @@ MEASURES = {
 }
 # Two directories or more from the root; not </answer>, not a/b, not https://...
 _PATH = re.compile(r"(?<![\w:/.<])(?:/|~/)(?:[^\s/,:;\"'|=]+/)+([^\s/,:;\"'|=]+)")
+_DATA_FILES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz")  # which may have been moved since
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -34,26 +40,39 @@ def without_paths(value):
         return {key: without_paths(inside) for key, inside in value.items()}
     if isinstance(value, list | tuple):
         return [without_paths(inside) for inside in value]
-    return _PATH.sub(r"\1", value) if isinstance(value, str) else value
+    return _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str) -> str:
+    """A white space ends a path in a sentence; not one in the name of a folder that is known to be there."""
+    if text.startswith(("/", "~/")) and os.path.exists(os.path.expanduser(text)):
+        return Path(text).name
+    for root in (str(REPO), os.getcwd(), os.path.expanduser("~")):
+        if root.count("/") > 1:
+            text = text.replace(f"{root}/", "/-/")
+    return _PATH.sub(r"\1", text)
 
 
 def hub_id(name: str | Path) -> str | None:
     """The id on the hub that a model's or data set's name stands for; None for a file or folder of this machine."""
     text = str(name).split(":")[0]
     there = Path(text).exists() or (REPO / text).exists()
-    return text if _HUB_ID.fullmatch(text) and not there and not text.endswith((".jsonl", ".json", ".csv")) else None
+    return text if _HUB_ID.fullmatch(text) and not there and not text.lower().endswith(_DATA_FILES) else None
 
 
 def interval_of(share: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of n problems, which a report gives rounded."""
     right = round(share * n)
     return wilson_interval([True] * right + [False] * (n - right))
 
 
-def data_name(data) -> str:
+def data_name(data: str | Path | None) -> str:
+    """How a card names the data; None and the course's own files are the course's problems."""
     return COURSE if data is None or data in (COURSE, *WORD_PROBLEMS.values()) else public_name(data)
 
 
 def what_section(report: Mapping, base, base_hash: str | None, kind: str) -> str:
+    """What this is and how it was made, in a paragraph; `kind` is "merged" or "adapter"."""
     name = hub_id(base)
     where = f"[{name}](https://huggingface.co/{name})" if name else f"`{public_name(base)}`, a local folder"
     where += f" (hash `{base_hash}`)" if base_hash else ""
@@ -69,7 +88,8 @@ def what_section(report: Mapping, base, base_hash: str | None, kind: str) -> str
     return f"{what} {where}.{how} Written by the GRPO Workbook; every number is in `{RUN_CARD}`."
 
 
-def numbers_section(report: Mapping, kind: str) -> str:
+def numbers_section(report: Mapping) -> str:
+    """Held-out accuracy before and after, with intervals and a paired test; and the proof of the merge, if any."""
     held = report["heldout"]
     n = held["n"]
 
@@ -96,6 +116,7 @@ def numbers_section(report: Mapping, kind: str) -> str:
 
 
 def proof_section(report: Mapping) -> str:
+    """By how much merged weights and base-plus-adapter differ, from export.compare_logits and merging.py."""
     merge = report.get("merge")
     if not merge:
         return ""
@@ -119,6 +140,7 @@ def proof_section(report: Mapping) -> str:
 
 
 def data_section(report: Mapping, data, heldout_data) -> str:
+    """What it was trained and measured on, what was dropped of it, and the hash of all rows."""
     found = report.get("data", {})
     held = f"; held out: {data_name(heldout_data)}" if heldout_data else ""
     dropped = {
@@ -135,6 +157,7 @@ def data_section(report: Mapping, data, heldout_data) -> str:
 
 
 def rewards_section(report: Mapping) -> str:
+    """A table of the reward functions: weight, and mean in the first and last tenth of the steps."""
     steps = report.get("rewards", {})
     if not report.get("reward_weights"):
         return ""
@@ -151,6 +174,7 @@ def rewards_section(report: Mapping) -> str:
 
 
 def settings_section(settings: Mapping | None) -> str:
+    """A table of every setting of the run."""
     if not settings:
         return ""
     rows = [f"| {name} | {_flat(value)} |" for name, value in without_paths(settings).items()]
@@ -158,6 +182,7 @@ def settings_section(settings: Mapping | None) -> str:
 
 
 def examples_section(report: Mapping) -> str:
+    """Two held-out questions with what the model wrote after training."""
     lines = ["## Held-out answers", ""]
     for example in report.get("examples", [])[:2]:
         lines += [f"{_flat(example['question'])} (right: {_flat(example['answer'])})", ""]
@@ -166,6 +191,7 @@ def examples_section(report: Mapping) -> str:
 
 
 def loading_section(base, kind: str, system_prompt: str, limit: int) -> str:
+    """Python that loads it and asks one question; `limit` is the number of new tokens."""
     if kind == "adapter":
         name = hub_id(base) or public_name(base)
         load = (
@@ -199,6 +225,7 @@ def loading_section(base, kind: str, system_prompt: str, limit: int) -> str:
 
 
 def limits_section(report: Mapping, base) -> str:
+    """What the numbers do not show."""
     said = []
     if "data/tiny-" in str(base).replace("\\", "/"):
         said.append("The base is a toy of about a million parameters, made for a course: it shows how GRPO works.")
@@ -215,6 +242,7 @@ def limits_section(report: Mapping, base) -> str:
 
 
 def versions_section(report: Mapping) -> str:
+    """The versions of the packages that made it."""
     found = ", ".join(f"{name} {number}" for name, number in report.get("versions", {}).items())
     return f"## Versions\n\n{found}" if found else ""
 

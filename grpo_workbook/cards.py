@@ -31,9 +31,8 @@ from grpo_workbook.card_sections import (
     without_paths,
 )
 from grpo_workbook.data import SYSTEM_PROMPT
-from grpo_workbook.folder import write_json
 from grpo_workbook.loading import fingerprint
-from grpo_workbook.writing import whole_file
+from grpo_workbook.writing import whole_file, write_json
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
@@ -55,11 +54,12 @@ def model_card(
     license: str | None = None,
     system_prompt: str = SYSTEM_PROMPT,
 ) -> "ModelCard":
-    """The card of what a run made.
+    """The card of what a run made, with the metadata that the hub reads.
 
     `report` is the run's report.json; of a merge outside of a run it holds what is known: "merge" and "versions".
     `kind` is "merged" or "adapter". `data` None are the course's own problems. A base or data set that is no hub id is
-    named in the text, and not in the metadata, where the hub would take it for one of its own.
+    named in the text, and not in the metadata, where the hub would take it for one of its own. `base_hash` is from
+    loading.fingerprint; `license` is a name that the hub knows, such as apache-2.0.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -83,7 +83,7 @@ def model_card(
         what_section(report, base, base_hash, kind),
         *(
             (
-                numbers_section(report, kind),
+                numbers_section(report),
                 data_section(report, data, heldout_data),
                 rewards_section(report),
                 settings_section(settings),

@@ -6,7 +6,7 @@ The words are made from the data and cannot drift from it; `finding` puts the le
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, _new
+from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # Colour, dash and marker all differ, so that none of the three is needed.
 STYLES = ((BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), ("#CC79A7", ":", "D"), (GREY, "-", "x"))
 HATCHES = ("", "//", "..", "xx", "--")
+ACROSS = 4  # small charts in a row of bar_panels
 
 
 def line_chart(
@@ -26,13 +27,16 @@ def line_chart(
     log_x: bool = False,
     markers: bool = True,
 ) -> tuple["Figure", str]:
-    """One line for each name: (x values, y values). At most five lines. Raises ValueError for none, or empty ones."""
+    """One line for each name: (x values, y values), as many of each. At most five lines; `log_x` has base 2.
+
+    Raises ValueError for no line, more than five, an empty one, or one with more values of x than of y.
+    """
     _check_names(series)
-    figure, axes = _new(7.0, 3.6)
+    figure, axes = new_axes(7.0, 3.6)
     said = []
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         if len(xs) != len(ys) or not len(xs):
-            raise ValueError(f"the line {name!r} has {len(xs)} x values and {len(ys)} y values")
+            raise ValueError(f"the line {name!r} has {len(xs)} x values and {len(ys)} y values: give as many of each")
         axes.plot(
             xs,
             ys,
@@ -57,14 +61,17 @@ def line_chart(
 def bar_chart(
     series: Mapping[str, Sequence[float]], labels: Sequence[str], *, y: str, title: str, finding: str = ""
 ) -> tuple["Figure", str]:
-    """Bars in groups: for each name one value per label, written above its bar. At most five names."""
+    """Bars in groups: for each name one value per label, written above its bar. At most five names.
+
+    Raises ValueError for no name, more than five, or values that do not fit the labels.
+    """
     _check_names(series)
-    figure, axes = _new(7.0, 3.6)
+    figure, axes = new_axes(7.0, 3.6)
     width = 0.8 / len(series)
     said = []
     for i, (name, values) in enumerate(series.items()):
         if len(values) != len(labels):
-            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels")
+            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each")
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
         bars = axes.bar(
             places, values, width * 0.94, color=STYLES[i][0], hatch=HATCHES[i], edgecolor="white", label=name
@@ -84,23 +91,22 @@ def bar_panels(
     y: str,
     title: str,
     finding: str = "",
-    across: int = 4,
 ) -> tuple["Figure", str]:
-    """A small bar chart for each name, all on one scale, `across` in a row; a value of 0 is a cross on the axis.
+    """A small bar chart for each name, all on one scale, four in a row; a value of 0 is a cross on the axis.
 
     Raises ValueError for no panel, or one whose values do not fit the labels.
     """
     from matplotlib.figure import Figure
 
     if not panels:
-        raise ValueError("no panels")
-    rows = -(-len(panels) // across)
-    figure = Figure(figsize=(2.3 * across, 0.5 + 1.7 * rows), layout="constrained")
-    grid = figure.subplots(rows, across, sharex=True, sharey=True, squeeze=False)
+        raise ValueError("no panels: give at least one name with its values")
+    rows = -(-len(panels) // ACROSS)
+    figure = Figure(figsize=(2.3 * ACROSS, 0.5 + 1.7 * rows), layout="constrained")
+    grid = figure.subplots(rows, ACROSS, sharex=True, sharey=True, squeeze=False)
     said = []
     for axes, (name, values) in zip(grid.flat, panels.items(), strict=False):
         if len(values) != len(labels):
-            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels")
+            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each")
         axes.bar(range(len(labels)), values, 0.8, color=BLUE)
         gone = [i for i, v in enumerate(values) if v == 0]
         if gone:  # an empty line would stand at the figure's corner, and the layout would make room for it

@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_workbook.folder import write_json
 from grpo_workbook.run import readable
+from grpo_workbook.writing import write_json
 
 MANIFEST = "manifest.json"
 EARLIER = "manifest.earlier.json"  # of a run that was begun anew in the same folder
@@ -42,7 +42,7 @@ def fault(checkpoint: Path) -> str | None:
         if (checkpoint / EARLIER).is_file():
             return "it belongs to an earlier run, after which training was begun anew in the same folder"
         return f"it has no {MANIFEST}: it was cut off while it was written, or not written by this package"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"its {MANIFEST} cannot be read"
     for name, size, digest in named:
         path = checkpoint / name
@@ -63,7 +63,7 @@ def all_checkpoints(folder: Path) -> list[Path]:
 
 
 def step_of(checkpoint: Path | str) -> int:
-    """After which step the checkpoint was written."""
+    """After which step the checkpoint was written, by its name; ValueError for a folder that is not checkpoint-N."""
     return int(Path(checkpoint).name.rpartition("-")[2])
 
 

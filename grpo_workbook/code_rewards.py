@@ -19,15 +19,33 @@ from grpo_workbook.sandbox import Job
 if TYPE_CHECKING:
     from grpo_workbook.sandbox import Sandbox
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_OPENING = re.compile(r"```[ \t]*([\w+-]*)")
 MAX_TEXT = 200_000  # characters of a completion
 
 
 def fenced_code(text: str) -> list[str]:
-    """The contents of the text's fenced blocks that are Python, or do not say what they are."""
+    """The contents of the text's fenced blocks that are Python, or do not say what they are.
+
+    A block that is never closed is none, and a text of more than MAX_TEXT characters has none. Windows line ends count
+    as line ends.
+    """
     if len(text) > MAX_TEXT:
         return []
-    return [m[2] for m in _FENCE.finditer(text + "\n") if m[1].lower() in ("", "python", "py", "python3")]
+    found: list[str] = []
+    block: list[str] | None = None  # the lines of the block that is open
+    language = ""
+    for line in text.replace("\r\n", "\n").split("\n"):  # line by line: the time grows with the text and no faster
+        fence = line.strip(" \t")
+        if block is None:
+            if opening := _OPENING.fullmatch(fence):
+                language, block = opening[1].lower(), []
+        elif fence != "```":
+            block.append(line + "\n")
+        else:
+            if language in ("", "python", "py", "python3"):
+                found.append("".join(block))
+            block = None
+    return found
 
 
 def program_of(completion: Completion, entry_point: str, prompt: str = "") -> str:
@@ -47,12 +65,18 @@ def program_of(completion: Completion, entry_point: str, prompt: str = "") -> st
 
 def _imports(prompt: str) -> str:
     """What a prompt defines besides the function asked for is needed by a block that gives only that function."""
+    if _is_python(prompt):
+        return f"{prompt}\n" if prompt else ""
+    lines = (line for line in prompt.splitlines() if re.match(r"(import|from) ", line))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _is_python(code: str) -> bool:
     try:
-        compile(prompt, "<prompt>", "exec", dont_inherit=True)
+        compile(code, "<prompt>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
-        lines = (line for line in prompt.splitlines() if re.match(r"(import|from) ", line))
-        return "".join(f"{line}\n" for line in lines)
-    return f"{prompt}\n" if prompt else ""
+        return False
+    return True
 
 
 def unit_tests(sandbox: "Sandbox", partial: bool = False, max_failed: float = 0.5) -> RewardFunction:
@@ -79,7 +103,7 @@ def unit_tests(sandbox: "Sandbox", partial: bool = False, max_failed: float = 0.
                 f"{first}): mend the tests, raise time_limit ({sandbox.time_limit:g} s), or allow more with "
                 f"max_failed ({max_failed:g})"
             )
-        if log_metric is not None:
+        if log_metric is not None and verdicts:
             for outcome in {v.outcome for v in verdicts} | {"timeout", "sandbox error"}:
                 log_metric(f"code/{outcome}", sum(v.outcome == outcome for v in verdicts) / len(verdicts))
         return [None if v.fault in ("sandbox", "test") else _value(v, partial) for v in verdicts]
@@ -98,29 +122,25 @@ def jobs_of(
     test: Sequence[str],
     entry_point: Sequence[str],
     prompts: Sequence | None = None,
-    prompt_code: Sequence[str] | None = None,
+    prompt_code: Sequence[str | None] | None = None,
 ) -> list[Job]:
-    """What the sandbox is asked for each completion, from the dataset's columns; ValueError when one is short."""
+    """What the sandbox is asked for each completion, from the dataset's columns (see the module's text).
+
+    Raises WorkbookError when a column is shorter or longer than the completions.
+    """
     n = len(completions)
     starts = prompt_code or [p if isinstance(p, str) else "" for p in prompts or [""] * n]
     if not len(test) == len(entry_point) == len(starts) == n:
-        raise ValueError(
-            f"{n} completions but {len(test)} tests, {len(entry_point)} entry points, {len(starts)} prompts"
+        raise WorkbookError(
+            f"{n} completions but {len(test)} tests, {len(entry_point)} entry points, {len(starts)} prompts: give one "
+            "of each for every completion"
         )
     jobs = []
     for completion, one, name, start in zip(completions, test, entry_point, starts, strict=True):
-        start = start if prompt_code or f"def {name}" in start else ""  # words are no code
-        jobs.append(Job(program_of(completion, name, start), one, name, _setup(start)))
+        start = start if start and (prompt_code or f"def {name}" in start) else ""  # words are no code, nor is None
+        # A prompt that is Python by itself (a function with only its docstring is) gives the test its helpers.
+        jobs.append(Job(program_of(completion, name, start), one, name, start if _is_python(start) else ""))
     return jobs
-
-
-def _setup(prompt: str) -> str:
-    """A prompt that is Python by itself (a function with only its docstring is) gives the test its helpers."""
-    try:
-        compile(prompt, "<prompt>", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError):
-        return ""
-    return prompt
 
 
 def code_format_reward(completions: Sequence[Completion], **columns) -> list[float]:

@@ -4,6 +4,7 @@ A task has `prompt` (the beginning of a function), `entry_point`, `test`, and mo
 dataset for TRL, `prompt` becomes the conversation and the code moves to `prompt_code`.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,11 @@ NEEDED = ("prompt", "entry_point", "test")
 
 
 def read_tasks(source: "str | Path") -> list[dict[str, str]]:
-    """The tasks of a file (JSONL, also as .gz) or of a hub id. Raises WorkbookError with file and line."""
+    """The tasks of a file (JSONL, CSV or Parquet, texts also as .gz) or of a hub id, each with all its columns.
+
+    Raises WorkbookError, with file and line, for a row that cannot be read, lacks one of NEEDED, or whose prompt does
+    not define the entry point.
+    """
     opened = open_source(source)
     tasks = []
     for number, row in opened.rows():
@@ -40,7 +45,7 @@ def read_tasks(source: "str | Path") -> list[dict[str, str]]:
                     f"{opened.place(number)}: {name!r} is {str(row.get(name))[:40]!r}: every task needs text in "
                     f"{', '.join(NEEDED)}, as HumanEval has them"
                 )
-        if f"def {row['entry_point']}" not in row["prompt"]:
+        if not re.search(rf"\bdef {re.escape(row['entry_point'])}\b", row["prompt"]):
             raise WorkbookError(
                 f"{opened.place(number)}: the prompt defines no function {row['entry_point'][:40]!r}: it must be code "
                 "that ends where the solution begins"

@@ -39,8 +39,9 @@ LEFT_OUT = "jupyterlab ipykernel jupytext nbclient nbformat nbmake pytest pytest
 
 
 def installed() -> dict[str, str]:
-    """Package and version of everything that is installed, by normalised name."""
-    return {d.metadata["Name"].lower().replace("_", "-"): d.version for d in metadata.distributions()}
+    """Package and version of everything that is installed, by normalised name; what pip left half removed has none."""
+    found = ((d.metadata["Name"], d) for d in metadata.distributions())
+    return {name.lower().replace("_", "-"): d.version for name, d in found if name}
 
 
 def wanted(there: Mapping[str, str]) -> dict[str, str]:

@@ -99,7 +99,7 @@ def optimizer_arguments(s: Settings) -> dict:
 
 
 def grpo_arguments(run: Run, reward_weights: Sequence[float] | None = None, processes: int = 1) -> dict:
-    """Every argument of the run's GRPOConfig, by name."""
+    """Every argument of the run's GRPOConfig, by name. Raises WorkbookError as `batch_arguments` does."""
     s = run.settings
     return {
         "output_dir": str(run.output / "checkpoints"),

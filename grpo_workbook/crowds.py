@@ -19,16 +19,16 @@ def partners(
     words: Sequence[int],
     starts: Sequence[int],
     digests: Sequence[int],
-    rows: "Sequence[int]",
+    rows: Sequence[int],
     alike: float,
     boundary: int | None = None,
     budget: int = COMPARISONS,
 ) -> tuple[list[tuple[int, int]], int]:
     """Pairs (row, a row of the crowd nearly like it), and how many comparisons are left of the budget.
 
-    One pair for each row that has a twin; across `boundary` only, if given.
-
-    `words`, `starts` and `digests` are those of duplicates.Index. Rows with equal digests are the same, and no twins.
+    One pair for each row that has a twin; across `boundary` only, if given. `rows` are the crowd's, at least
+    one; `words`, `starts` and `digests` those of duplicates.Index, of all rows. Rows with equal digests are
+    the same, and no twins. `alike`: the share of words in common (Jaccard) from which on two rows are twins.
     """
     import numpy as np
 

@@ -13,7 +13,7 @@ def read_csv(path: Path) -> Rows:
     """The rows under a CSV file's header, numbered from 1 without it; a quoted field may hold line ends.
 
     The separator is the one of comma, semicolon, tab and bar that cuts the header into most columns; in a .tsv file it
-    is the tab.
+    is the tab. Raises WorkbookError for a file whose header or quoting cannot be read; a row that cannot is a Fault.
     """
     lines, reader, separator, header = _begin_csv(path)
     number = 0
@@ -35,7 +35,7 @@ def read_csv(path: Path) -> Rows:
 
 
 def csv_columns(path: Path) -> list[str]:
-    """The names in the header."""
+    """The names in the header. Raises WorkbookError where there is none that can be read."""
     return _begin_csv(path)[3]
 
 

@@ -11,8 +11,9 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.errors import first_line
 from grpo_workbook.problems import load
-from grpo_workbook.run import DATA, WorkbookError
+from grpo_workbook.run import DATA, WorkbookError, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +28,9 @@ SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answ
 
 # Qwen3's own template would otherwise open a <think> block before ours. Templates without the switch ignore it.
 CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
+
+# One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 BATCH = 1000  # rows that are held at once
 BAR_FROM = 50_000  # rows that take long enough for a progress bar
@@ -73,11 +77,18 @@ def to_dataset(
 ) -> "Dataset":
     """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
 
-    `fold` writes the system prompt into the user's turn, for a template without a system role (see system_role).
+    `fold` writes the system prompt into the user's turn, for a template without a system role (see needs_folding).
+    Raises WorkbookError for rows without `question` or `answer`, and for no rows.
     """
     from datasets import Dataset
 
     dataset = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
+    if missing := [name for name in ("question", "answer") if name not in dataset.column_names]:
+        there = ", ".join(map(repr, dataset.column_names)) or "none"
+        raise WorkbookError(
+            f"the rows have no column {' and no '.join(map(repr, missing))} (columns: {there}): rename the columns, or "
+            "read the rows with problems.load"
+        )
 
     def prompts(batch: dict) -> dict:
         made = [chat_prompt(question, system_prompt, examples) for question in batch["question"]]
@@ -104,10 +115,37 @@ def _bars(rows: int):
             enable_progress_bars()
 
 
+def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a folder or hub id, padding on the left. Of a folder nothing is asked of the network.
+
+    Raises WorkbookError where there is none, or it has no chat template.
+    """
+    here = Path(model).is_dir()
+    if here and not any((Path(model) / name).is_file() for name in VOCABULARIES):
+        raise WorkbookError(f"the folder {readable(model)} has no tokenizer ({', '.join(VOCABULARIES)}): copy it there")
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise WorkbookError(
+            f"the tokenizer of {readable(model)!r} cannot be loaded ({first_line(error)}): check the name, and the "
+            "network if it is a hub id"
+        ) from error
+    if not tokenizer.chat_template:
+        raise WorkbookError(
+            f"{readable(model)!r} has no chat template, so it cannot be asked as a chat: name an instruction-tuned "
+            "model"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
 def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
     """What the chat template does with a system message.
 
-    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; for the last two give `to_dataset` fold=True.
+    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; for the last two see `needs_folding`.
     """
     from jinja2 import TemplateError
 
@@ -119,6 +157,11 @@ def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
     if not found:
         return "ignored"
     return "own turn" if after.partition("USER TEXT")[0].strip() else "in the user's turn"
+
+
+def needs_folding(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether the system prompt must open the user's turn (see fold_system): the template refuses or drops one."""
+    return system_role(tokenizer) in ("refused", "ignored")
 
 
 def added_system_text(tokenizer: "PreTrainedTokenizerBase") -> str:
@@ -133,7 +176,10 @@ def added_system_text(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def render(prompts: "Sequence[list[dict]]", tokenizer: "PreTrainedTokenizerBase") -> list[str]:
-    """Each conversation as the text that the model reads, up to where its own turn begins."""
+    """Each conversation as the text that the model reads, up to where its own turn begins.
+
+    Raises jinja2's TemplateError where the chat template refuses a role (see system_role).
+    """
     return tokenizer.apply_chat_template(
         list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
     )
@@ -151,7 +197,7 @@ def token_boundaries(text: str, tokenizer: "PreTrainedTokenizerBase", mark: str 
 
 
 def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> array:
-    """Tokens of each prompt as the model sees it, template and generation prompt included."""
+    """Tokens of each prompt as the model sees it, template and generation prompt included, in the rows' order."""
     from tqdm import tqdm
 
     lengths = array("q")
@@ -167,23 +213,31 @@ def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> 
 
 
 def drop_long_prompts(
-    dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_tokens: int, name: str = "the data"
+    dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_prompt_tokens: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
-    """(the rows whose prompt fits, how many did not). TRL truncates none. Raises WorkbookError when none fits."""
+    """(the rows whose prompt has at most `max_prompt_tokens`, how many have more). TRL truncates none.
+
+    Raises WorkbookError when there are no rows, or none fits; `name` is what it calls the data.
+    """
     import numpy as np
 
+    if not len(dataset):
+        raise WorkbookError(f"{name} has no rows: give at least one")
     lengths = prompt_lengths(dataset, tokenizer)
-    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_tokens)
+    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_prompt_tokens)
     if not len(fitting):
         raise WorkbookError(
-            f"every prompt of {name} is longer than {max_tokens} tokens (the shortest has "
+            f"every prompt of {name} is longer than {max_prompt_tokens} tokens (the shortest has "
             f"{min(lengths)}): raise --max-prompt-tokens"
         )
     return (dataset if len(fitting) == len(lengths) else dataset.select(fitting)), len(lengths) - len(fitting)
 
 
 def sha256_of(*parts: "Iterable[dict]") -> str:
-    """A hash of the rows' content, of all parts in order, so that a report names the data it was measured on."""
+    """A hash (64 hex digits) of the rows' content, of all parts in order: a report names by it what it was measured on.
+
+    The order of a row's columns does not count; a value that JSON cannot hold counts by its text.
+    """
     found, separator = hashlib.sha256(b"["), b""
     for part in parts:
         for row in part:

@@ -3,15 +3,15 @@
 import argparse
 import datetime
 import json
-import os
 from pathlib import Path
 
+from grpo_workbook.data import load_tokenizer
 from grpo_workbook.lengths import histogram
 from grpo_workbook.problems import KINDS, Loaded, load
 from grpo_workbook.run import Run, WorkbookError, readable
 from grpo_workbook.terminal import shorten, wrap
 from grpo_workbook.validation import Report, validate
-from grpo_workbook.writing import check_writable, whole_file
+from grpo_workbook.writing import check_writable, whole_file, write_json
 
 WIDTH = 80
 EXAMPLES = """examples:
@@ -96,8 +96,7 @@ def main(args: argparse.Namespace) -> int:
     )
     print(as_text(report))
     if args.json is not None:
-        with whole_file(args.json) as new:
-            new.write_text(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(args.json, report.to_dict())
         print(f"\n{readable(args.json)}: the report")
     if args.output is not None:
         rows = write_rows(loaded, report, budget, args.output)
@@ -105,28 +104,11 @@ def main(args: argparse.Namespace) -> int:
     return 1 if report.hurts else 0
 
 
-def load_tokenizer(model: str):
-    """The model's own tokenizer. Raises WorkbookError when it cannot be had."""
-    if Path(model).is_dir():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise WorkbookError(
-            f"the tokenizer of {model!r} cannot be loaded ({str(error).splitlines()[0]}): check the name, and the "
-            "network if it is a hub id"
-        ) from error
-    if not tokenizer.chat_template:
-        raise WorkbookError(f"the tokenizer of {model!r} has no chat template: name an instruction-tuned model")
-    return tokenizer
-
-
 def write_rows(loaded: Loaded, report: Report, budget: int, path: Path) -> int:
     """Write the valid rows whose prompt fits, in their order and with their answers as they came; how many.
 
-    All or nothing: a kill leaves no half-written file.
+    `budget` is in tokens. All or nothing: a kill leaves no half-written file. Raises WorkbookError when no row is left,
+    a row cannot be JSON, or the file cannot be written.
     """
     kept = [row for row, tokens in enumerate(report.token_counts) if tokens <= budget]
     if not kept:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_workbook.generation import generate
-from grpo_workbook.rewards import correctness_reward, plain_values
+from grpo_workbook.rewards import correctness_reward, name_of, plain_values
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.stage import check_bounds
 
@@ -53,7 +53,7 @@ def pass_rates(
     )
     columns = {name: list(rows[name]) for name in rows.column_names if name != "prompt"}
     values = success(prompts=list(rows["prompt"]), completions=texts, **columns)
-    right = [v is not None and v > 0.5 for v in plain_values(success.__name__, values, len(texts))]
+    right = [v is not None and v > 0.5 for v in plain_values(name_of(success), values, len(texts))]
     return [sum(right[start : start + n]) / n for start in range(0, len(right), n)]
 
 

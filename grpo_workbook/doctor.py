@@ -43,7 +43,7 @@ def examine() -> list[Finding]:
     findings += [*_machine(), _four_bit(), _sandbox(), *_models()]
     try:
         run = Run.from_env()
-        findings += [Finding(name, str(getattr(run, name)), "") for name in ("device",)]
+        findings.append(Finding("device", run.device))
         findings.append(Finding("profile", f"{run.profile} ({run.why['profile']})"))
         findings.append(Finding("model", f"{Path(run.model).name} ({run.why['model']})"))
     except WorkbookError as error:

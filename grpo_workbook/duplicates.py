@@ -135,6 +135,7 @@ class Index:
         )
 
     def word_set(self, row: int) -> set[int]:
+        """The ids of the row's different words."""
         return set(self.words[self.starts[row] : self.starts[row + 1]])
 
 

@@ -1,7 +1,8 @@
 """Several rewards as one: their mean, their minimum, their vote; and a weight that follows a success rate.
 
 All take and give functions in TRL's contract. A member that answers None ("does not apply") is left out for that
-completion; where none applies, the ensemble answers None too.
+completion; where none applies, the ensemble answers None too. Fewer than two members, and a member that breaks the
+contract when it is called, are a WorkbookError.
 """
 
 import math
@@ -85,8 +86,11 @@ class AdaptiveWeight:
         weight = self.weight
         if columns.get("log_metric") is not None:
             columns["log_metric"](f"rewards/{self.__name__}/weight", weight)
-        values = self.reward(completions=completions, **columns)
-        judged = [v for v in self.success(completions=completions, **columns) if v is not None]
+        values, success = (
+            plain_values(name_of(one), one(completions=completions, **columns), len(completions))
+            for one in (self.reward, self.success)
+        )
+        judged = [v for v in success if v is not None]
         if judged:
             share = sum(v > 0.5 for v in judged) / len(judged)
             self.rate = self.memory * self.rate + (1 - self.memory) * share
@@ -110,5 +114,3 @@ class AdaptiveWeight:
         if not isinstance(batches, int) or batches < 0:
             raise WorkbookError(f"the state of {self.__name__} has {batches!r} batches: give what state_dict() gave")
         self.rate, self.batches = float(rate), batches
-
-    state, restore = state_dict, load_state_dict  # as chapter 03 calls them

@@ -26,7 +26,7 @@ class Change:
     cost: str
     total: float  # bytes
     generating: float  # bytes while it generates, what is always there included
-    learning: float
+    learning: float  # bytes while it learns, the same included
 
 
 COSTS = {  # the settings that save memory, the cheapest first, and what each costs
@@ -57,13 +57,14 @@ class Estimate:
 
     @property
     def fits(self) -> bool | None:
+        """Whether it fits into the budget; None where that is not known."""
         if self.budget is None:
             return None
         return self.memory.total <= self.budget and self.room != 0
 
     @property
     def minutes(self) -> float | None:
-        """Of all steps, with completions of full length; loading and measuring not counted."""
+        """Of all steps, with completions of full length; loading and measuring not counted. None without a GPU."""
         return self.settings.steps * sum(self.seconds.values()) / 60 if self.seconds else None
 
     def as_dict(self) -> dict:
@@ -90,10 +91,12 @@ def estimate(
     """Estimate a run of `model` on `profile`, with the catalogue's settings and `changes` to them.
 
     `model`: "qwen" or "gemma" (the profile's own), or whatever `architecture` takes. `gib`: the device's memory, where
-    it is not the profile's. Raises WorkbookError for an unknown model, profile or setting.
+    it is not the profile's. Raises WorkbookError for an unknown model, profile or setting, and values that cannot be.
     """
     if profile not in PROFILES:
         raise WorkbookError(f"unknown profile {profile!r}: choose one of {', '.join(PROFILES)}")
+    if gib is not None and not 0 < gib < 10**6:
+        raise WorkbookError(f"the memory is {gib:g} GiB: give the GPU's memory in GiB, such as 14.7")
     if processes < 1:
         raise WorkbookError(f"processes is {processes}: at least one is needed")
     model = getattr(PROFILES[profile], model) if model in ("qwen", "gemma") else model
@@ -136,7 +139,7 @@ def estimate(
 
 
 def usable(gpu: Gpu | None, gib: float | None = None) -> float | None:
-    """Bytes that a run may take; None where no memory is known."""
+    """Bytes that a run may take of a GPU, or of `gib` GiB in its place; None where no memory is known."""
     size = gib if gib is not None else gpu.gib if gpu else None
     return None if size is None else size * GIB * USABLE
 
@@ -146,6 +149,7 @@ def mend(
 ) -> Iterator[Change]:
     """What to change, the cheapest first, so that the run fits; where no change is enough, a smaller model.
 
+    `budget` is in bytes, `gib` the device's memory, of which vLLM takes its share; the settings are the run's own.
     Taken is the cheapest change that lowers the memory, again and again. What is told are the settings that differ in
     the end, in the order of `_ways`, each with the memory of it and all before it.
     """
@@ -203,6 +207,6 @@ def _smaller(a: Architecture, model: str, s: Settings, budget: float, processes:
 
 
 def model_sizes(profile: str, s: Settings, maker: str = "qwen3-") -> dict[str, tuple[Architecture, Settings]]:
-    """Models of one family with the same settings, from small to large, for comparison."""
+    """The catalogue's models of one family with the same settings, from small to large: {name: (architecture, s)}."""
     names = sorted((n for p, n in CATALOGUE if p == profile and n.startswith(maker)), key=lambda n: KNOWN[n][2])
     return {name: (architecture(name), replace(s)) for name in names}

@@ -27,6 +27,7 @@ EXAMPLES = """examples:
 
 
 def add_parser(commands) -> None:
+    """Add estimate to the command line."""
     parser = commands.add_parser(
         "estimate",
         help="memory and time of a run before it starts, and what makes it fit",
@@ -50,15 +51,13 @@ def add_parser(commands) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit status: 0 when the run fits, 1 when it does not."""
+    """Print the estimate; 0 when the run fits or nobody can say, 1 when it does not. WorkbookError for bad input."""
     if args.list:
         print(listing())
         return 0
     if args.assumptions:
         print(assumptions())
         return 0
-    if args.memory is not None and not 0 < args.memory < 10**6:
-        raise WorkbookError(f"--memory {args.memory:g}: give the GPU's memory in GiB, such as 14.7")
     if args.figure and args.figure.suffix != ".png":
         raise WorkbookError(f"--figure {args.figure}: name a .png file")
     more = args.figure and args.figure.with_name(f"{args.figure.stem}-gpus.png")
@@ -77,7 +76,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def parse(pairs: list[str]) -> dict:
-    """{"batch_size": 16} of ["batch_size=16"], each value as its setting's type."""
+    """{"batch_size": 16} of ["batch_size=16"], each value as its setting's type.
+
+    Raises WorkbookError for an unknown setting (with the nearest name) and a value that is not of its type.
+    """
     kinds = {field.name: field.type for field in dataclasses.fields(Settings)}
     found: dict = {}
     for pair in pairs:

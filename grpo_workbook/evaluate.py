@@ -19,7 +19,7 @@ from grpo_workbook.answers import (
     lenient_answer,
     tagged_answer,
 )
-from grpo_workbook.generation import end_tokens as end_tokens
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
 from grpo_workbook.intervals import paired_p_value as paired_p_value
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """One completion per problem, and what each was worth."""
+    """One completion per problem, and what each was worth: lists of one length, in the problems' order."""
 
     completions: list[str]
     strict: list[bool]
@@ -42,11 +42,18 @@ class Scores:
 
     @property
     def n(self) -> int:
+        """How many problems."""
         return len(self.completions)
 
 
 def score(completions: Sequence[str], references: Sequence[str], answers: str = "number") -> Scores:
-    """Judge completions against their reference answers, which are numbers or, with answers="text", texts."""
+    """Judge completions against their reference answers, which are numbers or, with answers="text", texts.
+
+    Raises WorkbookError for another kind of answers, and for a reference that should be a number and is none;
+    ValueError when there are not as many references as completions.
+    """
+    if answers not in ("number", "text"):
+        raise WorkbookError(f"unknown kind of answers {answers!r}: choose number or text")
     pairs = list(zip(completions, references, strict=True))
     well_formed = [is_well_formed(c) for c in completions]
     if answers == "number":
@@ -88,6 +95,8 @@ def evaluate(
 ) -> Scores:
     """Generate one completion for every row of the dataset (`prompt`, `answer`) and judge it (see `score`).
 
+    Greedy, or with `sample` drawn at temperature 1, seeded. `max_new_tokens` is the limit of a completion, `batch_size`
+    how many prompts go through the model at once.
     Several processes share the generating; each gets all scores, the same as one process's.
     """
     completions = generate(
@@ -105,7 +114,10 @@ def evaluate(
 
 
 def summary(sampled: Scores, greedy: Scores) -> dict:
-    """What report.json says of one policy."""
+    """What report.json says of one policy: shares from 0 to 1, and `ci95`, the interval of strict_sampled.
+
+    Raises ValueError when no problem was measured.
+    """
     return {
         "strict_sampled": accuracy(sampled.strict),
         "strict_greedy": accuracy(greedy.strict),

@@ -8,7 +8,8 @@ from grpo_workbook.data import SYSTEM_PROMPT
 from grpo_workbook.data_report import add_reading_options, reading_options
 from grpo_workbook.evaluation_report import NAMES, build_report, write
 from grpo_workbook.evaluation_run import Plan, answer_all, read_evaluation
-from grpo_workbook.journal import alone
+from grpo_workbook.folder import alone
+from grpo_workbook.generation import temperature_for
 from grpo_workbook.run import Run, WorkbookError, readable
 
 WIDTH = 80
@@ -88,7 +89,6 @@ def main(args: argparse.Namespace) -> int:
     """Evaluate, report, print a summary; the exit status. Raises WorkbookError for bad input."""
     run = Run.from_env(profile=args.profile, model="qwen", seed=args.seed)
     s = run.settings
-    temperature = (0.0 if args.samples == 1 else 1.0) if args.temperature is None else args.temperature
     plan = Plan(
         model=args.model,
         data=args.data,
@@ -97,7 +97,7 @@ def main(args: argparse.Namespace) -> int:
         also=args.also,
         items=args.items,
         samples=args.samples,
-        temperature=temperature,
+        temperature=temperature_for(args.samples, args.temperature),
         top_p=args.top_p,
         seed=run.seed,
         max_new_tokens=s.max_completion_tokens if args.max_new_tokens is None else args.max_new_tokens,
@@ -126,7 +126,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def read_ks(text: str | None, samples: int) -> list[int]:
-    """The k of pass@k; by default powers of two up to the number of samples, and that number."""
+    """The k of pass@k, rising, from "1,4,8"; by default powers of two up to the number of samples, and that number.
+
+    Raises WorkbookError for anything but whole numbers from 1 to `samples`.
+    """
     if text is None:
         return sorted({2**i for i in range(samples.bit_length()) if 2**i <= samples} | {samples})
     try:
@@ -174,7 +177,7 @@ def summary(report: dict, folder: Path) -> str:
 
 
 def show_power(args: argparse.Namespace) -> int:
-    """Print what --before and --gain, or --items, come to."""
+    """Print what --before and --gain, or --items, come to; 0. Raises WorkbookError for shares that cannot be."""
     from grpo_workbook import power
 
     worse = args.before / 10 if args.worse is None else args.worse

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.evaluation_run import Evaluation
 from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, save
-from grpo_workbook.folder import write_json
 from grpo_workbook.measures import JUDGES, compare, judge, section, share
 from grpo_workbook.run import WorkbookError
+from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,10 @@ SAME = ("temperature", "top_p", "max_new_tokens", "system_prompt", "samples")
 
 
 def build_report(found: Evaluation, ks: Sequence[int], baseline: Evaluation | None = None) -> tuple[dict, list[dict]]:
-    """(the report, the changed problems). Raises WorkbookError when the baseline answered none of these problems."""
+    """(the report, the changed problems): what report.json and changes.jsonl hold; shares from 0 to 1.
+
+    `ks` are the k of pass@k and maj@k. Raises WorkbookError when the baseline answered none of these problems.
+    """
     judged = {name: judge(answered) for name, answered in found.sets.items()}
     report = {**found.identity, "notes": list(found.notes)}
     report["sets"] = {name: section(one, ks) for name, one in judged.items()}
@@ -64,7 +67,7 @@ def _compare_all(judged: dict, baseline: Evaluation, notes: list[str], identity:
 
 
 def verdict(comparison: dict) -> list[str]:
-    """What the paired numbers allow one to say, in words."""
+    """What the paired numbers allow one to say, a sentence each; `comparison` maps each set to measures.compare's."""
     said = []
     for name, measure in (("main", "strict"), ("main", "well_formed")):
         if name not in comparison:
@@ -166,7 +169,10 @@ def _flat(text: str) -> str:
 
 
 def draw(report: dict) -> tuple["Figure", str]:
-    """One figure of the main set: the measures, pass@k and majority where there are samples, and accuracy by group."""
+    """One figure of the main set: the measures, pass@k and majority where there are samples, and accuracy by group.
+
+    (figure, text alternative), as in figures.py.
+    """
     from matplotlib.figure import Figure
 
     main = report["sets"]["main"]

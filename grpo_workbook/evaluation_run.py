@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from grpo_workbook.data import SYSTEM_PROMPT, render, sha256_of, system_role, to_dataset
-from grpo_workbook.generation import Completion, complete, ready, sampling
+from grpo_workbook.data import SYSTEM_PROMPT, needs_folding, render, sha256_of, to_dataset
+from grpo_workbook.generation import Completion, check_sampling, complete, ready, sampling
 from grpo_workbook.journal import LINES, Journal, read_identity, read_lines
 from grpo_workbook.loading import find_adapter, find_model, fingerprint, load_for_measuring
 from grpo_workbook.problems import load
@@ -26,19 +26,19 @@ NAMED = ("model", "adapter", "output", "reading", "data", "also", "items", "any_
 class Plan:
     """What is measured, and how. `also` is held-out data of another skill, to see whether it was forgotten."""
 
-    model: str
-    data: str
+    model: str  # a family, a folder or a hub id
+    data: str  # a source, as problems.load takes it
     output: Path
-    adapter: str | None = None
+    adapter: str | None = None  # its folder
     also: str | None = None
     items: int | None = None  # the first so many problems of each source; None for all
-    samples: int = 1
-    temperature: float = 0.0
+    samples: int = 1  # completions of each problem
+    temperature: float = 0.0  # 0: greedy
     top_p: float = 1.0
     seed: int = 0
     max_new_tokens: int = 64
-    batch_size: int = 128
-    dtype: str = "float32"
+    batch_size: int = 128  # completions that are written at once
+    dtype: str = "float32"  # see settings.DTYPES
     device: str = "cpu"
     load_in_4bit: bool = False
     any_base: bool = False  # measure an adapter on another base than its own
@@ -47,19 +47,11 @@ class Plan:
 
     def check(self) -> None:
         """Raise WorkbookError for a value that makes no sense."""
-        for name in ("samples", "max_new_tokens", "batch_size", "items"):
+        check_sampling(self.samples, self.temperature, self.top_p, self.max_new_tokens)
+        for name in ("batch_size", "items"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
-        if not 0 <= self.temperature < float("inf"):
-            raise WorkbookError(f"--temperature is {self.temperature}: it must be 0 (greedy) or more")
-        if not 0 < self.top_p <= 1:
-            raise WorkbookError(f"--top-p is {self.top_p}: it must be more than 0 and at most 1")
-        if self.samples > 1 and self.temperature == 0:
-            raise WorkbookError(
-                f"--samples is {self.samples} and the temperature 0: greedy samples are all the same, so give a "
-                "--temperature above 0, such as 1"
-            )
 
 
 @dataclass
@@ -83,7 +75,10 @@ class Evaluation:
 
 
 def keyed_rows(source: str, items: int | None, reading: dict) -> list[dict]:
-    """The problems of a source with a key each: a hash of question and answer, numbered where one occurs again."""
+    """The problems of a source with a key each: a hash of question and answer, numbered where one occurs again.
+
+    `items`: the first so many, None for all. `reading` holds problems.load's options, whose errors are raised here.
+    """
     dataset = load(source, answers="number", progress=True, **reading).dataset
     rows = (dataset if items is None else dataset.select(range(min(items, len(dataset))))).to_list()
     seen: dict[str, int] = {}
@@ -96,7 +91,11 @@ def keyed_rows(source: str, items: int | None, reading: dict) -> list[dict]:
 
 
 def answer_all(plan: Plan, *, overwrite: bool = False, say: Callable[[str], None] = print) -> Evaluation:
-    """Answer what the plan asks for, or what is left of it. Raises WorkbookError for bad input, before any loading."""
+    """Answer what the plan asks for, or what is left of it; the whole evaluation.
+
+    Raises WorkbookError for bad input before a model is loaded, and later for a prompt that leaves no room for its
+    completion or a batch that does not fit into the GPU's memory.
+    """
     from importlib.metadata import version
 
     plan.check()
@@ -133,7 +132,7 @@ def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: 
     loaded, tokenizer = load_for_measuring(
         model, adapter, dtype=plan.dtype, device=plan.device, load_in_4bit=plan.load_in_4bit
     )
-    fold = system_role(tokenizer) in ("refused", "ignored")
+    fold = needs_folding(tokenizer)
     done = {(r["set"], r["key"], r["sample"]) for r in journal.records}
     bar = tqdm(total=total, initial=len(done), desc="answering", unit="answer", ncols=80)
     with ready(loaded, tokenizer), bar:
@@ -166,11 +165,11 @@ def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: 
                 bar.update(len(missing))
 
 
-def batches(texts: Sequence[str], samples: int, size: int) -> list[list[tuple[int, int]]]:
-    """(place, sample) of every completion, in batches of prompts of like length."""
+def batches(texts: Sequence[str], samples: int, batch_size: int) -> list[list[tuple[int, int]]]:
+    """(place, sample) of every completion, in batches of at most `batch_size`, each of texts of like length."""
     order = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))
     units = [(i, s) for i in order for s in range(samples)]
-    return [units[start : start + size] for start in range(0, len(units), size)]
+    return [units[start : start + batch_size] for start in range(0, len(units), batch_size)]
 
 
 def _batch_seed(seed: int, name: str, number: int) -> int:
@@ -227,7 +226,10 @@ def _sets(identity: dict, records: list[dict], rows: dict[str, list[dict]]) -> d
 
 
 def read_evaluation(place: str | Path) -> Evaluation:
-    """A finished evaluation from its folder, or from the report in it, for comparison."""
+    """A finished evaluation from its folder, or from the report in it, for comparison.
+
+    Raises WorkbookError for what is none, is unfinished, or was written by another version.
+    """
     path = Path(place).expanduser()
     folder = path.parent if path.is_file() else path
     identity = read_identity(folder) if folder.is_dir() else None

@@ -30,8 +30,13 @@ def flexible_extract(completion: str, solution: str) -> bool:
 
 
 def harness_scores(completions: Sequence[str], solutions: Sequence[str]) -> dict[str, float]:
-    """{"strict-match": share, "flexible-extract": share}; solutions are GSM8K's, or bare numbers."""
+    """{"strict-match": share, "flexible-extract": share}, shares from 0 to 1; solutions are GSM8K's, or bare numbers.
+
+    Raises ValueError for no completions, or another number of solutions.
+    """
     pairs = list(zip(completions, solutions, strict=True))
+    if not pairs:
+        raise ValueError("no completions: a share of nothing is no number")
     return {
         name: sum(judge(c, s) for c, s in pairs) / len(pairs)
         for name, judge in (("strict-match", strict_match), ("flexible-extract", flexible_extract))

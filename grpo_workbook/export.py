@@ -1,17 +1,16 @@
 """Save the adapter, merge it into 16-bit weights, and prove that the merged model is the same policy."""
 
-import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.data import render
-from grpo_workbook.folder import write_json
-from grpo_workbook.loading import BASE_RECORD, check_base, fingerprint
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.data import load_tokenizer, render
+from grpo_workbook.loading import BASE_RECORD, check_base, find_adapter, fingerprint, read_config
+from grpo_workbook.run import Run, readable
 from grpo_workbook.training import torch_dtype
+from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -42,12 +41,12 @@ def merge(
 ) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
     """Reload base and adapter in 16-bit, write the merged model, return base-plus-adapter for the proof.
 
-    Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it. Raises
-    WorkbookError where there is no adapter, or the base is no longer the one that it was trained on.
+    Adapters cannot be merged into 4-bit weights; the base's 16-bit weights are loaded again for it. `backend` is
+    "unsloth" or "plain" (Transformers and PEFT). Raises WorkbookError where there is no adapter, or the base is no
+    longer the one that it was trained on.
     """
-    if not (adapter / "adapter_config.json").is_file():
-        raise WorkbookError(f"{adapter} holds no adapter: name the folder that save_adapter wrote")
-    named = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    find_adapter(str(adapter), None)
+    named = read_config(adapter / "adapter_config.json").get("base_model_name_or_path")
     check_base(adapter, run.model if backend == "plain" else named)  # Unsloth loads the base that the adapter names
     if backend == "plain":
         return _merge_plain(run, adapter, folder)
@@ -87,11 +86,11 @@ def write_merged(model, tokenizer, folder: Path) -> None:
 
 
 def load_merged(folder: Path | str, dtype: str = "float32", device: str = "cpu"):
-    """The merged folder through plain Transformers, as anyone without Unsloth would load it."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """(model in evaluation mode, tokenizer) of the merged folder, as anyone without Unsloth would load it."""
+    from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_dtype(dtype), device_map=device)
-    return model.eval(), AutoTokenizer.from_pretrained(folder, padding_side="left")
+    return model.eval(), load_tokenizer(folder)
 
 
 def compare_logits(
@@ -100,12 +99,13 @@ def compare_logits(
     """Largest logit difference, its root mean square relative to the logits' own spread, and the share of positions
     where both models would choose the same token.
 
-    Both read the same prompts and completions; every position of a completion (and the one before it) counts.
+    Both read the same chat prompts, at least one, each with its completion; every position of a completion (and the one
+    before it) counts. Padding and `batch_size` do not. A logit that is NaN makes both differences NaN.
     """
     import torch
 
     texts = render(prompts, tokenizer)
-    largest, squares, spread, same, total = 0.0, 0.0, 0.0, 0, 0
+    gaps, squares, spread, same, total = [], 0.0, 0.0, 0, 0
     for start in range(0, len(texts), batch_size):
         rows = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts[start : start + batch_size]]
         tails = [tokenizer(c, add_special_tokens=False)["input_ids"] for c in completions[start : start + batch_size]]
@@ -120,20 +120,24 @@ def compare_logits(
         with torch.no_grad():
             ids, attention, counted = (x.to(ours.device) for x in (ids, attention, counted))
             a, b = (m(input_ids=ids, attention_mask=attention).logits[counted].float() for m in (ours, merged))
-        largest = max(largest, (a - b).abs().max().item())
+        gaps.append((a - b).abs().max())
         squares += (a - b).square().mean(-1).sum().item()
         spread += a.var(-1).sum().item()
         same += (a.argmax(-1) == b.argmax(-1)).sum().item()
         total += len(a)
     return {
-        "max_abs_logit_difference": round(largest, 5),
+        "max_abs_logit_difference": round(torch.stack(gaps).max().item(), 5),  # NaN if one is: max() would lose it
         "relative_logit_difference": round((squares / spread) ** 0.5, 5),
         "same_greedy_tokens": round(same / total, 5),
     }
 
 
-def with_swap(folder: Path, write) -> None:
-    """Let `write` fill a new folder beside `folder`, then put it in its place."""
+def with_swap(folder: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a new folder beside `folder`, then put it in its place; a link stays one.
+
+    What `write` raises goes on, and the old folder stays.
+    """
+    folder = folder.resolve() if folder.is_symlink() else folder
     new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from grpo_workbook.lengths import histogram, percentiles
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
@@ -23,21 +24,23 @@ def smooth(values: Sequence[float], window: int = 7) -> list[float]:
 
 
 def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
-    """Each reward function over the optimizer steps, from TRL's log history."""
-    figure, axes = _new(7.0, 3.6)
+    """Each reward function over the optimizer steps, from TRL's log history (`trainer.state.log_history`).
+
+    Raises ValueError when no entry has a reward.
+    """
+    figure, axes = new_axes(7.0, 3.6)
     steps = [entry["step"] for entry in log if "reward" in entry]
     if not steps:
         raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
-    names = sorted({k for e in log for k in e if k.startswith("rewards/") and k.endswith("/mean")})
+    names = sorted({k for e in log if "reward" in e for k in e if k.startswith("rewards/") and k.endswith("/mean")})
     said, few = [], min(10, len(steps))
     for i, (key, name) in enumerate(
         [("reward", "total"), *((k, k.split("/")[1].removesuffix("_reward")) for k in names)]
     ):
         colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
-        values = [e[key] for e in log if "reward" in e]
-        axes.plot(steps, values, color=colour, alpha=0.18, linewidth=1)
-        line = smooth(values)
-        axes.plot(steps, line, color=colour, linestyle=style, linewidth=2, label=name)
+        at, values = zip(*((e["step"], e[key]) for e in log if "reward" in e and key in e), strict=True)
+        axes.plot(at, values, color=colour, alpha=0.18, linewidth=1)
+        axes.plot(at, smooth(values), color=colour, linestyle=style, linewidth=2, label=name)
         said.append(
             f"{name} goes from {_mean(values[:few]):.2f} (first {few} steps) to {_mean(values[-few:]):.2f} (last {few})"
         )
@@ -47,8 +50,11 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
 
 
 def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
-    """Held-out accuracy before and after as bars; the whisker is the 95 % interval of the strict sampled one."""
-    figure, axes = _new(7.0, 3.6)
+    """Held-out accuracy before and after as bars; the whisker is the 95 % interval of the strict sampled one.
+
+    `before` and `after` are from evaluate.summary (shares from 0 to 1), `n` is how many problems were measured.
+    """
+    figure, axes = new_axes(7.0, 3.6)
     keys = {
         "strict_sampled": "strict, sampled",
         "strict_greedy": "strict, greedy",
@@ -59,7 +65,7 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
         (0.19, after, BLUE, "", "after"),
     ):
         for x, key in enumerate(keys):
-            bar = axes.bar(
+            axes.bar(
                 x + offset,
                 scores[key],
                 0.36,
@@ -83,7 +89,6 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
                 axes.errorbar(
                     x + offset, scores[key], [[scores[key] - low], [high - scores[key]]], color="black", capsize=4
                 )
-        del bar
     axes.set(
         xticks=range(len(keys)),
         xticklabels=list(keys.values()),
@@ -103,9 +108,9 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
 def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
     """Prompt lengths in tokens as bars on a logarithmic scale, so that a few long ones are seen.
 
-    Those over the budget are hatched, and a line marks it.
+    Those over the budget are hatched, and a line marks it. Raises ValueError for no prompts.
     """
-    figure, axes = _new(7.0, 3.2)
+    figure, axes = new_axes(7.0, 3.2)
     for low, high, count in histogram(counts, bins=24):
         over = sum(max(low, budget + 1) <= n < high for n in counts)
         bar = {"width": high - low, "align": "edge", "edgecolor": "white"}
@@ -128,7 +133,11 @@ def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]
 
 
 def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) -> tuple["Figure", str]:
-    """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses."""
+    """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses.
+
+    `groups` is {name: groups}, a group the rewards of one prompt's completions, None where the function does not apply.
+    Raises ValueError for no function.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 0.5 + 1.15 * len(groups)), layout="constrained")
@@ -168,11 +177,11 @@ def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) ->
 def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figure", str]:
     """What attacks earn as a share of the honest answer: a row for each kind, a colour for each set of rewards.
 
-    `earned` is {rewards: {kind: shares}}. A share of 1 or more gets through; what lies outside of -0.5 to 1.5 is drawn
-    at the edge.
+    `earned` is {rewards: {kind: shares}}, of exactly two sets of rewards (else ValueError). A share of 1 or more gets
+    through; what lies outside of -0.5 to 1.5 is drawn at the edge.
     """
     kinds = list(next(iter(earned.values())))
-    figure, axes = _new(7.0, 0.9 + 0.26 * len(kinds))
+    figure, axes = new_axes(7.0, 0.9 + 0.26 * len(kinds))
     axes.grid(axis="y", visible=False)
     axes.axvline(1.0, color="black", linewidth=1)
     said = []
@@ -202,7 +211,7 @@ def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figur
 
 
 def save(figure: "Figure", alternative: str, path: Path) -> None:
-    """Write the PNG with its text alternative inside (as Description) and beside it (.txt)."""
+    """Write the PNG with its text alternative inside (as Description) and beside it (.txt), with the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # No software version in the file: the same run then gives the same bytes.
     figure.savefig(path, dpi=120, bbox_inches="tight", metadata={"Description": alternative, "Software": None})
@@ -230,7 +239,8 @@ def as_html(figure: "Figure", alternative: str):
     return HTML(f'<img src="data:image/png;base64,{image}" alt="{html.escape(alternative, quote=True)}">')
 
 
-def _new(width: float, height: float):
+def new_axes(width: float, height: float) -> tuple["Figure", "Axes"]:
+    """(figure, axes) of that many inches, in the look of the course."""
     from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
 
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -263,12 +263,12 @@ THRESHOLDS: dict[str, Threshold] = {
 
 
 def bound(name: str) -> float:
-    """The value of a threshold."""
+    """The value of the threshold of that name in THRESHOLDS; KeyError for another."""
     return THRESHOLDS[name].value
 
 
 def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
-    """A finding of the catalogue; `means` is added to what it says there."""
+    """The finding of that name in CATALOGUE, from that step on; `means` is added to what it says there."""
     severity, _, text, do = CATALOGUE[name]
     return Finding(name, severity, int(step), evidence, f"{text} {means}".strip(), do)
 

@@ -1,11 +1,14 @@
-"""The folder of one run: whose it is, whether there is room, and never a half-written file in it."""
+"""The folder of one run: whose it is, one writer at a time, room for it, and never a half-written file in it."""
 
 import json
 import os
 import shutil
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.writing import write_json
 
 PARTS = (
     "run.json",
@@ -27,17 +30,28 @@ def parts(output: Path) -> list[str]:
 
 
 def check_room(run: Run) -> None:
-    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights."""
+    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights.
+
+    Six times the base and 50 MiB for a folder; for a hub model, whose size is not known yet, a guess by profile.
+    """
     folder = Path(run.model)
     if folder.is_dir():
         needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
     else:
         needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
-    existing = next(p for p in (run.output.absolute(), *run.output.absolute().parents) if p.is_dir())
+    check_disk(run.output, needed, "the run")
+
+
+def check_disk(output: Path, needed: int, what: str) -> None:
+    """Raise WorkbookError when the disk of `output`, which need not be there yet, has fewer than `needed` bytes free.
+
+    `what` needs them, in the message's words ("the run").
+    """
+    existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise WorkbookError(
-            f"the disk of {readable(run.output)} has {free / 2**20:.0f} MiB free and the run needs about "
+            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs about "
             f"{needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
         )
 
@@ -47,6 +61,19 @@ def add_choice(group) -> None:
     choice = group.add_mutually_exclusive_group()
     choice.add_argument("--overwrite", action="store_true", help="replace the run that is there")
     choice.add_argument("--resume", action="store_true", help="continue the run that is there")
+
+
+def identity_of(run: Run, backend: str, data_sha256: str, **more) -> dict:
+    """What makes a run this one and no other, for run.json: --resume continues only what has the same."""
+    return {
+        "profile": run.profile,
+        "model": run.model_name,
+        "seed": run.seed,
+        "backend": backend,
+        "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
+        "data_sha256": data_sha256,
+        **more,
+    }
 
 
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
@@ -97,25 +124,52 @@ def _different(there: dict, here: dict) -> list[str]:
     return names
 
 
-def claim_folder(output: Path, identity: dict, *, resume: bool) -> None:
-    """Make the checked folder this run's own: clear a run that is to be replaced, write run.json."""
-    if not resume:
-        for path in (output / name for name in parts(output)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    output.mkdir(parents=True, exist_ok=True)
-    write_json(output / "run.json", identity)
+@contextmanager
+def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
+    """Make the folder this run's own, and keep other runs out of it while the block lasts.
+
+    It is checked (see `check_folder`), cleared of a run that is to be replaced, and gets its run.json. Raises
+    WorkbookError when another process is writing there, or has made it another run's since it was checked first.
+    """
+    with alone(output):
+        check_folder(output, identity, overwrite=overwrite, resume=resume)
+        if not resume:
+            for path in (output / name for name in parts(output)):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        output.mkdir(parents=True, exist_ok=True)
+        write_json(output / "run.json", identity)
+        yield
+
+
+@contextmanager
+def alone(folder: Path):
+    """Keep a second writer out of the folder, by whatever name it calls it. Raises WorkbookError when one is at it."""
+    from filelock import FileLock, Timeout  # it brings asyncio
+
+    place = folder.resolve()  # "." and a link have the same lock as the folder's own name
+    if not place.name:
+        raise WorkbookError(f"{folder} is no folder to write a run into: name another with --output")
+    lock = FileLock(place.with_name(f".{place.name}.lock"))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:  # an OSError too
+        raise WorkbookError(
+            f"another process is writing to {readable(folder)}: wait for it, or name another folder with --output"
+        ) from None
+    except OSError as error:
+        raise WorkbookError(
+            f"{readable(folder)} cannot be made ({error.strerror}): name another folder with --output"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def read_json(path: Path, mend: str = "start again with --overwrite"):
-    """What a run wrote earlier. Raises WorkbookError with the mend where it has been damaged since."""
+    """What a run wrote earlier as JSON. Raises WorkbookError with the mend where it is damaged or gone."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise WorkbookError(f"{readable(path)} was written by the run and cannot be read: {mend}") from error
-
-
-def write_json(path: Path, value) -> None:
-    """All or nothing: a kill in the middle leaves the old file."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(new, path)

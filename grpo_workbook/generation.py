@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from grpo_workbook.data import render
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.processes import ALONE, Processes
 
 SEEDS_APART = 1_000_003  # between two seeds' first batches: more problems than are ever measured
@@ -20,15 +21,39 @@ class Completion:
 
 
 def sampling(temperature: float, top_p: float = 1.0) -> dict:
-    """generate()'s arguments for a temperature: 0 is greedy. No top-k, so that what is drawn is the model's own."""
+    """Keyword arguments of Transformers' generate for a temperature: 0 is greedy.
+
+    `top_p`: the share of probability, above 0 to 1, that is drawn from. No top-k: what is drawn is the model's own.
+    """
     if temperature == 0:
         return {"do_sample": False}
     return {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": 0}
 
 
+def temperature_for(samples: int, given: float | None) -> float:
+    """The temperature that was given, else 0 (greedy) for one completion of each prompt and 1 for several."""
+    return (0.0 if samples == 1 else 1.0) if given is None else given
+
+
+def check_sampling(samples: int, temperature: float, top_p: float, max_new_tokens: int) -> None:
+    """Raise WorkbookError for a value that makes no sense, by the name of its option on the command line."""
+    for name, value in (("samples", samples), ("max-new-tokens", max_new_tokens)):
+        if value < 1:
+            raise WorkbookError(f"--{name} is {value}: it must be at least 1")
+    if not 0 <= temperature < float("inf"):
+        raise WorkbookError(f"--temperature is {temperature}: it must be 0 (greedy) or more")
+    if not 0 < top_p <= 1:
+        raise WorkbookError(f"--top-p is {top_p}: it must be more than 0 and at most 1")
+    if samples > 1 and temperature == 0:
+        raise WorkbookError(
+            f"--samples is {samples} and the temperature 0: greedy samples are all the same, so give a --temperature "
+            "above 0, such as 1"
+        )
+
+
 @contextmanager
 def ready(model, tokenizer) -> Iterator[None]:
-    """The model in evaluation mode without gradients, padding on the left; everything as it was afterwards.
+    """A context: the model in evaluation mode without gradients, padding on the left; afterwards all is as it was.
 
     The random state inside is a copy: sampling leaves the one outside alone.
     """
@@ -47,7 +72,10 @@ def ready(model, tokenizer) -> Iterator[None]:
 
 
 def complete(model, tokenizer, texts: Sequence[str], *, max_new_tokens: int, how: dict) -> list[Completion]:
-    """One completion for each rendered prompt, all in one batch. Call it inside `ready`; `how` is from `sampling`."""
+    """One completion for each rendered prompt (see data.render), all in one batch, in their order.
+
+    Call it inside `ready`; `how` is from `sampling`. What torch raises, OutOfMemoryError above all, goes on.
+    """
     batch = tokenizer(
         list(texts), return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False
     ).to(model.device)
@@ -81,7 +109,10 @@ def generate(
     progress: str | None = None,
     processes: Processes = ALONE,
 ) -> list[str]:
-    """One completion per chat prompt, as text without special tokens.
+    """One completion per chat prompt (a list of role and content), as text without special tokens.
+
+    Greedy, or with `sample` at `temperature`; `max_new_tokens` is the limit of each completion, and `batch_size` how
+    many prompts go through the model at once.
 
     Batches hold prompts of like length, so that little is padding; results come in the order of the prompts. Sampling
     is seeded batch by batch, and leaves the random state outside as it was; so several processes, which share the
@@ -118,4 +149,4 @@ def end_tokens(model, tokenizer) -> list[int]:
     """
     config = model.generation_config.eos_token_id
     more = config if isinstance(config, list) else [] if config is None else [config]
-    return sorted({tokenizer.eos_token_id, *more})
+    return sorted({tokenizer.eos_token_id, *more} - {None})

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from grpo_workbook.folder import check_disk
 from grpo_workbook.run import REPO, WorkbookError, readable
 from grpo_workbook.writing import whole_file
 
@@ -81,8 +82,8 @@ def gemma_layers(folder: str | Path) -> list[bool] | None:
 
     None for every other model. Raises WorkbookError for what GGUF's Gemma 3 cannot say.
     """
-    config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    config = config.get("text_config", config)
+    config = _config(Path(folder))
+    config = config.get("text_config") or config
     kinds = config.get("layer_types")
     if config.get("model_type") not in ("gemma3", "gemma3_text") or not kinds:
         return None
@@ -106,12 +107,8 @@ def to_gguf(folder: str | Path, output: str | Path, kind: str = "f16", llama_cpp
     converter = find_converter(llama_cpp)
     if not output.resolve().parent.is_dir() or output.is_dir():
         raise WorkbookError(f"{output} cannot be written: name a file in a folder that exists")
-    size, free = sum(f.stat().st_size for f in folder.glob("*.safetensors")), shutil.disk_usage(output.resolve().parent)
-    if free.free < size * (2 if kind == "f32" else 1) + 2**20:
-        raise WorkbookError(
-            f"the disk of {readable(output)} has {free.free / 2**20:.0f} MiB free and the file needs about "
-            f"{size * (2 if kind == 'f32' else 1) / 2**20:.0f} MiB: free some, or choose another disk"
-        )
+    size = sum(f.stat().st_size for f in folder.glob("*.safetensors"))
+    check_disk(output.resolve().parent, size * (2 if kind == "f32" else 1) + 2**20, "the file")
     known = {"pre_tokenizer": pre_tokenizer(folder), "gemma_layers": gemma_layers(folder)}
     start: list = [converter]
     if any(value is not None for value in known.values()):
@@ -128,16 +125,20 @@ def to_gguf(folder: str | Path, output: str | Path, kind: str = "f16", llama_cpp
 def _check_model(folder: Path) -> None:
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise WorkbookError(f"{folder} is an adapter: merge it first (python -m grpo_workbook merge)")
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise WorkbookError(
-            f"{folder} holds no model (no readable config.json): name a merged model's folder"
-        ) from None
-    if config.get("quantization_config"):
+    if _config(folder).get("quantization_config"):
         raise WorkbookError(f"{folder} holds quantized weights: name the 16-bit model")
     if not any(folder.glob("*.safetensors")):
         raise WorkbookError(f"{folder} holds no .safetensors: pickled weights are not converted")
+
+
+def _config(folder: Path) -> dict:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise WorkbookError(f"{folder} holds no model (no readable config.json): name a merged model's folder")
+    return config
 
 
 def _why(folder: Path, said: str) -> str:
@@ -172,7 +173,7 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Convert and say where it is. Raises WorkbookError for bad input."""
-    if args.output.exists() and not args.overwrite:
+    if args.output.expanduser().exists() and not args.overwrite:
         raise WorkbookError(f"{args.output} is there already: choose another --output, or replace it with --overwrite")
     path = to_gguf(args.folder, args.output, args.type, args.llama_cpp)
     print(f"written to {readable(path)}, {args.type}, {path.stat().st_size / 1e6:.1f} MB")

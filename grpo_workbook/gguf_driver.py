@@ -12,6 +12,7 @@ from pathlib import Path
 
 
 def main() -> None:
+    """Run the converter of the command line in this process, with two of its methods told what is known."""
     converter, known, *rest = sys.argv[1:]
     known = json.loads(known)
     sys.path.insert(0, str(Path(converter).parent))

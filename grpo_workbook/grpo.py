@@ -20,9 +20,9 @@ from grpo_workbook.grpo_checks import (
     refuse_non_finite,
     same_shape,
 )
+from grpo_workbook.settings import SCALES
 
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
-SCALES = ("group", "batch", "none")
 LEVELS = ("token", "sequence")
 EPSILON_STD = 1e-4  # TRL's: keeps the division harmless where rewards hardly differ
 
@@ -102,12 +102,16 @@ def combine_rewards(
 ) -> list[float | None]:
     """One reward per completion: the weighted sum over the functions that apply, None where none does (TRL's rule).
 
-    `per_function[i][j]` is what function i gave completion j. Raises ValueError when lengths differ.
+    `per_function[i][j]` is what function i gave completion j; `weights[i]` counts function i, None counts each once.
+    NaN gives NaN, which `group_advantages` refuses. Raises ValueError when lengths differ.
     """
     weights = [1.0] * len(per_function) if weights is None else list(weights)
     sizes = [len(values) for values in per_function]
     if len(weights) != len(sizes) or len(set(sizes)) > 1:
-        raise ValueError(f"{len(sizes)} reward functions gave {sizes} rewards, and there are {len(weights)} weights")
+        raise ValueError(
+            f"{len(sizes)} reward functions gave {sizes} rewards, and there are {len(weights)} "
+            "weights: give one weight for each function, and one reward of each for every completion"
+        )
     combined: list[float | None] = []
     for values in zip(*per_function, strict=True):
         terms = [w * v for w, v in zip(weights, values, strict=True) if v is not None]
@@ -184,7 +188,10 @@ def clipped_losses(
 
 
 def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, epsilon_high: float | None) -> Tensor:
-    """-min(ratio, epsilon_high) A log pi, the weight held constant: no token loses its gradient (CISPO, equation 4)."""
+    """-min(ratio, epsilon_high) A log pi, the weight held constant: no token loses its gradient (CISPO, equation 4).
+
+    `ratio` and `logp` (B, T), `A` (B, 1); (B, T) comes back. Raises ValueError without epsilon_high.
+    """
     if epsilon_high is None:
         raise ValueError("cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0")
     return -ratio.clamp(max=epsilon_high).detach() * A * logp

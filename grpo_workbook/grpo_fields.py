@@ -177,7 +177,11 @@ def check_number(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     least, most = LEAST.get(name, -math.inf), MOST.get(name, math.inf)
-    if not math.isfinite(value):
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
+        raise WorkbookError(f"{name} is a number of more than 300 digits: give a smaller one") from None
+    if not finite:
         raise WorkbookError(f"{name} is {value}: it must be a finite number")
     if name in MORE_THAN_0 and value <= 0:
         raise WorkbookError(f"{name} is {value:g}: it must be more than 0")

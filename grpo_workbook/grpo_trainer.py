@@ -67,6 +67,8 @@ class ScratchTrainer:
     frozen model that the KL divergence is measured from; None takes a copy of the model as it is now. `kl_coef` is
     beta: 0 measures the divergence without penalising it. `inner_epochs`: updates on each batch of completions; from
     the second on the ratio leaves 1 and clipping acts. `max_grad_norm`: longer gradients are shortened to it.
+    `group_size`: completions for each prompt, TRL's num_generations. Raises ValueError for values that cannot be, and
+    for a model of which nothing would be trained.
     """
 
     model: "PreTrainedModel"

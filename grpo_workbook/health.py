@@ -7,11 +7,11 @@ from pathlib import Path
 
 from grpo_workbook.callback import Callback
 from grpo_workbook.findings import CATALOGUE, SEVERE, WARNING, Evidence, Finding
-from grpo_workbook.folder import write_json
 from grpo_workbook.monitor import as_text, diagnose
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import read_run
-from grpo_workbook.vitals import Vitals
+from grpo_workbook.vitals import Vitals, check_every
+from grpo_workbook.writing import write_json
 
 
 class HealthCallback(Vitals):
@@ -21,8 +21,8 @@ class HealthCallback(Vitals):
         trainer.add_callback(HealthCallback(watched, stop_on={"collapsed", "nan"}))
 
     `found` holds the findings said so far, in the order in which they showed. `every`: steps between two diagnoses,
-    each of which takes some 15 ms. `say` prints; by default beside a tqdm bar. Raises WorkbookError for a name in
-    `stop_on` that no finding has.
+    each of which takes some 15 ms. `say` prints; by default beside a tqdm bar. `memory_limit`: see Vitals. Raises
+    WorkbookError for a name in `stop_on` that no finding has, and for `every` under 1.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class HealthCallback(Vitals):
             raise WorkbookError(
                 f"stop_on: no finding is called {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
             )
+        check_every(every)
         self.stop_on, self.every, self.say = frozenset(stop_on), every, say or _beside_a_bar
         self.found: list[Finding] = []
 
@@ -70,9 +71,13 @@ class HealthCallback(Vitals):
 
 
 class LivePanels(Callback):
-    """Draws the run's six panels in a notebook, and draws them again in the same place every `every` steps."""
+    """Draws the run's six panels in a notebook, and draws them again in the same place every `every` steps.
+
+    Raises WorkbookError for `every` under 1.
+    """
 
     def __init__(self, every: int = 10):
+        check_every(every)
         self.every, self._shown = every, None
 
     def on_log(self, args, state, control, logs=None, **kwargs):
@@ -112,7 +117,7 @@ def log_the_end(trainer, path: Path):
             raise
         ended = {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {error}"}
         ended["where"] = "; ".join(getattr(error, "__notes__", []))
-        with suppress(OSError):  # on a full disk too, what ended the run is what is told
+        with suppress(WorkbookError):  # on a full disk too, what ended the run is what is told
             write_json(path, [*trainer.state.log_history, ended])
         raise
     finally:

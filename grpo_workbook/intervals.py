@@ -8,16 +8,20 @@ from collections.abc import Sequence
 
 
 def accuracy(right: Sequence[bool]) -> float:
-    """The share of True, rounded to 4 places. Raises ValueError when there is nothing to measure."""
+    """The share of True, 0 to 1, rounded to 4 places. Raises ValueError when there is nothing to measure."""
     if not right:
-        raise ValueError("no held-out problems were measured")
+        raise ValueError("nothing was measured: give at least 1 held-out problem")
     return round(sum(right) / len(right), 4)
 
 
 def wilson_interval(right: Sequence[bool], confidence: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval of a share (Wilson 1927): honest near 0 and 1, where the normal one is not."""
+    """(low, high) of a share, rounded to 4 places: Wilson's score interval (Wilson 1927), honest near 0 and 1, where
+    the normal one is not. Raises ValueError when there is nothing to measure.
+    """
     from scipy.stats import binomtest
 
+    if not right:
+        raise ValueError("nothing was measured: a share of nothing has no interval")
     interval = binomtest(sum(right), len(right)).proportion_ci(confidence, method="wilson")
     return round(float(interval.low), 4), round(float(interval.high), 4)
 
@@ -25,10 +29,11 @@ def wilson_interval(right: Sequence[bool], confidence: float = 0.95) -> tuple[fl
 def bootstrap_interval(
     values: Sequence[float], confidence: float = 0.95, resamples: int = 5000, seed: int = 0
 ) -> tuple[float, float]:
-    """The interval of a mean by drawing the values again with replacement (Efron's BCa bootstrap, seeded).
+    """(low, high) of a mean, by drawing the values again with replacement (Efron's BCa bootstrap 1987, seeded).
 
     One value for each problem. Values that are all equal give an interval without width: the bootstrap knows only what
-    it saw, so for 0 or 100 % right take `wilson_interval`. Raises ValueError for no values.
+    it saw, so for 0 or 100 % right take `wilson_interval`. Raises ValueError for no values, and for one that is
+    not finite.
     """
     import numpy as np
     from scipy.stats import bootstrap
@@ -36,6 +41,8 @@ def bootstrap_interval(
     if not len(values):
         raise ValueError("no values: a mean of nothing has no interval")
     array = np.asarray(values, dtype=float)
+    if not np.isfinite(array).all():
+        raise ValueError(f"value {int(np.argmin(np.isfinite(array)))} is no finite number: leave it out, or mend it")
     if len(array) == 1 or np.ptp(array) == 0:
         return float(array[0]), float(array[0])
     found = bootstrap(

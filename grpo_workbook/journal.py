@@ -6,11 +6,10 @@ Beside the lines stands an identity: a journal is continued only with the settin
 import json
 import os
 from collections.abc import Iterable
-from contextlib import contextmanager
 from pathlib import Path
 
-from grpo_workbook.folder import write_json
 from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.writing import write_json
 
 LINES, IDENTITY = "completions.jsonl", "identity.json"
 
@@ -102,26 +101,3 @@ def read_lines(path: Path, mend: bool = False) -> list[dict]:
             raise WorkbookError(f"{readable(path)}, line {number} is damaged: start again with --overwrite")
         records.append(record)
     return records
-
-
-@contextmanager
-def alone(folder: Path):
-    """Keep a second process out of the folder while this one writes. Raises WorkbookError when one is at it."""
-    from filelock import FileLock, Timeout  # it brings asyncio
-
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout:  # an OSError too
-        raise WorkbookError(
-            f"another process is writing to {readable(folder)}: wait for it, or name another folder with --output"
-        ) from None
-    except OSError as error:
-        raise WorkbookError(
-            f"{readable(folder)} cannot be made ({error.strerror}): name another folder with --output"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()

@@ -8,13 +8,19 @@ PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 
 
 def percentiles(counts: Sequence[int]) -> dict[int, int]:
-    """The smallest count that so many per cent of all counts do not exceed."""
+    """{per cent: the smallest count that so many per cent of all counts do not exceed}, for PERCENTILES.
+
+    Raises IndexError for no counts.
+    """
     ordered = sorted(counts)
     return {p: ordered[max(0, -(-p * len(ordered) // 100) - 1)] for p in PERCENTILES}
 
 
 def histogram(counts: Sequence[int], bins: int = 10) -> list[tuple[int, int, int]]:
-    """(from, to, how many) in bins of one round width; the upper end belongs to the next bin."""
+    """(from, to, how many) in at most `bins` + 1 bins of one round width; the upper end belongs to the next bin.
+
+    Raises ValueError for no counts.
+    """
     low, high = min(counts), max(counts)
     width = next(w for e in range(12) for w in (10**e, 2 * 10**e, 5 * 10**e) if (high - low) // w < bins)
     edges = list(range(low // width * width, high + width + 1, width))

@@ -9,19 +9,23 @@ import json
 import os
 from pathlib import Path
 
+from grpo_workbook.data import load_tokenizer
+from grpo_workbook.errors import first_line
 from grpo_workbook.run import FAMILIES, Run, WorkbookError, readable
 from grpo_workbook.sources import why_offline
 from grpo_workbook.training import torch_dtype
 
 WHOLE = 64 * 2**20  # bytes: a larger file is hashed at 64 places
-# One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 BASE_RECORD = "base.json"  # beside an adapter of the course: the base that it was trained on, by its hash
 QUANTIZED = ("-unsloth-bnb-4bit", "-bnb-4bit")  # how hub models of the same weights in 4-bit are named
 
 
 def find_model(name: str) -> str:
-    """The folder (absolute) or hub id that a name stands for: a family of the course, a folder, or a hub id."""
+    """The folder (absolute) or hub id that a name stands for: a family of the course, a folder, or a hub id.
+
+    Raises WorkbookError for a folder without a model, an adapter, a file, what is no name of a model, and a hub id that
+    is not in the cache while the hub cannot be asked.
+    """
     if name in FAMILIES:
         return Run.from_env(model=name).model
     folder = Path(name).expanduser()
@@ -60,10 +64,7 @@ def find_adapter(name: str, model: str | None, *, any_base: bool = False) -> tup
         raise WorkbookError(f"{name} holds no adapter (no adapter_config.json): name the folder of a saved adapter")
     if not (folder / "adapter_model.safetensors").is_file():
         raise WorkbookError(f"{name} holds no adapter_model.safetensors: pickled weights are not loaded")
-    try:
-        base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (ValueError, KeyError, TypeError):
-        raise WorkbookError(f"{folder / 'adapter_config.json'} is damaged: save the adapter again") from None
+    base = read_config(folder / "adapter_config.json").get("base_model_name_or_path")
     found, note = str(folder.resolve()), None
     if model is not None:
         try:
@@ -77,6 +78,18 @@ def find_adapter(name: str, model: str | None, *, any_base: bool = False) -> tup
             if not any_base:
                 raise WorkbookError(f"{note}. Give its base as MODEL, or use it all the same with --any-base") from None
     return found, note
+
+
+def read_config(path: Path) -> dict:
+    """What the config.json of a model, or the adapter_config.json of an adapter, holds. WorkbookError for no object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    named = found.get("base_model_name_or_path") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(named, str | None):
+        raise WorkbookError(f"{readable(path)} is damaged: save that model or adapter again, or copy it again")
+    return found
 
 
 def check_base(adapter: str | Path, model: str) -> bool:
@@ -117,15 +130,18 @@ def without_4bit(name: str) -> str:
 def load_for_measuring(
     model: str, adapter: str | None = None, *, dtype: str = "float32", device: str = "cpu", load_in_4bit: bool = False
 ):
-    """(model in evaluation mode, tokenizer) of what `find_model` and `find_adapter` found."""
+    """(model in evaluation mode, tokenizer) of what `find_model` and `find_adapter` found.
+
+    `dtype`: float32, float16 or bfloat16, of all weights, or beside 4-bit ones (`load_in_4bit`: NF4). `device`: "cpu"
+    or "cuda". Raises WorkbookError for what cannot be loaded, weights that are no safetensors, no tokenizer or no chat
+    template, and an adapter that does not fit.
+    """
     if Path(model).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk: ask no one
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-    words = adapter if _has_tokenizer(adapter) else model
-    if Path(words).is_dir() and not any((Path(words) / name).is_file() for name in TOKENIZERS):
-        raise WorkbookError(f"the folder {readable(words)} has no tokenizer ({', '.join(TOKENIZERS)}): copy it there")
+    tokenizer = load_tokenizer(adapter if _has_tokenizer(adapter) else model)
     quantization = (
         BitsAndBytesConfig(
             load_in_4bit=True,
@@ -137,7 +153,6 @@ def load_for_measuring(
         else None
     )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(words, padding_side="left")
         loaded = AutoModelForCausalLM.from_pretrained(
             model,
             dtype=torch_dtype(dtype),
@@ -147,16 +162,9 @@ def load_for_measuring(
         )
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise WorkbookError(
-            f"the model {readable(model)!r} cannot be loaded ({_first_line(error)}): check the name, and the network "
+            f"the model {readable(model)!r} cannot be loaded ({first_line(error)}): check the name, and the network "
             "if it is a hub id; weights must be safetensors"
         ) from error
-    if not tokenizer.chat_template:
-        raise WorkbookError(
-            f"{readable(model)!r} has no chat template, so it cannot be asked as a chat: measure its instruction-tuned "
-            "version"
-        )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
     return (loaded if adapter is None else _with_adapter(loaded, adapter)).eval(), tokenizer
 
 
@@ -167,18 +175,13 @@ def _with_adapter(model, adapter: str):
         return PeftModel.from_pretrained(model, adapter)
     except (RuntimeError, ValueError) as error:
         raise WorkbookError(
-            f"the adapter {readable(adapter)} does not fit the model ({_first_line(error)}): name the base that it was "
+            f"the adapter {readable(adapter)} does not fit the model ({first_line(error)}): name the base that it was "
             "trained on"
         ) from error
 
 
 def _has_tokenizer(adapter: str | None) -> bool:
     return adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]
 
 
 def fingerprint(folder: str | None) -> str | None:

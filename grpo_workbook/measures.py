@@ -41,14 +41,16 @@ class Judged:
 
     @property
     def n(self) -> int:
+        """How many problems there are."""
         return len(self.answered.rows)
 
     @property
     def samples(self) -> int:
+        """How many completions each problem has."""
         return len(self.answered.completions[0])
 
     def shares(self, measure: str) -> list[float]:
-        """Each problem's share of right samples."""
+        """Each problem's share of right samples, 0 to 1; `measure` is one of JUDGES."""
         return [sum(found) / len(found) for found in self.right[measure]]
 
 
@@ -65,7 +67,10 @@ def judge(answered: Answered) -> Judged:
 
 
 def share(values: Sequence[float]) -> dict[str, float]:
-    """{"share", "low", "high"}: the mean of the problems' shares with its 95 % interval."""
+    """{"share", "low", "high"}: the mean of the problems' shares (each 0 to 1) with its 95 % interval, to 4 places.
+
+    Raises ValueError for no values.
+    """
     if all(v in (0, 1) for v in values):
         low, high = wilson_interval([bool(v) for v in values])
     else:
@@ -74,7 +79,10 @@ def share(values: Sequence[float]) -> dict[str, float]:
 
 
 def section(judged: Judged, ks: Sequence[int]) -> dict:
-    """The numbers of one set of problems, as report.json has them."""
+    """The numbers of one set of problems, as report.json has them: shares 0 to 1, lengths in tokens.
+
+    `ks` are the k of pass@k and of the majority vote, each from 1 to the number of samples.
+    """
     every = [c for cs in judged.answered.completions for c in cs]
     tokens = [sum(c.tokens for c in cs) / len(cs) for cs in judged.answered.completions]
     low, high = bootstrap_interval(tokens)

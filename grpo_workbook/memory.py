@@ -33,18 +33,22 @@ class Memory:
 
     @property
     def generating(self) -> float:
+        """Bytes while completions are drawn."""
         return sum(self.always.values()) + sum(self.generation.values())
 
     @property
     def learning(self) -> float:
+        """Bytes while the adapters are updated."""
         return sum(self.always.values()) + sum(self.update.values())
 
     @property
     def total(self) -> float:
+        """The larger of the two, in bytes."""
         return max(self.generating, self.learning)
 
     @property
     def parts(self) -> dict[str, float]:
+        """Bytes of every part, those of both phases."""
         return {**self.always, **self.generation, **self.update}
 
 
@@ -59,22 +63,24 @@ def activation_value_bytes(a: Architecture, dtype: str) -> int:
 
 
 def weight_bytes(a: Architecture, dtype: str, load_in_4bit: bool) -> float:
-    """The base model. In 4-bit the projections shrink to NF4; embeddings, head and norms keep their type."""
+    """Bytes of the base model. In 4-bit the projections shrink to NF4; embeddings, head and norms keep their type."""
     wide = value_bytes(dtype)
     return a.quantizable * (NF4_BYTES if load_in_4bit else wide) + a.kept * wide
 
 
 def kv_cache_bytes(a: Architecture, sequences: int, tokens: int, dtype: str) -> float:
-    """Keys and values of `sequences` texts of `tokens` tokens that are generated at once."""
+    """Bytes of the keys and values of `sequences` texts of `tokens` tokens each that are generated at once."""
     return sequences * a.cached(tokens) * value_bytes(dtype)
 
 
 def logits_bytes(a: Architecture, rows: int, tokens: int, each: int = 4) -> float:
-    """One number for every row, token and word of the vocabulary; losses are computed in 32 bits."""
+    """Bytes of one number for every row, token and word of the vocabulary, `each` bytes wide: losses are computed in
+    32 bits.
+    """
     return rows * tokens * a.vocabulary * each
 
 
-def layer_values(layer: Layer, hidden: int, rank: int, each: int) -> float:
+def layer_bytes(layer: Layer, hidden: int, rank: int, each: int) -> float:
     """Bytes that one layer keeps for the backward pass, for one token: inputs of adapters, of norms, of products.
 
     `each`: bytes of an activation. In 16 bits the norms still work in 32, and PEFT keeps a copy for each adapter where
@@ -93,8 +99,12 @@ def layer_values(layer: Layer, hidden: int, rank: int, each: int) -> float:
 def activation_bytes(
     a: Architecture, rows: int, tokens: int, rank: int, each: int, checkpointing: bool
 ) -> dict[str, float]:
-    """What a forward pass keeps for the backward pass. With checkpointing, every layer's input and one whole layer."""
-    every = [layer_values(layer, a.hidden, rank, each) for layer in a.layers]
+    """Bytes, by part, that a forward pass over `rows` texts of `tokens` tokens keeps for the backward pass.
+
+    `rank` is that of LoRA, `each` the bytes of an activation. With checkpointing: every layer's input and one whole
+    layer.
+    """
+    every = [layer_bytes(layer, a.hidden, rank, each) for layer in a.layers]
     if not checkpointing:
         return {"activations of all layers": rows * tokens * sum(every)}
     return {
@@ -104,14 +114,16 @@ def activation_bytes(
 
 
 def vllm_cache_bytes(a: Architecture, s: Settings, gib: float) -> float:
-    """What vLLM beside the training has for keys and values: its share of the GPU, less the weights, which both use."""
+    """Bytes that vLLM beside the training has for keys and values: its share of the GPU (`gib` GiB), less the weights,
+    which both use.
+    """
     return max(0.0, s.vllm_gpu_memory * gib * GIB - weight_bytes(a, s.dtype, s.load_in_4bit))
 
 
 def memory(a: Architecture, s: Settings, processes: int = 1, gib: float = 0.0) -> Memory:
     """All parts for one process of `processes`, each with a whole copy of the model and its share of the batch.
 
-    `gib` is the GPU's memory, of which vLLM beside the training takes its share whether it generates or not.
+    `gib` is the GPU's memory in GiB, of which vLLM beside the training takes its share whether it generates or not.
     """
     rows = max(1, s.batch_size // processes)
     training = min(s.per_device_batch, rows)

@@ -9,17 +9,17 @@ It is said, for it is not the number that was measured while training.
 
 import argparse
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_workbook.cards import write_card
-from grpo_workbook.data import chat_prompt, fold_system, system_role
+from grpo_workbook.data import chat_prompt, fold_system, needs_folding
 from grpo_workbook.evaluate import score
 from grpo_workbook.export import compare_logits, load_merged, with_swap, write_merged
+from grpo_workbook.folder import check_disk
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
-from grpo_workbook.loading import check_base, find_adapter, find_model, load_for_measuring, without_4bit
+from grpo_workbook.loading import check_base, find_adapter, find_model, load_for_measuring, read_config, without_4bit
 from grpo_workbook.run import Run, WorkbookError, readable
 from grpo_workbook.run_report import versions
 
@@ -45,6 +45,7 @@ class HeldOut:
     right: list[bool] | None = None  # whether the policy's greedy answer to each was strictly right
 
     def first(self, n: int) -> "HeldOut":
+        """The first n of them, or all when there are fewer."""
         right = None if self.right is None else self.right[:n]
         return HeldOut(self.questions[:n], self.answers[:n], self.kind, right)
 
@@ -55,7 +56,7 @@ def find_base(adapter: str | Path, base: str | None = None) -> str:
     Raises WorkbookError where it is gone, holds 4-bit weights, or is not the base that the adapter was trained on (its
     hash was recorded in base.json at training).
     """
-    config = json.loads((Path(adapter) / "adapter_config.json").read_text(encoding="utf-8"))
+    config = read_config(Path(adapter) / "adapter_config.json")
     named = base or config.get("base_model_name_or_path") or ""
     try:
         model = find_model(named)
@@ -70,8 +71,7 @@ def find_base(adapter: str | Path, base: str | None = None) -> str:
                 f"16-bit one with --base, such as {without_4bit(model)}"
             )
         return model
-    known = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
-    if known.get("quantization_config"):
+    if read_config(Path(model) / "config.json").get("quantization_config"):
         raise WorkbookError(
             f"{readable(model)} holds quantized weights, and an adapter merged into them would be rounded: name the "
             "16-bit model that it was made from with --base"
@@ -120,13 +120,7 @@ def check_merge_room(base: str, output: Path) -> None:
     if not Path(base).is_dir():
         return  # how large a hub model is, its download will say
     needed = sum(f.stat().st_size for f in Path(base).glob("*.safetensors")) + 20 * 2**20
-    existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        raise WorkbookError(
-            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and the merged model needs about "
-            f"{needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
-        )
+    check_disk(output, needed, "the merged model")
 
 
 def merge_and_prove(
@@ -197,7 +191,7 @@ def merge_and_prove(
 
 def _folded(prompts: list[list[dict]], tokenizer) -> list[list[dict]]:
     """As the model was trained on them: where it has no system role, its text opens the user's turn."""
-    return [fold_system(p) for p in prompts] if system_role(tokenizer) in ("refused", "ignored") else prompts
+    return [fold_system(p) for p in prompts] if needs_folding(tokenizer) else prompts
 
 
 # ------------------------------------------------------------------ the command

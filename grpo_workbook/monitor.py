@@ -2,15 +2,16 @@
 
 import argparse
 import json
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.findings import CATALOGUE, FINE, NOTE, SEVERE, WARNING, Evidence, Finding, bound, in_order, make
+from grpo_workbook.findings import CATALOGUE, SEVERE, WARNING, Evidence, Finding, bound, in_order, make
 from grpo_workbook.more_rules import RULES
 from grpo_workbook.rules import View
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.run import readable
 from grpo_workbook.runlog import RunLog, read_run, samples
 from grpo_workbook.terminal import wrap
 
@@ -18,7 +19,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook diagnose outputs/run
   python -m grpo_workbook diagnose outputs/run --json
   python -m grpo_workbook diagnose outputs/run --figure health.png
-  python -m grpo_workbook diagnose my-run --samples 20   what it wrote then
+  python -m grpo_workbook diagnose my-run --completions 20   what it wrote
   python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
 """
 
@@ -50,6 +51,15 @@ def _healthy(v: View) -> Finding:
     return make("healthy", v.of("reward").index[0] if len(v.of("reward")) else 0, *said, means=about_loss(v))
 
 
+def _as_json(finding: Finding) -> dict:
+    """JSON has no infinity and no NaN: such a value is given as its text."""
+    told = asdict(finding)
+    for evidence in told["evidence"]:
+        if isinstance(evidence["value"], float) and not math.isfinite(evidence["value"]):
+            evidence["value"] = str(evidence["value"])
+    return told
+
+
 def about_loss(v: View) -> str:
     """Why the loss says nothing, for this run; empty when it was not logged."""
     loss = v.of("loss")
@@ -65,6 +75,7 @@ def about_loss(v: View) -> str:
 
 
 def severe(found: Sequence[Finding]) -> bool:
+    """Whether one of the findings is severe."""
     return any(f.severity == SEVERE for f in found)
 
 
@@ -87,6 +98,7 @@ def as_text(found: Sequence[Finding], run: RunLog, width: int = 79) -> str:
 
 
 def add_parser(commands) -> None:
+    """Add diagnose to the command line."""
     command = commands.add_parser(
         "diagnose",
         help="what is wrong with a run, from its log",
@@ -101,22 +113,22 @@ def add_parser(commands) -> None:
     command.add_argument("--json", action="store_true", help="for programs")
     command.add_argument("--figure", type=Path, metavar="PNG", help="write six panels of the run, findings marked")
     command.add_argument(
-        "--samples", type=int, metavar="STEP", help="show the best, a typical and the worst completion of that step"
+        "--completions", type=int, metavar="STEP", help="show the best, a typical and the worst one of that step"
     )
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 1 when something is severe. Raises WorkbookError when there is no log."""
-    shown = samples(args.folder, args.samples, groups=2) if args.samples is not None else []
     run = read_run(args.folder)
+    shown = samples(args.folder, args.completions, groups=2) if args.completions is not None else []
     found = diagnose(run)
     if args.json:
-        print(json.dumps({"findings": [asdict(f) for f in found], "notes": run.notes}, indent=2, default=float))
+        print(json.dumps({"findings": [_as_json(f) for f in found], "notes": run.notes}, indent=2, default=float))
     else:
         steps = len(run.table)
         print(f"{readable(args.folder)}: {steps} steps\n\n{as_text(found, run)}")
         for sample in shown:
-            print(f"\nstep {args.samples}, {sample.kind}, reward {sample.reward:g}")
+            print(f"\nstep {args.completions}, {sample.kind}, reward {sample.reward:g}")
             for line in sample.completion.splitlines():
                 print(*("  " + part for part in wrap(line, 78)), sep="\n")
     if args.figure:
@@ -125,6 +137,3 @@ def main(args: argparse.Namespace) -> int:
 
         figures.save(*run_panels(run, found, readable(args.folder)), args.figure)
     return 1 if severe(found) else 0
-
-
-__all__ = ["FINE", "NOTE", "SEVERE", "WARNING", "Finding", "RunLog", "WorkbookError", "diagnose", "read_run"]

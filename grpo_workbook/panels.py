@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, smooth
+from grpo_workbook.charts import STYLES
+from grpo_workbook.figures import BLUE, GREY, smooth
 from grpo_workbook.findings import FINE, NOTE, Finding
 from grpo_workbook.runlog import RunLog
 
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PURPLE = "#CC79A7"
-STYLES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (PURPLE, ":"), (GREY, "-"))
 # The six panels: title, and (metric, name) for each line; "rewards" stands for the total and every function.
 PANELS = (
     ("reward", "rewards"),
@@ -46,7 +45,7 @@ def _panels(runs: Mapping[str, RunLog], findings: Sequence[Finding], title: str)
         for i, (label, run) in enumerate(runs.items()):
             wanted = _reward_lines(run, len(runs) == 1) if lines == "rewards" else lines
             for j, (metric, word) in enumerate(wanted if len(runs) == 1 else wanted[:1]):
-                colour, dash = STYLES[(i + j) % len(STYLES)]
+                colour, dash, _ = STYLES[(i + j) % len(STYLES)]
                 if _line(axes, run, metric, word if len(runs) == 1 else label, colour, dash):
                     drawn += 1
                     said.append(_said(run, metric, word, label if len(runs) > 1 else ""))

@@ -11,26 +11,24 @@ figures/          PNG and the same in words
 report.json       every number, in one place
 """
 
-import hashlib
 import os
 import time
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook.card_sections import data_name
 from grpo_workbook.cards import write_card
 from grpo_workbook.config import batch_arguments, grpo_config
-from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, sha256_of, system_role, to_dataset
-from grpo_workbook.folder import check_folder, check_room, claim_folder, write_json
-from grpo_workbook.journal import alone
+from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, needs_folding, sha256_of, to_dataset
+from grpo_workbook.folder import check_folder, check_room, identity_of, own_folder
 from grpo_workbook.processes import ALONE, Processes
-from grpo_workbook.reward_files import own, try_rewards
+from grpo_workbook.reward_files import file_hashes, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
 from grpo_workbook.run_data import answers_for, load_rows
 from grpo_workbook.run_measures import baseline, mean_reward, measure, merge_proved, trained_whole
 from grpo_workbook.run_report import draw, from_log, peak_rss_mb, verdict, versions
+from grpo_workbook.writing import write_json
 
 
 class Interrupted(KeyboardInterrupt):
@@ -49,40 +47,36 @@ def main_run(
     system_prompt: str = SYSTEM_PROMPT,
     overrides: dict | None = None,
     processes: Processes = ALONE,
-    held: ExitStack | None = None,
     say=print,
 ) -> dict | None:
     """Load, measure, train, measure, save, merge, prove; returns the report that it wrote to report.json.
 
     `reading` holds options of problems.load: question_column, answer_column, skip_invalid. `overrides` are fields of
     GRPOConfig that win over the run's. `processes` are connected (processes.start): all train and measure, the main
-    one alone writes, says and merges, and the others get None. In `held` the folder is kept from other runs until it
-    is closed. Everything that can be wrong with the input is found before the first file is written (WorkbookError).
+    one alone writes, says and merges, and the others get None. No other run can write to the folder meanwhile.
+    Everything that can be wrong with the input is found before the first file is written (WorkbookError); a Ctrl-C in
+    training ends in Interrupted, with all saved. `say` prints.
     """
     started = time.monotonic()
     overrides = overrides or {}
     functions, weights = parse_rewards(run.settings.rewards)
     answers = answers_for(functions, data or heldout_data)
     train_rows, heldout_rows, leaked = processes.first(lambda: load_rows(run, data, heldout_data, reading, answers))
-    identity = {
-        "profile": run.profile,
-        "model": run.model_name,
-        "seed": run.seed,
-        "backend": backend,
-        "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
-        "data_sha256": sha256_of(train_rows, heldout_rows),
-        "system_prompt": system_prompt,
-        "overrides": overrides,
-        "processes": processes.count,
-        "reward_files": {f.__name__: hashlib.sha256(f.own.read_bytes()).hexdigest() for f in own(functions)},
-    }
+    identity = identity_of(
+        run,
+        backend,
+        sha256_of(train_rows, heldout_rows),
+        system_prompt=system_prompt,
+        overrides=overrides,
+        processes=processes.count,
+        reward_weights={f.__name__: w for f, w in zip(functions, weights, strict=True)},
+        reward_files=file_hashes(functions),
+    )
     check_backend(run, backend, processes)
     processes.once(lambda: check_room(run))
     processes.once(lambda: check_folder(run.output, identity, overwrite=overwrite, resume=resume))
     batch_arguments(run.settings, processes.count)
-    if own(functions):
-        sample = train_rows.select(range(min(2, len(train_rows))))
-        try_rewards(functions, list(to_dataset(sample, system_prompt)))
+    try_own_rewards(functions, train_rows, system_prompt)
     say(str(run))
     if processes.count > 1:
         say(f"{processes.count} processes share the {run.settings.batch_size} completions of a step")
@@ -97,7 +91,7 @@ def main_run(
     quiet()
     model, tokenizer = processes.first(lambda: load_policy(run, backend)) if downloads else load_policy(run, backend)
     limit = run.settings.max_prompt_tokens
-    fold = system_role(tokenizer) in ("refused", "ignored")
+    fold = needs_folding(tokenizer)
     train_set, heldout_set = (to_dataset(rows, system_prompt, fold=fold) for rows in (train_rows, heldout_rows))
     train_set, dropped_train = drop_long_prompts(train_set, tokenizer, limit, "the training data")
     heldout_set, dropped_heldout = drop_long_prompts(heldout_set, tokenizer, limit, "the held-out data")
@@ -108,13 +102,6 @@ def main_run(
         )
     grpo_config(run, weights, overrides, processes.count)  # what TRL does not take is said before anything is written
 
-    def claim() -> None:
-        if held is not None:
-            held.enter_context(alone(run.output))
-            check_folder(run.output, identity, overwrite=overwrite, resume=resume)  # another may have ended meanwhile
-        claim_folder(run.output, identity, resume=resume)
-
-    processes.once(claim)
     report = {
         "profile": run.profile,
         "device": run.device,
@@ -125,7 +112,7 @@ def main_run(
         "linear4bit_layers": count_4bit_layers(model),
         "lora_parameters": count_trained_parameters(model),
         "steps": run.settings.steps,
-        "reward_weights": {f.__name__: w for f, w in zip(functions, weights, strict=True)},
+        "reward_weights": identity["reward_weights"],
         "seed": run.seed,
         "processes": processes.count,
         "overrides": overrides,
@@ -147,53 +134,70 @@ def main_run(
             f"{limit} tokens"
         )
 
-    before = baseline(run, model, tokenizer, heldout_set, answers, processes, say)
-    log, seconds, report["resumed_from_step"] = train_once(
-        run, model, tokenizer, train_set, (functions, weights), resume, say, overrides=overrides, processes=processes
-    )
-    report["train_seconds"] = round(seconds, 1)
-    if processes.sharded:  # no process holds the trained weights whole any more
-        model = trained_whole(run)
-    after = measure(run, model, tokenizer, heldout_set, answers, "measuring after", processes)
-    if not processes.main:
-        return None
-    asked = {"kind": answers, **{name: list(heldout_set[name]) for name in ("question", "answer")}}
-    write_json(run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions, **asked})
-    del model
-
-    from grpo_workbook.evaluate import paired_p_value, summary
-
-    report["heldout"] = {
-        "n": len(heldout_set),
-        "before": summary(*before),
-        "after": summary(*after),
-        "p_value": paired_p_value(before[0].strict, after[0].strict),
-        "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
-        "rewards": {
-            f.__name__: {
-                "before": mean_reward(f, tokenizer, heldout_set, before),
-                "after": mean_reward(f, tokenizer, heldout_set, after),
-            }
-            for f in functions
-        },
-    }
-    report["merge"], examples = merge_proved(run, backend, heldout_set, answers, after[1], say)
-    report["examples"] = [
-        {"question": q, "answer": a, "before": b, "after": c}
-        for q, a, b, c in zip(
-            heldout_set["question"][:5], heldout_set["answer"][:5], before[1].completions[:5], examples, strict=False
+    with ExitStack() as held:
+        claim = own_folder(run.output, identity, overwrite=overwrite, resume=resume)
+        processes.once(lambda: held.enter_context(claim))
+        before = baseline(run, model, tokenizer, heldout_set, answers, processes, say)
+        log, seconds, report["resumed_from_step"] = train_once(
+            run,
+            model,
+            tokenizer,
+            train_set,
+            (functions, weights),
+            resume,
+            say,
+            overrides=overrides,
+            processes=processes,
         )
-    ]
-    report.update(from_log(log, run))
-    report["verdict"] = verdict(report["heldout"])
-    draw(run, log, report)
-    report["total_seconds"] = round(time.monotonic() - started, 1)
-    report["peak_rss_mb"] = peak_rss_mb()
-    for kind in ("adapter", "merged"):
-        sources = {"data": data, "heldout_data": heldout_data}
-        write_card(run.output / kind, report, identity["settings"], base=run.model, kind=kind, **sources)
-    write_json(run.output / "report.json", report)
-    return report
+        report["train_seconds"] = round(seconds, 1)
+        if processes.sharded:  # no process holds the trained weights whole any more
+            model = trained_whole(run)
+        after = measure(run, model, tokenizer, heldout_set, answers, "measuring after", processes)
+        if not processes.main:
+            return None
+        asked = {"kind": answers, **{name: list(heldout_set[name]) for name in ("question", "answer")}}
+        write_json(
+            run.output / "after.json", {"sampled": after[0].completions, "greedy": after[1].completions, **asked}
+        )
+        del model
+
+        from grpo_workbook.evaluate import paired_p_value, summary
+
+        report["heldout"] = {
+            "n": len(heldout_set),
+            "before": summary(*before),
+            "after": summary(*after),
+            "p_value": paired_p_value(before[0].strict, after[0].strict),
+            "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
+            "rewards": {
+                f.__name__: {
+                    "before": mean_reward(f, tokenizer, heldout_set, before),
+                    "after": mean_reward(f, tokenizer, heldout_set, after),
+                }
+                for f in functions
+            },
+        }
+        report["merge"], examples = merge_proved(run, backend, heldout_set, answers, after[1], say)
+        report["examples"] = [
+            {"question": q, "answer": a, "before": b, "after": c}
+            for q, a, b, c in zip(
+                heldout_set["question"][:5],
+                heldout_set["answer"][:5],
+                before[1].completions[:5],
+                examples,
+                strict=False,
+            )
+        ]
+        report.update(from_log(log, run))
+        report["verdict"] = verdict(report["heldout"])
+        draw(run, log, report)
+        report["total_seconds"] = round(time.monotonic() - started, 1)
+        report["peak_rss_mb"] = peak_rss_mb()
+        for kind in ("adapter", "merged"):
+            sources = {"data": data, "heldout_data": heldout_data}
+            write_card(run.output / kind, report, identity["settings"], base=run.model, kind=kind, **sources)
+        write_json(run.output / "report.json", report)
+        return report
 
 
 def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
@@ -209,6 +213,12 @@ def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
         )
     if backend == "plain" and (reason := why_not_plain(run)):
         raise WorkbookError(f"--backend plain cannot train here: {reason}. Use --backend unsloth, which mends it")
+
+
+def try_own_rewards(functions, rows, system_prompt: str = SYSTEM_PROMPT) -> None:
+    """Raise WorkbookError when a reward function of the user's fails on the first two of these training rows."""
+    if own(functions):
+        try_rewards(functions, list(to_dataset(rows.select(range(min(2, len(rows)))), system_prompt)))
 
 
 def train_once(

@@ -5,17 +5,21 @@ outcome changed. *Unpaired* compares two shares that were measured on different 
 gain which is really there is also found (p below alpha); 0.8 is customary.
 """
 
+MOST = 10**7  # problems: the exact power holds a few numbers for each
+
 
 def unpaired_items(before: float, after: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    """Problems that each of two policies must answer, to tell two shares apart without pairing.
+    """Problems that each of two policies must answer, to tell two shares (0 to 1) apart without pairing.
 
-    The normal approximation for two proportions (Fleiss, Levin and Paik 2003, without continuity correction).
+    The normal approximation for two proportions (Fleiss, Levin and Paik 2003, without continuity correction). Raises
+    ValueError for equal shares, and for what is no share.
     """
     from math import ceil, sqrt
 
     from scipy.stats import norm
 
-    _check_shares(before=before, after=after, power=power, alpha=alpha)
+    _check_shares(before=before, after=after)
+    _check_chances(power, alpha)
     if before == after:
         raise ValueError(f"before and after are both {before}: no number of problems shows a gain of nothing")
     middle = (before + after) / 2
@@ -32,12 +36,16 @@ def unpaired_gain(items: int, before: float, power: float = 0.8, alpha: float = 
 def paired_power(items: int, better: float, worse: float, alpha: float = 0.05) -> float:
     """The chance that McNemar's exact test gives p <= alpha, when each problem gets better or worse with these shares.
 
-    Exact: summed over how many problems change (a binomial) and how many of those for the better.
+    Exact: summed over how many problems change (a binomial) and how many of those for the better. Raises ValueError for
+    what is no share (0 to 1), shares of more than 1 together, and more than ten million items.
     """
     import numpy as np
     from scipy.stats import binom
 
-    _check_shares(better=better, worse=worse, alpha=alpha)
+    _check_shares(better=better, worse=worse)
+    _check_chances(0.5, alpha)
+    if items > MOST:
+        raise ValueError(f"{items:,} items: the exact power is summed over each of them, so give at most {MOST:,}")
     if better + worse > 1:
         raise ValueError(f"better ({better}) and worse ({worse}) add up to more than all problems")
     if better + worse == 0:
@@ -52,11 +60,12 @@ def paired_power(items: int, better: float, worse: float, alpha: float = 0.05) -
 
 
 def paired_items(better: float, worse: float, power: float = 0.8, alpha: float = 0.05) -> int:
-    """Problems after which a paired test finds a gain of better - worse with this power.
+    """Problems after which a paired test finds a gain of better - worse (shares, 0 to 1) with this power.
 
     The exact power goes up in small teeth, so a few problems less may do as well. Raises ValueError for no gain, or
     for one so small that it takes over a million problems.
     """
+    _check_chances(power, alpha)
     if better == worse:
         raise ValueError(f"better and worse are both {better}: no number of problems shows a gain of nothing")
     low, high = 1, 8
@@ -71,20 +80,13 @@ def paired_items(better: float, worse: float, power: float = 0.8, alpha: float =
 
 
 def paired_gain(items: int, worse: float = 0.0, power: float = 0.8, alpha: float = 0.05) -> float | None:
-    """The smallest gain that a paired test on so many problems shows, when a share `worse` gets worse all the same.
+    """The smallest gain (0 to 1) that a paired test on so many problems shows, when a share `worse` gets worse all the
+    same.
 
     None when no gain does: 5 problems are too few even if all of them get better.
     """
+    _check_chances(power, alpha)
     return _smallest(lambda gain: paired_power(items, worse + gain, worse, alpha) >= power, 1 - 2 * worse)
-
-
-def independent_changes(before: float, after: float) -> tuple[float, float]:
-    """(better, worse) when the two policies have nothing in common: the most changes that two shares come with.
-
-    A trained model has much in common with its base, so a plan made with these is on the safe side.
-    """
-    _check_shares(before=before, after=after)
-    return (1 - before) * after, before * (1 - after)
 
 
 def _smallest(shows, most: float) -> float | None:
@@ -102,3 +104,9 @@ def _check_shares(**shares: float) -> None:
     for name, value in shares.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{name} is {value}: a share lies between 0 and 1")
+
+
+def _check_chances(power: float, alpha: float) -> None:
+    for name, value in (("power", power), ("alpha", alpha)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} is {value}: a chance that can be had is more than 0 and less than 1")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.run import readable
 
 TIMEOUT = {"cpu": 120, "cuda": 600}  # seconds that one process waits for another while training
@@ -109,10 +109,12 @@ def from_env(expected: int | None = None) -> Processes:
     env = os.environ
     try:
         count, index = int(env.get("WORLD_SIZE") or 1), int(env.get("RANK") or 0)
+        if not 0 <= index < count:
+            raise ValueError
     except ValueError:
         raise WorkbookError(
             f"WORLD_SIZE is {env.get('WORLD_SIZE')!r} and RANK is {env.get('RANK')!r}: a launcher sets them to whole "
-            "numbers; unset both for one process"
+            "numbers, RANK from 0 to WORLD_SIZE - 1; unset both for one process"
         ) from None
     how = "start with `torchrun --nproc_per_node N -m grpo_workbook train ...` or a file of configs/"
     if expected is not None and count != expected:
@@ -154,7 +156,7 @@ def start(
         dist.init_process_group("gloo" if device == "cpu" else "cuda:nccl,cpu:gloo", timeout=timedelta(seconds=timeout))
     except (RuntimeError, ValueError) as error:
         raise WorkbookError(
-            f"process {processes.index} of {processes.count} could not meet the others ({_first_line(error)}): see "
+            f"process {processes.index} of {processes.count} could not meet the others ({first_line(error)}): see "
             "whether all were started, and whether MASTER_ADDR and MASTER_PORT are right"
         ) from error
     if not processes.main:
@@ -175,7 +177,7 @@ def start(
     except RuntimeError as error:
         if not is_loss(error):
             raise
-        end(f"another process is gone, or was silent for {timeout:g} s ({_first_line(error)})")
+        end(f"another process is gone, or was silent for {timeout:g} s ({first_line(error)})")
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -196,7 +198,3 @@ def loss(processes: Processes, why: str, kept: str | None) -> str:
         else "There is no checkpoint yet: start again with --overwrite"
     )
     return f"process {processes.index} of {processes.count} cannot go on: {why}. {goes_on}."
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grpo_workbook.errors import first_line
 from grpo_workbook.run import WorkbookError, readable
 from grpo_workbook.sources import why_offline
 from grpo_workbook.terminal import shorten, visible, wrap
@@ -69,7 +70,7 @@ class Parcel:
 
 
 def amount(size: int) -> str:
-    """Bytes as one reads them: 1.4 MB."""
+    """Bytes as one reads them, by powers of 1,000: 1.4 MB."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
@@ -223,8 +224,9 @@ def upload(parcel: Parcel) -> str:
         words = (error.server_message or str(error)).split("\n")[0]
         raise WorkbookError(f"the hub refused ({status}): {words}: {mend}") from None
     except (HTTPError, OSError) as error:
-        words = (str(error) or type(error).__name__).splitlines()[0]
-        raise WorkbookError(f"the connection to the hub broke off ({words}): the same command tries again") from None
+        raise WorkbookError(
+            f"the connection to the hub broke off ({first_line(error)}): the same command tries again"
+        ) from None
     return str(address)
 
 

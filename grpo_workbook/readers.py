@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 
 MAX_ROW_BYTES = 64 * 2**20  # a longer "line" is no text file
 MAX_DEPTH = 32  # of lists and objects in one another
@@ -135,6 +135,7 @@ def _is_text(value: object) -> bool:
 
 
 def not_utf8(byte: int, place: int) -> Fault:
+    """The fault of a row with this byte at this place of it, from 0."""
     return Fault("not UTF-8", f"not UTF-8 (byte 0x{byte:02x} at place {place + 1}): save the file as UTF-8 text")
 
 
@@ -194,12 +195,12 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def open_parquet(path: Path):
-    """(Arrow schema, function that yields the rows numbered from 1)."""
+    """(Arrow schema, function that yields the rows numbered from 1). WorkbookError for no Parquet, or a name twice."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     def damaged(error: Exception) -> WorkbookError:
-        return WorkbookError(f"{path} is no Parquet file ({str(error).splitlines()[0]}): copy or write it again")
+        return WorkbookError(f"{path} is no Parquet file ({first_line(error)}): copy or write it again")
 
     try:
         schema = pq.read_schema(path)

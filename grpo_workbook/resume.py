@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from grpo_workbook import states
 from grpo_workbook.callback import Callback
 from grpo_workbook.checkpoints import clear_torn, fault, last_checkpoint, seal, set_aside, step_of
+from grpo_workbook.errors import first_line
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.run import WorkbookError, readable
 
@@ -235,6 +236,8 @@ def _while_saving(error: BaseException) -> bool:
 
 def _of_the_disk(error: BaseException) -> str | None:
     """What the disk said, for an error of writing; torch and safetensors have their own, without an errno."""
+    if isinstance(error, WorkbookError):  # of writing.py, about the manifest
+        error = error.__cause__ or error
     if isinstance(error, OSError) and error.errno is not None:
         return error.strerror
     text = str(error)
@@ -242,4 +245,4 @@ def _of_the_disk(error: BaseException) -> str | None:
         return "No space left on device"
     if "inline_container.cc" in text:  # torch.save, whose own text is of file positions
         return "PyTorch could not write all of it"
-    return text.splitlines()[0] if type(error).__name__ == "SafetensorError" else None
+    return first_line(error) if type(error).__name__ == "SafetensorError" else None

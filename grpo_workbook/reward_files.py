@@ -8,13 +8,16 @@ The contract is TRL's: completions and every column of the data come in by name,
 """
 
 import difflib
+import hashlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import wraps
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,8 +33,8 @@ GIVEN = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra
 def load_reward(file: str | Path, name: str) -> RewardFunction:
     """The function `name` of a Python file, checked against TRL's contract.
 
-    Raises WorkbookError for a file that is not there or cannot be run, a name that it lacks (with the nearest), what is
-    no function, and a function that does not take what TRL gives.
+    A file that was changed since is run again. Raises WorkbookError for one that is not there or cannot be run, a name
+    that it lacks (with the nearest), what is no function, and a function that does not take what TRL gives.
     """
     path = Path(file).expanduser()
     if not path.is_file():
@@ -61,12 +64,23 @@ def load_reward(file: str | Path, name: str) -> RewardFunction:
     return _checked(function, name)
 
 
+class _Source(SourceFileLoader):
+    """Runs the text that is there now: bytecode that was kept counts as current for a second after a change."""
+
+    def get_code(self, fullname: str):
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _run_file(path: Path):
-    """The file as a module of its own, which finds its neighbours as a script does."""
-    module_name = f"own_rewards_{abs(hash(str(path.resolve())))}"
+    """The file as a module of its own, which finds its neighbours as a script does; once for each text of it."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise WorkbookError(f"{readable(path)} cannot be read ({error.strerror}): check its permissions") from None
+    module_name = f"own_rewards_{hashlib.sha256(os.fsencode(path.resolve()) + text).hexdigest()}"
     if module_name in sys.modules:
         return sys.modules[module_name]
-    spec = importlib.util.spec_from_file_location(module_name, path)
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=_Source(module_name, str(path)))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     if (folder := str(path.resolve().parent)) not in sys.path:
@@ -114,9 +128,25 @@ def _checked(function: RewardFunction, name: str) -> RewardFunction:
     return checked
 
 
+def beside(spec: str, folder: Path) -> str:
+    """A spec of rewards as a file in `folder` has it: own files that lie there get their path, the rest stays."""
+
+    def one(part: str) -> str:
+        found = OWN.fullmatch(part)
+        there = found and folder / Path(found["file"]).expanduser()
+        return f"{there}{part[len(found['file']) :]}" if found and there.exists() else part
+
+    return ",".join(one(part.strip()) for part in spec.split(","))
+
+
 def own(functions: Sequence[Callable]) -> list[Callable]:
     """Those of the functions that came from a file of the user's."""
     return [f for f in functions if hasattr(f, "own")]
+
+
+def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
+    """The SHA-256 of the file behind each own function, by the function's name: a run is resumed with the same ones."""
+    return {f.__name__: hashlib.sha256(f.own.read_bytes()).hexdigest() for f in own(functions)}
 
 
 def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:

@@ -229,4 +229,3 @@ def _tags_in_place(text: str) -> int:
 # What the course's main run uses. The weights go to GRPOConfig(reward_weights=...), in this order.
 REWARDS = (correctness_reward, strict_format_reward, incremental_format_reward)
 REWARD_WEIGHTS = (2.0, 0.5, 0.5)
-MAX_REWARD = 3.0

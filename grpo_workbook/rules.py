@@ -17,7 +17,7 @@ FORM = re.compile(r"format|xml|tag", re.IGNORECASE)
 
 
 class View:
-    """A run seen in windows: `first` and `last` are the means over its first and last quarter of steps."""
+    """A run seen in windows: `first` and `last` are means over as many steps at its begin and end (see findings.py)."""
 
     def __init__(self, run: RunLog):
         self.run, self.table, self.settings = run, run.table, run.settings
@@ -31,9 +31,11 @@ class View:
         return self.table[metric].dropna() if metric in self.table else pd.Series(dtype=float)
 
     def first(self, metric: str) -> float:
+        """The mean of the first window; NaN when the metric was not logged."""
         return float(self.of(metric).head(self.width).mean())
 
     def last(self, metric: str) -> float:
+        """The mean of the last window; NaN when the metric was not logged."""
         return float(self.of(metric).tail(self.width).mean())
 
     def since(self, metric: str, holds: Callable[[float], bool]) -> int:

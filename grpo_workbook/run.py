@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
@@ -92,9 +93,11 @@ class Run:
             why["vllm"] = missing
         seed = choose("seed", seed, 0, "the default")
         try:
+            if isinstance(seed, bool) or not isinstance(seed, str | Integral):
+                raise ValueError
             seed = int(seed)
         except ValueError:
-            raise WorkbookError(f"the seed {seed!r} is not a whole number (GRPO_WORKBOOK_SEED)") from None
+            raise WorkbookError(f"the seed {seed!r} is not a whole number (--seed or GRPO_WORKBOOK_SEED)") from None
         if not 0 <= seed < 2**32:
             raise WorkbookError(f"the seed {seed} is not between 0 and {2**32 - 1}, which NumPy can take")
         output = str(choose("output", output, "outputs/run", "the default"))

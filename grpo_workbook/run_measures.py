@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
-from grpo_workbook.folder import read_json, write_json
+from grpo_workbook.folder import read_json
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_files import call
 from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.writing import write_json
 
 
 def baseline(run: Run, model, tokenizer, heldout, answers: str, processes: Processes, say):
-    """Measured once, kept in before.json, so that a resumed run compares with where it began."""
+    """(sampled, greedy) scores before training: measured once and kept in before.json, so that a resumed run compares
+    with where it began.
+    """
     path = run.output / "before.json"
     kept = processes.once(lambda: read_json(path) if path.is_file() else None)
     if kept:
@@ -48,7 +51,10 @@ def measure(run: Run, model, tokenizer, heldout, answers: str, label: str, proce
 
 
 def mean_reward(function, tokenizer, heldout, scores) -> float | None:
-    """The mean of a reward over the held-out problems' sampled completions; None where it applies to none."""
+    """The mean of a reward over the held-out problems' sampled completions, to 4 places; None where it applies to none.
+
+    `scores` are (sampled, greedy).
+    """
     texts = scores[0].completions
     columns = {name: list(heldout[name]) for name in heldout.column_names}
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -67,7 +73,10 @@ def trained_whole(run: Run):
 
 
 def merge_proved(run: Run, backend: str, heldout, answers: str, after_greedy, say) -> tuple[dict, list[str]]:
-    """The merge's proof, and the merged model's answers to the first held-out questions."""
+    """(the merge's proof, the merged model's answers to the first 5 held-out questions); writes the folder merged.
+
+    `after_greedy` are the trained policy's greedy scores, whose completions the logits are compared on.
+    """
     from grpo_workbook.evaluate import accuracy, evaluate
     from grpo_workbook.export import compare_logits, load_merged, merge
 

@@ -2,6 +2,7 @@
 
 import platform
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_workbook.run import Run, readable
@@ -11,7 +12,9 @@ VERSIONS = ("unsloth", "unsloth_zoo", "torch", "trl", "transformers", "datasets"
 
 
 def from_log(log: list[dict], run: Run) -> dict:
-    """Completions and rewards as the log has them: the first and the last tenth of the steps, by function."""
+    """Completions (how many, mean length in tokens) and each function's mean reward in the first and the last tenth of
+    the log's entries, to 4 places. `log` holds at least one entry with a reward.
+    """
     tenth = max(1, len(log) // 10)
     names = [k for k in log[0] if k == "reward" or (k.startswith("rewards/") and k.endswith("/mean"))]
 
@@ -53,6 +56,10 @@ def verdict(heldout: dict) -> list[str]:
 
 
 def draw(run: Run, log: list[dict], report: dict) -> None:
+    """Write figures/rewards.png, before_after.png and health.png, each with its words beside it (.txt).
+
+    The last is what `diagnose` sees, so it is drawn from what the run's folder holds.
+    """
     from grpo_workbook import figures
 
     figures.save(*figures.reward_curves(log), run.output / "figures" / "rewards.png")
@@ -69,10 +76,14 @@ def draw(run: Run, log: list[dict], report: dict) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of what the numbers depend on."""
-    from importlib.metadata import version
+    """Python's version, and that of each package which the numbers depend on and which is installed."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
+    found = {"python": platform.python_version()}
+    for name in VERSIONS:
+        with suppress(PackageNotFoundError):  # the plain backend needs no Unsloth
+            found[name] = version(name)
+    return found
 
 
 def peak_rss_mb() -> int:
@@ -87,7 +98,7 @@ def show_report(report: dict, output: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)  # a folder may be called [/so]
     held, merge = report["heldout"], report["merge"]
     table = Table(title=f"{held['n']} held-out problems, {report['model']}", title_justify="left")
     for name, justify in (("", "left"), ("before", "right"), ("after", "right")):

@@ -95,24 +95,21 @@ def _steps_done(state: Path) -> int:
 
 
 def _settings_of(folder: Path) -> dict:
-    """What run.json and report.json of this workbook say of the configuration, by TRL's names."""
+    """What run.json of this workbook says of the configuration, by TRL's names."""
     known: dict = {}
     if (folder / "run.json").is_file() and isinstance(there := _load(folder / "run.json"), Mapping):
-        known = dict(there.get("settings") or {})
+        known = _mapping(there.get("settings"))
         known["max_completion_length"] = known.get("max_completion_tokens")
         known["max_steps"] = known.get("steps")
-        if isinstance(spec := known.get("rewards"), str):
-            from grpo_workbook.rubric import parse_rewards
-
-            functions, weights = parse_rewards(spec)
-            known["reward_weights"] = {f.__name__: w for f, w in zip(functions, weights, strict=True)}
+        # as written then: to make the functions again would run a file of the user's, in a run from elsewhere too
+        known["reward_weights"] = there.get("reward_weights")
     return {k: v for k, v in known.items() if v is not None}
 
 
 def _load(path: Path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise WorkbookError(
             f"{readable(path)} cannot be read as JSON ({error}): it was cut off while it was written; name an older "
             "checkpoint, or copy it again"
@@ -127,12 +124,15 @@ def _from_json(value, name: str) -> RunLog:
 def _history(value, name: str) -> tuple[list[dict], dict]:
     settings: dict = {}
     if isinstance(value, Mapping):
-        settings = dict(value.get("settings") or {})
+        settings = _mapping(value.get("settings"))
         settings |= {"max_steps": value["max_steps"]} if value.get("max_steps") else {}
         value = value.get("log_history", value.get("log"))
         if isinstance(value, Mapping):  # by column, as benchmarks/diagnosis.py keeps it
             keys = list(value)
-            rows = zip(*value.values(), strict=True)
+            try:
+                rows = list(zip(*value.values(), strict=True))
+            except (TypeError, ValueError):
+                raise WorkbookError(f"{name} is no log: its columns are not lists of one length") from None
             value = [{k: v for k, v in zip(keys, row, strict=True) if v is not None} for row in rows]
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(e, Mapping) for e in value):
         raise WorkbookError(
@@ -141,19 +141,15 @@ def _history(value, name: str) -> tuple[list[dict], dict]:
     return [dict(e) for e in value], settings
 
 
+def _mapping(value) -> dict:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
 def _read_completions(paths: Sequence[Path]) -> list[dict]:
     """TRL's logged completions (log_completions=True) as one entry per step."""
     import pandas as pd
 
-    try:
-        table = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
-    except (OSError, ValueError) as error:
-        raise WorkbookError(f"{readable(paths[0].parent)}: the completions cannot be read ({error})") from None
-    missing = {"step", "prompt", "completion"} - set(table.columns)
-    if missing:
-        raise WorkbookError(
-            f"{readable(paths[0])} is no completions table of TRL: {', '.join(sorted(missing))} missing"
-        )
+    table = _completions(paths)
     rewards = [c for c in table.columns if c not in ("step", "prompt", "completion", "advantage")]
     rewards = [c for c in rewards if pd.api.types.is_numeric_dtype(table[c])]
     entries = []
@@ -170,8 +166,24 @@ def _read_completions(paths: Sequence[Path]) -> list[dict]:
     return entries
 
 
+def _completions(paths: Sequence[Path], *more: str) -> "pandas.DataFrame":
+    """TRL's completions files as one table; WorkbookError where it lacks a column of TRL's that is wanted."""
+    import pandas as pd
+
+    try:
+        table = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
+    except (OSError, ValueError) as error:
+        raise WorkbookError(f"{readable(paths[0].parent)}: the completions cannot be read ({error})") from None
+    missing = {"step", "prompt", "completion", *more} - set(table.columns)
+    if missing:
+        raise WorkbookError(
+            f"{readable(paths[0])} is no completions table of TRL: {', '.join(sorted(missing))} missing"
+        )
+    return table
+
+
 def unique_share(prompts: Sequence, texts: Sequence[str]) -> float:
-    """The mean over groups of (different texts / completions); a group is what answers the same prompt."""
+    """The mean over groups of (different texts / completions), 0 to 1; a group is what answers the same prompt."""
     groups: dict[str, list[str]] = {}
     for prompt, text in zip(prompts, texts, strict=True):
         groups.setdefault(repr(prompt), []).append(text)
@@ -181,13 +193,20 @@ def unique_share(prompts: Sequence, texts: Sequence[str]) -> float:
 def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> RunLog:
     import pandas as pd
 
+    if not history:
+        raise WorkbookError("the log is empty: no step was logged before the run ended, or logging_steps is too large")
     rows: dict[int, dict] = {}
     broken: dict[str, int] = {}
     error = None
     for place, entry in enumerate(history):
         if "step" not in entry:
             raise WorkbookError(f"entry {place} of the log has no step: give trainer.state.log_history as it is")
-        step = int(entry["step"])
+        try:
+            step = int(entry["step"])
+        except (TypeError, ValueError, OverflowError):
+            raise WorkbookError(
+                f"entry {place} of the log has the step {entry['step']!r:.40}: it must be a whole number"
+            ) from None
         if "error" in entry:
             error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
             continue
@@ -234,15 +253,15 @@ class Sample:
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     """The best, a typical and the worst completion of the first groups of a step, from TRL's logged completions.
 
-    They are ordered by advantage, which counts all rewards with their weights; `reward` is the plain sum of the reward
-    columns. Needs log_completions=True; raises WorkbookError when the step was not logged.
+    `folder`: where they lie, however deep, or one of their parquet files. They are ordered by advantage, which counts
+    all rewards with their weights; `reward` is the plain sum of the reward columns. Needs log_completions=True; raises
+    WorkbookError when the step was not logged.
     """
-    import pandas as pd
-
-    paths = sorted(p for p in Path(folder).rglob("completions_*.parquet"))
+    paths = [Path(folder)] if Path(folder).is_file() else sorted(Path(folder).rglob("completions_*.parquet"))
+    paths = [p for p in paths if p.suffix == ".parquet"]
     if not paths:
         raise WorkbookError(f"{readable(folder)} holds no completions: train with GRPOConfig(log_completions=True)")
-    table = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
+    table = _completions(paths, "advantage")
     rows = table[table["step"] == step]
     if not len(rows):
         raise WorkbookError(f"step {step} has no logged completions: there are {sorted(set(table['step']))[:20]}")

@@ -35,9 +35,9 @@ from grpo_workbook.run import WorkbookError
 SERVER = Path(__file__).with_name("sandbox_server.py")
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
-MAX_TEST = 2_000_000
+MAX_TEST = 2_000_000  # characters
 MAX_TRIES = 3  # of a job whose server dies
-START_LIMIT = 60.0
+START_LIMIT = 60.0  # seconds for a server to come up
 _warned = False
 
 
@@ -61,7 +61,8 @@ class Verdict:
     """What became of one job; `outcome` is one of OUTCOMES.
 
     `cases_passed` of `cases` assertions held (an assertion in a loop counts each time). `fault` says whose it was:
-    "program", "test" (a rejected test, say) or "sandbox". `reason` holds at most 700 characters.
+    "program", "test" (a rejected test, say) or "sandbox". `reason` holds at most 700 characters. `ms` are milliseconds,
+    the test's compilation included.
     """
 
     outcome: str
@@ -74,6 +75,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
+        """Whether the test ran to its end and everything in it held."""
         return self.outcome == "passed"
 
     @property
@@ -89,7 +91,7 @@ class Verdict:
 class Sandbox:
     """Judge jobs in `workers` pairs of processes (one for each core, if None), each job within `time_limit` seconds.
 
-    `memory_mb` is what a program may map beyond the interpreter. `require="full"` raises WorkbookError where the
+    `memory_mb` (MiB) is what a program may map beyond the interpreter. `require="full"` raises WorkbookError where the
     isolation is less; `level="limits-only"` asks for less, to try it out. Works in any thread. `counts` holds the
     outcomes so far.
     """
@@ -103,10 +105,11 @@ class Sandbox:
         level: str = "full",
     ):
         workers = min(os.cpu_count() or 1, 16) if workers is None else workers
-        if not isinstance(workers, int) or workers < 1 or not 0 < time_limit < 3600 or not 16 <= memory_mb < 1 << 20:
+        whole = isinstance(workers, int) and isinstance(memory_mb, int)
+        if not whole or workers < 1 or not 0 < time_limit < 3600 or not 16 <= memory_mb < 1 << 20:
             raise WorkbookError(
                 f"workers={workers}, time_limit={time_limit}, memory_mb={memory_mb}: give at least 1 worker, a limit "
-                "under an hour and at least 16 MB"
+                "under an hour and at least 16 MiB, in whole numbers but for the limit"
             )
         if require not in (None, "full") or level not in ("full", "limits-only"):
             raise WorkbookError(f"require={require!r}, level={level!r}: the levels are full and limits-only")
@@ -136,6 +139,7 @@ class Sandbox:
 
     @property
     def isolation(self) -> str:
+        """The level in force: "full" or "limits-only"."""
         return self.probe()[0]
 
     def probe(self) -> tuple[str, str]:

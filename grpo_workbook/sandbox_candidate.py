@@ -35,9 +35,11 @@ class Nowhere(io.TextIOBase):
     encoding = "utf-8"
 
     def write(self, text):
+        """As if all of it had been written."""
         return len(text)
 
     def writable(self):
+        """Yes, or print would refuse."""
         return True
 
 
@@ -126,6 +128,7 @@ def _be_candidate(sock: socket.socket, options: dict, walls: dict) -> None:
 
 
 def candidate_server(options: dict) -> None:
+    """Put up the walls, say which hold, then fork a candidate at each "begin" and kill it at each "end". No return."""
     control = socket.socket(fileno=int(options["control"]))
     walls = {"level": "full", "why": "", "filter": True}
     try:

@@ -37,6 +37,7 @@ def _call(name: str, *arguments) -> None:
 
 
 def prctl(option: int, value: int) -> None:
+    """Linux's prctl with one argument. OSError with the call's name when the kernel refuses."""
     _call("prctl", option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3)
 
 
@@ -90,7 +91,9 @@ def drop_capabilities() -> None:
 
 
 def limit(memory_mb: int, seconds: float | None = None) -> None:
-    """Hard limits for this process and its forks: they cannot be raised again."""
+    """Hard limits for this process and its forks, which cannot be raised again: address space (MiB beyond the
+    interpreter's), processor time (seconds, and 2 more), open files, no file written.
+    """
     wanted = {"RLIMIT_AS": (memory_mb + INTERPRETER_MB) << 20, "RLIMIT_NOFILE": 64, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
     if seconds is not None:
         wanted["RLIMIT_CPU"] = int(seconds) + 2

@@ -86,6 +86,7 @@ def decode(data):
 
 
 def send(sock: socket.socket, message) -> None:
+    """Send one message, of what JSON can hold. Raises NotPlain for one that is too large."""
     data = json.dumps(message, check_circular=False).encode("ascii")
     if len(data) > MAX_MESSAGE:
         raise NotPlain(f"{len(data) >> 20} MB of data")
@@ -172,7 +173,7 @@ class Gone(Exception):
 
 
 class Judge:
-    """Runs one test against one program; `verdict()` is what came out."""
+    """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
     def __init__(self, test: Test, job: dict, sock: socket.socket, deadline: float):
         self.test, self.job, self.sock, self.deadline = test, job, sock, deadline
@@ -181,6 +182,7 @@ class Judge:
         self.over = False
 
     def run(self) -> dict:
+        """The verdict: outcome, reason, fault, cases_passed and cases, as sandbox.Verdict has them."""
         try:
             if receive(self.sock, self.deadline)[0] != "ready":
                 raise EOFError
@@ -281,9 +283,7 @@ class Judge:
         elif issubclass(cls, NotPlain | UnicodeError | ExceptionGroup):
             raise ValueError(words)
         else:
-            error = cls(words)
-            error._workbook_name = name
-            raise error
+            raise cls(words)
         raise Gone
 
     def _note(self, outcome: str, reason: str, fault: str = "program") -> None:

@@ -28,7 +28,7 @@ del sys.path[0]
 
 CANDIDATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox_candidate.py")
 GRACE = 1.0  # seconds beyond the time limit for a test that does not end by itself
-READY_LIMIT = 30.0
+READY_LIMIT = 30.0  # seconds for the candidate server to come up
 MAX_CACHED = 256  # compiled tests
 MAX_TRIES = 3  # of a job during which a server died
 MAX_JOBS = 500  # of one fork that runs a test
@@ -45,6 +45,10 @@ class Candidates:
         self.start()
 
     def start(self) -> None:
+        """Start it, in place of one that ran, and read which walls it could put up.
+
+        Raises RuntimeError or TimeoutError when it does not come up.
+        """
         import subprocess  # here: it would make every fork of the candidate server slower
 
         self.stop()
@@ -83,6 +87,7 @@ class Candidates:
             raise BrokenPipeError
 
     def stop(self) -> None:
+        """End it, if it runs."""
         if self.process is not None:
             self.control.close()
             self.process.kill()
@@ -120,6 +125,7 @@ class Runner:
             os._exit(0)
 
     def one(self, job: dict, candidates: Candidates, deadline: float) -> dict:
+        """In the fork: the verdict on one program, whose candidate is gone afterwards."""
         ours, theirs = socket.socketpair()
         with ours:
             candidates.begin(theirs)
@@ -139,6 +145,7 @@ class Runner:
             return None
 
     def stop(self) -> None:
+        """End the fork."""
         self.sock.close()
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
@@ -146,6 +153,7 @@ class Runner:
 
 
 def judge_server(options: dict) -> None:
+    """Serve until the input ends. `options` are those of sandbox.Sandbox: limits, level, folders."""
     if sys.platform == "linux":
         jail.prctl(jail.PR_SET_DUMPABLE, 0)
     out = os.dup(1)

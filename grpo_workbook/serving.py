@@ -39,7 +39,8 @@ class Server:
     def ask(self, messages: Sequence[dict], *, timeout: float = 120.0, **sampling) -> str:
         """One answer, over plain HTTP. `sampling` is what the interface takes: max_tokens, temperature, top_p, seed.
 
-        Raises RuntimeError with the server's words when it refuses.
+        `timeout` in seconds. Raises RuntimeError with the server's words when it refuses, OSError when it is gone or
+        late.
         """
         body = json.dumps({"model": self.model, "messages": list(messages), **sampling}).encode()
         request = urllib.request.Request(
@@ -65,9 +66,10 @@ def serve(
 ) -> Iterator[Server]:
     """A folder or hub id, served on loopback until the block ends. `port` None takes a free one.
 
-    `engine` is "transformers", or "vllm" where that is installed: then `device` is vLLM's own choice. Raises
-    WorkbookError for a model or an engine that is not there or a port in use, RuntimeError with the end of the server's
-    log when it does not start.
+    `engine` is "transformers", or "vllm" where that is installed: then `device` is vLLM's own choice. `dtype` is
+    "auto", float32, float16 or bfloat16, `start_limit` the seconds that it may take to come up. Raises WorkbookError
+    for a model or an engine that is not there or a port in use, RuntimeError with the end of the server's log when it
+    does not start.
     """
     command = _command(engine, found := find_model(model), device)
     port = _free_port(port)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
@@ -21,6 +22,7 @@ LOSS_TYPES = (
     "vespo",
 )  # TRL's; it checks in the first step
 SCALES = ("group", "batch", "none")
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 LARGEST = {"lora_rank": 10**4, "max_prompt_tokens": 10**7, "max_completion_tokens": 10**7}  # else a billion
 
 
@@ -35,15 +37,15 @@ class Settings:
     batch_size: int  # completions in one optimizer step
     num_generations: int  # completions per problem: the group
     per_device_batch: int  # completions that go through the model at once while training
-    learning_rate: float
-    lora_rank: int
+    learning_rate: float  # at its highest; it falls linearly after the warm-up
+    lora_rank: int  # r of LoRA (Hu et al., arXiv 2106.09685)
     max_prompt_tokens: int  # longer prompts are dropped: TRL no longer truncates
-    max_completion_tokens: int
+    max_completion_tokens: int  # TRL's max_completion_length: longer completions are cut off
     heldout: int  # held-out problems that are measured
     eval_batch: int  # prompts that are answered at once while measuring
     gradient_checkpointing: bool
     load_in_4bit: bool = True
-    temperature: float = 1.0
+    temperature: float = 1.0  # of sampling while training
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
     shuffle: bool = True  # False: the rows in their order, as a curriculum from easy to hard wants them
     loss_type: str = "dapo"
@@ -82,12 +84,16 @@ PROFILES: dict[str, Settings] = {
 
 
 def replace_settings(settings: Settings, changes: dict) -> Settings:
-    """The settings with `changes` in place (None: unchanged). WorkbookError for a name or value that cannot be."""
-    names = {f.name for f in fields(Settings)}
+    """The settings with `changes` in place (None: unchanged). WorkbookError for a name or value that cannot be.
+
+    per_device_batch is lowered to the next number that divides batch_size, unless it is among the changes.
+    """
+    kinds = {f.name: f.type for f in fields(Settings)}
     changes = {name: value for name, value in changes.items() if value is not None}
     for name in changes:
-        if name not in names:
-            raise WorkbookError(f"unknown setting {name!r}: choose from {', '.join(sorted(names))}")
+        if name not in kinds:
+            raise WorkbookError(f"unknown setting {name!r}: choose from {', '.join(sorted(kinds))}")
+        changes[name] = _of_kind(name, changes[name], kinds[name])
     settings = replace(settings, **changes)
     for name in (
         "steps",
@@ -102,7 +108,7 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
         if getattr(settings, name) < 1:
             raise WorkbookError(f"{name} is {getattr(settings, name)}: it must be at least 1")
         if getattr(settings, name) > (most := LARGEST.get(name, 10**9)):
-            raise WorkbookError(f"{name} is {getattr(settings, name)}: it must be at most {most}")
+            raise WorkbookError(f"{name} is {getattr(settings, name)!s:.30}: it must be at most {most}")
     for name, least in (("learning_rate", "more than 0"), ("temperature", "more than 0"), ("beta", "at least 0")):
         value = getattr(settings, name)
         if not math.isfinite(value) or value < 0 or (value == 0 and least == "more than 0"):
@@ -111,8 +117,8 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
         if getattr(settings, name) not in known:
             raise WorkbookError(f"{name} is {getattr(settings, name)!r}: choose one of {', '.join(known)}")
     host, _, port = settings.vllm_server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise WorkbookError(f"vllm_server is {settings.vllm_server!r}: give HOST:PORT, such as 127.0.0.1:8000")
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
+        raise WorkbookError(f"vllm_server is {settings.vllm_server!r:.60}: give HOST:PORT, such as 127.0.0.1:8000")
     if not 0 < settings.vllm_gpu_memory < 1:
         raise WorkbookError(f"vllm_gpu_memory is {settings.vllm_gpu_memory}: it must be a share between 0 and 1")
     if settings.num_generations < 2:
@@ -134,6 +140,17 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
     # The profile's own value bends to the batch: TRL takes per_device_batch x whole accumulation steps.
     fitting = max(n for n in range(1, settings.per_device_batch + 1) if settings.batch_size % n == 0)
     return replace(settings, per_device_batch=fitting)
+
+
+def _of_kind(name: str, value: object, kind: type):
+    """The value as the setting's type, a NumPy number as Python's; no text is read as a number."""
+    wanted = {int: Integral, float: Real}.get(kind, kind)
+    try:
+        if isinstance(value, wanted) and (kind is bool or not isinstance(value, bool)):
+            return kind(value)
+    except OverflowError:  # a whole number that no float holds
+        pass
+    raise WorkbookError(f"{name} is {value!r:.60}: it must be {KINDS[kind]}")
 
 
 def _next_multiple(number: int, step: int) -> int:

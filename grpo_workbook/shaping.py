@@ -7,7 +7,6 @@ Length is counted in tokens where the trainer hands over `completion_ids` (TRL d
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -15,6 +14,7 @@ from functools import lru_cache
 from grpo_workbook.answers import TAGS
 from grpo_workbook.rewards import Completion, RewardFunction, text_of
 from grpo_workbook.run import WorkbookError
+from grpo_workbook.terminal import visible
 
 WINDOW = 20_000  # characters
 
@@ -184,7 +184,8 @@ def _value(expression: str) -> Fraction | None:
 
 
 def debug(every: int = 10, say: Callable[[str], None] = print) -> RewardFunction:
-    """No reward: 0.0 for all, and at the first and every further `every`-th call it prints the batch's first sample.
+    """No reward: 0.0 for all, and at the first and every further `every`-th call it prints the batch's first sample,
+    control characters shown and not obeyed.
 
     Give it the weight 0, or any: it never changes a reward. (None would mean "does not apply" to TRL, and put a NaN
     into the log.)
@@ -200,14 +201,8 @@ def debug(every: int = 10, say: Callable[[str], None] = print) -> RewardFunction
             asked = prompts[0] if prompts else ""
             asked = asked if isinstance(asked, str) else text_of([asked[-1] | {"role": "assistant"}]) if asked else ""
             right = answer[0] if answer else "not given"
-            say(_visible(f"--- call {calls + 1}: {asked[:300]}\n{text_of(completions[0])[:1000]}\n--- right: {right}"))
+            say(visible(f"--- call {calls + 1}: {asked[:300]}\n{text_of(completions[0])[:1000]}\n--- right: {right}"))
         calls += 1
         return [0.0] * len(completions)
 
     return debug_reward
-
-
-def _visible(text: str) -> str:
-    """Control and other invisible signs as escapes: a completion must not move the cursor or ring the bell."""
-    hidden = {c for c in text if c not in "\n\t" and unicodedata.category(c)[0] == "C"}
-    return text.translate({ord(c): c.encode("unicode_escape").decode() for c in hidden})

@@ -144,7 +144,7 @@ def _open_gym(name: str, seed: int) -> Source:
     chosen: dict = {"size": GYM_SIZE, "seed": seed}
     for setting in settings:
         key, equals, value = setting.partition("=")
-        if not equals or not re.fullmatch(r"-?\d+(\.\d+)?|true|false", value):
+        if not equals or not re.fullmatch(r"-?\d{1,18}(\.\d{1,18})?|true|false", value):
             raise WorkbookError(f"{setting!r} in {name!r}: write settings as name=number, such as size=500")
         chosen[key] = {"true": True, "false": False}.get(value) if value.isalpha() else _number(value)
     for key in ("size", "seed"):

@@ -20,9 +20,11 @@ def split(dataset: "Dataset", heldout: int, seed: int, by: str | None = "length"
 
     `by` names what both parts shall have in the same shares: a column (difficulty, topic), or "length" for four equal
     buckets of the question's length, whether there is a column of that name or not; None draws from all rows alike.
-    Rows keep their order. Raises WorkbookError for fewer than 5 rows, an unknown column, or one of more than 100
-    different values.
+    Rows keep their order. Raises WorkbookError for fewer than 5 rows, `heldout` under 1, an unknown column, or one of
+    more than 100 different values.
     """
+    if heldout < 1:
+        raise WorkbookError(f"heldout is {heldout}: hold out at least 1 row")
     count = min(heldout, len(dataset) // 5)
     if count < 1:
         raise WorkbookError(
@@ -100,7 +102,10 @@ def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
 
 
 def drop_leaked(train: "Dataset", heldout: "Dataset") -> tuple["Dataset", int]:
-    """(the training rows whose question is not held out, nor nearly so; how many were)."""
+    """(the training rows whose question is not held out, nor nearly so; how many were).
+
+    Raises WorkbookError when none is left.
+    """
     import numpy as np
 
     leaked = leaked_rows(train, heldout)

@@ -66,6 +66,10 @@ class Stage:
             raise WorkbookError(f"{where}: keep is {self.keep!r}: give a function of a row")
         if self.pass_rate is not None:
             check_bounds(self.pass_rate, where)
+        if not isinstance(self.success, str):
+            raise WorkbookError(f"{where}: success is {self.success!r}: give a reward by its name")
+        if not isinstance(self.ordered, bool):
+            raise WorkbookError(f"{where}: ordered is {self.ordered!r}: give true or false")
         for name in ("measured", "ordered"):
             if getattr(self, name) and self.pass_rate is None:
                 raise WorkbookError(f"{where}: {name} is given without pass_rate: give pass_rate: [low, high] too")

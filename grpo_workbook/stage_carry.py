@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grpo_workbook.callback import Callback
+from grpo_workbook.errors import first_line
 from grpo_workbook.run import WorkbookError, readable
 from grpo_workbook.stage import Stage
 
@@ -85,5 +86,6 @@ def whole_stage(folder: Path):
     except WorkbookError:
         raise
     except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError) as error:
-        words = (str(error) or type(error).__name__).splitlines()[0]
-        raise WorkbookError(f"the finished stage {readable(folder)} is damaged ({words}): {AGAIN}") from error
+        raise WorkbookError(
+            f"the finished stage {readable(folder)} is damaged ({first_line(error)}): {AGAIN}"
+        ) from error

@@ -5,7 +5,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from grpo_workbook.charts import STYLES
-from grpo_workbook.figures import BLUE, GREY, _new
+from grpo_workbook.figures import BLUE, GREY, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ def stage_curve(reports: Sequence[dict], goal: float | None = None) -> tuple["Fi
     """
     if not reports or any("curve" not in told for told in reports):
         raise ValueError("the reports have no curve: train with probe_every=4 or so")
-    figure, axes = _new(7.0, 3.6)
+    figure, axes = new_axes(7.0, 3.6)
     said, start = [], 0
     for told, (colour, dash, marker) in zip(reports, STYLES * len(reports), strict=False):
         name, steps = told["stage"]["name"], told["stage"]["steps"]
@@ -80,7 +80,7 @@ def race(rows: Sequence[dict], goal: float) -> tuple["Figure", str]:
 
     The dots of one row lie at different heights, so that equal ones do not hide each other.
     """
-    figure, axes = _new(7.0, 0.9 + 0.5 * len(rows))
+    figure, axes = new_axes(7.0, 0.9 + 0.5 * len(rows))
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", alpha=0.25)
     said = []

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.difficulty import curriculum, pass_rates
-from grpo_workbook.folder import read_json, write_json
+from grpo_workbook.folder import read_json
 from grpo_workbook.pipeline import train_once
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, WorkbookError
@@ -27,6 +27,7 @@ from grpo_workbook.settings import replace_settings
 from grpo_workbook.stage import Stage, check_stages
 from grpo_workbook.stage_carry import AGAIN, MOMENTS, Carry, drop_reference, load_adapter, whole_stage
 from grpo_workbook.states import stateful_rewards
+from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -102,7 +103,7 @@ def stage_run(run: Run, stage: Stage, number: int) -> Run:
 
 
 def choose_rows(stage: Stage, run: Run, model, tokenizer, dataset: "Dataset", say=print) -> tuple["Dataset", dict]:
-    """(the rows that this stage trains on, what is to be said of them)."""
+    """(the rows that this stage trains on, what is to be said of them). WorkbookError when they make no step."""
     rows = dataset
     if stage.keep is not None:
         rows = dataset.select([i for i, row in enumerate(dataset) if stage.keep(row)])

@@ -3,25 +3,27 @@
 import argparse
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
-from grpo_workbook.data import drop_long_prompts, sha256_of, system_role, to_dataset
+from grpo_workbook.data import drop_long_prompts, needs_folding, sha256_of, to_dataset
 from grpo_workbook.data_report import add_reading_options, reading_options
-from grpo_workbook.folder import add_choice, check_folder, check_room, claim_folder
-from grpo_workbook.journal import alone
-from grpo_workbook.pipeline import Interrupted, check_backend
+from grpo_workbook.folder import add_choice, check_folder, check_room, identity_of, own_folder
+from grpo_workbook.pipeline import Interrupted, check_backend, try_own_rewards
+from grpo_workbook.reward_files import beside, file_hashes
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run, readable
+from grpo_workbook.run_command import add_options
 from grpo_workbook.run_data import answers_for, load_rows
-from grpo_workbook.stage import read_stages
+from grpo_workbook.stage import Stage, read_stages
 
 EXAMPLES = """a file of stages:
   - {name: format, steps: 8, rewards: "strict_format:0.5"}
   - {name: correct, steps: 60, rewards: "correctness:2,strict_format:0.5"}
 
 each may have: name, steps, rewards, learning_rate, beta, reference,
-pass_rate, success, samples, measured, ordered (see notebook 07)
+pass_rate, success, samples, measured, ordered (see notebook 07). Rewards of
+your own, FILE.py:FUNCTION:weight, start from the folder of the file.
 
 examples:
   python -m grpo_workbook stages my_stages.yaml --output outputs/staged
@@ -40,20 +42,20 @@ def add_parser(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE.yaml", help="a list of stages")
-    parser.add_argument("--model", metavar="M", help="a family, a folder or a hub id")
-    parser.add_argument("--profile", metavar="P", help="default: what fits the device")
-    parser.add_argument("--backend", default="unsloth", metavar="B", help="unsloth or plain")
-    parser.add_argument("--data", metavar="SOURCE", help="training problems")
-    parser.add_argument("--heldout-data", metavar="SOURCE", help="held-out problems (default: part of --data)")
+    add_options(parser, "model", "profile", "backend", "data", "heldout_data")
     add_reading_options(parser)
-    parser.add_argument("--seed", type=int, metavar="N", help="default 0")
-    parser.add_argument("--heldout", type=int, metavar="N", help="held-out problems measured")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="completions in a step")
-    parser.add_argument("--num-generations", type=int, metavar="N", help="completions in a group")
-    parser.add_argument("--learning-rate", type=float, metavar="X", help="of stages that name none")
-    parser.add_argument("--probe-every", type=int, default=0, metavar="N", help="measure every N steps, too")
-    parser.add_argument("--output", type=Path, default=Path("outputs/stages"), metavar="DIR", help="%(default)s")
+    add_options(parser, "seed", *SETTINGS, batch_size="completions in a step", learning_rate="of stages that name none")
+    parser.add_argument(
+        "--probe-every", type=int, default=0, metavar="N", help="measure every N steps, too (default: not)"
+    )
+    add_options(parser, "output", output="default outputs/stages")
     add_choice(parser)
+
+
+def _from(folder: Path, stage: Stage) -> Stage:
+    """The stage with its own reward files as paths from the YAML file's folder."""
+    specs = {name: getattr(stage, name) for name in ("rewards", "success")}
+    return replace(stage, **{name: beside(spec, folder) for name, spec in specs.items() if spec is not None})
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,25 +64,24 @@ def main(args: argparse.Namespace) -> int:
         profile=args.profile,
         model=args.model,
         seed=args.seed,
-        output=args.output,
-        stages=read_stages(args.file),
+        output=args.output or "outputs/stages",
+        stages=[_from(Path(args.file).parent, stage) for stage in read_stages(args.file)],
         **{name: getattr(args, name) for name in SETTINGS},
     )
     functions = [f for stage in run.stages for f in parse_rewards(stage.rewards or run.settings.rewards)[0]]
     answers = answers_for(functions, args.data or args.heldout_data)
     rows, heldout_rows, _ = load_rows(run, args.data, args.heldout_data, reading_options(args), answers)
-    identity = {
-        "profile": run.profile,
-        "model": run.model_name,
-        "seed": run.seed,
-        "backend": args.backend,
-        "settings": {k: v for k, v in asdict(run.settings).items() if k not in ("qwen", "gemma")},
-        "stages": [stage.to_dict() for stage in run.stages],
-        "data_sha256": sha256_of(rows, heldout_rows),
-    }
+    identity = identity_of(
+        run,
+        args.backend,
+        sha256_of(rows, heldout_rows),
+        stages=[stage.to_dict() for stage in run.stages],
+        reward_files=file_hashes(functions),
+    )
     check_backend(run, args.backend)
     check_room(run)
     check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)
+    try_own_rewards(functions, rows)
     print(run)
 
     if Path(run.model).is_dir():
@@ -90,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
 
     quiet()
     model, tokenizer = load_policy(run, args.backend)
-    fold = system_role(tokenizer) in ("refused", "ignored")
+    fold = needs_folding(tokenizer)
     train_set, heldout = (
         drop_long_prompts(to_dataset(part, fold=fold), tokenizer, run.settings.max_prompt_tokens)[0]
         for part in (rows, heldout_rows)
@@ -99,9 +100,7 @@ def main(args: argparse.Namespace) -> int:
 
     how = {"answers": answers, "resume": args.resume, "probe_every": args.probe_every}
     try:
-        with alone(run.output):
-            check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)  # another may have ended
-            claim_folder(run.output, identity, resume=args.resume)
+        with own_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume):
             report = train_stages(run, model, tokenizer, train_set, heldout, **how)
     except Interrupted as stopped:
         print(f"\nInterrupted: {stopped}. The same command with --resume goes on from there.", file=sys.stderr)

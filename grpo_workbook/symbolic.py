@@ -49,7 +49,10 @@ _SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]([-+]?\d{1,3})
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one pair. `verdict`: "right", "wrong", or where nothing could be said "timeout" or "error"."""
+    """What became of one pair. `verdict`: "right", "wrong", or where nothing could be said "timeout" or "error".
+
+    `seconds` is what math-verify took, 0 where it was not asked.
+    """
 
     verdict: str
     reason: str
@@ -57,6 +60,7 @@ class Outcome:
 
     @property
     def judged(self) -> bool:
+        """Whether anything could be said: right or wrong."""
         return self.verdict in ("right", "wrong")
 
 
@@ -70,7 +74,7 @@ class SymbolicChecker:
 
     def __init__(self, workers: int = 1, time_limit: float = 2.0):
         if workers < 1 or not 0 < time_limit < 3600:
-            raise WorkbookError(f"workers={workers}, time_limit={time_limit}: give at least 1 worker and 1 ms to 1 h")
+            raise WorkbookError(f"workers={workers}, time_limit={time_limit}: give at least 1 worker, less than 1 h")
         self.time_limit = time_limit
         self.counts: Counter[str] = Counter()
         self._workers = [_Worker(time_limit) for _ in range(workers)]

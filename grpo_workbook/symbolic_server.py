@@ -15,6 +15,7 @@ MEMORY = 2 << 30  # bytes of address space: a bomb meets this before the machine
 
 
 def main() -> None:
+    """Answer line by line until the input ends."""
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whatever a library prints must not stand between our lines
     try:

@@ -34,7 +34,8 @@ def to_table(
 ) -> tuple["Dataset | None", list[str]]:
     """(the rows as a memory-mapped dataset, or None when there are none; the columns that became JSON text).
 
-    `rows` is called again from the start when a later row does not fit the types of the earlier ones.
+    `rows` is called again from the start when a later row does not fit the types of the earlier ones. `schema`: the
+    types that the source itself names. Raises WorkbookError when the disk cannot hold it.
     """
     import pyarrow as pa
     from datasets import Dataset

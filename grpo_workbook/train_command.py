@@ -6,18 +6,16 @@ one of the run's own settings or a field of TRL's GRPOConfig (grpo_fields.py).
 
 import argparse
 import os
-import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 
 from grpo_workbook import grpo_fields
 from grpo_workbook.data import SYSTEM_PROMPT
-from grpo_workbook.processes import Processes, from_env, start
-from grpo_workbook.reward_files import OWN
-from grpo_workbook.run import FAMILIES, PROFILES, Run, Settings, WorkbookError, readable
-from grpo_workbook.run_report import show_report
+from grpo_workbook.processes import Processes, from_env
+from grpo_workbook.reward_files import beside
+from grpo_workbook.run import FAMILIES, Run, Settings, WorkbookError
+from grpo_workbook.run_command import add_all_options, carry_out
+from grpo_workbook.settings import KINDS
 from grpo_workbook.yaml_file import read_yaml_file
 
 EXAMPLES = """examples:
@@ -34,15 +32,6 @@ The command line wins over the file, the file over the profile. Paths in the
 file start from its folder. templates/my_project is a project to copy.
 """
 SETTINGS = {f.name: f.type for f in fields(Settings) if f.name not in FAMILIES}
-SHOWN = {
-    "rewards": ("SPEC", "name:weight,... or FILE.py:FUNCTION:weight"),
-    "steps": ("N", "optimizer steps"),
-    "batch_size": ("N", "completions in a step, over all processes"),
-    "num_generations": ("N", "completions in a group"),
-    "learning_rate": ("X", None),
-    "heldout": ("N", "held-out problems measured"),
-    "vllm": ("V", "off, colocate or server"),
-}
 # What is neither a setting nor a field of GRPOConfig, and its type.
 OPTIONS = {
     "model": str,
@@ -62,7 +51,6 @@ OPTIONS = {
 }
 KNOWN = {**OPTIONS, **SETTINGS}
 PATHS = ("data", "heldout_data", "model", "output")
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def add_parser(commands) -> None:
@@ -73,38 +61,22 @@ def add_parser(commands) -> None:
         usage="%(prog)s [--config FILE] [options]",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
 
-    def add(group, name: str, metavar: str | None = None, help: str | None = None, **how) -> None:
-        metavar = {} if "action" in how else {"metavar": metavar, "type": KNOWN.get(name, str)}
-        group.add_argument(f"--{name.replace('_', '-')}", dest=name, help=help, **metavar, **how)
-
-    what = parser.add_argument_group("what")
-    what.add_argument("--config", type=Path, metavar="FILE", help="a YAML file with any of these and more")
-    add(what, "model", "M", f"a family ({', '.join(FAMILIES)}), a folder or a hub id")
-    add(what, "profile", "P", f"{', '.join(PROFILES)} (default: what fits)")
-    add(what, "backend", "B", "unsloth (default), or plain")
-    add(what, "data", "SOURCE", ".jsonl, .csv, .parquet, a hub id")
-    add(what, "heldout_data", "SOURCE", "default: part of --data")
-    add(what, "question_column", "NAME", "default question")
-    add(what, "answer_column", "NAME", "default answer")
-    add(what, "skip_invalid", None, "leave out invalid rows", action="store_true")
-    add(what, "system_prompt", "TEXT", "what the model is told before each question")
-    add(what, "seed", "N", "default 0")
-    where = parser.add_argument_group("where")
-    add(where, "output", "DIR", "default outputs/run")
-    add(where, "overwrite", None, "replace the run that is there", action="store_true")
-    add(where, "resume", None, "continue the run that is there", action="store_true")
-    how = parser.add_argument_group("how (default: the profile's values)")
-    for name, (metavar, words) in SHOWN.items():
-        add(how, name, metavar, words)
-    for name in SETTINGS.keys() - SHOWN.keys():  # the list shows them
-        more = {"action": argparse.BooleanOptionalAction} if SETTINGS[name] is bool else {}
-        add(how, name, None, argparse.SUPPRESS, **more)
-    add(how, "expect_processes", "N", "an error unless so many were started")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file with any of these and more")
+    what, _, how = add_all_options(parser)
+    what.add_argument("--system-prompt", metavar="TEXT", help="what the model is told before each question")
+    how.add_argument("--vllm", metavar="V", help="off, colocate or server")
+    how.add_argument("--expect-processes", type=int, metavar="N", help="an error unless so many were started")
     how.add_argument("--list-fields", action="store_true", help="every name that can be set, and end")
+    shown = {action.dest for action in parser._actions if action.dest != "load_in_4bit"}  # --load-in-16bit is its no
+    for name in SETTINGS.keys() - shown:  # --list-fields shows them
+        kind = SETTINGS[name]
+        more = {"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind}
+        how.add_argument(f"--{name.replace('_', '-')}", dest=name, help=argparse.SUPPRESS, **more)
+    for action in parser._actions:  # what is not given stays out, for the file's value
+        action.default = argparse.SUPPRESS
 
 
 def hyphens(arguments: list[str]) -> list[str]:
@@ -170,7 +142,7 @@ def prepare(file: dict, given: dict, rest: list[str], where: str = "the file") -
         output=own.pop("output", None),
         **{name: own.pop(name) for name in SETTINGS if name in own},
     )
-    if overrides.get("logging_steps", 1) > run.settings.steps:
+    if (overrides.get("logging_steps") or 1) > run.settings.steps:
         raise WorkbookError(
             f"logging_steps is {overrides['logging_steps']:g} and the run has {run.settings.steps} steps: nothing "
             "would be logged, and the report is made from the log"
@@ -182,32 +154,6 @@ def prepare(file: dict, given: dict, rest: list[str], where: str = "the file") -
     }
     own.setdefault("system_prompt", SYSTEM_PROMPT)
     return run, {**own, "reading": reading}, overrides, processes
-
-
-def carry_out(run: Run, processes: Processes, **options) -> int:
-    """The main run with these options (see pipeline.main_run) in every process, and its report on the terminal."""
-    from grpo_workbook.checkpoints import last_checkpoint
-    from grpo_workbook.pipeline import Interrupted, main_run
-
-    overrides = options.get("overrides") or {}
-    checkpoint: Callable[[], str | None] = lambda: last_checkpoint(run.output / "checkpoints")  # noqa: E731
-    try:
-        with start(processes, run.device, overrides.get("ddp_timeout"), checkpoint) as together, ExitStack() as held:
-            report = main_run(run, processes=together, held=held, **options)
-    except Interrupted as stopped:
-        if processes.main:
-            also = (
-                ", and so does `make run`" if run.output == Path("outputs/run") and "overrides" not in options else ""
-            )
-            print(
-                f"\nInterrupted: {stopped}. The adapter is in {readable(run.output / 'adapter')}; the same command "
-                f"with --resume goes on from there{also}.",
-                file=sys.stderr,
-            )
-        return 130
-    if processes.main:
-        show_report(report, run.output)
-    return 0
 
 
 def read_yaml(path: Path) -> dict:
@@ -227,24 +173,13 @@ def read_yaml(path: Path) -> dict:
         raise WorkbookError(f"{path}: stages have a file and a command of their own, `grpo_workbook stages FILE`")
     for name in PATHS:
         if isinstance(values.get(name), str):
-            values[name] = _beside(path, values[name], always=name == "output")
+            there = path.parent / Path(values[name]).expanduser()
+            values[name] = str(there) if name == "output" or there.exists() else values[name]
     if isinstance(values.get("rewards"), list):
         values["rewards"] = ",".join(map(str, values["rewards"]))
     if isinstance(values.get("rewards"), str):
-        parts = [part.strip() for part in values["rewards"].split(",")]
-        values["rewards"] = ",".join(_beside(path, part, file=True) for part in parts)
+        values["rewards"] = beside(values["rewards"], path.parent)
     return values
-
-
-def _beside(path: Path, value: str, *, always: bool = False, file: bool = False) -> str:
-    """The value as a path from the YAML file's folder, where something lies there (or `always`); else as it is."""
-    name, rest = value, ""
-    if file:
-        if not (found := OWN.fullmatch(value)):
-            return value
-        name, rest = found["file"], value[len(found["file"]) :]
-    there = path.parent / Path(name).expanduser()
-    return f"{there}{rest}" if always or there.exists() else value
 
 
 def typed(name: str, value: object, kind: type, where: str):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config, named
+from grpo_workbook.errors import first_line
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.profiles import loader_for
-from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (the course imports it from here)
+from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (notebooks 06 and 09 import it here)
 from grpo_workbook.run import Run, WorkbookError
 
 if TYPE_CHECKING:
@@ -23,13 +24,19 @@ TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj"
 
 
 def load_policy(run: Run, backend: str = "unsloth") -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    """The base model (4-bit NF4 unless the settings say 16-bit) with fresh LoRA adapters, and its tokenizer."""
+    """The base model (4-bit NF4 unless the settings say 16-bit) with fresh LoRA adapters, and its tokenizer.
+
+    `backend`: "unsloth", or "plain" for Transformers + PEFT. Raises WorkbookError for another, and for a model that
+    cannot be loaded.
+    """
     loaders = {"unsloth": _load_unsloth, "plain": _load_plain}
+    if backend not in loaders:
+        raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(loaders)}")
     try:
         return loaders[backend](run)
     except OSError as error:  # what Transformers raises for a model that is not there
         raise WorkbookError(
-            f"the model {run.model!r} cannot be loaded ({str(error).splitlines()[0]}): check the name, "
+            f"the model {run.model!r} cannot be loaded ({first_line(error)}): check the name, "
             "and the network if it is a hub id"
         ) from error
 

@@ -180,9 +180,9 @@ def diversity(loaded: Loaded) -> dict:
 
 
 def _measure(report: Report, loaded: Loaded, heldout: Loaded | None, tokenizer, limit, system_prompt) -> None:
-    from grpo_workbook.data import system_role
+    from grpo_workbook.data import needs_folding
 
-    fold = system_role(tokenizer) in ("refused", "ignored")
+    fold = needs_folding(tokenizer)
     counts = prompt_lengths(to_dataset(loaded.dataset, system_prompt, fold=fold), tokenizer)
     report.token_counts = counts
     report.lengths = {"percentiles": percentiles(counts)}

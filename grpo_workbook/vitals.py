@@ -17,6 +17,7 @@ from functools import wraps
 
 from grpo_workbook.callback import Callback
 from grpo_workbook.rewards import text_of
+from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import unique_share
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with where they began
@@ -115,7 +116,9 @@ class Vitals(Callback):
 
 
 def memory_share(limit: float | None = None) -> float:
-    """The most GPU memory reserved so far, or on a CPU this process's memory, as a share of the whole (or `limit`)."""
+    """The most GPU memory reserved so far, or on a CPU this process's memory, as a share of the whole (or `limit`
+    bytes).
+    """
     import psutil
     import torch
 
@@ -124,15 +127,22 @@ def memory_share(limit: float | None = None) -> float:
     return psutil.Process().memory_info().rss / (limit or psutil.virtual_memory().total)
 
 
+def check_every(every: int) -> None:
+    """Raise WorkbookError for no number of steps, which would end training at its first."""
+    if every < 1:
+        raise WorkbookError(f"every is {every}: give the steps from one look to the next, at least 1")
+
+
 class HeldoutProbe(Callback):
     """Samples one completion for each of a few held-out problems every N steps, and logs what they are worth.
 
     Logs heldout/strict, heldout/lenient and heldout/well_formed (shares) and heldout/seconds, at the start and then
     every `every` steps. At the default, 32 problems each 20 steps beside 64 completions a step, it costs about 2 % of
-    the time. `seen` keeps the completions: a list of (step, list of texts).
+    the time. `seen` keeps the completions: a list of (step, list of texts). Raises WorkbookError for `every` under 1.
     """
 
     def __init__(self, model, tokenizer, dataset, *, max_new_tokens: int, every: int = 20, problems: int = 32):
+        check_every(every)
         self.model, self.tokenizer, self.every, self.max_new_tokens = model, tokenizer, every, max_new_tokens
         self.dataset = dataset.select(range(min(problems, len(dataset))))
         self.seen: list[tuple[int, list[str]]] = []

@@ -1,6 +1,7 @@
 """Write a file whole or not at all, and never over one that is read or written elsewhere."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     Raises WorkbookError with the system's reason when it cannot be written (no folder, no permission, disk full).
     """
-    target = Path(path).resolve()  # behind a link: the link stays
+    target = place_of(path)  # behind a link: the link stays
     try:
         if target.exists() and not target.is_file():  # a device or a pipe: nothing to replace
             yield target
@@ -29,6 +30,12 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise WorkbookError(
             f"{path} cannot be written ({error.strerror or error}): choose another place, or free disk space"
         ) from error
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write what JSON can hold, indented, all or nothing (see `whole_file`, also for its error)."""
+    with whole_file(path) as new:
+        new.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def place_of(name: str | Path) -> Path:

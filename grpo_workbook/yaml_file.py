@@ -9,7 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 
 LARGEST = 2**20  # bytes
 MOST = 20_000  # values, with every alias written out: nine lines of aliases can stand for a billion
@@ -43,7 +43,7 @@ def read_yaml_file(path: Path | str, what: str) -> object:
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:  # a date such as 2026-13-01: ValueError
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        problem = getattr(error, "problem", None) or first_line(error)
         raise WorkbookError(f"{path} is no YAML{line}: {problem}") from None
     except OSError as error:
         raise WorkbookError(f"{path} cannot be read: {error.strerror}") from None

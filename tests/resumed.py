@@ -104,7 +104,7 @@ def train(folder: Path, options: dict) -> dict:
     from grpo_workbook import checkpoints, resume
     from grpo_workbook.errors import WorkbookError
     from grpo_workbook.export import save_adapter
-    from grpo_workbook.folder import write_json
+    from grpo_workbook.writing import write_json
 
     trainer = make(folder, options)
     if "arm" in options:

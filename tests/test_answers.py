@@ -14,7 +14,6 @@ from grpo_workbook.answers import (
     parse_number,
     read_answer,
     reference_answer,
-    same_number,
     tagged_answer,
 )
 
@@ -89,14 +88,14 @@ def test_a_decimal_comma_behind_a_zero_is_no_thousand(text):
 
 
 def test_near_is_not_equal():
-    assert not same_number("1009", "1000")
-    assert not same_number("0.333", "1/3")
-    assert same_number("2/6", "1/3")
+    assert not is_correct("1009", "1000")
+    assert not is_correct("0.333", "1/3")
+    assert is_correct("2/6", "1/3")
 
 
 def test_a_broken_reference_raises_instead_of_scoring_zero():
     with pytest.raises(ValueError, match="'many' is not a number"):
-        same_number("3", "many")
+        is_correct("3", "many")
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,9 @@ def test_a_hub_model_in_the_cache_needs_no_network(tmp_path, monkeypatch):
         ('{"model_type": "mamba"}', "is a 'mamba': the estimate knows qwen2, qwen3"),
         ('{"model_type": "qwen3", "hidden_size": 8}', "lacks a value"),
         ('{"model_type": "qwen3", "hidden_size": "wide", "vocab_size": 3, "num_hidden_layers": null}', "a wrong one"),
+        (json.dumps({**KNOWN["qwen3-0.6b"][0], "layer_types": ["full_attention"] * 3}), "28 layers of 3 types"),
+        (json.dumps({**KNOWN["qwen3-0.6b"][0], "num_hidden_layers": -1}), "a wrong one .*copy it again"),
+        (json.dumps({**KNOWN["gemma-3-1b"][0], "sliding_window_pattern": 0}), "a wrong one .*copy it again"),
     ],
 )
 def test_configs_that_cannot_be_read_are_said(tmp_path, config, message):

@@ -1,5 +1,6 @@
 """generate as a user calls it, and the answers behind it: whole, in batches, piece by piece."""
 
+import io
 import json
 import subprocess
 import sys
@@ -7,7 +8,8 @@ import sys
 import pytest
 from conftest import REPO, cli, environment
 
-from grpo_workbook.ask import answer, conversation, stream
+from grpo_workbook.ask import _from_input, answer, conversation, stream
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import sampling
 
 QUESTION = "Ada has 7 pens and buys 5 more. How many pens does Ada have now?"
@@ -94,7 +96,7 @@ def test_a_pipe_of_questions_gives_a_line_of_json_each():
         (["nowhere/at/all", "?"], "unknown model"),
         (["qwen", "?", "--adapter", "data/word_problems"], "holds no adapter"),
         (["qwen", "?", "--samples", "0"], "--samples is 0"),
-        (["qwen", "?", "--samples", "4", "--temperature", "0"], "all be the same"),
+        (["qwen", "?", "--samples", "4", "--temperature", "0"], "all the same"),
         (["qwen", "?", "--top-p", "1.5"], "--top-p is 1.5"),
         (["qwen", "?", "--temperature", "nan"], "--temperature is nan"),
     ],
@@ -104,3 +106,11 @@ def test_bad_input_is_named_before_anything_is_loaded(arguments, words):
     assert result.returncode == 2
     assert words in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_questions_that_are_no_text_are_said(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is 2+3?\r\n\xff\n"), encoding="utf-8"))
+    with pytest.raises(WorkbookError, match=r"the questions are no utf-8 \(.*save them as UTF-8"):
+        list(_from_input())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is 2+3?\r\n\r\nAnd 4?"), encoding="utf-8"))
+    assert list(_from_input()) == ["What is 2+3?", "And 4?"]

@@ -9,6 +9,7 @@ import sys
 
 from conftest import REPO, environment
 
+from grpo_workbook.card_sections import without_paths
 from grpo_workbook.cards import model_card, run_card, write_card
 from grpo_workbook.intervals import wilson_interval
 
@@ -81,6 +82,16 @@ def test_a_local_base_or_data_set_is_no_id_of_the_hub(tmp_path):
     assert "datasets" not in card.data.to_dict()
     assert {e.dataset_type for e in card.data.eval_results} == {"mine"}
     assert model_card(REPORT, base="data/tiny-qwen3").data.base_model is None  # a folder that looks like an id
+    for name in ("mine/train.parquet", "mine/train.TSV", "mine/train.jsonl.gz"):  # a file that has been moved since
+        assert "datasets" not in model_card(REPORT, base=TINY, data=name).data.to_dict()
+
+
+def test_a_folder_with_a_space_in_its_name_is_cut_off_too(tmp_path, monkeypatch):
+    home = tmp_path / "Jane Doe"
+    (home / "My Drive" / "base").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    given = {"base": f"{home}/My Drive/base", "log": f"see {home}/runs/x.json, and {home}/y", "rate": "</answer>/1"}
+    assert without_paths(given) == {"base": "base", "log": "see x.json, and y", "rate": "</answer>/1"}
 
 
 def test_no_path_of_the_machine_is_in_a_card(tmp_path):

@@ -102,6 +102,13 @@ def test_the_held_out_file_is_never_written_over(messy, tmp_path, capsys):
     assert held.read_bytes() == before
 
 
+def test_the_home_folder_also_where_no_shell_has_read_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["check-data", str(WORD_PROBLEMS["heldout"]), "--json=~/r.json", "--output=~/rows.jsonl"]) == 0
+    assert json.loads((tmp_path / "r.json").read_text())["rows"] == 480
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 480
+
+
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch, capsys):
     (tmp_path / "r.json").write_text("old")
     tmp_path.chmod(0o500)

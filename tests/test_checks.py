@@ -1,6 +1,7 @@
 """Both ways: the solutions in the notebooks pass, stubs and typical mistakes are told what they are."""
 
 import contextlib
+import json
 import re
 import signal
 import subprocess
@@ -297,6 +298,16 @@ def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch,
     result = checks.check("04.2", lambda shapes, rank: sum(rank * (a + b) for a, b in shapes))
     assert result.status == "solved"
     assert "set GRPO_WORKBOOK_PROGRESS" in capsys.readouterr().out
+
+
+def test_progress_in_the_home_folder_and_behind_a_link(tmp_path, monkeypatch):
+    """~ is the home folder also where no shell has read it, and a link to another disk stays a link."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", "~/mine.json")
+    (tmp_path / "mine.json").symlink_to(tmp_path / "far.json")
+    assert checks.record("04.2") is None
+    assert set(json.loads((tmp_path / "far.json").read_text())["solved"]) == {"04.2"}
+    assert (tmp_path / "mine.json").is_symlink()
 
 
 def test_two_notebooks_at_once_lose_nothing(progress):

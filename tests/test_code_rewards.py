@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from grpo_workbook.code_rewards import code_format_reward, program_of, unit_tests
+from grpo_workbook.code_rewards import code_format_reward, fenced_code, program_of, unit_tests
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import WorkbookError
 from grpo_workbook.sandbox import Sandbox
@@ -36,7 +36,7 @@ def rewarded(function, completions, test=TEST, **columns):
         "def add(a, b):\n    return a + b\n",
         "```\ndef add(a, b):\n    return 0\n```\nNo:\n```py\ndef add(a, b):\n    return a + b\n```",
         "```python\nadd = lambda a, b: a + b\n```\nUse it so:\n```python\nprint(add(1, 2))\n```",
-        "```python\r\ndef add(a, b):\r\n    return a + b\r\n```".replace("\r", ""),
+        "```python\r\ndef add(a, b):\r\n    return a + b\r\n```",
     ],
 )
 def test_a_right_program_is_found_wherever_it_stands(sandbox, completion):
@@ -50,6 +50,26 @@ def test_a_completion_can_continue_its_prompt(sandbox):
     assert rewarded(reward, [body], prompts=[PROMPT]) == [1.0]
     block = f"```python\ndef add(a, b):\n{body}```"
     assert rewarded(reward, [block], prompt_code=[PROMPT]) == [1.0]
+
+
+def test_a_thousand_openings_take_no_longer_than_the_text_is_long():
+    """A regular expression looked from each of them to the end: half a minute of the trainer's time for one text."""
+    assert fenced_code("```python\n" * 19_000) == []
+    assert fenced_code("```python\nx\n" * 10_000 + "```") == ["x\n" + "```python\nx\n" * 9_999]
+    assert fenced_code("```" + " " * 190_000 + "!") == []
+
+
+def test_a_block_ends_at_a_bare_fence():
+    assert fenced_code("```bash\nls\n```\nand\n``` py\nx\n```sh\ny\n  ``` \nz") == ["x\n```sh\ny\n"]
+    assert fenced_code("```\n```\n```python\nx") == [""]
+
+
+def test_no_completions_and_a_task_without_code_of_its_own(sandbox):
+    logged = []
+    reward = unit_tests(sandbox)
+    assert rewarded(reward, [], prompt_code=[], log_metric=lambda *given: logged.append(given)) == []
+    assert logged == []
+    assert rewarded(reward, [FENCED, FENCED], prompt_code=[None, PROMPT]) == [1.0, 1.0]
 
 
 def test_a_prompt_in_words_is_no_code(sandbox):
@@ -92,7 +112,7 @@ def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
 
 
 def test_bad_columns_and_settings(sandbox):
-    with pytest.raises(ValueError, match="2 completions but 1 tests"):
+    with pytest.raises(ValueError, match="2 completions but 1 tests.*give one of each"):
         unit_tests(sandbox)(completions=[FENCED] * 2, test=[TEST], entry_point=["add"] * 2)
     with pytest.raises(WorkbookError, match="test"):
         rewarded(unit_tests(sandbox), [FENCED], "")

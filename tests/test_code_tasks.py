@@ -99,6 +99,7 @@ def test_a_dataset_for_trl(sandbox):
         ('{"prompt": "def f(a):", "entry_point": "f"}', r"my.jsonl, line 2: 'test' is 'None'"),
         ('{"prompt": "def f(a):", "entry_point": "f", "test": " "}', r"line 2: 'test' is ' '"),
         ('{"prompt": "def g(a):", "entry_point": "f", "test": "assert f(1)"}', r"line 2: the prompt defines no .*'f'"),
+        ('{"prompt": "def ff(a):", "entry_point": "f", "test": "assert f(1)"}', r"line 2: the prompt defines no .*'f'"),
         ("{broken", r"my.jsonl, line 2.*not JSON"),
     ],
 )

@@ -8,6 +8,7 @@ from grpo_workbook.data import (
     chat_prompt,
     drop_long_prompts,
     fold_system,
+    needs_folding,
     prompt_lengths,
     read_problems,
     render,
@@ -76,6 +77,8 @@ def test_what_a_template_does_with_a_system_message(tiny):
     assert added_system_text(tokenizer) == "<|im_start|>system\nYou are helpful."
     tokenizer.chat_template = REFUSES + plain
     assert system_role(tokenizer) == "refused"
+    assert needs_folding(tokenizer)
+    assert not needs_folding(tiny["gemma"][1])
     text = render([fold_system(chat_prompt("How many?", "Be brief."))], tokenizer)[0]
     assert "user\nBe brief.\n\nHow many?" in text
     tokenizer.chat_template = plain.replace("in messages", "in messages if message.role != 'system'")
@@ -107,6 +110,15 @@ def test_long_prompts_are_dropped_and_counted(tiny, family):
     assert kept["question"][:] == dataset["question"][:20]
     with pytest.raises(WorkbookError, match="every prompt of the data is longer than 5 tokens"):
         drop_long_prompts(dataset, tokenizer, 5)
+
+
+def test_rows_that_make_no_dataset_are_named(tiny):
+    with pytest.raises(WorkbookError, match="no column 'question' and no 'answer' \\(columns: none\\)"):
+        to_dataset([])
+    with pytest.raises(WorkbookError, match="no column 'answer' \\(columns: 'question', 'Answer'\\): rename"):
+        to_dataset([{"question": "2+3?", "Answer": "5"}])
+    with pytest.raises(WorkbookError, match="the data has no rows"):
+        drop_long_prompts(to_dataset([ROW]).select([]), tiny["qwen"][1], 160)
 
 
 def test_hash_follows_the_content():

@@ -1,5 +1,7 @@
 """Pass rates of rows, the curriculum made from them, and its pictures."""
 
+import functools
+
 import pytest
 
 from grpo_workbook.difficulty import curriculum, pass_rates
@@ -73,6 +75,8 @@ def test_what_does_not_apply_is_never_right_and_bad_input_is_named(tiny, rows):
         return [None] * len(completions)
 
     few = rows.select(range(2))
+    never = functools.partial(lambda value, completions, **columns: [value] * len(completions), 0.0)
+    assert pass_rates(*tiny["qwen"], few, 2, max_new_tokens=2, success=never, progress=None) == [0.0, 0.0]
     assert pass_rates(*tiny["qwen"], few, 2, max_new_tokens=2, success=silent_reward, progress=None) == [0.0, 0.0]
     with pytest.raises(WorkbookError, match="pass rates of no rows"):
         pass_rates(*tiny["qwen"], rows.select([]), 2, max_new_tokens=2)

@@ -67,10 +67,10 @@ def test_a_restored_weight_goes_on_exactly():
     through, first, second = make(), make(), make()
     wanted = [through(completions=b, answer=["42"] * 8) for b in batches]
     got = [first(completions=b, answer=["42"] * 8) for b in batches[:3]]
-    second.restore(json.loads(json.dumps(first.state())))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     got += [second(completions=b, answer=["42"] * 8) for b in batches[3:]]
     assert got == wanted
-    assert second.state() == through.state()
+    assert second.state_dict() == through.state_dict()
 
 
 @pytest.mark.parametrize("bad", [{"at_zero": 2.0}, {"at_one": -0.1}, {"memory": 1.0}, {"memory": float("nan")}])
@@ -82,7 +82,7 @@ def test_bad_settings(bad):
 @pytest.mark.parametrize("bad", [{}, {"rate": 2, "batches": 1}, {"rate": 0.5}, {"rate": 0.5, "batches": "1"}])
 def test_a_broken_state(bad):
     with pytest.raises(ValueError, match="give what state"):
-        AdaptiveWeight(A, B).restore(bad)
+        AdaptiveWeight(A, B).load_state_dict(bad)
 
 
 def test_members_may_be_partial_functions_and_numpy_numbers_and_a_broken_one_is_named():
@@ -100,3 +100,17 @@ def test_members_may_be_partial_functions_and_numpy_numbers_and_a_broken_one_is_
     assert (joined.__name__, joined(completions=["a", "b"])) == ("mean_of_half_half_reward", [0.5, 0.5])
     with pytest.raises(ValueError, match="short broke the contract"):
         mean_of(half, short)(completions=["a", "b"])
+
+
+def test_a_broken_member_of_an_adaptive_weight_is_named_and_not_paid():
+    def nan(completions, **columns):
+        return [float("nan")] * len(completions)
+
+    def short(completions, **columns):
+        return [1.0]
+
+    for members, name in (((nan, A), "nan"), ((short, A), "short"), ((A, short), "short"), ((A, nan), "nan")):
+        weight = AdaptiveWeight(*members)
+        with pytest.raises(ValueError, match=f"{name} broke the contract"):
+            weight(completions=["a", "b", "c", "d"])
+        assert weight.batches == 0

@@ -4,9 +4,9 @@ from itertools import product
 import pytest
 
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems, to_dataset
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import (
     accuracy,
-    end_tokens,
     evaluate,
     generate,
     paired_p_value,
@@ -14,6 +14,7 @@ from grpo_workbook.evaluate import (
     summary,
     wilson_interval,
 )
+from grpo_workbook.generation import end_tokens
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 
@@ -53,8 +54,13 @@ def test_scores_and_summary():
     assert said["strict_sampled"] == 0.3333
     assert said["lenient_sampled"] == 0.6667
     assert said["ci95"][0] < 0.3333 < said["ci95"][1]
-    with pytest.raises(ValueError, match="no held-out"):
+    with pytest.raises(ValueError, match="nothing was measured"):
         accuracy([])
+
+
+def test_another_kind_of_answers_is_refused_and_not_taken_for_texts():
+    with pytest.raises(WorkbookError, match="unknown kind of answers 'numbers': choose number or text"):
+        score([GOOD], ["42"], answers="numbers")
 
 
 def test_answers_that_are_texts_are_judged_as_texts_and_as_mathematics():

@@ -232,7 +232,7 @@ def test_a_baseline_is_not_its_own_output(sampled, capsys):
 
 def test_batches_hold_every_completion_once_and_like_lengths_together():
     texts = ["a" * n for n in (5, 1, 9, 1, 7)]
-    found = batches(texts, samples=3, size=4)
+    found = batches(texts, samples=3, batch_size=4)
     assert sorted(u for batch in found for u in batch) == [(i, s) for i in range(5) for s in range(3)]
     assert [len(texts[i]) for batch in found for i, _ in batch] == sorted(len(t) for t in texts for _ in range(3))
     assert max(map(len, found)) == 4

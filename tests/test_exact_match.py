@@ -104,6 +104,8 @@ def test_the_verdicts_themselves():
     assert not flexible_extract("72.0", solution)
     assert not flexible_extract("none", solution)
     assert flexible_extract("72", "72")
+    with pytest.raises(ValueError, match="no completions"):
+        harness_scores([], [])
 
 
 def test_the_comparison_is_pinned():

@@ -11,6 +11,7 @@ from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
 from grpo_workbook.evaluate import generate
 from grpo_workbook.export import compare_logits, merge, with_swap
 from grpo_workbook.loading import fingerprint
+from grpo_workbook.merging import is_proved
 from grpo_workbook.run import Run, WorkbookError
 
 ROWS = read_problems(WORD_PROBLEMS["heldout"])[:8]
@@ -37,6 +38,20 @@ def test_a_model_agrees_with_itself_and_not_with_a_disturbed_copy(tiny):
     proof = compare_logits(model, other, tokenizer, PROMPTS, completions)
     assert proof["max_abs_logit_difference"] > 1
     assert proof["same_greedy_tokens"] < 0.9
+
+
+def test_logits_that_are_no_numbers_are_no_agreement(tiny):
+    import copy
+
+    import torch
+
+    model, tokenizer = tiny["qwen"]
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.model.norm.weight[0] = torch.nan
+    proof = compare_logits(model, broken, tokenizer, PROMPTS[:4], ["4", "5", "6", "7"], batch_size=2)
+    assert proof["max_abs_logit_difference"] != proof["max_abs_logit_difference"]  # NaN, and not the 0 of equal ones
+    assert not is_proved(proof)
 
 
 def test_padding_and_batches_do_not_change_the_comparison(tiny):
@@ -104,6 +119,7 @@ def test_a_base_that_has_changed_since_is_not_merged_into(tmp_path):
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    (adapter / "adapter_model.safetensors").write_bytes(b"")
     (adapter / "base.json").write_text(json.dumps({"base": "base", "hash": fingerprint(str(base))}))
     (base / "chat_template.jinja").write_text("{{ messages }}")
     for backend in ("unsloth", "plain"):
@@ -133,3 +149,14 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path):
     assert [p.name for p in folder.iterdir()] == ["old"]
     with_swap(folder, lambda target: (target / "new").write_text("new"))
     assert [p.name for p in folder.iterdir()] == ["new"]
+
+
+def test_a_link_to_another_disk_stays_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "adapter").mkdir()
+    link = tmp_path / "adapter"
+    link.symlink_to(tmp_path / "disk" / "adapter")
+    with_swap(link, lambda target: (target / "new").write_text("new"))
+    assert link.is_symlink()
+    assert [p.name for p in (tmp_path / "disk" / "adapter").iterdir()] == ["new"]
+    assert [p.name for p in (tmp_path / "disk").iterdir()] == ["adapter"]

@@ -34,6 +34,14 @@ def test_every_reward_gets_a_line_of_its_own():
     assert "r8 goes from 0.80 (first 3 steps) to 0.80 (last 3)" in words
 
 
+def test_a_reward_that_joins_later_is_drawn_from_there():
+    """As in a log of two stages with other rewards."""
+    log = [{"step": 1, "reward": 0.5, "rewards/a/mean": 0.5}, {"step": 2, "reward": 1.0, "rewards/b/mean": 1.0}]
+    figure, words = figures.reward_curves(log)
+    assert "a goes from 0.50" in words
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines[1::2]] == [[1, 2], [1], [2]]
+
+
 def test_bars_say_before_and_after():
     figure, words = figures.before_after(BEFORE, AFTER, 480)
     assert "480 held-out problems" in words

@@ -77,9 +77,15 @@ def test_bad_input_is_named_before_the_converter_is_asked(tmp_path):
     (tmp_path / "there.gguf").write_text("mine")
     result = cli("export-gguf", TINY["qwen"], "--output", tmp_path / "there.gguf")
     assert "is there already" in result.stderr
+    home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    result = cli("export-gguf", TINY["qwen"], "--output=~/there.gguf", **home)  # which no shell reads
+    assert "is there already" in result.stderr
+    assert (tmp_path / "there.gguf").read_text() == "mine"
     for name, files, words in (
         ("adapter", {"adapter_config.json": "{}"}, "is an adapter: merge it first"),
         ("empty", {}, "holds no model"),
+        ("list", {"config.json": "[]"}, "holds no model"),
+        ("deep", {"config.json": "[" * 100_000}, "holds no model"),
         ("small", {"config.json": '{"quantization_config": {"load_in_4bit": true}}'}, "holds quantized weights"),
         ("pickled", {"config.json": "{}", "pytorch_model.bin": ""}, "pickled weights are not converted"),
     ):

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from grpo_workbook.intervals import bootstrap_interval, changed, paired_p_value, wilson_interval
+from grpo_workbook.intervals import accuracy, bootstrap_interval, changed, paired_p_value, wilson_interval
 
 
 def test_the_bootstrap_agrees_with_the_closed_form_of_a_mean():
@@ -61,3 +61,11 @@ def test_changed_names_the_places():
     assert changed([True, False, False, True], [True, True, False, False]) == ([1], [3])
     with pytest.raises(ValueError, match="zip"):
         changed([True], [])
+
+
+def test_nothing_and_what_is_no_number_have_no_interval():
+    for call in (accuracy, wilson_interval, bootstrap_interval):
+        with pytest.raises(ValueError, match="nothing"):
+            call([])
+    with pytest.raises(ValueError, match="value 1 is no finite number"):
+        bootstrap_interval([0.1, float("nan"), 0.3])

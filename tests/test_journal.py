@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from grpo_workbook.journal import Journal, alone, read_lines
+from grpo_workbook.journal import Journal, read_lines
 from grpo_workbook.run import WorkbookError
 
 RECORDS = [{"key": str(i), "text": "é\n" * i} for i in range(4)]
@@ -81,20 +81,3 @@ def test_a_full_disk_is_said(tmp_path):
     with pytest.raises(WorkbookError, match=r"cannot be written \(No space left on device\).*the same command"):
         journal.append(RECORDS)
     assert journal.records == []
-
-
-def test_a_folder_that_cannot_be_made_is_said(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(WorkbookError, match="cannot be made"), alone(tmp_path / "file" / "work"):
-        pass
-
-
-def test_two_at_once_are_refused(tmp_path):
-    with (
-        alone(tmp_path / "work"),
-        pytest.raises(WorkbookError, match="another process is writing"),
-        alone(tmp_path / "work"),
-    ):
-        pass
-    with alone(tmp_path / "work"):
-        assert not (tmp_path / "work").exists()

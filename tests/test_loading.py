@@ -60,7 +60,7 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter, tmp_path):
         find_adapter(str(adapter), str(TINY))
     (adapter / "adapter_model.bin").rename(adapter / "adapter_model.safetensors")
     (adapter / "adapter_config.json").write_text("{")
-    with pytest.raises(WorkbookError, match="is damaged: save the adapter again"):
+    with pytest.raises(WorkbookError, match="is damaged: save that model or adapter again"):
         find_adapter(str(adapter), str(TINY))
 
 

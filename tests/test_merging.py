@@ -276,3 +276,21 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(in_a_run, tm
     result = subprocess.run(command, capture_output=True, text=True, cwd=REPO, env=environment())
     assert result.returncode == 2, result.stderr
     assert "MiB free and the merged model needs about" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("base", "adapter", "damaged"),
+    [
+        ("{oops", {}, "base/config.json"),
+        ("[1]", {}, "base/config.json"),
+        ("{}", {"base_model_name_or_path": 5}, "adapter"),
+    ],
+)
+def test_a_damaged_config_is_named(tmp_path, base, adapter, damaged):
+    for name in ("base", "adapter"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "base" / "config.json").write_text(base)
+    config = {"base_model_name_or_path": str(tmp_path / "base"), **adapter}
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(WorkbookError, match=f"{damaged}.* is damaged: save that model or adapter again"):
+        find_base(tmp_path / "adapter")

@@ -136,11 +136,14 @@ def test_the_same_from_every_place(tmp_path):
     (older / "trainer_state.json").write_text(json.dumps({"log_history": entries[:6]}))
     (ours := tmp_path / "ours").mkdir()
     (ours / "log.json").write_text(json.dumps(entries))
-    (ours / "run.json").write_text(json.dumps({"settings": {"beta": 0.0, "rewards": "correctness:2", "steps": 12}}))
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'was run')!r}, 'w')\ndef f(**kwargs): ...\n")
+    settings = {"beta": 0.0, "rewards": f"{tmp_path / 'mine.py'}:f:2", "steps": 12}
+    (ours / "run.json").write_text(json.dumps({"settings": settings, "reward_weights": {"f": 2.0}}))
     expected = read_run(entries).table["reward"]
     for place in (state, checkpoint / "trainer_state.json", checkpoint, tmp_path / "out", ours):
         assert read_run(place).table["reward"].equals(expected), place
-    assert read_run(ours).settings["reward_weights"] == {"correctness_reward": 2.0}
+    assert read_run(ours).settings["reward_weights"] == {"f": 2.0}
+    assert not (tmp_path / "was run").exists(), "to read a log must not run the file of rewards that it names"
 
 
 def test_names_of_the_gpu_log_are_understood():
@@ -175,13 +178,17 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [("best", 3.0), ("typical", 1.0), ("worst", 0.0)]
     with pytest.raises(WorkbookError, match="step 9"):
         samples(tmp_path, 9)
-    result = cli("diagnose", tmp_path, "--samples", "2", "--figure", tmp_path / "health.png")
+    result = cli("diagnose", tmp_path, "--completions", "2", "--figure", tmp_path / "health.png")
     assert [line for line in result.stdout.splitlines() if line.startswith("step 2, best")] == [
         "step 2, best, reward 3"
     ] * 2
     assert (tmp_path / "health.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "health.txt").is_file()
-    result = cli("diagnose", tmp_path, "--samples", "9")
+    assert samples(folder / "completions_00001.parquet", 2) == samples(tmp_path, 2)
+    pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(WorkbookError, match="no completions table of TRL: advantage missing"):
+        samples(tmp_path / "other.parquet", 2)
+    result = cli("diagnose", tmp_path, "--completions", "9")
     assert result.returncode == 2
     assert "step 9" in result.stderr
 
@@ -193,6 +200,10 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
         ('{"epochs": 3}', "is no log"),
         ("[1, 2]", "is no log"),
         ('[{"reward": 1.0}]', "has no step"),
+        ('[{"step": null, "reward": 1.0}]', "has the step None: it must be a whole number"),
+        ("[]", "the log is empty: no step was logged"),
+        ('{"log": {"step": [1, 2], "reward": [1]}}', "columns are not lists of one length"),
+        ("[" * 100_000, "cannot be read as JSON"),
         ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "SFT"),
         ('[{"step": 1, "objective/rlhf_reward": 2.0}]', "PPO"),
         ('[{"step": 1, "reward": 1.0}, {"step": 1, "reward": 0.5}]', "two runs are mixed"),
@@ -260,6 +271,8 @@ def test_an_unknown_finding_to_stop_on_is_named():
 
     with pytest.raises(WorkbookError, match="no finding is called exploded"):
         HealthCallback(stop_on={"exploded"})
+    with pytest.raises(WorkbookError, match="every is 0: give the steps from one look to the next"):
+        HealthCallback(every=0)
 
 
 def test_the_reference_copy_does_not_water_down_how_far_the_adapters_moved(tiny):
@@ -324,3 +337,15 @@ def test_a_run_that_is_refused_to_go_on_keeps_its_log(tmp_path):
     with pytest.raises(ValueError, match="too much"), log_the_end(again := trainer([5]), path):
         again.train()
     assert path.read_text() == kept
+
+
+def test_the_json_has_no_infinity(tmp_path):
+    """A reward that falls from one constant to another is infinitely many standard errors away."""
+    (tmp_path / "log.json").write_text(json.dumps([{"step": i, "reward": float(i < 20)} for i in range(1, 41)]))
+    result = cli("diagnose", tmp_path, "--json")
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    findings = json.loads(result.stdout, parse_constant=refuse)["findings"]
+    assert findings[0]["evidence"][0]["value"] == "-inf"

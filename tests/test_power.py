@@ -7,7 +7,6 @@ import pytest
 
 from grpo_workbook.intervals import paired_p_value
 from grpo_workbook.power import (
-    independent_changes,
     paired_gain,
     paired_items,
     paired_power,
@@ -71,7 +70,7 @@ def test_too_few_problems_show_nothing():
 
 
 def test_pairing_never_needs_more_than_independent_answers():
-    better, worse = independent_changes(0.5, 0.6)
+    better, worse = (1 - 0.5) * 0.6, 0.5 * (1 - 0.6)  # of two policies that have nothing in common
     assert better - worse == pytest.approx(0.1)
     related = paired_items(0.15, 0.05)
     assert related < paired_items(better, worse)
@@ -86,5 +85,12 @@ def test_what_makes_no_sense_is_said():
         paired_power(10, 0.7, 0.6)
     with pytest.raises(ValueError, match="before is 50"):
         unpaired_items(50, 0.6)
+    for call in (unpaired_items, paired_items):
+        with pytest.raises(ValueError, match=r"power is 1\.0: a chance that can be had"):
+            call(0.5, 0.4, power=1.0)
+        with pytest.raises(ValueError, match="alpha is 0"):
+            call(0.5, 0.4, alpha=0)
+    with pytest.raises(ValueError, match=r"1,000,000,000 items: .* at most 10,000,000"):
+        paired_gain(10**9)
     with pytest.raises(ValueError, match="over a million"):
         paired_items(0.3, 0.29999)

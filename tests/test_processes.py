@@ -47,6 +47,11 @@ def test_one_process_alone_needs_no_group(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(WorkbookError, match="WORLD_SIZE is 'two'"):
         from_env()
+    for count, index in (("0", "0"), ("2", "2"), ("2", "-1")):
+        monkeypatch.setenv("WORLD_SIZE", count)
+        monkeypatch.setenv("RANK", index)
+        with pytest.raises(WorkbookError, match="RANK from 0 to WORLD_SIZE - 1"):
+            from_env()
 
 
 @pytest.mark.parametrize("how", ["--cpu", "MULTI_CPU"])

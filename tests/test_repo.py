@@ -31,11 +31,37 @@ def test_every_link_and_picture_in_the_readme_leads_somewhere():
     assert "@@" not in README
 
 
+def test_the_list_of_helpers_names_every_module():
+    listed = (REPO / "docs" / "helpers.md").read_text(encoding="utf-8")
+    modules = {path.name for path in (REPO / "grpo_workbook").glob("*.py") if not path.name.startswith("__")}
+    unlisted = [name for name in modules if f"`{name}`" not in listed and not name.startswith("sandbox_")]
+    assert unlisted == []
+    assert set(re.findall(r"`(\w+\.py)`", listed)) <= modules
+
+
 def test_every_module_has_a_docstring_and_stays_small():
     for path in (REPO / "grpo_workbook").rglob("*.py"):
         lines = path.read_text(encoding="utf-8").splitlines()
         assert lines[0].startswith('"""'), path
         assert len(lines) <= 320, f"{path.name} holds two ideas"
+
+
+def test_everything_public_has_a_docstring():
+    """Functions, classes, methods and properties whose name does not begin with _; what stands inside a function is
+    its own affair, and when a callback's on_... is called, Transformers says.
+    """
+
+    def without(node: ast.AST, place: str) -> list[str]:
+        found = []
+        for inner in ast.iter_child_nodes(node):
+            kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+            if isinstance(inner, kinds) and not inner.name.startswith(("_", "on_")):
+                found += [] if ast.get_docstring(inner) else [f"{place}.{inner.name}"]
+                found += without(inner, f"{place}.{inner.name}") if isinstance(inner, ast.ClassDef) else []
+        return found
+
+    paths = sorted((REPO / "grpo_workbook").rglob("*.py"))
+    assert [name for p in paths for name in without(ast.parse(p.read_text(encoding="utf-8")), p.stem)] == []
 
 
 def test_modules_import_only_from_those_before_them():
@@ -51,9 +77,9 @@ def test_modules_import_only_from_those_before_them():
         "estimate",
         "run",
         "processes",
+        "writing",
         "folder",
         "terminal",
-        "writing",
         "lengths",
         "figures",
         "charts",
@@ -132,6 +158,7 @@ def test_modules_import_only_from_those_before_them():
         "push",
         "run_measures",
         "pipeline",
+        "run_command",
         "stage_carry",
         "stages",
         "stages_command",
@@ -218,6 +245,12 @@ def test_help_fits_80_columns(arguments):
     assert max(map(len, result.stdout.splitlines())) <= 80
     if arguments != ["doctor", "--help"]:
         assert "examples:" in result.stdout
+
+
+def test_a_launchers_number_that_is_none_does_not_hide_what_is_wrong():
+    result = cli("check-data", "none.jsonl", RANK="first")
+    assert (result.returncode, result.stderr.count("Traceback")) == (2, 0)
+    assert "none.jsonl does not exist" in result.stderr
 
 
 def test_an_unknown_command_is_bad_input():

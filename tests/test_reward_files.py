@@ -1,5 +1,7 @@
 """Rewards of one's own: a file on disk, loaded as a user's would be."""
 
+import os
+
 import pytest
 
 from grpo_workbook.data import to_dataset
@@ -181,3 +183,12 @@ def test_a_file_that_ends_the_program_is_an_error(tmp_path):
     (tmp_path / "ends.py").write_text("import sys\nsys.exit()\n")
     with pytest.raises(WorkbookError, match=r"ends\.py cannot be run: SystemExit:  \(line 2\)"):
         load_reward(tmp_path / "ends.py", "f")
+
+
+def test_a_file_that_was_changed_is_read_again(tmp_path):
+    """As in a notebook: mend the file, run the cell again. Within a second and with as many bytes, too."""
+    path = tmp_path / "mine.py"
+    for value in ("0.5", "0.7", "0.5"):
+        path.write_text(f"def mine(completions, **kwargs):\n    return [{value}] * len(completions)\n")
+        assert load_reward(path, "mine")(completions=["a"]) == [float(value)]
+    assert os.listdir(tmp_path) == ["mine.py"]

@@ -13,7 +13,6 @@ COMPLETIONS = [GOOD, "42", "<answer>42</answer>", "", "5", "6", "7", "8"]
 
 def test_the_default_is_what_the_main_run_uses():
     assert parse_rewards(DEFAULT_REWARDS) == (list(rewards.REWARDS), list(rewards.REWARD_WEIGHTS))
-    assert sum(rewards.REWARD_WEIGHTS) == rewards.MAX_REWARD
 
 
 def test_names_arguments_and_weights(tmp_path):

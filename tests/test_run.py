@@ -62,16 +62,32 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"temperature": 0.0}, r"temperature is 0\.0"),
         ({"beta": -0.1}, r"beta is -0\.1: it must be a number, at least 0"),
         ({"steps": 0}, "steps is 0: it must be at least 1"),
+        ({"steps": 30.5}, r"steps is 30\.5: it must be a whole number"),
+        ({"steps": "30"}, "steps is '30': it must be a whole number"),
+        ({"steps": True}, "steps is True: it must be a whole number"),
+        ({"steps": 10**400}, "steps is 10{29}: it must be at most"),
+        ({"learning_rate": 10**400}, r"learning_rate is 10{50,60}: it must be a number"),
+        ({"load_in_4bit": "false"}, "load_in_4bit is 'false': it must be true or false"),
+        ({"rewards": ["correctness"]}, "rewards is .'correctness'.: it must be a text"),
+        ({"seed": 1.5}, r"the seed 1\.5 is not a whole number"),
         ({"epochs": 3}, "unknown setting 'epochs'"),
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
         ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU: say vllm: off"),
         ({"vllm_server": "8000"}, "vllm_server is '8000': give HOST:PORT"),
+        ({"vllm_server": "here:" + 5000 * "9"}, "vllm_server is 'here:9+: give HOST:PORT"),
         ({"vllm_gpu_memory": 1.5}, r"vllm_gpu_memory is 1\.5"),
     ],
 )
 def test_bad_values_are_named_with_the_mend(arguments, message):
     with pytest.raises(WorkbookError, match=message):
         Run.from_env(**arguments)
+
+
+def test_numbers_of_numpy_become_pythons():
+    import numpy as np
+
+    settings = Run.from_env(steps=np.int64(30), learning_rate=np.float32(0.5), temperature=1).settings
+    assert [type(v) for v in (settings.steps, settings.learning_rate, settings.temperature)] == [int, float, float]
 
 
 def test_a_seed_that_is_no_number(monkeypatch):

@@ -309,7 +309,8 @@ def test_a_task_that_cannot_be_judged_raises(sandbox, bad):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"workers": 0}, {"time_limit": 0}, {"memory_mb": 1}, {"require": "most"}, {"level": "x"}]
+    "bad",
+    [{"workers": 0}, {"time_limit": 0}, {"memory_mb": 1}, {"memory_mb": 100.5}, {"require": "most"}, {"level": "x"}],
 )
 def test_bad_settings(bad):
     with pytest.raises(WorkbookError):

@@ -59,6 +59,12 @@ def questions(*texts):
     return Dataset.from_list([{"question": t, "answer": "1"} for t in texts])
 
 
+def test_nothing_held_out_is_said_as_such():
+    rows = Dataset.from_list([{"question": f"q{i}", "answer": "1"} for i in range(20)])
+    with pytest.raises(WorkbookError, match="heldout is 0: hold out at least 1 row"):
+        split(rows, 0, seed=0)
+
+
 def test_leaked_questions_leave_the_training_set():
     held = questions("How  Many?", "Ana has 3 red shells and finds 4 more shells. How many red shells has Ana now?")
     train = questions(

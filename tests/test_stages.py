@@ -30,6 +30,8 @@ from grpo_workbook.stage import Stage, read_stages, rounds
         ({"pass_rate": (0, 1), "samples": 1}, "samples is 1"),
         ({"pass_rate": (0, 1), "measured": 0}, "measured is 0"),
         ({"ordered": True}, "ordered is given without pass_rate"),
+        ({"pass_rate": (0, 1), "ordered": "no"}, "ordered is 'no': give true or false"),
+        ({"success": 3}, "success is 3: give a reward by its name"),
         ({"keep": "short"}, "keep is 'short': give a function"),
     ],
 )
@@ -422,4 +424,14 @@ def test_the_command_refuses_a_bad_file(tmp_path, stage, said):
     result = cli("stages", write_stages(tmp_path, stage), "--output", tmp_path / "out")
     assert result.returncode == 2
     assert said in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_own_rewards_lie_beside_the_file_and_are_tried_first(tmp_path):
+    """Named from the file's folder, as `train` has it; what fails on a made-up completion writes nothing."""
+    (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return [1 / len(completions[0])] * 3\n")
+    file = write_stages(tmp_path, {"name": "a", "steps": 1, "rewards": "mine.py:mine:1"})
+    result = cli("stages", file, "--output", tmp_path / "out")
+    assert result.returncode == 2
+    assert "mine broke the contract: 4 completions in" in result.stderr
     assert not (tmp_path / "out").exists()

@@ -110,6 +110,7 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("max_grad_norm: .nan", (), "max_grad_norm is nan: it must be a finite number"),
         ("", ("--epsilon", "1e400"), "epsilon is inf: it must be a finite number"),
         ("save_steps: 0", (), "save_steps is 0: it must be more than 0"),
+        (f"save_total_limit: {10**400}", (), "save_total_limit is a number of more than 300 digits"),
         ("num_iterations: 0", (), "num_iterations is 0: it must be at least 1"),
         ("adam_beta1: 1", (), "adam_beta1 is 1: it must be less than 1"),
         ("adam_beta1: 7", (), "adam_beta1 is 7: it must be at most 1"),
@@ -230,7 +231,7 @@ def test_changed_rewards_are_another_run(project):
 
 
 def test_a_folder_is_one_runs_at_a_time(tmp_path):
-    from grpo_workbook.journal import alone
+    from grpo_workbook.folder import alone
 
     output = tmp_path / "ein Läuf"
     with alone(output):

@@ -71,6 +71,11 @@ def test_16bit_loads_no_4bit_layer():
     assert count_4bit_layers(load_policy(Run.from_env(load_in_4bit=False))[0]) == 0
 
 
+def test_an_unknown_backend_is_named():
+    with pytest.raises(WorkbookError, match="unknown backend 'pain': choose one of unsloth, plain"):
+        load_policy(Run.from_env(), "pain")
+
+
 def test_a_model_that_is_not_there_is_named():
     run = Run.from_env(model="unsloth/Qwen3-no-such-model")
     with pytest.raises(WorkbookError, match="'unsloth/Qwen3-no-such-model' cannot be loaded .*check the name"):

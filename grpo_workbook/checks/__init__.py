@@ -49,12 +49,13 @@ class Exercise:
     tolerance: float = 1e-6
 
     def all_cases(self) -> list[tuple[tuple, object]]:
+        """The cases, made if a function makes them."""
         return list(self.cases() if callable(self.cases) else self.cases)
 
 
 @dataclass(frozen=True)
 class Result:
-    """status: "solved", "not attempted" or "wrong"."""
+    """What came of a check. status: "solved", "not attempted" or "wrong"; the message says why."""
 
     number: str
     status: str
@@ -74,9 +75,12 @@ class Failure:
 
 
 def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) -> Exercise:
-    """Register an exercise: its number ("04.1"), the name of the function to write, and what `Exercise` takes."""
+    """Register an exercise: its number ("04.1"), the name of the function to write, and what `Exercise` takes.
+
+    Raises ValueError for a number that another exercise has.
+    """
     if number in EXERCISES and EXERCISES[number].name != name:
-        raise ValueError(f"two exercises have the number {number}: {EXERCISES[number].name} and {name}")
+        raise ValueError(f"two exercises have the number {number}: {EXERCISES[number].name} and {name}: renumber one")
     EXERCISES[number] = Exercise(number, name, notebook, cases, mistakes, **more)
     return EXERCISES[number]
 

@@ -150,9 +150,9 @@ exercise(
 # 05.4 is it gamed?
 
 
-def _gamed(reward, heldout, margin=0.05):
+def _gamed(reward, heldout):
     third = max(1, len(reward) // 3)
-    return mean(reward[-third:]) > mean(reward[:third]) + margin and heldout[-1] <= heldout[0] + margin
+    return mean(reward[-third:]) > mean(reward[:third]) + 0.05 and heldout[-1] <= heldout[0] + 0.05
 
 
 _UP, _DOWN = [0.2, 0.3, 0.3, 0.5, 0.7, 0.8, 0.8, 0.9, 0.9], [0.9, 0.8, 0.8, 0.6, 0.5, 0.4, 0.3, 0.3, 0.2]

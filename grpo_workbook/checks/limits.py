@@ -15,7 +15,7 @@ class TimeUp(BaseException):
 
 
 def within(seconds: float, function: Callable, *arguments):
-    """What function(*arguments) returns. Raises TimeUp when it takes longer than that many seconds.
+    """What function(*arguments) returns. Raises TimeUp when it takes longer than that many seconds (more than 0).
 
     In the main thread of Linux and macOS a timer signal does it, which also wakes a sleep; elsewhere an exception is
     set from another thread, which only running Python code notices. A bare `except:` around a loop's body does not

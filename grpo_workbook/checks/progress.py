@@ -7,10 +7,13 @@ import os
 import time
 from pathlib import Path
 
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.writing import write_json
+
 
 def progress_file() -> Path:
     """Where solutions are recorded: GRPO_WORKBOOK_PROGRESS, else a file in the home folder."""
-    return Path(os.environ.get("GRPO_WORKBOOK_PROGRESS") or Path.home() / ".grpo_workbook" / "progress.json")
+    return Path(os.environ.get("GRPO_WORKBOOK_PROGRESS") or "~/.grpo_workbook/progress.json").expanduser()
 
 
 def solved() -> dict[str, str]:
@@ -45,9 +48,7 @@ def record(number: str) -> str | None:
         with FileLock(path.with_suffix(".lock"), timeout=10):
             kept = solved()
             kept.setdefault(number, time.strftime("%Y-%m-%d"))
-            new = path.with_suffix(".new")
-            new.write_text(json.dumps({"solved": dict(sorted(kept.items()))}, indent=2) + "\n", encoding="utf-8")
-            os.replace(new, path)
-    except (OSError, Timeout) as error:
-        return f"{path} cannot be written ({error}): set GRPO_WORKBOOK_PROGRESS to a file that can"
+            write_json(path, {"solved": dict(sorted(kept.items()))})
+    except (OSError, Timeout, WorkbookError, NotImplementedError) as error:  # the last: a disk without locks
+        return f"{path} cannot be written ({error.__cause__ or error}): set GRPO_WORKBOOK_PROGRESS to a file that can"
     return None

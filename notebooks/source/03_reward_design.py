@@ -488,7 +488,7 @@ for well_formed in (0, 2, 4, 6, 8, 8, 8, 8):
     )
 
 # %% [markdown]
-# The rate belongs to the run: keep `fading.state()` beside the checkpoint, and `restore` it to go on exactly.
+# The rate belongs to the run: keep `fading.state_dict()` beside the checkpoint, and `load_state_dict` it to go on.
 
 # %% [markdown]
 # ## Exercises

@@ -1,0 +1,50 @@
+"""Files are whole or as they were, wherever their name leads."""
+
+import contextlib
+import json
+import os
+
+import pytest
+
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.writing import check_writable, whole_file, write_json
+
+
+def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "report.json"
+    write_json(path, {"ä": [1]})
+    assert path.read_text(encoding="utf-8") == '{\n  "ä": [\n    1\n  ]\n}\n'
+    with pytest.raises(TypeError):
+        write_json(path, {"good": 1, "bad": object()})
+    with contextlib.suppress(KeyError), whole_file(path) as new:
+        new.write_text("half")
+        raise KeyError
+    assert json.loads(path.read_text(encoding="utf-8")) == {"ä": [1]}
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "far.json")
+    write_json(tmp_path / "link.json", 1)
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "far.json").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("name", ["missing/report.json", "file/report.json", "."])
+def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkbookError, match=r"cannot be written \(.+\): choose another place") as caught:
+        write_json(tmp_path / name, 1)
+    assert isinstance(caught.value.__cause__, OSError)  # resume.py tells a full disk by it
+
+
+def test_one_file_is_not_read_and_written(tmp_path):
+    (tmp_path / "a").write_text("")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    check_writable({"--output": tmp_path / "c", "--json": None}, {"the source": tmp_path / "a"})
+    with pytest.raises(WorkbookError, match="is the source and --output at once"):
+        check_writable({"--output": tmp_path / "b"}, {"the source": tmp_path / "a"})
+    with pytest.raises(WorkbookError, match="is --output and --json at once"):
+        check_writable({"--output": tmp_path / "c", "--json": tmp_path / "c"}, {})
+    with pytest.raises(WorkbookError, match="a folder that exists"):
+        check_writable({"--output": tmp_path / "none" / "c"}, {})
