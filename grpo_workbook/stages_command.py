@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
         profile=args.profile,
         model=args.model,
         seed=args.seed,
-        output=args.output or "outputs/stages",
+        output="outputs/stages" if args.output is None and not os.environ.get("GRPO_WORKBOOK_OUTPUT") else args.output,
         stages=[_from(Path(args.file).parent, stage) for stage in read_stages(args.file)],
         **{name: getattr(args, name) for name in SETTINGS},
     )

@@ -435,3 +435,11 @@ def test_own_rewards_lie_beside_the_file_and_are_tried_first(tmp_path):
     assert result.returncode == 2
     assert "mine broke the contract: 4 completions in" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_may_come_from_the_environment(tmp_path):
+    (tmp_path / "taken").write_text("")
+    file = write_stages(tmp_path, {"name": "a", "steps": 1})
+    result = cli("stages", file, GRPO_WORKBOOK_OUTPUT=str(tmp_path / "taken"))
+    assert result.returncode == 2
+    assert "taken is a file: name a folder with --output" in result.stderr
