@@ -129,12 +129,22 @@ def _checked(function: RewardFunction, name: str) -> RewardFunction:
 
 
 def beside(spec: str, folder: Path) -> str:
-    """A spec of rewards as a file in `folder` has it: own files that lie there get their path, the rest stays."""
+    """A spec of rewards as a file in `folder` has it: own files that lie there get their path, the rest stays.
+
+    Raises WorkbookError for a path with a comma, which in a spec ends a reward.
+    """
 
     def one(part: str) -> str:
         found = OWN.fullmatch(part)
         there = found and folder / Path(found["file"]).expanduser()
-        return f"{there}{part[len(found['file']) :]}" if found and there.exists() else part
+        if not found or not there.exists():
+            return part
+        if "," in str(there):
+            raise WorkbookError(
+                f"the reward file {str(there)!r} has a comma in its path, which stands between two rewards: rename the "
+                "folder, or start from inside of it"
+            )
+        return f"{there}{part[len(found['file']) :]}"
 
     return ",".join(one(part.strip()) for part in spec.split(","))
 

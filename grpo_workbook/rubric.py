@@ -116,7 +116,7 @@ def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
         if not name:
             raise WorkbookError(f"a reward is missing in {spec!r}: give name[:weight], with one comma between two")
         if name not in REGISTRY:
-            own = ", or FILE.py:FUNCTION for your own" if ".py" in name else ""
+            own = ", or FILE.py:FUNCTION for your own, its path without a comma" if ".py" in spec else ""
             raise WorkbookError(f"unknown reward {name!r}: choose from {', '.join(REGISTRY)}{own}")
         if name in seen:
             raise WorkbookError(f"the reward {name!r} is there twice: give it once, with one weight")

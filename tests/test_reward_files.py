@@ -1,11 +1,12 @@
 """Rewards of one's own: a file on disk, loaded as a user's would be."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from grpo_workbook.data import to_dataset
-from grpo_workbook.reward_files import load_reward, own, try_rewards
+from grpo_workbook.reward_files import beside, load_reward, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import WorkbookError
 
@@ -192,3 +193,14 @@ def test_a_file_that_was_changed_is_read_again(tmp_path):
         path.write_text(f"def mine(completions, **kwargs):\n    return [{value}] * len(completions)\n")
         assert load_reward(path, "mine")(completions=["a"]) == [float(value)]
     assert os.listdir(tmp_path) == ["mine.py"]
+
+
+def test_a_comma_in_the_path_is_told_as_what_it_is(tmp_path, monkeypatch):
+    (folder := tmp_path / "Smith, John").mkdir()
+    (folder / "mine.py").write_text("def mine(completions, **kwargs):\n    return [0.5] * len(completions)\n")
+    with pytest.raises(WorkbookError, match="has a comma in its path, .* start from inside of it"):
+        beside("correctness:2, mine.py:mine:1", folder)
+    with pytest.raises(WorkbookError, match="FILE.py:FUNCTION for your own, its path without a comma"):
+        parse_rewards(f"{folder}/mine.py:mine")
+    monkeypatch.chdir(folder)
+    assert parse_rewards(beside("correctness:2, mine.py:mine:1", Path(".")))[1] == [2.0, 1.0]
