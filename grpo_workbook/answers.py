@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 FORMS = ("tag", "boxed", "hashes")  # the order in which extract_answer looks

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt, fold_system, needs_folding, render
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import check_sampling, complete, end_tokens, ready, sampling, temperature_for
 from grpo_workbook.loading import find_adapter, find_model, load_for_measuring
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.run import Run
 from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:

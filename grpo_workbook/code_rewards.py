@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import Completion, RewardFunction, text_of
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.sandbox import Job
 
 if TYPE_CHECKING:

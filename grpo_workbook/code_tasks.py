@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.code_rewards import jobs_of
 from grpo_workbook.data import chat_prompt
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.readers import Fault
-from grpo_workbook.run import DATA, WorkbookError
+from grpo_workbook.run import DATA
 from grpo_workbook.sources import open_source
 
 if TYPE_CHECKING:

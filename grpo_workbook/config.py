@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import CHAT_TEMPLATE_KWARGS
-from grpo_workbook.run import Run, Settings, WorkbookError
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import Run, Settings
 
 if TYPE_CHECKING:
     from trl import GRPOConfig

@@ -3,8 +3,8 @@
 import csv
 from pathlib import Path
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.readers import MAX_ROW_BYTES, Fault, Rows, lines, not_utf8
-from grpo_workbook.run import WorkbookError
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 

@@ -11,9 +11,9 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.errors import first_line
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.problems import load
-from grpo_workbook.run import DATA, WorkbookError, readable
+from grpo_workbook.run import DATA, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

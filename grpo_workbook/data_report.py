@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 from grpo_workbook.data import load_tokenizer
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.lengths import histogram
 from grpo_workbook.problems import KINDS, Loaded, load
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.run import Run, readable
 from grpo_workbook.terminal import shorten, wrap
 from grpo_workbook.validation import Report, validate
 from grpo_workbook.writing import check_writable, whole_file, write_json

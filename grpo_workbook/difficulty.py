@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import generate
 from grpo_workbook.rewards import correctness_reward, name_of, plain_values
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.stage import check_bounds
 
 if TYPE_CHECKING:

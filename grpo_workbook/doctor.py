@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from grpo_workbook.run import REPO, Run, WorkbookError
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import REPO, Run
 
 MIN_PYTHON = (3, 11)
 REINSTALL = "run `make setup` (it installs requirements.txt, then requirements-unsloth.txt with --no-deps)"

@@ -8,8 +8,8 @@ contract when it is called, are a WorkbookError.
 import math
 from collections.abc import Callable, Sequence
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import RewardFunction, name_of, plain_values
-from grpo_workbook.run import WorkbookError
 
 
 def mean_of(*rewards: RewardFunction) -> RewardFunction:

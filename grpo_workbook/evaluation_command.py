@@ -6,11 +6,12 @@ from pathlib import Path
 
 from grpo_workbook.data import SYSTEM_PROMPT
 from grpo_workbook.data_report import add_reading_options, reading_options
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation_report import NAMES, build_report, write
 from grpo_workbook.evaluation_run import Plan, answer_all, read_evaluation
 from grpo_workbook.folder import alone
 from grpo_workbook.generation import temperature_for
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.run import Run, readable
 
 WIDTH = 80
 EXAMPLES = """examples:

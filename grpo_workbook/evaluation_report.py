@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation_run import Evaluation
 from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, save
 from grpo_workbook.measures import JUDGES, compare, judge, section, share
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from grpo_workbook.data import SYSTEM_PROMPT, needs_folding, render, sha256_of, to_dataset
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import Completion, check_sampling, complete, ready, sampling
 from grpo_workbook.journal import LINES, Journal, read_identity, read_lines
 from grpo_workbook.loading import find_adapter, find_model, fingerprint, load_for_measuring
 from grpo_workbook.problems import load
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.run import readable
 
 RESULTS = ("report.json", "report.md", "report.png", "report.txt", "changes.jsonl")
 VERSIONS = ("torch", "transformers", "peft", "bitsandbytes")

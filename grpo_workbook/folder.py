@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import Run, readable
 from grpo_workbook.writing import write_json
 
 PARTS = (

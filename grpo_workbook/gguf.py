@@ -16,8 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.folder import check_disk
-from grpo_workbook.run import REPO, WorkbookError, readable
+from grpo_workbook.run import REPO, readable
 from grpo_workbook.writing import whole_file
 
 CONVERTER = "convert_hf_to_gguf.py"

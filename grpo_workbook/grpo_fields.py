@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 # GRPOConfig's name: the setting's. Settings of the same name (beta, temperature, ...) need no entry.
 SAME_AS = {

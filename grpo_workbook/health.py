@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook.callback import Callback
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.findings import CATALOGUE, SEVERE, WARNING, Evidence, Finding
 from grpo_workbook.monitor import as_text, diagnose
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import read_run
 from grpo_workbook.vitals import Vitals, check_every
 from grpo_workbook.writing import write_json

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import readable
 from grpo_workbook.writing import write_json
 
 LINES, IDENTITY = "completions.jsonl", "identity.json"

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 from grpo_workbook.data import load_tokenizer
-from grpo_workbook.errors import first_line
-from grpo_workbook.run import FAMILIES, Run, WorkbookError, readable
+from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.run import FAMILIES, Run, readable
 from grpo_workbook.sources import why_offline
 from grpo_workbook.training import torch_dtype
 

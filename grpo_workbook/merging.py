@@ -14,13 +14,14 @@ from pathlib import Path
 
 from grpo_workbook.cards import write_card
 from grpo_workbook.data import chat_prompt, fold_system, needs_folding
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import score
 from grpo_workbook.export import compare_logits, load_merged, with_swap, write_merged
 from grpo_workbook.folder import check_disk
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
 from grpo_workbook.loading import check_base, find_adapter, find_model, load_for_measuring, read_config, without_4bit
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.run import Run, readable
 from grpo_workbook.run_report import versions
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more

@@ -20,11 +20,12 @@ from grpo_workbook.card_sections import data_name
 from grpo_workbook.cards import write_card
 from grpo_workbook.config import batch_arguments, grpo_config
 from grpo_workbook.data import SYSTEM_PROMPT, drop_long_prompts, needs_folding, sha256_of, to_dataset
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.folder import check_folder, check_room, identity_of, own_folder
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_files import file_hashes, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.run import Run
 from grpo_workbook.run_data import answers_for, load_rows
 from grpo_workbook.run_measures import baseline, mean_reward, measure, merge_proved, trained_whole
 from grpo_workbook.run_report import draw, from_log, peak_rss_mb, verdict, versions

@@ -16,8 +16,8 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from grpo_workbook.answers import reference_answer
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.readers import Fault
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.sources import Source, open_source
 from grpo_workbook.table import to_table
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_workbook.errors import first_line
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.run import readable
 from grpo_workbook.sources import why_offline
 from grpo_workbook.terminal import shorten, visible, wrap
 

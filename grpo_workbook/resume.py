@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from grpo_workbook import states
 from grpo_workbook.callback import Callback
 from grpo_workbook.checkpoints import clear_torn, fault, last_checkpoint, seal, set_aside, step_of
-from grpo_workbook.errors import first_line
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.processes import ALONE, Processes
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.run import readable
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer

@@ -21,8 +21,9 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import SimpleNamespace
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import RewardFunction, plain_values
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.run import readable
 
 # FILE.py:NAME, with or without :WEIGHT behind it
 OWN = re.compile(r"(?P<file>.+\.py):(?P<name>[^:]*)(?::(?P<weight>.*))?", re.DOTALL)

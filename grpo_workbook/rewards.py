@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from grpo_workbook.answers import FORMS, TAGS, extract_answer, is_correct, is_well_formed, read_answer, tagged_answer
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 if TYPE_CHECKING:
     from grpo_workbook.symbolic import SymbolicChecker

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.folder import read_json
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_files import call
-from grpo_workbook.run import Run, WorkbookError, readable
+from grpo_workbook.run import Run, readable
 from grpo_workbook.writing import write_json
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import readable
 
 if TYPE_CHECKING:
     import pandas

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 SERVER = Path(__file__).with_name("sandbox_server.py")
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")

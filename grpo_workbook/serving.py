@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.loading import find_model
-from grpo_workbook.run import WorkbookError
 
 HOST = "127.0.0.1"  # loopback: nobody outside this machine can ask
 ENGINES = ("transformers", "vllm")

@@ -12,8 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from grpo_workbook.answers import TAGS
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import Completion, RewardFunction, text_of
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.terminal import visible
 
 WINDOW = 20_000  # characters

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.csv_reader import csv_columns, read_csv
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.readers import Fault, Rows, check_object, open_parquet, read_jsonl
-from grpo_workbook.run import WorkbookError
 
 if TYPE_CHECKING:
     import pyarrow as pa

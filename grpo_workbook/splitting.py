@@ -5,7 +5,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from grpo_workbook.duplicates import Index, near, numbers_of, pieces
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.table import column
 
 if TYPE_CHECKING:

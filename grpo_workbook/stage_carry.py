@@ -4,8 +4,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grpo_workbook.callback import Callback
-from grpo_workbook.errors import first_line
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.run import readable
 from grpo_workbook.stage import Stage
 
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that the KL penalty compares with

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.difficulty import curriculum, pass_rates
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.folder import read_json
 from grpo_workbook.pipeline import train_once
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.run import Run
 from grpo_workbook.run_measures import kept_scores
 from grpo_workbook.settings import replace_settings
 from grpo_workbook.stage import Stage, check_stages

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import name_of
-from grpo_workbook.run import WorkbookError, readable
+from grpo_workbook.run import readable
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_workbook.answers import MAX_ANSWER, extract_answer, read_answer
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 SERVER = Path(__file__).with_name("symbolic_server.py")
 START_LIMIT = 60.0  # seconds for a worker to import math-verify; about 1 when nothing else runs

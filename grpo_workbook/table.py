@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from grpo_workbook import grpo_fields
 from grpo_workbook.data import SYSTEM_PROMPT
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.processes import Processes, from_env
 from grpo_workbook.reward_files import beside
-from grpo_workbook.run import FAMILIES, Run, Settings, WorkbookError
+from grpo_workbook.run import FAMILIES, Run, Settings
 from grpo_workbook.run_command import add_all_options, carry_out
 from grpo_workbook.settings import KINDS
 from grpo_workbook.yaml_file import read_yaml_file

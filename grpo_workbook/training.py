@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config, named
-from grpo_workbook.errors import first_line
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.profiles import loader_for
 from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (notebooks 06 and 09 import it here)
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.run import Run
 
 if TYPE_CHECKING:
     import torch

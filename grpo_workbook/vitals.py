@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 
 from grpo_workbook.callback import Callback
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import text_of
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import unique_share
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with where they began

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 
 @contextlib.contextmanager

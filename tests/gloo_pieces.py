@@ -5,8 +5,8 @@ import os
 import sys
 import time
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.processes import from_env, start
-from grpo_workbook.run import WorkbookError
 
 what = sys.argv[1]
 done = []

@@ -5,8 +5,8 @@ import warnings
 import pytest
 
 from grpo_workbook.code_rewards import code_format_reward, fenced_code, program_of, unit_tests
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.sandbox import Sandbox
 
 TEST = "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(0, 0) == 0"

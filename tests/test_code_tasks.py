@@ -22,7 +22,7 @@ from grpo_workbook.code_tasks import (
     to_code_dataset,
     verdicts_of,
 )
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import Job, Sandbox
 
 

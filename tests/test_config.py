@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from grpo_workbook import config
-from grpo_workbook.run import PROFILES, Run, WorkbookError
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import PROFILES, Run
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (facts of TRL 1.15 and Unsloth 2026.10).
 DIFFERS = (

@@ -17,8 +17,8 @@ from grpo_workbook.data import (
     to_dataset,
     token_boundaries,
 )
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.problems import load
-from grpo_workbook.run import WorkbookError
 
 ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
 

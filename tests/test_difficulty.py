@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from grpo_workbook.difficulty import curriculum, pass_rates
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 
 def test_the_hopeless_and_the_mastered_are_left_out_and_the_easy_come_first():

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation_report import as_markdown, build_report, draw, write
 from grpo_workbook.evaluation_run import Answered, Evaluation
 from grpo_workbook.generation import Completion
 from grpo_workbook.measures import judge, section
-from grpo_workbook.run import WorkbookError
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 LOOSE, BAD = "The answer is 42.", "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>"

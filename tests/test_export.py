@@ -8,11 +8,12 @@ import pytest
 from conftest import REPO
 
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import generate
 from grpo_workbook.export import compare_logits, merge, with_swap
 from grpo_workbook.loading import fingerprint
 from grpo_workbook.merging import is_proved
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.run import Run
 
 ROWS = read_problems(WORD_PROBLEMS["heldout"])[:8]
 PROMPTS = [chat_prompt(r["question"]) for r in ROWS]

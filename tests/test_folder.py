@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import REPO, environment
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.folder import alone, check_disk, own_folder
-from grpo_workbook.run import WorkbookError
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):

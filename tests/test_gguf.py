@@ -10,8 +10,8 @@ from conftest import REPO, cli, environment
 
 from grpo_workbook import gguf
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems, render
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import complete, end_tokens, ready, sampling
-from grpo_workbook.run import WorkbookError
 
 TINY = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 BUILT = REPO / ".venv-gguf"

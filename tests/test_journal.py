@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.journal import Journal, read_lines
-from grpo_workbook.run import WorkbookError
 
 RECORDS = [{"key": str(i), "text": "é\n" * i} for i in range(4)]
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 from conftest import REPO
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.loading import find_adapter, find_model, fingerprint, load_for_measuring
-from grpo_workbook.run import WorkbookError
 
 TINY = REPO / "data" / "tiny-qwen3"
 

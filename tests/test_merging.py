@@ -14,11 +14,11 @@ from conftest import REPO, environment
 
 from grpo_workbook.__main__ import main
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import score
 from grpo_workbook.generation import generate
 from grpo_workbook.loading import load_for_measuring
 from grpo_workbook.merging import find_base, is_proved, merge_and_prove, run_of
-from grpo_workbook.run import WorkbookError
 
 PROMPTS = [chat_prompt(row["question"]) for row in read_problems(WORD_PROBLEMS["heldout"])[:12]]
 

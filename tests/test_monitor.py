@@ -8,10 +8,10 @@ import sys
 import pytest
 from conftest import REPO, cli
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.findings import CATALOGUE, EXPLAINS, THRESHOLDS, in_order
 from grpo_workbook.health import log_the_end
 from grpo_workbook.monitor import SEVERE, WARNING, as_text, diagnose, read_run, symptom_table
-from grpo_workbook.run import WorkbookError
 from grpo_workbook.runlog import samples
 from grpo_workbook.vitals import Vitals, watch
 

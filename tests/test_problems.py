@@ -10,8 +10,8 @@ import pytest
 from conftest import REPO
 
 from grpo_workbook.data import KNOWLEDGE_BASE, WORD_PROBLEMS
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.problems import load
-from grpo_workbook.run import WorkbookError
 
 
 def test_a_number_in_json_is_its_text():

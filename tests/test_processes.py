@@ -13,8 +13,8 @@ import psutil
 import pytest
 from conftest import REPO, cli, environment, report_of
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.processes import from_env
-from grpo_workbook.run import WorkbookError
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2")
 TEST = REPO / "tests"

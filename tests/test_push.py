@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from conftest import REPO, cli
 
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.push import inspect
-from grpo_workbook.run import WorkbookError
 
 TOKEN = "hf_" + "t" * 34
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from grpo_workbook.data import to_dataset
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.reward_files import beside, load_reward, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import WorkbookError
 
 FILE = """
 import helper_of_mine

@@ -5,7 +5,8 @@ import sys
 import pytest
 from conftest import REPO
 
-from grpo_workbook.run import PROFILES, Run, WorkbookError, _fitting_profile
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import PROFILES, Run, _fitting_profile
 
 
 @pytest.fixture(autouse=True)

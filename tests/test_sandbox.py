@@ -19,7 +19,7 @@ import pytest
 from conftest import REPO, SHARED
 
 from grpo_workbook.code_attacks import ENTRY_POINT, TEST, code_attacks
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import MAX_PROGRAM, Job, Sandbox
 
 HUMANEVAL = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"

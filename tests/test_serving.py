@@ -7,8 +7,9 @@ import psutil
 import pytest
 
 from grpo_workbook.ask import answer, conversation
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import sampling
-from grpo_workbook.run import DATA, WorkbookError
+from grpo_workbook.run import DATA
 from grpo_workbook.serving import serve
 
 QUESTION = "Ada has 7 pens and buys 5 more. How many pens does Ada have now?"

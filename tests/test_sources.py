@@ -8,8 +8,8 @@ import pytest
 from conftest import SHARED
 
 from grpo_workbook import sources
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.problems import load
-from grpo_workbook.run import WorkbookError
 
 GOOD = [{"question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(6)]
 LINES = "".join(json.dumps(row) + "\n" for row in GOOD)

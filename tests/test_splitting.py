@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from datasets import Dataset
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.splitting import drop_leaked, leaked_rows, shares, split
 
 TABLE = Dataset.from_list(

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from conftest import cli
 
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import Run
 from grpo_workbook.stage import Stage, read_stages, rounds
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from conftest import REPO, cli, report_of
 
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.train_command import prepare, read_yaml
 
 TEMPLATE = REPO / "templates" / "my_project"

@@ -2,7 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_workbook.run import Run, WorkbookError
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.run import Run
 from grpo_workbook.training import count_4bit_layers, load_policy, reward_bar
 
 

@@ -275,7 +275,7 @@ print(hard.dataset[0]["question"], hard.dataset[0]["answer"])
 # once, and the notebook goes on with the course's own problems.
 
 # %%
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 try:
     gsm8k = load("openai/gsm8k:main:train")

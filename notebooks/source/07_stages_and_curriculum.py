@@ -174,7 +174,7 @@ print(run)
 # ignored: a misspelt learning rate would otherwise train with another one, and nobody would know.
 
 # %%
-from grpo_workbook.run import WorkbookError
+from grpo_workbook.errors import WorkbookError
 
 SAME = """
 - {name: format, steps: 8, rewards: "strict_format:0.5,incremental_format:0.5"}
