@@ -351,7 +351,7 @@ for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
 
 # %% [markdown]
 # As a reward of a stage: `Stage("adaptive", 24, rewards=((correctness_reward, 2.0), (fading, 0.5)))`. Its weight at
-# each step is in TRL's log. Here it is in two stored runs of the experiment that comes next:
+# each step is in TRL's log. Here it is in the stored runs of the experiment that comes next:
 
 # %%
 from grpo_workbook.settings import REPO
