@@ -351,9 +351,9 @@ for name, how in names.items():
 #   rambling is cheap.
 # - **Dr. GRPO** (2503.20783): every token counts the same, divided by a constant, the largest possible length. It also
 #   leaves out the deviation in the advantage (`scale_rewards="none"`).
-# - **BNPO**, and **DAPO** (2503.14476): every token counts the same, divided by the number of tokens: `bnpo` by that of each
-#   piece that goes through at once, `dapo` by that of the whole step. So they differ only when a step comes in several
-#   pieces, or runs in several processes.
+# - **BNPO**, and **DAPO** (2503.14476): every token counts the same, divided by the number of tokens: `bnpo` by that of
+#   each piece that goes through at once, `dapo` by that of the whole step. So they differ only when a step comes in
+#   several pieces, or runs in several processes.
 # - **CISPO** (2506.13585): as DAPO, but clips the *weight* and not the loss: no token loses its gradient.
 # - **GSPO** (2507.18071): one ratio for a completion. At the first update all ratios are 1 and it is GRPO.
 #
