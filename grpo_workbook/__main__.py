@@ -70,8 +70,9 @@ def read(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     if arguments[:1] == ["train"]:
         arguments = train_command.hyphens(arguments)
     args, rest = parser().parse_known_args(arguments)
-    if args.command == "generate" and not any(word.startswith("-") for word in rest):
-        args.questions, rest = [*args.questions, *rest], []  # behind options; some Pythons leave them over
+    questions = rest[:1] == ["--"] or all(" " in word or not word.startswith("-") for word in rest)
+    if args.command == "generate" and questions:  # behind options; some Pythons leave them over
+        args.questions, rest = [*args.questions, *(word for word in rest if word != "--")], []
     if rest and args.command != "train":
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     return args, rest

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.run import Run, readable
 from grpo_workbook.writing import write_json
 
@@ -86,6 +86,12 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
         raise WorkbookError(f"the output {output} cannot be made, for {above} is no folder: name another with --output")
     if not os.access(above, os.W_OK | os.X_OK):
         raise WorkbookError(f"the output {output} cannot be made (no permission to write in {above}): name another")
+    beside = output.resolve().parent
+    if output.exists() and not os.access(beside, os.W_OK | os.X_OK):
+        raise WorkbookError(
+            f"the output {output} cannot be kept from other runs, for its lock lies in {beside}, where nothing may be "
+            f"written: name a folder inside of it, such as {output / 'run'}"
+        )
     present = parts(output)
     if not present or (overwrite and "run.json" in present):
         return
@@ -114,13 +120,16 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
 
 
 def _different(there: dict, here: dict) -> list[str]:
-    """The names whose values differ; of settings and overrides, which hold many, the single ones."""
+    """The names whose values differ; of settings and overrides, which hold many, the single ones.
+
+    `reward_weights` are told for `diagnose`; what they are is decided by `settings.rewards`.
+    """
     names = []
     for name in there | here:
         a, b = there.get(name), here.get(name)
         if a != b and name in ("settings", "overrides") and isinstance(a, dict) and isinstance(b, dict):
             names += [inner for inner in a | b if a.get(inner) != b.get(inner)]
-        elif a != b:
+        elif a != b and name != "reward_weights":
             names.append(name)
     return names
 
@@ -158,9 +167,10 @@ def alone(folder: Path):
         raise WorkbookError(
             f"another process is writing to {readable(folder)}: wait for it, or name another folder with --output"
         ) from None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # the latter on a disk without locks
         raise WorkbookError(
-            f"{readable(folder)} cannot be made ({error.strerror}): name another folder with --output"
+            f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)}): name another folder with "
+            "--output"
         ) from error
     try:
         yield

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 def accuracy(right: Sequence[bool]) -> float:
     """The share of True, 0 to 1, rounded to 4 places. Raises ValueError when there is nothing to measure."""
-    if not right:
+    if not len(right):
         raise ValueError("nothing was measured: give at least 1 held-out problem")
     return round(sum(right) / len(right), 4)
 
@@ -20,7 +20,7 @@ def wilson_interval(right: Sequence[bool], confidence: float = 0.95) -> tuple[fl
     """
     from scipy.stats import binomtest
 
-    if not right:
+    if not len(right):
         raise ValueError("nothing was measured: a share of nothing has no interval")
     interval = binomtest(sum(right), len(right)).proportion_ci(confidence, method="wilson")
     return round(float(interval.low), 4), round(float(interval.high), 4)

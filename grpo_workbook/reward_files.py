@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import wraps
 from importlib.machinery import SourceFileLoader
@@ -156,8 +157,15 @@ def own(functions: Sequence[Callable]) -> list[Callable]:
 
 
 def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
-    """The SHA-256 of the file behind each own function, by the function's name: a run is resumed with the same ones."""
-    return {f.__name__: hashlib.sha256(f.own.read_bytes()).hexdigest() for f in own(functions)}
+    """The SHA-256 of the file behind each own function, by file:function: a run is resumed with the same ones.
+
+    Of the path the file's name alone, so that a project may move; where two files share it, with the hash's beginning.
+    """
+    found = {(f.own.name, f.__name__, hashlib.sha256(f.own.read_bytes()).hexdigest()) for f in own(functions)}
+    places = Counter((file, name) for file, name, _ in found)
+    return {
+        f"{file}:{name}" + (f"@{sha[:12]}" if places[file, name] > 1 else ""): sha for file, name, sha in sorted(found)
+    }
 
 
 def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:

@@ -107,6 +107,15 @@ def _settings_of(folder: Path) -> dict:
     return {k: v for k, v in known.items() if v is not None}
 
 
+def _usable(name: str, value) -> bool:
+    """Whether a setting is of the kind that the rules compute with; others were written by something else."""
+    if name == "reward_weights":
+        values = value.values() if isinstance(value, Mapping) else value
+        return isinstance(value, Mapping | list | tuple) and all(_usable("weight", v) for v in values)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number or name not in ("weight", "num_generations", "beta", "max_completion_length", "max_steps")
+
+
 def _load(path: Path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -194,6 +203,7 @@ def unique_share(prompts: Sequence, texts: Sequence[str]) -> float:
 def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> RunLog:
     import pandas as pd
 
+    settings = {name: value for name, value in settings.items() if _usable(name, value)}
     if not history:
         raise WorkbookError("the log is empty: no step was logged before the run ended, or logging_steps is too large")
     rows: dict[int, dict] = {}

@@ -97,6 +97,10 @@ def _command(engine: str, model: str, device: str) -> list[str]:
         raise WorkbookError(f"unknown engine {engine!r}: choose from {', '.join(ENGINES)}")
     if find_spec(engine) is None:
         raise WorkbookError(f"{engine} is not installed: pip install {engine}, or serve with engine='transformers'")
+    if engine == "transformers" and find_spec("fastapi") is None:
+        raise WorkbookError(
+            "`transformers serve` needs fastapi, uvicorn and openai: pip install fastapi uvicorn openai"
+        )
     if engine == "vllm":
         return [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
     code = "from transformers.cli.transformers import main; main()"

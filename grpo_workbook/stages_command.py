@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpo_workbook.data import drop_long_prompts, needs_folding, sha256_of, to_dataset
 from grpo_workbook.data_report import add_reading_options, reading_options
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.folder import add_choice, check_folder, check_room, identity_of, own_folder
 from grpo_workbook.pipeline import Interrupted, check_backend, try_own_rewards
 from grpo_workbook.reward_files import beside, file_hashes
@@ -68,7 +69,16 @@ def main(args: argparse.Namespace) -> int:
         stages=[_from(Path(args.file).parent, stage) for stage in read_stages(args.file)],
         **{name: getattr(args, name) for name in SETTINGS},
     )
+    if args.probe_every < 0:
+        raise WorkbookError(
+            f"--probe-every is {args.probe_every}: give the steps between two measurements, or 0 for none"
+        )
+    from grpo_workbook.stages import show_stages, stage_run, train_stages
+
+    for number, stage in enumerate(run.stages, 1):
+        stage_run(run, stage, number)  # whether its settings can be
     functions = [f for stage in run.stages for f in parse_rewards(stage.rewards or run.settings.rewards)[0]]
+    judges = [f for stage in run.stages for f in parse_rewards(stage.success)[0]]
     answers = answers_for(functions, args.data or args.heldout_data)
     rows, heldout_rows, _ = load_rows(run, args.data, args.heldout_data, reading_options(args), answers)
     identity = identity_of(
@@ -76,12 +86,12 @@ def main(args: argparse.Namespace) -> int:
         args.backend,
         sha256_of(rows, heldout_rows),
         stages=[stage.to_dict() for stage in run.stages],
-        reward_files=file_hashes(functions),
+        reward_files=file_hashes([*functions, *judges]),
     )
     check_backend(run, args.backend)
     check_room(run)
     check_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume)
-    try_own_rewards(functions, rows)
+    try_own_rewards([*functions, *judges], rows)
     print(run)
 
     if Path(run.model).is_dir():
@@ -96,8 +106,6 @@ def main(args: argparse.Namespace) -> int:
         drop_long_prompts(to_dataset(part, fold=fold), tokenizer, run.settings.max_prompt_tokens)[0]
         for part in (rows, heldout_rows)
     )
-    from grpo_workbook.stages import show_stages, train_stages
-
     how = {"answers": answers, "resume": args.resume, "probe_every": args.probe_every}
     try:
         with own_folder(run.output, identity, overwrite=args.overwrite, resume=args.resume):

@@ -85,7 +85,8 @@ def hyphens(arguments: list[str]) -> list[str]:
 
     def one(argument: str) -> str:
         name, equals, value = argument.partition("=")
-        known = name.startswith("--") and name[2:].removeprefix("no-").replace("-", "_") in KNOWN
+        plain = name[2:].removeprefix("no-").replace("-", "_")
+        known = name.startswith("--") and (plain in KNOWN or plain in ("load_in_16bit", "list_fields"))
         return name.replace("_", "-") + equals + value if known else argument
 
     return [one(argument) for argument in arguments]

@@ -10,7 +10,7 @@ from grpo_workbook.config import grpo_config, named
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.profiles import loader_for
-from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (notebooks 06 and 09 import it here)
+from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (notebooks import it here)
 from grpo_workbook.run import Run
 
 if TYPE_CHECKING:

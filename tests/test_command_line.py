@@ -100,3 +100,23 @@ def test_a_question_may_stand_behind_the_options():
     assert (args.questions, args.samples, rest) == (["What is 2+3?", "And 3+4?"], 4, [])
     with pytest.raises(SystemExit, match="2"):
         read(["generate", "qwen", "What is 2+3?", "--sampels", "4"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--samples", "2", "--", "-5 + 3?"], ["--temperature", "1", "-5 plus 3?"], ["--samples", "2", "-5 + 3?"]],
+)
+def test_a_question_may_begin_with_a_minus(words):
+    args, rest = read(["generate", "qwen", *words])
+    assert (args.questions, rest) == ([words[-1]], [])
+
+
+def test_an_option_that_generate_lacks_is_no_question(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        read(["generate", "qwen", "--samples", "2", "--bogus", "What?"])
+    assert "--bogus" in capsys.readouterr().err
+
+
+def test_train_takes_every_option_of_ours_with_underscores():
+    args, rest = read(["train", "--load_in_16bit", "--list_fields", "--batch_size=16"])
+    assert (args.load_in_4bit, args.list_fields, args.batch_size, rest) == (False, True, 16, [])

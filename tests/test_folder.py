@@ -10,12 +10,12 @@ import pytest
 from conftest import REPO, environment
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.folder import alone, check_disk, own_folder
+from grpo_workbook.folder import alone, check_disk, check_folder, own_folder
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(WorkbookError, match="cannot be made"), alone(tmp_path / "file" / "work"):
+    with pytest.raises(WorkbookError, match="cannot be locked"), alone(tmp_path / "file" / "work"):
         pass
 
 
@@ -91,3 +91,23 @@ def test_of_a_part_that_lies_on_another_disk_only_the_link_is_removed(tmp_path):
     with own_folder(tmp_path / "run", {}, overwrite=True, resume=False):
         assert os.listdir(tmp_path / "run") == ["run.json"]
     assert os.listdir(far) == ["mine.txt"]
+
+
+def test_a_folder_whose_lock_could_not_be_written_is_refused_before_anything_else(tmp_path, monkeypatch):
+    (tmp_path / "mounted").mkdir()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path and allowed(path, mode))
+    with pytest.raises(WorkbookError, match=r"its lock lies in .*, where nothing may be written: name a folder inside"):
+        check_folder(tmp_path / "mounted", {}, overwrite=False, resume=False)
+    check_folder(tmp_path / "mounted" / "run", {}, overwrite=False, resume=False)
+
+
+def test_a_lock_that_cannot_be_had_is_named(tmp_path):
+    (tmp_path / ".run.lock").mkdir()
+    with pytest.raises(WorkbookError, match=r"cannot be locked \(.*\.run\.lock: "), alone(tmp_path / "run"):
+        pass
+
+
+def test_a_run_begun_before_its_weights_were_told_goes_on(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"seed": 0}))
+    check_folder(tmp_path, {"seed": 0, "reward_weights": {"f": 1.0}}, overwrite=False, resume=True)

@@ -349,3 +349,21 @@ def test_the_json_has_no_infinity(tmp_path):
 
     findings = json.loads(result.stdout, parse_constant=refuse)["findings"]
     assert findings[0]["evidence"][0]["value"] == "-inf"
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"reward_weights": {"f": "x"}},
+        {"reward_weights": ["x"]},
+        {"reward_weights": {"f": None}},
+        {"reward_weights": "f"},
+        {"settings": {"num_generations": "x", "beta": "x", "max_completion_tokens": [], "steps": None}},
+    ],
+)
+def test_settings_that_are_no_numbers_are_as_if_not_told(tmp_path, strange):
+    (tmp_path / "log.json").write_text(json.dumps(history()))
+    (tmp_path / "run.json").write_text(json.dumps(strange))
+    told = read_run(tmp_path)
+    assert [f.name for f in diagnose(told)] == [f.name for f in diagnose(history())]
+    assert not set(told.settings) & {"reward_weights", "num_generations", "beta"}

@@ -7,7 +7,7 @@ import pytest
 
 from grpo_workbook.data import to_dataset
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.reward_files import beside, load_reward, own, try_rewards
+from grpo_workbook.reward_files import beside, file_hashes, load_reward, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
 
 FILE = """
@@ -204,3 +204,20 @@ def test_a_comma_in_the_path_is_told_as_what_it_is(tmp_path, monkeypatch):
         parse_rewards(f"{folder}/mine.py:mine")
     monkeypatch.chdir(folder)
     assert parse_rewards(beside("correctness:2, mine.py:mine:1", Path(".")))[1] == [2.0, 1.0]
+
+
+def test_two_files_with_one_function_name_have_a_hash_each(tmp_path):
+    specs = []
+    for folder in ("a", "b"):
+        path = tmp_path / folder / "mine.py"
+        path.parent.mkdir()
+        path.write_text(f"def score(completions, **columns):\n    return [{len(specs)}.0 for _ in completions]\n")
+        specs.append(f"{path}:score")
+    functions = [parse_rewards(spec)[0][0] for spec in specs]
+    before = file_hashes(functions)
+    assert len(before) == len(set(before.values())) == 2
+    assert file_hashes(functions[:1]).keys() == {"mine.py:score"}
+    (tmp_path / "a" / "mine.py").write_text(
+        "def score(completions, **columns):\n    return [2.0 for _ in completions]\n"
+    )
+    assert file_hashes([parse_rewards(spec)[0][0] for spec in specs]) != before

@@ -419,6 +419,7 @@ def test_the_command_trains_and_goes_on_with_a_stage_more(tmp_path):
     [
         ({"name": "a", "steps": 2, "rewards": "korrektness"}, "unknown reward 'korrektness'"),
         ({"name": "a", "stepz": 2}, "did you mean steps"),
+        ({"name": "a", "steps": 2, "success": "korrektness"}, "unknown reward 'korrektness'"),
     ],
 )
 def test_the_command_refuses_a_bad_file(tmp_path, stage, said):
