@@ -22,6 +22,18 @@ def test_the_readme_lists_the_chapters_that_exist_and_no_other():
     assert linked == {p.stem for p in (REPO / "notebooks").glob("*.ipynb")}
 
 
+def test_the_readmes_minutes_were_measured_and_its_exercises_are_there():
+    measured = dict(
+        re.findall(r"^\| (\d\d_\w+) \| (\d+) \|", (REPO / "docs" / "measurements.md").read_text(), re.MULTILINE)
+    )
+    rows = re.findall(r"\(notebooks/(\w+)\.ipynb\) \|[^|]+\| ([\d.]+) \|[^|]*\| (\d+) \|", README)
+    assert sorted(measured) == sorted(name for name, _, _ in rows)
+    for name, minutes, exercises in rows:
+        assert float(minutes) == pytest.approx(int(measured[name]) / 60, abs=0.06)
+        source = (REPO / "notebooks" / "source" / f"{name}.py").read_text(encoding="utf-8")
+        assert len(re.findall(r"^# ### Exercise", source, re.MULTILINE)) == int(exercises)
+
+
 def test_every_link_and_picture_in_the_readme_leads_somewhere():
     targets = [t for t in re.findall(r"\]\(([^)\s]+)\)", README) if not t.startswith("http")]
     assert targets
