@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RENAMED = {"completion_length": "completions/mean_length"}  # Unsloth's name on a GPU, and TRL's
 OTHERS = {"mean_token_accuracy": "SFT", "objective/rlhf_reward": "PPO", "rewards/margins": "DPO"}
+NUMBERS = ("num_generations", "beta", "max_completion_length", "max_steps")  # settings that the rules compute with
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,12 @@ def _usable(name: str, value) -> bool:
     """Whether a setting is of the kind that the rules compute with; others were written by something else."""
     if name == "reward_weights":
         values = value.values() if isinstance(value, Mapping) else value
-        return isinstance(value, Mapping | list | tuple) and all(_usable("weight", v) for v in values)
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return number or name not in ("weight", "num_generations", "beta", "max_completion_length", "max_steps")
+        return isinstance(value, Mapping | list | tuple) and all(map(_is_number, values))
+    return name not in NUMBERS or _is_number(value)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _load(path: Path):
