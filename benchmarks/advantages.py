@@ -43,7 +43,12 @@ def still_trls_lines() -> bool:
     from trl.trainer import grpo_trainer
 
     body = "".join(inspect.getsource(grpo_trainer).split())
-    lines = inspect.getsource(trl_lines).split("nanstd\n\n")[1].replace("return ", "advantages = ").splitlines()
+    lines = (
+        inspect.getsource(trl_lines)
+        .split("nanstd\n\n")[1]
+        .replace("return ", "advantages = ")
+        .splitlines()
+    )
     return all("".join(line.split()) in body for line in lines)
 
 
@@ -74,7 +79,9 @@ def find_rlox() -> Callable | None:
     return compute_batch_group_advantages
 
 
-def implementations(tensor, group_size: int, rlox: Callable | None) -> dict[str, tuple[Callable, Callable]]:
+def implementations(
+    tensor, group_size: int, rlox: Callable | None
+) -> dict[str, tuple[Callable, Callable]]:
     """name -> (the call that is timed, what turns its answer into (r - mean) / (std + 1e-4))."""
     import numpy as np
 
@@ -87,9 +94,14 @@ def implementations(tensor, group_size: int, rlox: Callable | None) -> dict[str,
         "NumPy": (lambda: numpy_lines(array, group_size), np.asarray),
     }
     if rlox is not None:
-        std = array.astype(np.float64).reshape(-1, group_size).std(axis=1, ddof=1).repeat(group_size)
+        std = (
+            array.astype(np.float64).reshape(-1, group_size).std(axis=1, ddof=1).repeat(group_size)
+        )
         shrink = np.sqrt((group_size - 1) / group_size) * std / (std + 1e-4)
-        found["rlox (Rust)"] = (lambda: rlox(array.astype(np.float64, copy=False), group_size), lambda a: a * shrink)
+        found["rlox (Rust)"] = (
+            lambda: rlox(array.astype(np.float64, copy=False), group_size),
+            lambda a: a * shrink,
+        )
     if len(values) <= LOOP_UP_TO:
         found["Python loop"] = (lambda: python_loop(values, group_size), np.asarray)
     return found
@@ -113,7 +125,9 @@ def measure(calls: dict[str, Callable], rounds: int, seconds: float) -> dict[str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, help="of torch; default: what torch chooses")
     args = parser.parse_args()
@@ -124,7 +138,9 @@ def main() -> int:
     import torch
 
     if not still_trls_lines():
-        print("the installed TRL computes advantages in other lines than this script's: bring them up to date")
+        print(
+            "the installed TRL computes advantages in other lines than this script's: bring them up to date"
+        )
         return 1
     rlox, slower = find_rlox(), []
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, NumPy {np.__version__}")
@@ -140,7 +156,9 @@ def main() -> int:
             wanted = np.array(python_loop(tensor.double().tolist(), size))
             for name, (call, as_ours) in found.items():
                 worst = np.abs(as_ours(call()) - wanted).max()
-                assert worst < (5e-6 if dtype == torch.float32 else 1e-6), f"{name} is wrong by {worst}"
+                assert worst < (5e-6 if dtype == torch.float32 else 1e-6), (
+                    f"{name} is wrong by {worst}"
+                )
             took = measure({name: call for name, (call, _) in found.items()}, args.rounds, 0.02)
             ours = took["group_advantages"]
             print(f"{groups} x {size}, {str(dtype).removeprefix('torch.')}")

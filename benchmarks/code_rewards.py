@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from grpo_workbook.sandbox import Job, Sandbox
+from grpo_workbook.sandbox.sandbox import Job, Sandbox
 
 CORES = min(os.cpu_count() or 1, 2)
 
@@ -43,7 +43,11 @@ def in_subprocess(job: Job, pytest: bool) -> bool:
             Path(folder, "test_it.py").write_text(code, encoding="utf-8")
             command = [sys.executable, "-m", "pytest", "-q", "test_it.py"]
         else:
-            command = [sys.executable, "-c", f"{job.program}\n{job.test}\ncheck({job.entry_point})\n"]
+            command = [
+                sys.executable,
+                "-c",
+                f"{job.program}\n{job.test}\ncheck({job.entry_point})\n",
+            ]
         return subprocess.run(command, cwd=folder, capture_output=True, timeout=60).returncode == 0
 
 
@@ -55,32 +59,47 @@ def subprocesses(jobs: list[Job], pytest: bool) -> tuple[float, list[bool]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--heavy", action="store_true", help="hold torch and a tiny model in this process")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--heavy", action="store_true", help="hold torch and a tiny model in this process"
+    )
     parser.add_argument("--long", type=int, default=0, metavar="N", help="N checks in a row")
     args = parser.parse_args()
     held = None
     if args.heavy:
         from transformers import AutoModelForCausalLM
 
-        held = AutoModelForCausalLM.from_pretrained(Path(__file__).parent.parent / "data" / "tiny-qwen3")
+        held = AutoModelForCausalLM.from_pretrained(
+            Path(__file__).parent.parent / "data" / "tiny-qwen3"
+        )
     jobs = tasks()
     wanted = [i % 2 == 0 for i in range(64)]
     with Sandbox(workers=CORES) as sandbox:
-        print(f"isolation: {sandbox.isolation}; {CORES} workers; this process holds {_pages(os.getpid())} MB")
+        print(
+            f"isolation: {sandbox.isolation}; {CORES} workers; this process holds {_pages(os.getpid())} MB"
+        )
         sandbox.check(jobs)
         steps = []
         for _ in range(10):
             started = time.perf_counter()
             assert [v.passed for v in sandbox.check(jobs)] == wanted
             steps.append(time.perf_counter() - started)
-        rows = {"python -m pytest": subprocesses(jobs[:16], True), "python -c": subprocesses(jobs, False)}
+        rows = {
+            "python -m pytest": subprocesses(jobs[:16], True),
+            "python -c": subprocesses(jobs, False),
+        }
         assert all(passed == wanted[: len(passed)] for _, passed in rows.values())
-        seconds = {name: took for name, (took, _) in rows.items()} | {"sandbox": sum(steps) / len(steps) / 64}
+        seconds = {name: took for name, (took, _) in rows.items()} | {
+            "sandbox": sum(steps) / len(steps) / 64
+        }
         print(f"{'':20} {'checks/s':>9} {'times pytest':>13}")
         for name, took in seconds.items():
             print(f"{name:20} {1 / took:9.1f} {seconds['python -m pytest'] / took:13.1f}")
-        print(f"a step of 64 completions: {sum(steps) / len(steps):.3f} s, the slowest of 10 {max(steps):.3f} s")
+        print(
+            f"a step of 64 completions: {sum(steps) / len(steps):.3f} s, the slowest of 10 {max(steps):.3f} s"
+        )
         if args.long:
             _long(sandbox, jobs, args.long)
     del held

@@ -27,13 +27,20 @@ def make(path: Path, rows: int) -> None:
     rng = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
         for number in range(rows):
-            a, b, name, thing = rng.randrange(2, 900), rng.randrange(2, 900), rng.choice(NAMES), rng.choice(THINGS)
+            a, b, name, thing = (
+                rng.randrange(2, 900),
+                rng.randrange(2, 900),
+                rng.choice(NAMES),
+                rng.choice(THINGS),
+            )
             question = (
                 f"{name} has {a} {thing} in box number {number} and finds {b} more on the way home from school. "
                 f"How many {thing} does {name} have in all?"
             )
             answer = f"{a} + {b} = <<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"
-            file.write(json.dumps({"question": question, "answer": answer, "difficulty": a % 3}) + "\n")
+            file.write(
+                json.dumps({"question": question, "answer": answer, "difficulty": a % 3}) + "\n"
+            )
 
 
 def _memory(kind: str) -> float:
@@ -100,7 +107,9 @@ WAYS = {"memory-mapped table": table, "list of dicts": plain}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()

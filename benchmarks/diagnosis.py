@@ -23,7 +23,15 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))  # this project's own package, installed or not
 LOGS = REPO / "tests" / "diagnosis_logs"
-DROPPED = ("epoch", "num_tokens", "total_flos", "train_", "clip_ratio/", "completions/min", "completions/max")
+DROPPED = (
+    "epoch",
+    "num_tokens",
+    "total_flos",
+    "train_",
+    "clip_ratio/",
+    "completions/min",
+    "completions/max",
+)
 STEPS = 30
 
 
@@ -126,7 +134,10 @@ def _lenient_only():
         from grpo_workbook.answers import is_leniently_right
         from grpo_workbook.rewards import text_of
 
-        return [float(is_leniently_right(text_of(c), a)) for c, a in zip(completions, answer, strict=True)]
+        return [
+            float(is_leniently_right(text_of(c), a))
+            for c, a in zip(completions, answer, strict=True)
+        ]
 
     functions, _ = _default()
     return [lenient_reward, functions[1]], [1.0, 0.0]
@@ -157,7 +168,9 @@ def _optimizer_of_others(model):
 def _uphill(model):
     import torch
 
-    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-3, maximize=True)
+    return torch.optim.AdamW(
+        [p for p in model.parameters() if p.requires_grad], 1e-3, maximize=True
+    )
 
 
 def _poison(model):
@@ -175,38 +188,71 @@ def _poison(model):
 
 
 CASES: dict[str, Case] = {
-    "raising_reward": Case("reward_raises", "the reward raises KeyError at step 20", rewards=_raises),
+    "raising_reward": Case(
+        "reward_raises", "the reward raises KeyError at step 20", rewards=_raises
+    ),
     "nan_reward": Case(
-        "reward_nan", "the reward gives NaN for a third of the completions", {"steps": 15}, rewards=_nan
+        "reward_nan",
+        "the reward gives NaN for a third of the completions",
+        {"steps": 15},
+        rewards=_nan,
     ),
-    "constant_reward": Case("reward_constant", "the reward gives 1 for everything", {"steps": 15}, rewards=_constant),
+    "constant_reward": Case(
+        "reward_constant", "the reward gives 1 for everything", {"steps": 15}, rewards=_constant
+    ),
     "wrong_answers": Case(
-        "wrong_answers", "the answer column is shifted by seven rows", {"steps": 20}, dataset=_shifted_answers
+        "wrong_answers",
+        "the answer column is shifted by seven rows",
+        {"steps": 20},
+        dataset=_shifted_answers,
     ),
-    "reward_by_prompt": Case("no_gradient", "the reward looks at the prompt only", {"steps": 15}, rewards=_by_prompt),
+    "reward_by_prompt": Case(
+        "no_gradient", "the reward looks at the prompt only", {"steps": 15}, rewards=_by_prompt
+    ),
     "cold_sampling": Case("collapsed", "temperature 0.05", {"steps": 15, "temperature": 0.05}),
-    "four_tokens": Case("truncated", "max_completion_length 4", {"steps": 15, "max_completion_tokens": 4}),
+    "four_tokens": Case(
+        "truncated", "max_completion_length 4", {"steps": 15, "max_completion_tokens": 4}
+    ),
     "wrong_end_token": Case(
-        "never_ends", "the end token is one the model never learned", {"steps": 12}, prepare=_wrong_end
+        "never_ends",
+        "the end token is one the model never learned",
+        {"steps": 12},
+        prepare=_wrong_end,
     ),
     "free_form": Case(
-        "format_ignored", "a lenient answer is rewarded, format has weight 0", {"steps": 20}, rewards=_lenient_only
+        "format_ignored",
+        "a lenient answer is rewarded, format has weight 0",
+        {"steps": 20},
+        rewards=_lenient_only,
     ),
     "unscaled_reward": Case(
-        "drowned", "a length reward in characters beside rewards of 0 to 1", {"steps": 15}, rewards=_unscaled
+        "drowned",
+        "a length reward in characters beside rewards of 0 to 1",
+        {"steps": 15},
+        rewards=_unscaled,
     ),
-    "shows_work": Case("hacked", "the reward counts equals signs", {"steps": 20}, rewards=_shows_work),
-    "pays_length": Case("hacked", "the reward is the completion's length", {"steps": 20}, rewards=_long),
-    "rate_times_100": Case("rate_too_high", "learning rate 0.1", {"steps": 12, "learning_rate": 0.1}),
+    "shows_work": Case(
+        "hacked", "the reward counts equals signs", {"steps": 20}, rewards=_shows_work
+    ),
+    "pays_length": Case(
+        "hacked", "the reward is the completion's length", {"steps": 20}, rewards=_long
+    ),
+    "rate_times_100": Case(
+        "rate_too_high", "learning rate 0.1", {"steps": 12, "learning_rate": 0.1}
+    ),
     "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"steps": 24, "learning_rate": 1e-5}),
     "frozen_adapters": Case(
         "frozen", "the optimizer holds other weights", {"steps": 15}, optimizer=_optimizer_of_others
     ),
     "beta_10": Case("beta_too_high", "beta 10", {"steps": 24, "beta": 10.0}),
     "drifting": Case(
-        "rate_too_high", "beta 1e-4, eight times the learning rate", {"beta": 1e-4, "learning_rate": 8e-3}
+        "rate_too_high",
+        "beta 1e-4, eight times the learning rate",
+        {"beta": 1e-4, "learning_rate": 8e-3},
     ),
-    "wrong_sign": Case("reward_falls", "the optimizer goes uphill", {"steps": 20}, optimizer=_uphill),
+    "wrong_sign": Case(
+        "reward_falls", "the optimizer goes uphill", {"steps": 20}, optimizer=_uphill
+    ),
     "overflow": Case("nan", "an adapter weight overflows at step 12", callbacks=_poison),
     "small_memory": Case("memory", "the machine has 1 GB", {"steps": 10}, memory_limit=1e9),
     "healthy": Case(None, "the main run", seeds=(0, 1, 2)),
@@ -214,7 +260,9 @@ CASES: dict[str, Case] = {
     "healthy_groups_of_4": Case(None, "groups of 4", {"num_generations": 4}, seeds=(0,)),
     "healthy_groups_of_16": Case(None, "groups of 16", {"num_generations": 16}, seeds=(1,)),
     "healthy_grpo": Case(None, "loss_type grpo", {"loss_type": "grpo"}, seeds=(0,)),
-    "healthy_dr_grpo": Case(None, "loss_type dr_grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, seeds=(1,)),
+    "healthy_dr_grpo": Case(
+        None, "loss_type dr_grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, seeds=(1,)
+    ),
     "healthy_beta": Case(None, "beta 0.04", {"beta": 0.04}, seeds=(0, 1)),
     "healthy_long": Case(None, "60 steps of the main run", {"steps": 60}, seeds=(3,)),
 }
@@ -227,9 +275,9 @@ def train(name: str, seed: int, out: Path) -> None:
 
     quiet()
     from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+    from grpo_workbook.diagnosis.vitals import HeldoutProbe, Vitals, watch
     from grpo_workbook.run import Run
     from grpo_workbook.training import load_policy
-    from grpo_workbook.vitals import HeldoutProbe, Vitals, watch
 
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
@@ -261,7 +309,14 @@ def train(name: str, seed: int, out: Path) -> None:
         trainer.remove_callback(PrinterCallback)
         s = run.settings
         trainer.add_callback(
-            HeldoutProbe(model, tokenizer, heldout, max_new_tokens=s.max_completion_tokens, every=10, problems=64)
+            HeldoutProbe(
+                model,
+                tokenizer,
+                heldout,
+                max_new_tokens=s.max_completion_tokens,
+                every=10,
+                problems=64,
+            )
         )
         trainer.add_callback(Vitals(watched, case.memory_limit))
         history = trainer.state.log_history
@@ -291,8 +346,15 @@ def train(name: str, seed: int, out: Path) -> None:
             "reward_weights": dict(zip([f.__name__ for f in functions], weights, strict=True)),
         }
     out.parent.mkdir(parents=True, exist_ok=True)
-    about = {"run": f"benchmarks/diagnosis.py --only {name}_{seed}", "case": name, "seed": seed, "why": case.why}
-    text = json.dumps({**about, "settings": settings, "log": columns(history)}, indent=None).replace("], ", "],\n")
+    about = {
+        "run": f"benchmarks/diagnosis.py --only {name}_{seed}",
+        "case": name,
+        "seed": seed,
+        "why": case.why,
+    }
+    text = json.dumps(
+        {**about, "settings": settings, "log": columns(history)}, indent=None
+    ).replace("], ", "],\n")
     new = out.with_suffix(".new")
     new.write_text(text + "\n", encoding="utf-8")
     os.replace(new, out)
@@ -324,7 +386,7 @@ def runs(only: str | None = None) -> list[tuple[str, int]]:
 
 def outcome(path: Path) -> dict:
     """What the diagnosis says of one recorded run: first finding, and the step from which it stood first to the end."""
-    from grpo_workbook.monitor import SEVERE, WARNING, diagnose, read_run
+    from grpo_workbook.diagnosis.monitor import SEVERE, WARNING, diagnose, read_run
 
     record = json.loads(path.read_text(encoding="utf-8"))
     case, run = CASES[record["case"]], read_run(path)
@@ -333,7 +395,9 @@ def outcome(path: Path) -> dict:
     expected = case.expected or "healthy"
     since = next((s for s in range(last, 0, -1) if firsts[s - 1].name != expected), 0) + 1
     early = diagnose(run.upto(min(last, 30)))[0]
-    alarms = [f"{f.name} at {s}" for s, f in enumerate(firsts, 1) if f.severity in (SEVERE, WARNING)]
+    alarms = [
+        f"{f.name} at {s}" for s, f in enumerate(firsts, 1) if f.severity in (SEVERE, WARNING)
+    ]
     return {
         "case": record["case"], "seed": record["seed"], "first": record["seed"] == case.seeds[0], "expected": expected,
         "named": early.name, "since": since, "alarms": alarms, "sick": case.expected is not None,
@@ -346,7 +410,9 @@ def report(logs: Path) -> bool:
     print(f"{'run':24} {'disease':17} {'named first':17} from step")
     for o in found:
         mark = "" if o["named"] == o["expected"] else "   <-- missed"
-        print(f"{o['case'] + ' ' + str(o['seed']):24} {o['expected']:17} {o['named']:17} {o['since']:5}{mark}")
+        print(
+            f"{o['case'] + ' ' + str(o['seed']):24} {o['expected']:17} {o['named']:17} {o['since']:5}{mark}"
+        )
     good = True
     for title, part in (
         ("first seeds, on which the thresholds were set", [o for o in found if o["first"]]),
@@ -364,9 +430,15 @@ def report(logs: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="NAME", help="runs whose name begins so, such as beta_10 or beta_10_1")
-    parser.add_argument("--logs", type=Path, default=LOGS, help="where the logs are (default tests/diagnosis_logs)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", metavar="NAME", help="runs whose name begins so, such as beta_10 or beta_10_1"
+    )
+    parser.add_argument(
+        "--logs", type=Path, default=LOGS, help="where the logs are (default tests/diagnosis_logs)"
+    )
     parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -45,7 +45,9 @@ class Jobs:
     def __init__(self, args: argparse.Namespace, work: Path, site: Path | None):
         self.device, self.work = args.device, work
         self.end = time.monotonic() + args.budget if args.budget else None
-        paths = [str(p) for p in (site, REPO) if p] + [p for p in [os.environ.get("PYTHONPATH")] if p]
+        paths = [str(p) for p in (site, REPO) if p] + [
+            p for p in [os.environ.get("PYTHONPATH")] if p
+        ]
         self.environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
             "HF_HUB_OFFLINE": "1",
@@ -55,7 +57,9 @@ class Jobs:
         if self.device == "cpu":
             self.environment["CUDA_VISIBLE_DEVICES"] = ""
         else:
-            self.environment.setdefault("CUDA_VISIBLE_DEVICES", "0")  # one process trains on one GPU
+            self.environment.setdefault(
+                "CUDA_VISIBLE_DEVICES", "0"
+            )  # one process trains on one GPU
 
     def run(self, job: str, **values) -> dict:
         """The job's result, or {"error": why} or {"skipped": why}. Never raises for what happens inside the job."""
@@ -63,7 +67,9 @@ class Jobs:
         if left is not None and left < 1:
             return {"skipped": "the time of --budget was used up"}
         asked, result = self.work / "job.json", self.work / "result.json"
-        asked.write_text(json.dumps({"job": job, "device": self.device, **values}), encoding="utf-8")
+        asked.write_text(
+            json.dumps({"job": job, "device": self.device, **values}), encoding="utf-8"
+        )
         result.unlink(missing_ok=True)
         started = time.monotonic()
         with (self.work / "output.txt").open("w+", encoding="utf-8", errors="replace") as output:
@@ -78,13 +84,17 @@ class Jobs:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 if isinstance(stopped, subprocess.TimeoutExpired):
-                    return {"error": f"stopped after {left:.0f} s: the time of --budget was used up"}
+                    return {
+                        "error": f"stopped after {left:.0f} s: the time of --budget was used up"
+                    }
                 raise
             output.seek(0)
             said = output.read()
         if process.returncode or not result.is_file():
             print(said[-3000:], file=sys.stderr)
-            last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+            last = next(
+                (line for line in reversed(said.splitlines()) if line.strip()), "it said nothing"
+            )
             return {"error": f"exit status {process.returncode}: {last.strip()[:300]}"}
         found = json.loads(result.read_text(encoding="utf-8"))
         return found | {"job_seconds": round(time.monotonic() - started, 1)}
@@ -112,7 +122,14 @@ def speed(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
         if "parameters" in written:
             for side in ("unsloth", "plain"):
                 folder = jobs.work / f"{side}-{size}"
-                row[side] = jobs.run("speed", side=side, model=str(model), family=family, folder=str(folder), **shapes)
+                row[side] = jobs.run(
+                    "speed",
+                    side=side,
+                    model=str(model),
+                    family=family,
+                    folder=str(folder),
+                    **shapes,
+                )
                 keep(row)
         shutil.rmtree(model, ignore_errors=True)
         keep(row)
@@ -121,13 +138,18 @@ def speed(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
 def learning(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
     """The main run of each family."""
     for family in args.families:
-        keep({"family": family} | jobs.run("learning", **_tiny_job(jobs, args, family, dtype, "learning")))
+        keep(
+            {"family": family}
+            | jobs.run("learning", **_tiny_job(jobs, args, family, dtype, "learning"))
+        )
 
 
 def merge(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
     """Trained in 4-bit, merged in both ways, each proved in a process that holds no Unsloth."""
     for family in args.families:
-        job = _tiny_job(jobs, args, family, dtype, "merge") | {"steps": min(30, args.learning_steps)}
+        job = _tiny_job(jobs, args, family, dtype, "merge") | {
+            "steps": min(30, args.learning_steps)
+        }
         row = {"family": family, "training": jobs.run("train_and_merge", **job)}
         keep(row)
         if "ways" in row["training"]:
@@ -158,7 +180,12 @@ def resume(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
 
 def _tiny_job(jobs: Jobs, args: argparse.Namespace, family: str, dtype: str, name: str) -> dict:
     folder = jobs.work / f"{name}-{family}"
-    job = {"family": family, "folder": str(folder), "steps": args.learning_steps, "heldout": args.heldout}
+    job = {
+        "family": family,
+        "folder": str(folder),
+        "steps": args.learning_steps,
+        "heldout": args.heldout,
+    }
     return job | {"dtype": dtype, "batch": 16 if args.tiny else None}
 
 
@@ -200,7 +227,10 @@ def failures(results: dict) -> list[str]:
 def write_results(out: Path, results: dict) -> None:
     """gpu.json and gpu.md, whole or not at all."""
     results["failures"] = failures(results)
-    for name, text in (("gpu.json", json.dumps(results, indent=2) + "\n"), ("gpu.md", table(results))):
+    for name, text in (
+        ("gpu.json", json.dumps(results, indent=2) + "\n"),
+        ("gpu.md", table(results)),
+    ):
         new = out / f"{name}.new"
         new.write_text(text, encoding="utf-8")
         os.replace(new, out / name)
@@ -216,38 +246,88 @@ def earlier(out: Path, machine: dict) -> dict:
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--part", choices=(*PARTS, "all"), default="all", help="default: all")
-    parser.add_argument("--sizes", default="0.6B,4B", metavar="A,B", help=f"of {', '.join(SIZES)} (default 0.6B,4B)")
     parser.add_argument(
-        "--families", default="qwen,gemma", metavar="A,B", help="of the tiny models (default qwen,gemma)"
+        "--sizes", default="0.6B,4B", metavar="A,B", help=f"of {', '.join(SIZES)} (default 0.6B,4B)"
     )
-    parser.add_argument("--steps", type=int, default=5, metavar="N", help="timed steps of each side (5)")
+    parser.add_argument(
+        "--families",
+        default="qwen,gemma",
+        metavar="A,B",
+        help="of the tiny models (default qwen,gemma)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=5, metavar="N", help="timed steps of each side (5)"
+    )
     parser.add_argument("--warm-up", type=int, default=2, metavar="N", help="steps before them (2)")
-    parser.add_argument("--prompt-tokens", type=int, default=256, metavar="N", help="of every prompt (256)")
-    parser.add_argument("--completion-tokens", type=int, default=256, metavar="N", help="of every completion (256)")
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help="completions in a step (32)")
-    parser.add_argument("--group", type=int, default=8, metavar="N", help="completions of one prompt (8)")
-    parser.add_argument("--per-device", type=int, default=8, metavar="N", help="trained at once (8)")
+    parser.add_argument(
+        "--prompt-tokens", type=int, default=256, metavar="N", help="of every prompt (256)"
+    )
+    parser.add_argument(
+        "--completion-tokens", type=int, default=256, metavar="N", help="of every completion (256)"
+    )
+    parser.add_argument(
+        "--batch", type=int, default=32, metavar="N", help="completions in a step (32)"
+    )
+    parser.add_argument(
+        "--group", type=int, default=8, metavar="N", help="completions of one prompt (8)"
+    )
+    parser.add_argument(
+        "--per-device", type=int, default=8, metavar="N", help="trained at once (8)"
+    )
     parser.add_argument("--rank", type=int, default=32, metavar="R", help="of the adapters (32)")
-    parser.add_argument("--no-checkpointing", action="store_true", help="no gradient checkpointing, on both sides")
-    parser.add_argument("--learning-steps", type=int, default=120, metavar="N", help="of the tiny models (120)")
-    parser.add_argument("--heldout", type=int, default=480, metavar="N", help="held-out problems (480)")
     parser.add_argument(
-        "--budget", type=float, metavar="S", help="begin nothing and stop what runs after so many seconds"
+        "--no-checkpointing", action="store_true", help="no gradient checkpointing, on both sides"
     )
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "gpu", metavar="DIR", help="outputs/gpu")
     parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="for models, on a disk with room (default: a temporary one)"
+        "--learning-steps", type=int, default=120, metavar="N", help="of the tiny models (120)"
     )
-    parser.add_argument("--wheelhouse", type=Path, metavar="DIR", help="wheels from `make wheelhouse`")
+    parser.add_argument(
+        "--heldout", type=int, default=480, metavar="N", help="held-out problems (480)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        metavar="S",
+        help="begin nothing and stop what runs after so many seconds",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=REPO / "outputs" / "gpu", metavar="DIR", help="outputs/gpu"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="for models, on a disk with room (default: a temporary one)",
+    )
+    parser.add_argument(
+        "--wheelhouse", type=Path, metavar="DIR", help="wheels from `make wheelhouse`"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="tiny shapes and few steps: a test of this program")
+    parser.add_argument(
+        "--tiny", action="store_true", help="tiny shapes and few steps: a test of this program"
+    )
     args = parser.parse_args(argv)
     args.sizes, args.families = args.sizes.split(","), args.families.split(",")
     if args.tiny:
-        args.sizes, args.steps, args.warm_up, args.learning_steps, args.heldout = ["tiny"], 2, 1, 4, 16
-        args.prompt_tokens, args.completion_tokens, args.batch, args.group, args.per_device, args.rank = (
+        args.sizes, args.steps, args.warm_up, args.learning_steps, args.heldout = (
+            ["tiny"],
+            2,
+            1,
+            4,
+            16,
+        )
+        (
+            args.prompt_tokens,
+            args.completion_tokens,
+            args.batch,
+            args.group,
+            args.per_device,
+            args.rank,
+        ) = (
             128,
             8,
             8,
@@ -261,9 +341,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"unknown size {unknown[0]!r}: choose from {', '.join(SIZES)}")
     for name in ("steps", "warm_up", "completion_tokens", "learning_steps", "heldout", "rank"):
         if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}: it must be at least 1")
+            parser.error(
+                f"--{name.replace('_', '-')} is {getattr(args, name)}: it must be at least 1"
+            )
     if args.group < 2 or args.batch % args.group or args.batch % args.per_device:
-        parser.error(f"--batch {args.batch} must be a multiple of --group {args.group} (2 or more) and --per-device")
+        parser.error(
+            f"--batch {args.batch} must be a multiple of --group {args.group} (2 or more) and --per-device"
+        )
     if args.per_device % args.group:
         parser.error(
             f"--per-device {args.per_device} must be a multiple of --group: Unsloth would raise it, and TRL not"
@@ -271,7 +355,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     if args.device == "cpu" and not args.tiny:
         parser.error("--device cpu is for --tiny: the real sizes need a GPU")
     if args.wheelhouse and not any(args.wheelhouse.glob("*.whl")):
-        parser.error(f"--wheelhouse {args.wheelhouse} holds no wheel: run `make wheelhouse` and copy the folder here")
+        parser.error(
+            f"--wheelhouse {args.wheelhouse} holds no wheel: run `make wheelhouse` and copy the folder here"
+        )
     return args
 
 
@@ -288,12 +374,16 @@ def main(argv: list[str] | None = None) -> int:
         machine = jobs.run("machine")
         machine.pop("job_seconds", None)
         if "error" in machine or (args.device == "cuda" and not machine.get("gpu")):
-            print(f"error: {machine.get('error', 'torch sees no CUDA GPU: --tiny --device cpu tests the logic')}")
+            print(
+                f"error: {machine.get('error', 'torch sees no CUDA GPU: --tiny --device cpu tests the logic')}"
+            )
             return 2
         results = earlier(args.out, machine) | {"machine": machine}
         for part in PARTS if args.part == "all" else (args.part,):
             rows: dict[str, dict] = {}
-            others = [r for r in results.get(part, ()) if part == "speed" and r["model"] not in args.sizes]
+            others = [
+                r for r in results.get(part, ()) if part == "speed" and r["model"] not in args.sizes
+            ]
 
             def keep(row: dict, rows=rows, part=part, others=others) -> None:
                 rows[row.get("model") or row["family"]] = row

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook.files import write_json
 from grpo_workbook.run import Run
 from grpo_workbook.settings import PROFILES
-from grpo_workbook.writing import write_json
 
 FULL = PROFILES["smoke"].steps
 # What the chapters and the diagnosis read; a name with "|" may be logged by either name.
@@ -50,7 +50,10 @@ def _measure(run: Run, model, tokenizer, heldout) -> tuple[dict, list[str]]:
         "seed": run.seed,
     }
     sampled, greedy = (evaluate(model, tokenizer, heldout, sample=s, **how) for s in (True, False))
-    return {"strict_sampled": accuracy(sampled.strict), "strict_greedy": accuracy(greedy.strict)}, greedy.completions
+    return {
+        "strict_sampled": accuracy(sampled.strict),
+        "strict_greedy": accuracy(greedy.strict),
+    }, greedy.completions
 
 
 def _trainer(run: Run, model, tokenizer, train):
@@ -68,7 +71,7 @@ def _log(trainer) -> list[dict]:
 def learning(job: dict) -> dict:
     """The main run's training, measured before and after; which metrics were logged; what the diagnosis says."""
     run = make_run(job)
-    from grpo_workbook.monitor import diagnose, read_run
+    from grpo_workbook.diagnosis.monitor import diagnose, read_run
     from grpo_workbook.training import count_4bit_layers, load_policy
 
     model, tokenizer = load_policy(run)
@@ -102,18 +105,37 @@ def metric_problems(log: list[dict]) -> list[str]:
     """Names that the course needs and that were never logged, and numbers that are none."""
     there = {name for entry in log for name in entry}
     missing = [name for name in NEEDED if not there & set(name.split("|"))]
-    broken = sorted({k for entry in log for k, v in entry.items() if isinstance(v, float) and not math.isfinite(v)})
-    return [f"not logged: {', '.join(missing)}"] * bool(missing) + [f"not finite: {', '.join(broken)}"] * bool(broken)
+    broken = sorted(
+        {
+            k
+            for entry in log
+            for k, v in entry.items()
+            if isinstance(v, float) and not math.isfinite(v)
+        }
+    )
+    return [f"not logged: {', '.join(missing)}"] * bool(missing) + [
+        f"not finite: {', '.join(broken)}"
+    ] * bool(broken)
 
 
 def accuracy_problems(before: dict, after: dict) -> list[str]:
     """Which of the main run's bounds are broken."""
     bounds = {
-        f"sampled before is {before['strict_sampled']:.3f}, at most 0.35 was expected": before["strict_sampled"]
+        f"sampled before is {before['strict_sampled']:.3f}, at most 0.35 was expected": before[
+            "strict_sampled"
+        ]
         <= 0.35,
-        f"sampled after is {after['strict_sampled']:.3f}, at least 0.85 was expected": after["strict_sampled"] >= 0.85,
-        f"greedy after is {after['strict_greedy']:.3f}, at least 0.90 was expected": after["strict_greedy"] >= 0.90,
-        f"greedy fell from {before['strict_greedy']:.3f} to {after['strict_greedy']:.3f}": after["strict_greedy"]
+        f"sampled after is {after['strict_sampled']:.3f}, at least 0.85 was expected": after[
+            "strict_sampled"
+        ]
+        >= 0.85,
+        f"greedy after is {after['strict_greedy']:.3f}, at least 0.90 was expected": after[
+            "strict_greedy"
+        ]
+        >= 0.90,
+        f"greedy fell from {before['strict_greedy']:.3f} to {after['strict_greedy']:.3f}": after[
+            "strict_greedy"
+        ]
         >= before["strict_greedy"],
     }
     return [words for words, kept in bounds.items() if not kept]
@@ -137,7 +159,9 @@ def train_and_merge(job: dict) -> dict:
     write_json(folder / "completions.json", completions)
     ways: dict[str, dict] = {"live": {}, "reloaded": {}}
     try:
-        model.save_pretrained_merged(str(folder / "merged-live"), tokenizer, save_method="merged_16bit")
+        model.save_pretrained_merged(
+            str(folder / "merged-live"), tokenizer, save_method="merged_16bit"
+        )
     except NotImplementedError as error:  # Unsloth's CPU backend says so, and names the other way
         ways["live"] = {"refused": str(error).splitlines()[0]}
     except Exception as error:  # on a GPU this is what is tested: it goes into the results, and the other way goes on
@@ -162,13 +186,21 @@ def prove(job: dict) -> dict:
     proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), completions)
     s = run.settings
     how = {"max_new_tokens": s.max_completion_tokens, "batch_size": s.eval_batch}
-    adapter, alone = (accuracy(evaluate(m, t, heldout, **how).strict) for m, t in ((ours, tokenizer), (merged, words)))
+    adapter, alone = (
+        accuracy(evaluate(m, t, heldout, **how).strict)
+        for m, t in ((ours, tokenizer), (merged, words))
+    )
     problems = [] if is_proved(proof) else [f"the merged model is another one: {proof}"]
     if proof["max_abs_logit_difference"] == 0:
         problems.append("no difference at all: a model was compared with itself")
     if alone < adapter - 0.05:
         problems.append(f"greedy accuracy {alone:.3f} merged, {adapter:.3f} with the adapter")
-    return {**proof, "strict_greedy_adapter": adapter, "strict_greedy_merged": alone, "problems": problems}
+    return {
+        **proof,
+        "strict_greedy_adapter": adapter,
+        "strict_greedy_merged": alone,
+        "problems": problems,
+    }
 
 
 def train_part(job: dict) -> dict:
@@ -176,8 +208,8 @@ def train_part(job: dict) -> dict:
     run, folder = make_run(job), Path(job["folder"])
     from transformers import TrainerCallback
 
-    from grpo_workbook.checkpoints import last_checkpoint
     from grpo_workbook.export import save_adapter
+    from grpo_workbook.resume.checkpoints import last_checkpoint
     from grpo_workbook.training import load_policy
 
     class Stop(TrainerCallback):
@@ -193,7 +225,10 @@ def train_part(job: dict) -> dict:
     trainer.train(resume_from_checkpoint=checkpoint)
     save_adapter(model, tokenizer, folder / "adapter")
     write_json(folder / "log.json", _log(trainer))
-    return {"from": Path(checkpoint).name if checkpoint else None, "steps": trainer.state.global_step}
+    return {
+        "from": Path(checkpoint).name if checkpoint else None,
+        "steps": trainer.state.global_step,
+    }
 
 
 def compare_runs(job: dict) -> dict:
@@ -206,14 +241,21 @@ def compare_runs(job: dict) -> dict:
     problems = []
     if [e["step"] for e in b] != list(range(1, job["steps"] + 1)):
         problems.append(f"the resumed run logged the steps {[e['step'] for e in b]}")
-    if any(not math.isclose(e["learning_rate"], f["learning_rate"], rel_tol=1e-6) for e, f in zip(a, b, strict=False)):
+    if any(
+        not math.isclose(e["learning_rate"], f["learning_rate"], rel_tol=1e-6)
+        for e, f in zip(a, b, strict=False)
+    ):
         problems.append("the learning rates are not those of the run that went through")
-    differ = next((e["step"] for e, f in zip(a, b, strict=False) if e["reward"] != f["reward"]), None)
+    differ = next(
+        (e["step"] for e, f in zip(a, b, strict=False) if e["reward"] != f["reward"]), None
+    )
     return {
         "steps": len(b),
         "first_step_with_another_reward": differ,
         "same_adapter": all((x[k] == y[k]).all().item() for k in x),
-        "largest_adapter_difference": max((x[k].float() - y[k].float()).abs().max().item() for k in x),
+        "largest_adapter_difference": max(
+            (x[k].float() - y[k].float()).abs().max().item() for k in x
+        ),
         "largest_adapter_weight": max(v.float().abs().max().item() for v in x.values()),
         "problems": problems,
     }

@@ -75,7 +75,9 @@ def write_tokenizer(size: str, vocabulary: int, folder: Path) -> None:
     words = tokenizer["model"]["vocab"]
     taken = set(words.values()) | {t["id"] for t in tokenizer["added_tokens"]}
     words.update({f"~{i}~": i for i in range(vocabulary) if i not in taken})
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(
+        json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8"
+    )
 
 
 def write_model(size: str, folder: Path, device: str = "cpu", seed: int = 0) -> dict:
@@ -91,7 +93,9 @@ def write_model(size: str, folder: Path, device: str = "cpu", seed: int = 0) -> 
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise OSError(f"{size} needs {needed / 2**30:.1f} GiB in {folder} and {free / 2**30:.1f} are free: name --work")
+        raise OSError(
+            f"{size} needs {needed / 2**30:.1f} GiB in {folder} and {free / 2**30:.1f} are free: name --work"
+        )
     torch.manual_seed(seed)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)

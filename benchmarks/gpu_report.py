@@ -5,12 +5,21 @@ def table(results: dict) -> str:
     """Everything that a reader compares; what was refused or failed stands in its place, in words."""
     about = results["machine"]
     versions = {k: v for k, v in about["versions"].items() if v}
-    where = f"{about['gpu']}, {about['memory_gib']} GiB" if about["gpu"] else "no GPU: a test of the program alone"
+    where = (
+        f"{about['gpu']}, {about['memory_gib']} GiB"
+        if about["gpu"]
+        else "no GPU: a test of the program alone"
+    )
     lines = [
         f"{where}; CUDA {about['cuda']}; Python {about['python']}",
         ", ".join(f"{k} {v}" for k, v in versions.items()),
     ]
-    for part, rows in (("speed", _speed), ("learning", _learning), ("merge", _merge), ("resume", _resume)):
+    for part, rows in (
+        ("speed", _speed),
+        ("learning", _learning),
+        ("merge", _merge),
+        ("resume", _resume),
+    ):
         if results.get(part):
             lines += ["", *rows(results[part])]
     if results.get("failures"):
@@ -47,7 +56,15 @@ def _speed(rows: list[dict]) -> list[str]:
         "plain / Unsloth.",
         "",
         *_head(
-            "model", "side", "s/step", "tokens/s", "peak GiB", "reserved GiB", "estimated GiB", "time x", "memory x"
+            "model",
+            "side",
+            "s/step",
+            "tokens/s",
+            "peak GiB",
+            "reserved GiB",
+            "estimated GiB",
+            "time x",
+            "memory x",
         ),
     ]
     for row in rows:
@@ -64,7 +81,10 @@ def _speed(rows: list[dict]) -> list[str]:
             factors = ["1.00", "1.00"]
             if side == "plain":
                 which = "allocated" if "allocated" in peak else "resident"
-                factors = [ratio(plain, ours, "seconds_per_step"), ratio(plain, ours, "peak", which)]
+                factors = [
+                    ratio(plain, ours, "seconds_per_step"),
+                    ratio(plain, ours, "peak", which),
+                ]
             lines.append(
                 _line(
                     row["model"],
@@ -81,7 +101,9 @@ def _speed(rows: list[dict]) -> list[str]:
 
 
 def _learning(rows: list[dict]) -> list[str]:
-    lines = _head("learning", "steps", "strict sampled", "strict greedy", "bounds", "metrics", "diagnosis")
+    lines = _head(
+        "learning", "steps", "strict sampled", "strict greedy", "bounds", "metrics", "diagnosis"
+    )
     for row in rows:
         if why(row):
             lines.append(_line(row["family"], why(row), *[""] * 5))
@@ -132,7 +154,14 @@ def _merge(rows: list[dict]) -> list[str]:
 
 def _resume(rows: list[dict]) -> list[str]:
     row = rows[0]
-    lines = _head("resume", "steps", "continued from", "first step that differs", "same adapter", "largest difference")
+    lines = _head(
+        "resume",
+        "steps",
+        "continued from",
+        "first step that differs",
+        "same adapter",
+        "largest difference",
+    )
     for name in ("through", "stopped", "resumed"):
         if name in row and why(row[name]):
             return [*lines, _line(name, why(row[name]), *[""] * 4)]

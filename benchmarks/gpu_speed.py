@@ -29,7 +29,9 @@ def make_run(job: dict) -> Run:
         eval_batch=1,
         gradient_checkpointing=job["checkpointing"],
     )
-    return Run(job["device"], "benchmark", job["model"], job["family"], 0, Path(job["folder"]), settings)
+    return Run(
+        job["device"], "benchmark", job["model"], job["family"], 0, Path(job["folder"]), settings
+    )
 
 
 def prompts_of(tokens: int, tokenizer, count: int) -> list[list[dict]]:
@@ -39,7 +41,9 @@ def prompts_of(tokens: int, tokenizer, count: int) -> list[list[dict]]:
     """
 
     def length(prompt):
-        ids = tokenizer.apply_chat_template([prompt], add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS)["input_ids"]
+        ids = tokenizer.apply_chat_template(
+            [prompt], add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
+        )["input_ids"]
         return len(ids[0])
 
     found = []
@@ -75,7 +79,12 @@ def speed(job: dict) -> dict:
     took = [b - a for a, b in itertools.pairwise(ends)]
     timed = took[job["warm_up"] :]
     peak = memory.peak()
-    lengths = sorted({round(entry.get("completions/mean_length", entry.get("completion_length"))) for entry in log})
+    lengths = sorted(
+        {
+            round(entry.get("completions/mean_length", entry.get("completion_length")))
+            for entry in log
+        }
+    )
     layers = 7 * model.config.num_hidden_layers
     problems = []
     if lengths != [job["completion_tokens"]]:
@@ -156,9 +165,12 @@ class Memory:
         """GiB: allocated and reserved by torch on a GPU, resident on a CPU."""
         if self.cuda:
             self.cuda.synchronize()
-            found = {"allocated": self.cuda.max_memory_allocated(), "reserved": self.cuda.max_memory_reserved()}
+            found = {
+                "allocated": self.cuda.max_memory_allocated(),
+                "reserved": self.cuda.max_memory_reserved(),
+            }
         else:
-            from grpo_workbook.pipeline import peak_rss_mb
+            from grpo_workbook.cli.pipeline import peak_rss_mb
 
             found = {"resident": peak_rss_mb() * 1e6}
         return {name: round(value / 2**30, 3) for name, value in found.items()}
@@ -167,8 +179,8 @@ class Memory:
 def estimate_gib(run: Run) -> float | None:
     """What `grpo_workbook estimate` says of this run, in GiB; None where this copy has no estimate."""
     try:
-        from grpo_workbook.architectures import architecture
-        from grpo_workbook.memory import memory
+        from grpo_workbook.planning.architectures import architecture
+        from grpo_workbook.planning.memory import memory
     except ImportError:
         return None
     return round(memory(architecture(run.model), run.settings).total / 2**30, 3)

@@ -24,7 +24,11 @@ def machine(job: dict) -> dict:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = None
-    about = {"python": ".".join(map(str, sys.version_info[:3])), "versions": found, "cuda": torch.version.cuda}
+    about = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "versions": found,
+        "cuda": torch.version.cuda,
+    }
     if not torch.cuda.is_available():
         return about | {"gpu": None, "dtype": "float32"}
     properties = torch.cuda.get_device_properties(0)
@@ -32,7 +36,9 @@ def machine(job: dict) -> dict:
         "gpu": properties.name,
         "memory_gib": round(properties.total_memory / 2**30, 1),
         "capability": f"{properties.major}.{properties.minor}",
-        "dtype": "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16",
+        "dtype": "bfloat16"
+        if torch.cuda.is_bf16_supported(including_emulation=False)
+        else "float16",
     }
 
 
@@ -49,7 +55,10 @@ def main() -> int:
         from grpo_workbook.notebook import quiet
 
         quiet()
-        if job["job"] in ("speed", "learning", "train_and_merge", "train_part") and job.get("side") != "plain":
+        if (
+            job["job"] in ("speed", "learning", "train_and_merge", "train_part")
+            and job.get("side") != "plain"
+        ):
             import unsloth  # noqa: F401  before transformers and trl, which it patches
     import gpu_learning
     import gpu_speed

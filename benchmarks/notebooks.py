@@ -46,10 +46,21 @@ def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
             "HF_HUB_OFFLINE": "1",
             **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
         }
-        command = [sys.executable, "-m", "pytest", "--nbmake", "--nbmake-timeout=1800", "-q", "-p", "no:cacheprovider"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--nbmake",
+            "--nbmake-timeout=1800",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ]
         began, most = time.monotonic(), 0
         with (Path(folder) / "said.txt").open("w+") as said:
-            process = psutil.Popen([*command, notebook.name], cwd=folder, env=env, stdout=said, stderr=said)
+            process = psutil.Popen(
+                [*command, notebook.name], cwd=folder, env=env, stdout=said, stderr=said
+            )
             while process.poll() is None:
                 most = max(most, held(process))
                 time.sleep(0.25)
@@ -61,8 +72,12 @@ def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("chapters", nargs="*", help="how their names begin (all when none is given)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "chapters", nargs="*", help="how their names begin (all when none is given)"
+    )
     parser.add_argument("--side-by-side", action="store_true", help="measure two at a time as well")
     args = parser.parse_args()
     found = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -71,13 +86,18 @@ def main() -> int:
         parser.error(
             f"no notebook begins with {' or '.join(args.chapters)}: there are {found[0].stem} to {found[-1].stem}"
         )
-    print(f"| notebook ({os.cpu_count()} cores) | seconds | minutes | MB |\n| --- | --- | --- | --- |")
+    print(
+        f"| notebook ({os.cpu_count()} cores) | seconds | minutes | MB |\n| --- | --- | --- | --- |"
+    )
     total, kept = 0.0, True
     for notebook in chosen:
         seconds, megabytes = execute(notebook)
         total += seconds
         kept &= seconds <= SECONDS and megabytes <= MEGABYTES
-        print(f"| {notebook.stem} | {seconds:.0f} | {seconds / 60:.1f} | {megabytes:.0f} |", flush=True)
+        print(
+            f"| {notebook.stem} | {seconds:.0f} | {seconds / 60:.1f} | {megabytes:.0f} |",
+            flush=True,
+        )
     print(f"| all, one after another | {total:.0f} | {total / 60:.1f} | |", flush=True)
     if args.side_by_side:
         began = time.monotonic()

@@ -17,9 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from grpo_workbook import rewards, rubric
-from grpo_workbook.attacks import attacks
+from grpo_workbook.reward_lab.attacks import attacks
 
-CASES = [json.loads(line) for line in Path(__file__).with_name("reward_cases.jsonl").open(encoding="utf-8")]
+CASES = [
+    json.loads(line)
+    for line in Path(__file__).with_name("reward_cases.jsonl").open(encoding="utf-8")
+]
 TEXT_REWARDS = (
     "correctness,integer_answer,strict_format,soft_format,incremental_format,reasoning_steps,length=60,overlong=120,"
     "repetition,style"
@@ -39,21 +42,27 @@ def exact_match(completions, answer, **columns):
 def first_tag(completions, answer, **columns):
     """The first answer block's first number, as a float."""
     return [
-        2.0 if _float(_first(r"<answer>(.*?)</answer>", c)) == _float(a) else 0.0 for c, a in _zip(completions, answer)
+        2.0 if _float(_first(r"<answer>(.*?)</answer>", c)) == _float(a) else 0.0
+        for c, a in _zip(completions, answer)
     ]
 
 
 def any_tag(completions, answer, **columns):
     """Right if any answer block holds the number."""
     return [
-        2.0 if any(_float(t) == _float(a) for t in re.findall(r"<answer>(.*?)</answer>", c, re.DOTALL)) else 0.0
+        2.0
+        if any(_float(t) == _float(a) for t in re.findall(r"<answer>(.*?)</answer>", c, re.DOTALL))
+        else 0.0
         for c, a in _zip(completions, answer)
     ]
 
 
 def one_percent(completions, answer, **columns):
     """Right within 1 %."""
-    numbers = [(_float(_first(r"<answer>(.*?)</answer>", c)), _float(a)) for c, a in _zip(completions, answer)]
+    numbers = [
+        (_float(_first(r"<answer>(.*?)</answer>", c)), _float(a))
+        for c, a in _zip(completions, answer)
+    ]
     return [2.0 if n is not None and abs(n - a) <= 0.01 * abs(a) else 0.0 for n, a in numbers]
 
 
@@ -109,16 +118,26 @@ def table(title: str, *columns: str) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Usual correctness rewards beside ours.")
-    parser.add_argument("--wrong", action="store_true", help="list the cases that are judged wrongly")
+    parser.add_argument(
+        "--wrong", action="store_true", help="list the cases that are judged wrongly"
+    )
     args = parser.parse_args()
     console = Console(width=100, highlight=False)
     texts, golds = [c["completion"] for c in CASES], [c["gold"] for c in CASES]
     spread = [CASES[i % len(CASES)] for i in range(BATCH)]
-    batch = {"completions": [c["completion"] for c in spread], "answer": [c["gold"] for c in spread]}
+    batch = {
+        "completions": [c["completion"] for c in spread],
+        "answer": [c["gold"] for c in spread],
+    }
 
     right = sum(c["right"] for c in CASES)
     shown = table(
-        f"{len(CASES)} cases, {right} right", "reward", "wrong called right", "right called wrong", "µs each", "time x"
+        f"{len(CASES)} cases, {right} right",
+        "reward",
+        "wrong called right",
+        "right called wrong",
+        "µs each",
+        "time x",
     )
     errors, ours = {}, None
     for name, function in {"ours: correctness": rewards.correctness_reward, **NOTEBOOKS}.items():
@@ -145,18 +164,24 @@ def main() -> None:
             console.print(f"{name}:")
             for case in cases:
                 called = "wrong" if case["right"] else "right"
-                console.print(f"  called {called}: {case['completion'][-60:]!r} (gold {case['gold']})", markup=False)
+                console.print(
+                    f"  called {called}: {case['completion'][-60:]!r} (gold {case['gold']})",
+                    markup=False,
+                )
 
     names = [f.__name__ for f in rubric.parse_rewards(TEXT_REWARDS)[0]]
     functions = dict(zip(names, rubric.parse_rewards(TEXT_REWARDS)[0], strict=True))
     collection = attacks()
-    lengthened = "<reasoning>\n" + "So 12 + 30 = 42, and then I look at the next of the boxes again.\n" * 32
-    long = {**batch, "completions": [c.replace("<reasoning>\n", lengthened, 1) for c in batch["completions"]]}
+    lengthened = (
+        "<reasoning>\n" + "So 12 + 30 = 42, and then I look at the next of the boxes again.\n" * 32
+    )
+    long = {
+        **batch,
+        "completions": [c.replace("<reasoning>\n", lengthened, 1) for c in batch["completions"]],
+    }
     mean = [sum(map(len, b["completions"])) / BATCH for b in (batch, long)]
     hostile = {(a.kind, a.name): a.text for a in collection}
-    title = (
-        f"{BATCH} completions of {mean[0]:.0f} and of {mean[1]:.0f} characters; the slowest of {len(hostile)} attacks"
-    )
+    title = f"{BATCH} completions of {mean[0]:.0f} and of {mean[1]:.0f} characters; the slowest of {len(hostile)} attacks"
     shown = table(title, "reward", "ms", "ms, long", "slowest ms", "attack")
     total = total_long = 0.0
     for name, function in functions.items():
@@ -164,9 +189,16 @@ def main() -> None:
         took_long = seconds(function, **long)
         total, total_long = total + took, total_long + took_long
         slowest, which = max(
-            (seconds(function, repeat=3, completions=[t], answer=["42"]), k) for k, t in hostile.items()
+            (seconds(function, repeat=3, completions=[t], answer=["42"]), k)
+            for k, t in hostile.items()
         )
-        shown.add_row(name, f"{1e3 * took:.1f}", f"{1e3 * took_long:.1f}", f"{1e3 * slowest:.1f}", ": ".join(which))
+        shown.add_row(
+            name,
+            f"{1e3 * took:.1f}",
+            f"{1e3 * took_long:.1f}",
+            f"{1e3 * slowest:.1f}",
+            ": ".join(which),
+        )
     shown.add_section()
     shown.add_row("all", f"{1e3 * total:.1f}", f"{1e3 * total_long:.1f}", "", "")
     console.print(shown)

@@ -25,7 +25,15 @@ VARIANTS = {
 def run(arguments: list[str]) -> dict:
     """One run's report. Raises CalledProcessError, with what it printed, when it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "grpo_workbook", "run", "--output", f"{folder}/run", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "grpo_workbook",
+            "run",
+            "--output",
+            f"{folder}/run",
+            *arguments,
+        ]
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode:
             print(result.stdout[-2000:], result.stderr[-4000:], file=sys.stderr)
@@ -34,10 +42,14 @@ def run(arguments: list[str]) -> dict:
 
 
 def costs(steps: int, heldout: int, model: str) -> None:
-    print(f"{'':30} {'train s':>8} {'completions/s':>14} {'peak MB':>8} {'time x':>7} {'memory x':>9}")
+    print(
+        f"{'':30} {'train s':>8} {'completions/s':>14} {'peak MB':>8} {'time x':>7} {'memory x':>9}"
+    )
     first = None
     for name, arguments in VARIANTS.items():
-        report = run(["--model", model, "--steps", str(steps), "--heldout", str(heldout), *arguments])
+        report = run(
+            ["--model", model, "--steps", str(steps), "--heldout", str(heldout), *arguments]
+        )
         first = first or report
         print(
             f"{name:30} {report['train_seconds']:8.1f} "
@@ -51,14 +63,20 @@ def costs(steps: int, heldout: int, model: str) -> None:
 def seeds(chosen: list[int]) -> bool:
     """Print the table; whether every run kept the bounds that the tests hold seed 0 to."""
     kept = True
-    print("| model | seed | strict sampled | strict greedy | p | merged greedy | train s | total s | peak MB |")
+    print(
+        "| model | seed | strict sampled | strict greedy | p | merged greedy | train s | total s | peak MB |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for model in ("qwen", "gemma"):
         for seed in chosen:
             report = run(["--model", model, "--seed", str(seed)])
             merged = report["merge"]["merged_strict_greedy"]
             before, after = report["heldout"]["before"], report["heldout"]["after"]
-            kept &= before["strict_sampled"] <= 0.35 and after["strict_sampled"] >= 0.85 and merged >= 0.90
+            kept &= (
+                before["strict_sampled"] <= 0.35
+                and after["strict_sampled"] >= 0.85
+                and merged >= 0.90
+            )
             kept &= after["strict_greedy"] >= max(0.90, before["strict_greedy"])
             print(
                 f"| {model} | {seed} | {before['strict_sampled']:.3f} → {after['strict_sampled']:.3f} | "
@@ -71,11 +89,17 @@ def seeds(chosen: list[int]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--heldout", type=int, default=40, help="held-out problems measured in each run")
+    parser.add_argument(
+        "--heldout", type=int, default=40, help="held-out problems measured in each run"
+    )
     parser.add_argument("--model", default="qwen")
-    parser.add_argument("--seeds", type=int, nargs="+", help="instead: full runs of both families with these seeds")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", help="instead: full runs of both families with these seeds"
+    )
     args = parser.parse_args()
     if args.seeds:
         return 0 if seeds(args.seeds) else 1

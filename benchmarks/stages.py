@@ -33,12 +33,19 @@ MEASURED, SAMPLES = 240, 8  # rows whose pass rate is measured, completions for 
 
 def stages_of(way: str) -> list:
     from grpo_workbook.ensembles import AdaptiveWeight
-    from grpo_workbook.rewards import correctness_reward, incremental_format_reward, strict_format_reward
-    from grpo_workbook.stage import Stage
+    from grpo_workbook.rewards import (
+        correctness_reward,
+        incremental_format_reward,
+        strict_format_reward,
+    )
+    from grpo_workbook.stages.stage import Stage
 
     if way == "staged":
         form = Stage("format", FORMAT_STEPS, rewards="strict_format:0.5,incremental_format:0.5")
-        return [form, Stage("correct", STEPS - FORMAT_STEPS, rewards="correctness:2,strict_format:0.5")]
+        return [
+            form,
+            Stage("correct", STEPS - FORMAT_STEPS, rewards="correctness:2,strict_format:0.5"),
+        ]
     if way == "correct only":
         return [Stage("correct", STEPS, rewards="correctness:2")]
     if way == "filtered":
@@ -48,7 +55,13 @@ def stages_of(way: str) -> list:
             AdaptiveWeight(reward, strict_format_reward, at_zero=1.0, at_one=0.0, memory=0.8)
             for reward in (strict_format_reward, incremental_format_reward)
         ]
-        return [Stage("adaptive", STEPS, rewards=((correctness_reward, 2.0), *((part, 0.5) for part in parts)))]
+        return [
+            Stage(
+                "adaptive",
+                STEPS,
+                rewards=((correctness_reward, 2.0), *((part, 0.5) for part in parts)),
+            )
+        ]
     return [Stage("mixed", STEPS)]
 
 
@@ -60,14 +73,16 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
     from grpo_workbook.callback import Callback
     from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
     from grpo_workbook.run import Run
-    from grpo_workbook.stages import train_stages
+    from grpo_workbook.stages.training import train_stages
     from grpo_workbook.training import load_policy
 
     class Enough(Callback):
         """Stops training when two measurements in a row reached the goal."""
 
         def on_step_end(self, args, state, control, **kwargs):
-            seen = [entry["heldout/strict"] for entry in state.log_history if "heldout/strict" in entry]
+            seen = [
+                entry["heldout/strict"] for entry in state.log_history if "heldout/strict" in entry
+            ]
             if len(seen) > 1 and min(seen[-2:]) >= GOAL:
                 control.should_training_stop = True
 
@@ -76,18 +91,30 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
     train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
     heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"])[:HELDOUT])
     report = train_stages(
-        run, model, tokenizer, train_set, heldout, stages=stages_of(way), probe_every=EVERY, callbacks=[Enough()]
+        run,
+        model,
+        tokenizer,
+        train_set,
+        heldout,
+        stages=stages_of(way),
+        probe_every=EVERY,
+        callbacks=[Enough()],
     )
     told = report["stages"]
     curve = [point for stage in told for point in stage["curve"]]
-    logs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("stage-*/log.json"))]
+    logs = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("stage-*/log.json"))
+    ]
     weight = "rewards/adaptive_strict_format_reward/weight"
     return {
         "way": way,
         "seed": seed,
         "curve": [point for i, point in enumerate(curve) if i == 0 or point[0] > curve[i - 1][0]],
         "silent_groups": [stage["silent_groups"] for stage in told],
-        "measuring": sum(len(stage.get("pass_rates", ())) * stage["stage"]["samples"] for stage in told),
+        "measuring": sum(
+            len(stage.get("pass_rates", ())) * stage["stage"]["samples"] for stage in told
+        ),
         "pass_rates": next((stage["pass_rates"] for stage in told if "pass_rates" in stage), None),
         "weights": [entry[weight] for log in logs for entry in log if weight in entry],
         "train_seconds": round(sum(stage["train_seconds"] for stage in told), 1),
@@ -114,9 +141,16 @@ def table(results: list[dict]) -> list[dict]:
     for way in WAYS:
         mine = {r["seed"]: r for r in results if r["way"] == way}
         steps = {seed: steps_to(r["curve"]) for seed, r in mine.items()}
-        drawn = {s: None if n is None else round(n * 64 + mine[s]["measuring"]) for s, n in steps.items()}
+        drawn = {
+            s: None if n is None else round(n * 64 + mine[s]["measuring"]) for s, n in steps.items()
+        }
         rows.append(
-            {"way": way, "steps": steps, "completions": drawn, "last": {s: r["curve"][-1] for s, r in mine.items()}}
+            {
+                "way": way,
+                "steps": steps,
+                "completions": drawn,
+                "last": {s: r["curve"][-1] for s, r in mine.items()},
+            }
         )
     base = rows[0]
     for row in rows:
@@ -128,7 +162,9 @@ def table(results: list[dict]) -> list[dict]:
 
 
 def _cell(steps: dict, seed: int) -> str:
-    return "not run" if seed not in steps else "never" if steps[seed] is None else f"{steps[seed]:.1f}"
+    return (
+        "not run" if seed not in steps else "never" if steps[seed] is None else f"{steps[seed]:.1f}"
+    )
 
 
 def as_text(rows: list[dict]) -> str:
@@ -139,19 +175,33 @@ def as_text(rows: list[dict]) -> str:
     for row in rows:
         line = f"{row['way']:14}" + "".join(f"{_cell(row['steps'], seed):>9}" for seed in seeds)
         if row["steps"] and all(row["steps"].values()):
-            drawn, ratios = mean(row["completions"].values()), [r for r in row["ratio"].values() if r]
-            line += f"{mean(row['steps'].values()):8.1f}{drawn:13,.0f}" + (f"{mean(ratios):9.2f}" if ratios else "")
+            drawn, ratios = (
+                mean(row["completions"].values()),
+                [r for r in row["ratio"].values() if r],
+            )
+            line += f"{mean(row['steps'].values()):8.1f}{drawn:13,.0f}" + (
+                f"{mean(ratios):9.2f}" if ratios else ""
+            )
         lines.append(line)
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS), metavar="WAY")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("--folder", type=Path, default=Path("outputs/stages"), help="where each run's result is kept")
-    parser.add_argument("--one", action="store_true", help="run the one way and seed in this process")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("outputs/stages"),
+        help="where each run's result is kept",
+    )
+    parser.add_argument(
+        "--one", action="store_true", help="run the one way and seed in this process"
+    )
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
 
@@ -167,21 +217,40 @@ def main() -> int:
     def one(job: tuple[str, int]) -> None:
         way, seed = job
         if not place(way, seed).is_file():
-            command = [sys.executable, __file__, "--one", "--ways", way, "--seeds", str(seed), "--folder", args.folder]
+            command = [
+                sys.executable,
+                __file__,
+                "--one",
+                "--ways",
+                way,
+                "--seeds",
+                str(seed),
+                "--folder",
+                args.folder,
+            ]
             env = os.environ | {"PYTHONPATH": str(HERE.parent)}
-            result = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=env)
+            result = subprocess.run(
+                list(map(str, command)), capture_output=True, text=True, env=env
+            )
             if result.returncode:
-                raise RuntimeError(f"{way}, seed {seed}: {result.stdout[-2000:]}{result.stderr[-4000:]}")
+                raise RuntimeError(
+                    f"{way}, seed {seed}: {result.stdout[-2000:]}{result.stderr[-4000:]}"
+                )
         print(f"{way}, seed {seed}: done", flush=True)
 
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(one, [(way, seed) for way in args.ways for seed in args.seeds]))
     found = [
-        json.loads(place(w, s).read_text(encoding="utf-8")) for w in WAYS for s in args.seeds if place(w, s).is_file()
+        json.loads(place(w, s).read_text(encoding="utf-8"))
+        for w in WAYS
+        for s in args.seeds
+        if place(w, s).is_file()
     ]
     rows = table(found)
     print(as_text(rows))
-    print(f"\nsteps until {GOAL} strictly right, by seed and on average; completions drawn until then, those for")
+    print(
+        f"\nsteps until {GOAL} strictly right, by seed and on average; completions drawn until then, those for"
+    )
     print("measuring pass rates among them; and their ratio to mixed, the mean over seeds")
     whole = {
         "goal": GOAL,

@@ -88,7 +88,9 @@ class WheelhouseError(ValueError):
 def pins() -> dict[str, str]:
     """Package and pinned version of every line of requirements.txt and requirements-unsloth.txt."""
     lines = [
-        line for f in ("requirements.txt", "requirements-unsloth.txt") for line in (REPO / f).read_text().split("\n")
+        line
+        for f in ("requirements.txt", "requirements-unsloth.txt")
+        for line in (REPO / f).read_text().split("\n")
     ]
     pairs = (line.split("#")[0].strip().partition("==") for line in lines)
     return {canonicalize_name(name): version for name, same, version in pairs if same}
@@ -99,9 +101,22 @@ def download(names: dict[str, str], python: str, folder: Path) -> list[Path]:
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)]
     platforms += [f"--platform=manylinux{year}_x86_64" for year in (2014, 2010, 1)]
     known = pins()
-    wanted = [f"{name}=={version or known[canonicalize_name(name)]}" for name, version in names.items()]
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--implementation=cp"]
-    subprocess.run([*command, f"--python-version={python}", *platforms, "-d", str(folder), *wanted], check=True)
+    wanted = [
+        f"{name}=={version or known[canonicalize_name(name)]}" for name, version in names.items()
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--implementation=cp",
+    ]
+    subprocess.run(
+        [*command, f"--python-version={python}", *platforms, "-d", str(folder), *wanted], check=True
+    )
     return sorted(folder.glob("*.whl"))
 
 
@@ -117,7 +132,10 @@ def slim(wheel: Path, drop: tuple[str, ...], keep: tuple[str, ...], folder: Path
     name, version, *tags = wheel.stem.split("-")
     target = folder / "-".join([name, version, "1slim", *tags[-3:]])
     target = target.with_name(target.name + ".whl")
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+    with (
+        zipfile.ZipFile(wheel) as old,
+        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new,
+    ):
         record = next(n for n in old.namelist() if re.fullmatch(r"[^/]+\.dist-info/RECORD", n))
         about = record.replace("RECORD", "WHEEL")
         rows = {row[0]: row for row in csv.reader(io.StringIO(old.read(record).decode())) if row}
@@ -127,8 +145,13 @@ def slim(wheel: Path, drop: tuple[str, ...], keep: tuple[str, ...], folder: Path
                 continue
             data = old.read(item)
             if item.filename == about:
-                data = re.sub(rb"^Build:.*\n", b"", data, flags=re.MULTILINE).rstrip() + b"\nBuild: 1slim\n"
-                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                data = (
+                    re.sub(rb"^Build:.*\n", b"", data, flags=re.MULTILINE).rstrip()
+                    + b"\nBuild: 1slim\n"
+                )
+                digest = (
+                    base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                )
                 rows[about] = [about, f"sha256={digest}", str(len(data))]
             item.compress_type = zipfile.ZIP_DEFLATED
             new.writestr(item, data, compresslevel=9)
@@ -146,7 +169,9 @@ def cuda_libraries(wheel: Path, versions: list[str]) -> tuple[str, ...]:
     for version, name in wanted.items():
         if not any(n.endswith(name) for n in there):
             known = ", ".join(re.sub(r".*cuda(\d\d)(\d+)\.so", r"\1.\2", n) for n in there)
-            raise WheelhouseError(f"{wheel.name} has no library for CUDA {version}: choose from {known}")
+            raise WheelhouseError(
+                f"{wheel.name} has no library for CUDA {version}: choose from {known}"
+            )
     return tuple(f"*/{name}" for name in wanted.values())
 
 
@@ -161,7 +186,9 @@ def unmet(wheels: list[Path], has: set[str], python: str) -> list[str]:
     found = []
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as file:
-            about = next(n for n in file.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n))
+            about = next(
+                n for n in file.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n)
+            )
             lines = file.read(about).decode().split("\n\n")[0].splitlines()
         for line in lines:
             if not line.startswith("Requires-Dist:"):
@@ -171,13 +198,19 @@ def unmet(wheels: list[Path], has: set[str], python: str) -> list[str]:
             if need.marker and not need.marker.evaluate(environment):
                 continue
             if name in here and not need.specifier.contains(here[name], prereleases=True):
-                found.append(f"{wheel.name.split('-')[0]} needs {need.name}{need.specifier}, and {here[name]} is here")
+                found.append(
+                    f"{wheel.name.split('-')[0]} needs {need.name}{need.specifier}, and {here[name]} is here"
+                )
             elif name not in here and name not in known:
-                found.append(f"{wheel.name.split('-')[0]} needs {need.name}, which is in none of HAS, WANTED, UNNEEDED")
+                found.append(
+                    f"{wheel.name.split('-')[0]} needs {need.name}, which is in none of HAS, WANTED, UNNEEDED"
+                )
     return sorted(set(found))
 
 
-def collect(python: str, cuda: list[str], out: Path, without: list[str], also: list[str]) -> list[tuple[str, int, int]]:
+def collect(
+    python: str, cuda: list[str], out: Path, without: list[str], also: list[str]
+) -> list[tuple[str, int, int]]:
     """Fill `out` (it is emptied of wheels first); (wheel, bytes as published, bytes here) of each."""
     leave = {canonicalize_name(n) for n in without}
     names = {n: v for n, v in WANTED.items() if canonicalize_name(n) not in leave}
@@ -192,7 +225,11 @@ def collect(python: str, cuda: list[str], out: Path, without: list[str], also: l
         for wheel in download(names, python, Path(folder)):
             name = wheel.name.split("-")[0]
             keep = cuda_libraries(wheel, cuda) if name == "bitsandbytes" else ()
-            made = slim(wheel, SLIM[name], keep, new) if name in SLIM else Path(shutil.copy(wheel, new))
+            made = (
+                slim(wheel, SLIM[name], keep, new)
+                if name in SLIM
+                else Path(shutil.copy(wheel, new))
+            )
             rows.append((made.name, wheel.stat().st_size, made.stat().st_size))
         missing = unmet(sorted(new.glob("*.whl")), HAS | leave, python)
         if missing:
@@ -210,25 +247,50 @@ def show(rows: list[tuple[str, int, int]], limit: int) -> int:
     print(f"{'wheel':44} {'published':>10} {'here':>8}  MiB")
     for name, before, after in rows:
         short = "-".join(name.split("-")[:2])
-        print(f"{short:44} {before / MIB:10.2f} {after / MIB:8.2f}{'  slimmed' if '-1slim-' in name else ''}")
+        print(
+            f"{short:44} {before / MIB:10.2f} {after / MIB:8.2f}{'  slimmed' if '-1slim-' in name else ''}"
+        )
     before, total = sum(r[1] for r in rows), sum(r[2] for r in rows)
     print(f"{f'{len(rows)} wheels':44} {before / MIB:10.2f} {total / MIB:8.2f}")
     if total <= limit * MIB:
         return 0
-    print(f"That is more than {limit} MiB: leave out with --without what the other machine has", file=sys.stderr)
+    print(
+        f"That is more than {limit} MiB: leave out with --without what the other machine has",
+        file=sys.stderr,
+    )
     return 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default="3.12", metavar="X.Y", help="that machine's Python (default 3.12)")
-    parser.add_argument(
-        "--cuda", nargs="+", default=["12.8", "13.0"], metavar="X.Y", help="its torch's CUDA: 12.8 13.0"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=REPO / "wheelhouse", metavar="DIR", help="default: wheelhouse")
-    parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="packages that it has as well")
-    parser.add_argument("--also", nargs="*", default=[], metavar="NAME", help="packages that are too old there")
-    parser.add_argument("--limit", type=int, default=LIMIT, metavar="MIB", help=f"the most it may hold ({LIMIT} MiB)")
+    parser.add_argument(
+        "--python", default="3.12", metavar="X.Y", help="that machine's Python (default 3.12)"
+    )
+    parser.add_argument(
+        "--cuda",
+        nargs="+",
+        default=["12.8", "13.0"],
+        metavar="X.Y",
+        help="its torch's CUDA: 12.8 13.0",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=REPO / "wheelhouse", metavar="DIR", help="default: wheelhouse"
+    )
+    parser.add_argument(
+        "--without", nargs="*", default=[], metavar="NAME", help="packages that it has as well"
+    )
+    parser.add_argument(
+        "--also", nargs="*", default=[], metavar="NAME", help="packages that are too old there"
+    )
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=LIMIT,
+        metavar="MIB",
+        help=f"the most it may hold ({LIMIT} MiB)",
+    )
     args = parser.parse_args()
     try:
         rows = collect(args.python, args.cuda, args.out, args.without, args.also)
@@ -236,7 +298,9 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except subprocess.CalledProcessError:
-        print("error: pip could not download all of them (its reason stands above)", file=sys.stderr)
+        print(
+            "error: pip could not download all of them (its reason stands above)", file=sys.stderr
+        )
         return 2
     return show(rows, args.limit)
 

@@ -43,20 +43,29 @@ def collect(source: Path) -> None:
         shutil.copy(HERE / name, source / "_static")
     chapters = sorted((REPO / "notebooks").glob("[0-9]*.ipynb"))
     cards = sorted((REPO / "data").glob("*/README.md"))
-    more = [p for p in (REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))) if p.is_file()]
+    more = [
+        p for p in (REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))) if p.is_file()
+    ]
     for path in (*chapters, *cards, *more, *(REPO / "docs").glob("*.png")):
         target = source / path.relative_to(REPO)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    names = [[str(p.relative_to(REPO).with_suffix("")) for p in group] for group in (chapters, [*more, *cards])]
+    names = [
+        [str(p.relative_to(REPO).with_suffix("")) for p in group]
+        for group in (chapters, [*more, *cards])
+    ]
     readme = (REPO / "README.md").read_text(encoding="utf-8")
-    (source / "index.md").write_text(readme + TREE % tuple("\n".join(n) for n in names), encoding="utf-8")
+    (source / "index.md").write_text(
+        readme + TREE % tuple("\n".join(n) for n in names), encoding="utf-8"
+    )
     _link_what_is_not_shown(source)
 
 
 def _link_what_is_not_shown(source: Path) -> None:
     """A link to a file that the book does not hold (code, a licence) leads to the repository instead."""
-    address = re.search(r'^Repository = "(.*)"', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    address = re.search(
+        r'^Repository = "(.*)"', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+    )[1]
     for page in [*source.rglob("*.md"), *source.rglob("*.ipynb")]:
         home = REPO / page.relative_to(source).parent
 
@@ -78,21 +87,38 @@ def _link_what_is_not_shown(source: Path) -> None:
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = led(cell.source)
-            for output in cell.get("outputs", []):  # Sphinx resolves links in words, not in what a cell has shown
+            for output in cell.get(
+                "outputs", []
+            ):  # Sphinx resolves links in words, not in what a cell has shown
                 shown = output.get("data", {}).get("text/markdown")
                 if shown:
-                    output["data"]["text/markdown"] = re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.html)", shown)
+                    output["data"]["text/markdown"] = re.sub(
+                        r"\]\((\w+)\.ipynb\)", r"](\1.html)", shown
+                    )
         nbformat.write(notebook, page)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Render the book: build/book/index.html")
-    parser.add_argument("--out", type=Path, default=REPO / "build" / "book", help="default build/book")
+    parser.add_argument(
+        "--out", type=Path, default=REPO / "build" / "book", help="default build/book"
+    )
     out = parser.parse_args().out.resolve()
     source = out.with_name(out.name + "-source")
     collect(source)
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going", str(source), str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-b",
+        "html",
+        "-q",
+        "-W",
+        "--keep-going",
+        str(source),
+        str(out),
+    ]
     status = subprocess.run(command).returncode
     if status == 0:
         print(f"{out}/index.html")

@@ -24,7 +24,11 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "code_tasks"
 SIZES = {"train": 320, "heldout": 200}
 SEEDS = {"train": 21, "heldout": 22}
-POOLS = {"heldout": range(15), "train": range(15, 45), "tiny": range(45, 100)}  # name -> hash buckets
+POOLS = {
+    "heldout": range(15),
+    "train": range(15, 45),
+    "tiny": range(45, 100),
+}  # name -> hash buckets
 ASSERTIONS = 5
 
 # what the parameters may be called, for each kind of function
@@ -180,7 +184,18 @@ def _call(rng: random.Random, kind: str, k: int) -> tuple:
         x = rng.randint(-9, 30)
         return x, rng.choice((x, 0, *(rng.randint(-9, 30) for _ in range(8))))
     if kind == "one":
-        return (rng.choice((k - 1, k, k + 1, k * rng.randint(2, 4), 0, *(rng.randint(-20, 90) for _ in range(3)))),)
+        return (
+            rng.choice(
+                (
+                    k - 1,
+                    k,
+                    k + 1,
+                    k * rng.randint(2, 4),
+                    0,
+                    *(rng.randint(-20, 90) for _ in range(3)),
+                )
+            ),
+        )
     size = rng.choice((max(1, k - 1), k, k + 1)) if k < 13 else rng.randint(1, 8)
     if kind == "list":
         near = (k - 1, k, k + 1, *(rng.randint(-5, 40) for _ in range(3)))
@@ -219,12 +234,16 @@ def draw_task(rng: random.Random, pool: str) -> Task:
 def build(split: str) -> list[Task]:
     """All tasks of "train" or "heldout", none twice, shuffled: templates in turn until the size is reached."""
     rng = random.Random(SEEDS[split])
-    queues = [(t, rng.sample(constants_in(t, split), len(constants_in(t, split)))) for t in TEMPLATES]
+    queues = [
+        (t, rng.sample(constants_in(t, split), len(constants_in(t, split)))) for t in TEMPLATES
+    ]
     tasks: list[Task] = []
     while len(tasks) < SIZES[split] and any(queue for _, queue in queues):
         tasks += [write_task(rng, template, queue.pop()) for template, queue in queues if queue]
     if len(tasks) < SIZES[split]:
-        raise ValueError(f"the pool {split} has {len(tasks)} tasks, and {SIZES[split]} are asked for")
+        raise ValueError(
+            f"the pool {split} has {len(tasks)} tasks, and {SIZES[split]} are asked for"
+        )
     tasks = tasks[: SIZES[split]]
     rng.shuffle(tasks)
     return tasks
@@ -232,7 +251,9 @@ def build(split: str) -> list[Task]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the course's code tasks.")
-    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the files instead of writing them"
+    )
     args = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     same = True
@@ -244,7 +265,9 @@ def main() -> int:
             path.write_text(text, encoding="utf-8", newline="\n")
             print(f"wrote {path.name}: {len(rows)} tasks")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            print(f"{path.name} differs from what build_code_tasks.py makes: run it without --check")
+            print(
+                f"{path.name} differs from what build_code_tasks.py makes: run it without --check"
+            )
             same = False
     return 0 if same else 1
 

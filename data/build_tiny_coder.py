@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from build_code_tasks import BY_NAME, FOLDER, Task, draw_task  # noqa: E402
 from build_tiny_models import chat_batch, make_model, make_tokenizer, save, train  # noqa: E402
 
-from grpo_workbook.code_tasks import CODE_SYSTEM_PROMPT, code_prompt  # noqa: E402
+from grpo_workbook.sandbox.tasks import CODE_SYSTEM_PROMPT, code_prompt  # noqa: E402
 
 MODEL = HERE / "tiny-coder"
 # (name, steps, sequences in a step, learning rate, share of the steps after which weights are seen through 4 bits)
@@ -34,8 +34,23 @@ def fenced(task: Task, expression: str | None = None) -> str:
 
 def with_wrong_sign(rng: random.Random, task: Task) -> str:
     """Another operator or function, where there is one to exchange."""
-    pairs = ((" + ", " - "), (" * ", " + "), ("max", "min"), (">=", ">"), ("<=", "<"), (" > ", " >= "), (" < ", " <= "))
-    pairs += ((" % ", " // "), ("[:", "["), (" - ", " + "), (" // ", " / "), ("min", "max"), ("count", "index"))
+    pairs = (
+        (" + ", " - "),
+        (" * ", " + "),
+        ("max", "min"),
+        (">=", ">"),
+        ("<=", "<"),
+        (" > ", " >= "),
+        (" < ", " <= "),
+    )
+    pairs += (
+        (" % ", " // "),
+        ("[:", "["),
+        (" - ", " + "),
+        (" // ", " / "),
+        ("min", "max"),
+        ("count", "index"),
+    )
     found = [(a, b) for a, b in pairs if a in task.expression]
     a, b = rng.choice(found or [(" in ", " not in "), ("[-", "[")])
     return fenced(task, task.expression.replace(a, b, 1))
@@ -83,14 +98,16 @@ def code_texts():
 
 def measure(model, tokenizer) -> dict[str, float]:
     """pass@1 on the held-out tasks, in float32."""
-    from grpo_workbook.code_tasks import pass_at_1, read_tasks, to_code_dataset
-    from grpo_workbook.sandbox import Sandbox
+    from grpo_workbook.sandbox.sandbox import Sandbox
+    from grpo_workbook.sandbox.tasks import pass_at_1, read_tasks, to_code_dataset
 
     dataset = to_code_dataset(read_tasks(FOLDER / "heldout.jsonl"))
     with Sandbox(time_limit=2.0) as sandbox:
         shares = {}
         for how in ("sampled", "greedy"):
-            verdicts, _ = pass_at_1(model, tokenizer, dataset, sandbox, max_new_tokens=48, sample=how == "sampled")
+            verdicts, _ = pass_at_1(
+                model, tokenizer, dataset, sandbox, max_new_tokens=48, sample=how == "sampled"
+            )
             shares[how] = sum(v.passed for v in verdicts) / len(verdicts)
     return shares
 
@@ -144,7 +161,9 @@ def main() -> None:
 
     def batch(size: int, write):
         tasks = (draw_task(rng, "tiny") for _ in range(size))
-        return chat_batch(tokenizer, [(code_prompt(task.prompt), write(rng, task)) for task in tasks])
+        return chat_batch(
+            tokenizer, [(code_prompt(task.prompt), write(rng, task)) for task in tasks]
+        )
 
     for name, steps, size, learning_rate, rounded_after in STAGES:
         write = habit if name == "habits" else lambda rng, task: fenced(task)
@@ -155,7 +174,9 @@ def main() -> None:
     model = model.to(torch.bfloat16).float()
     shown = measure(model, tokenizer)
     parameters = sum(p.numel() for p in model.parameters())
-    card = CARD.format(parameters=parameters, skill=skill["greedy"], vocabulary=len(tokenizer), **shown)
+    card = CARD.format(
+        parameters=parameters, skill=skill["greedy"], vocabulary=len(tokenizer), **shown
+    )
     save(model, tokenizer, MODEL, card)
 
 

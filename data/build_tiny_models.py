@@ -131,7 +131,11 @@ GEMMA_TEMPLATE = """\
 {%- endif -%}
 """
 SPECIALS = {
-    "qwen": {"pad_token": "<|endoftext|>", "eos_token": "<|im_end|>", "additional": ["<|im_start|>"]},
+    "qwen": {
+        "pad_token": "<|endoftext|>",
+        "eos_token": "<|im_end|>",
+        "additional": ["<|im_start|>"],
+    },
     "gemma": {
         "pad_token": "<pad>",
         "eos_token": "<end_of_turn>",
@@ -245,7 +249,9 @@ def chat_batch(tokenizer, chats):
     rows = []
     for messages, text in chats:
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        prompt, completion = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in (prompt, text))
+        prompt, completion = (
+            tokenizer(t, add_special_tokens=False)["input_ids"] for t in (prompt, text)
+        )
         rows.append((prompt, [*completion, tokenizer.eos_token_id]))
     width = max(len(p) + len(c) for p, c in rows)
     ids = torch.full((len(rows), width), tokenizer.pad_token_id)
@@ -268,7 +274,11 @@ def through_4_bits(model):
     import torch
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
-    layers = [m for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "lm_head" not in name]
+    layers = [
+        m
+        for name, m in model.named_modules()
+        if isinstance(m, torch.nn.Linear) and "lm_head" not in name
+    ]
     exact = [layer.weight.data for layer in layers]
     for layer in layers:
         layer.weight.data = dequantize_4bit(*quantize_4bit(layer.weight.data, quant_type="nf4"))
@@ -292,7 +302,9 @@ def train(model, make_batch, name, steps, learning_rate, rounded_after, say):
     """AdamW with warmup and a cosine; after that share of the steps the weights are seen through 4 bits."""
     import torch
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
+    )
     model.train()
     for step in range(1, steps + 1):
         cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
@@ -313,10 +325,16 @@ def measure(model, tokenizer) -> dict[str, float]:
     from grpo_workbook.evaluate import accuracy, generate, score
 
     problems = build("heldout")
-    prompts, answers = [chat_prompt(p.question) for p in problems], [str(p.result) for p in problems]
+    prompts, answers = (
+        [chat_prompt(p.question) for p in problems],
+        [str(p.result) for p in problems],
+    )
     return {
         how: accuracy(
-            score(generate(model, tokenizer, prompts, max_new_tokens=64, sample=how == "sampled"), answers).strict
+            score(
+                generate(model, tokenizer, prompts, max_new_tokens=64, sample=how == "sampled"),
+                answers,
+            ).strict
         )
         for how in ("sampled", "greedy")
     }
@@ -386,7 +404,9 @@ def build_model(family: str) -> None:
         parameters=sum(p.numel() for p in model.parameters()),
         skill=skill["greedy"],
         **shown,
-        system="" if family == "qwen" else " (no system role: its text opens the user's first turn)",
+        system=""
+        if family == "qwen"
+        else " (no system role: its text opens the user's first turn)",
     )
     save(model, tokenizer, folder, card)
 
@@ -402,13 +422,19 @@ def save(model, tokenizer, folder: Path, card: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make the tiny models from nothing (about 11 minutes on two cores).")
-    parser.add_argument("--family", choices=FOLDERS, help="only this one (default: both, side by side)")
+    parser = argparse.ArgumentParser(
+        description="Make the tiny models from nothing (about 11 minutes on two cores)."
+    )
+    parser.add_argument(
+        "--family", choices=FOLDERS, help="only this one (default: both, side by side)"
+    )
     args = parser.parse_args()
     if args.family:
         build_model(args.family)
         return 0
-    workers = [subprocess.Popen([sys.executable, __file__, "--family", family]) for family in FOLDERS]
+    workers = [
+        subprocess.Popen([sys.executable, __file__, "--family", family]) for family in FOLDERS
+    ]
     return max(abs(worker.wait()) for worker in workers)
 
 

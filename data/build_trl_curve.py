@@ -13,12 +13,30 @@ from importlib.metadata import version
 from pathlib import Path
 
 TARGET = Path(__file__).resolve().parent / "trl_curve.json"
-ARGUMENTS = ["--steps", "40", "--learning-rate", "2e-3", "--load-in-16bit", "--model", "qwen", "--seed", "0"]
+ARGUMENTS = [
+    "--steps",
+    "40",
+    "--learning-rate",
+    "2e-3",
+    "--load-in-16bit",
+    "--model",
+    "qwen",
+    "--seed",
+    "0",
+]
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "grpo_workbook", "run", *ARGUMENTS, "--output", f"{folder}/run"]
+        command = [
+            sys.executable,
+            "-m",
+            "grpo_workbook",
+            "run",
+            *ARGUMENTS,
+            "--output",
+            f"{folder}/run",
+        ]
         subprocess.run(command, check=True, cwd=TARGET.parent.parent)
         log = json.loads(Path(folder, "run", "log.json").read_text(encoding="utf-8"))
         report = json.loads(Path(folder, "run", "report.json").read_text(encoding="utf-8"))
@@ -27,7 +45,9 @@ def main() -> None:
         "made_by": "python data/build_trl_curve.py",
         "versions": {name: version(name) for name in ("trl", "unsloth", "torch")},
         "train_seconds": report["train_seconds"],
-        "strict_sampled": [report["heldout"][when]["strict_sampled"] for when in ("before", "after")],
+        "strict_sampled": [
+            report["heldout"][when]["strict_sampled"] for when in ("before", "after")
+        ],
         "reward": [round(entry["reward"], 4) for entry in log],
     }
     TARGET.write_text(json.dumps(curve, indent=1) + "\n", encoding="utf-8")

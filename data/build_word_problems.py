@@ -168,7 +168,9 @@ def build(split: str) -> list[Problem]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the course's word problems.")
-    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the files instead of writing them"
+    )
     args = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     same = True
@@ -179,7 +181,9 @@ def main() -> int:
             path.write_text(text, encoding="utf-8", newline="\n")
             print(f"wrote {path.name}: {text.count(chr(10))} problems")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            print(f"{path.name} differs from what build_word_problems.py makes: run it without --check")
+            print(
+                f"{path.name} differs from what build_word_problems.py makes: run it without --check"
+            )
             same = False
     return 0 if same else 1
 

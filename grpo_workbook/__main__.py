@@ -4,22 +4,21 @@ import argparse
 import os
 import sys
 
-from grpo_workbook import (
+from grpo_workbook import merging
+from grpo_workbook.cli import (
     ask,
     data_report,
     estimate_command,
     evaluation_command,
     gguf,
-    merging,
-    monitor,
     push,
     run_command,
     stages_command,
     train_command,
 )
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.diagnosis import monitor
+from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.processes import AlreadySaid
-from grpo_workbook.terminal import visible
 
 EXAMPLES = """examples:
   python -m grpo_workbook doctor
@@ -89,11 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "train":
             return train_command.main(args, rest)
         if args.command == "doctor":
-            from grpo_workbook import doctor
+            from grpo_workbook.cli import doctor
 
             return doctor.show(doctor.examine())
         if args.command == "progress":
-            from grpo_workbook.checks import show_progress
+            from grpo_workbook.exercises import show_progress
 
             return show_progress()
         return COMMANDS[args.command](args)
@@ -107,7 +106,10 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("grpo_workbook"):
             raise
-        print(f"error: {error.name} is not installed: run `make setup`, or see the README for pip", file=sys.stderr)
+        print(
+            f"error: {error.name} is not installed: run `make setup`, or see the README for pip",
+            file=sys.stderr,
+        )
         return 2
     except BrokenPipeError:  # who read the output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -117,14 +119,17 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         where = f"{error.filename}: " if error.filename else ""
         print(
-            f"error: {where}{error.strerror or error}: check the place, its permissions and its room", file=sys.stderr
+            f"error: {where}{error.strerror or error}: check the place, its permissions and its room",
+            file=sys.stderr,
         )
         return 2
     except KeyboardInterrupt:
         how = {"run": "--resume (or `make run`)", "evaluate": "The same command"}
         how |= dict.fromkeys(("train", "stages"), "The same command with --resume")
         goes_on = how.get(args.command)
-        more = f": nothing more was written. {goes_on} goes on from what is there" if goes_on else ""
+        more = (
+            f": nothing more was written. {goes_on} goes on from what is there" if goes_on else ""
+        )
         print(f"\nInterrupted{more}.", file=sys.stderr)
         return 130
 

@@ -32,7 +32,11 @@ LENIENT_WINDOW = 4_000  # characters from the end
 
 _MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})  # unicode minus, en dash
 # What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and spaces that are not the plain one.
-_PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {ord(c): " " for c in "\u00a0\u2007\u2009\u202f\u3000"} | _MINUS
+_PLAIN = (
+    {0xFF01 + i: 0x21 + i for i in range(94)}
+    | {ord(c): " " for c in "\u00a0\u2007\u2009\u202f\u3000"}
+    | _MINUS
+)
 # Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything. Thousands
 # begin with no 0: 0,125 is an eighth with a decimal comma, and no 125.
 _DIGITS = r"(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
@@ -128,7 +132,13 @@ def _plain(text: str) -> str:
     if "\\" in text:
         text = re.sub(r"\\[dt]?frac\{(-?\d{1,30})\}\{(\d{1,30})\}", r" \1/\2", text)
         text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r" \1", text)
-        text = re.sub(r"\\([$%])", r"\1", text).replace("\\!", "").replace("\\,", " ").replace("{,}", ",").strip()
+        text = (
+            re.sub(r"\\([$%])", r"\1", text)
+            .replace("\\!", "")
+            .replace("\\,", " ")
+            .replace("{,}", ",")
+            .strip()
+        )
     return text
 
 
@@ -139,7 +149,8 @@ def _is_unit(rest: str) -> bool:
         return True
     words = [w.lstrip("°").rstrip("²³") for w in _BETWEEN_WORDS.split(rest) if w]
     return len(words) <= 4 and all(
-        w.isalpha() and not _changes_the_number(w.lower()) and (len(w) > 1 or w in _SHORT_UNITS) for w in words
+        w.isalpha() and not _changes_the_number(w.lower()) and (len(w) > 1 or w in _SHORT_UNITS)
+        for w in words
     )
 
 
@@ -169,7 +180,9 @@ def is_correct(prediction: str | None, reference: str) -> bool:
     """
     if not isinstance(reference, str):
         shown = repr(reference)[:80]
-        raise WorkbookError(f"the reference answer {shown} is a {type(reference).__name__}: give it as text, str(...)")
+        raise WorkbookError(
+            f"the reference answer {shown} is a {type(reference).__name__}: give it as text, str(...)"
+        )
     wanted = _number_of(reference)
     return prediction is not None and read_answer(prediction) == wanted
 
@@ -287,7 +300,11 @@ def lenient_answer(text: str) -> str | None:
 def is_well_formed(text: str) -> bool:
     """One non-empty reasoning block, then one non-empty answer block, and nothing but white space around them."""
     text = text.strip()
-    if any(text.count(tag) != 1 for tag in TAGS) or not text.startswith(TAGS[0]) or not text.endswith(TAGS[3]):
+    if (
+        any(text.count(tag) != 1 for tag in TAGS)
+        or not text.startswith(TAGS[0])
+        or not text.endswith(TAGS[3])
+    ):
         return False
     reasoning, found, rest = text.removeprefix(TAGS[0]).partition(TAGS[1])
     between, opened, answer = rest.removesuffix(TAGS[3]).partition(TAGS[2])

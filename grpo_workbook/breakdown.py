@@ -31,14 +31,20 @@ def groups(rows: Sequence[dict]) -> dict[str, list[str]]:
     calculations = [_CALCULATION.findall(str(row.get("solution", ""))) for row in rows]
     if all(calculations):
         found.setdefault("steps", [str(len(c)) for c in calculations])
-        found.setdefault("operations", [" then ".join(_signs(c) for c in cs) for cs in calculations])
+        found.setdefault(
+            "operations", [" then ".join(_signs(c) for c in cs) for cs in calculations]
+        )
     found.setdefault("sentence", [template(row["question"]) for row in rows])
     return {name: labels for name, labels in found.items() if _sorts(labels)}
 
 
 def _columns(rows: Sequence[dict]) -> list[str]:
     names = [name for name in rows[0] if name not in CORE] if rows else []
-    return [n for n in names if all(isinstance(r.get(n), str | int | None) and len(str(r.get(n))) <= 60 for r in rows)]
+    return [
+        n
+        for n in names
+        if all(isinstance(r.get(n), str | int | None) and len(str(r.get(n))) <= 60 for r in rows)
+    ]
 
 
 def _sorts(labels: list[str]) -> bool:
@@ -52,7 +58,11 @@ def _signs(calculation: str) -> str:
 def _by_length(lengths: list[int]) -> list[str]:
     """Labels of up to four parts, cut so that equal lengths stay together."""
     ordered = sorted(lengths)
-    cuts = sorted({ordered[len(ordered) * q // 4] for q in (1, 2, 3)} - {ordered[0]}) if ordered else []
+    cuts = (
+        sorted({ordered[len(ordered) * q // 4] for q in (1, 2, 3)} - {ordered[0]})
+        if ordered
+        else []
+    )
     parts = [sum(length >= cut for cut in cuts) for length in lengths]
     label = {}
     for part in set(parts):

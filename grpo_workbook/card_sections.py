@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_workbook.data import WORD_PROBLEMS
+from grpo_workbook.files import readable
 from grpo_workbook.intervals import wilson_interval
-from grpo_workbook.run import REPO, readable
+from grpo_workbook.run import REPO
 
 RUN_CARD = "run_card.json"
 COURSE = "the word problems of the GRPO Workbook"
@@ -24,13 +25,22 @@ MEASURES = {
 }
 # Two directories or more from the root; not </answer>, not a/b, not https://...
 _PATH = re.compile(r"(?<![\w:/.<])(?:/|~/)(?:[^\s/,:;\"'|=]+/)+([^\s/,:;\"'|=]+)")
-_DATA_FILES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz")  # which may have been moved since
+_DATA_FILES = (
+    ".jsonl",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".gz",
+)  # which may have been moved since
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def public_name(name: str | Path) -> str:
     """How a card names a file, folder or hub id: relative to this folder or the project, else by its last part."""
-    shown = readable(Path(name).expanduser()) if str(name).startswith(("/", "~", ".")) else str(name)
+    shown = (
+        readable(Path(name).expanduser()) if str(name).startswith(("/", "~", ".")) else str(name)
+    )
     return Path(shown).name if shown.startswith(("/", "~", "..")) else shown
 
 
@@ -57,7 +67,11 @@ def hub_id(name: str | Path) -> str | None:
     """The id on the hub that a model's or data set's name stands for; None for a file or folder of this machine."""
     text = str(name).split(":")[0]
     there = Path(text).exists() or (REPO / text).exists()
-    return text if _HUB_ID.fullmatch(text) and not there and not text.lower().endswith(_DATA_FILES) else None
+    return (
+        text
+        if _HUB_ID.fullmatch(text) and not there and not text.lower().endswith(_DATA_FILES)
+        else None
+    )
 
 
 def interval_of(share: float, n: int) -> tuple[float, float]:
@@ -68,15 +82,25 @@ def interval_of(share: float, n: int) -> tuple[float, float]:
 
 def data_name(data: str | Path | None) -> str:
     """How a card names the data; None and the course's own files are the course's problems."""
-    return COURSE if data is None or data in (COURSE, *WORD_PROBLEMS.values()) else public_name(data)
+    return (
+        COURSE if data is None or data in (COURSE, *WORD_PROBLEMS.values()) else public_name(data)
+    )
 
 
 def what_section(report: Mapping, base, base_hash: str | None, kind: str) -> str:
     """What this is and how it was made, in a paragraph; `kind` is "merged" or "adapter"."""
     name = hub_id(base)
-    where = f"[{name}](https://huggingface.co/{name})" if name else f"`{public_name(base)}`, a local folder"
+    where = (
+        f"[{name}](https://huggingface.co/{name})"
+        if name
+        else f"`{public_name(base)}`, a local folder"
+    )
     where += f" (hash `{base_hash}`)" if base_hash else ""
-    what = "A LoRA adapter for" if kind == "adapter" else "Merged 16-bit weights: a LoRA adapter and its base,"
+    what = (
+        "A LoRA adapter for"
+        if kind == "adapter"
+        else "Merged 16-bit weights: a LoRA adapter and its base,"
+    )
     how = ""
     if "steps" in report:
         bits = "in 4-bit (NF4)" if report.get("load_in_4bit") else "in 16-bit"
@@ -97,7 +121,10 @@ def numbers_section(report: Mapping) -> str:
         share = held[when][key]
         return "{:.1%} ({:.1%} to {:.1%})".format(share, *interval_of(share, n))
 
-    rows = [f"| {name} | {cell('before', key)} | {cell('after', key)} |" for key, name in MEASURES.items()]
+    rows = [
+        f"| {name} | {cell('before', key)} | {cell('after', key)} |"
+        for key, name in MEASURES.items()
+    ]
     lines = [
         "## Before and after",
         "",
@@ -133,7 +160,9 @@ def proof_section(report: Mapping) -> str:
     if "merged_strict_greedy" in merge:
         policy = ""
         if "policy_ci95" in merge:
-            policy = f", the policy before merging {merge['policy_strict_greedy']:.1%} (95 % interval "
+            policy = (
+                f", the policy before merging {merge['policy_strict_greedy']:.1%} (95 % interval "
+            )
             policy += "{:.1%} to {:.1%})".format(*merge["policy_ci95"])
         lines.append(f"- strict, greedy: merged {merge['merged_strict_greedy']:.1%}{policy}")
     return "\n".join(lines)
@@ -169,7 +198,9 @@ def rewards_section(report: Mapping) -> str:
     ]
     for name, weight in report.get("reward_weights", {}).items():
         at = steps.get(name, {})
-        lines.append(f"| `{name}` | {weight:g} | {at.get('first_tenth', '')} | {at.get('last_tenth', '')} |")
+        lines.append(
+            f"| `{name}` | {weight:g} | {at.get('first_tenth', '')} | {at.get('last_tenth', '')} |"
+        )
     return "\n".join(lines)
 
 
@@ -208,7 +239,11 @@ def loading_section(base, kind: str, system_prompt: str, limit: int) -> str:
             "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
             "model = AutoModelForCausalLM.from_pretrained(folder)\n"
         )
-    system = f'    {{"role": "system", "content": {json.dumps(system_prompt)}}},\n' if system_prompt else ""
+    system = (
+        f'    {{"role": "system", "content": {json.dumps(system_prompt)}}},\n'
+        if system_prompt
+        else ""
+    )
     return (
         "## How to load it\n\nWith plain Transformers"
         + (" and PEFT" if kind == "adapter" else "")
@@ -228,16 +263,22 @@ def limits_section(report: Mapping, base) -> str:
     """What the numbers do not show."""
     said = []
     if "data/tiny-" in str(base).replace("\\", "/"):
-        said.append("The base is a toy of about a million parameters, made for a course: it shows how GRPO works.")
+        said.append(
+            "The base is a toy of about a million parameters, made for a course: it shows how GRPO works."
+        )
     if "heldout" in report:
-        said.append("Measured on problems of the one kind named above; what it can do elsewhere, nobody has looked at.")
+        said.append(
+            "Measured on problems of the one kind named above; what it can do elsewhere, nobody has looked at."
+        )
         said.append("One seed: another would end at somewhat other numbers.")
         if report["heldout"]["p_value"] >= 0.01:
             said.append("The difference in strict accuracy may be chance.")
     else:
         said.append("What it was trained on and how good it is was not known where it was merged.")
     if report.get("load_in_4bit"):
-        said.append("Before and after were measured on the 4-bit base with adapter; merged weights are 16-bit.")
+        said.append(
+            "Before and after were measured on the 4-bit base with adapter; merged weights are 16-bit."
+        )
     return "\n".join(["## Limits", "", *(f"- {line}" for line in said)])
 
 

@@ -31,8 +31,8 @@ from grpo_workbook.card_sections import (
     without_paths,
 )
 from grpo_workbook.data import SYSTEM_PROMPT
+from grpo_workbook.files import whole_file, write_json
 from grpo_workbook.loading import fingerprint
-from grpo_workbook.writing import whole_file, write_json
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
@@ -64,8 +64,16 @@ def model_card(
     from huggingface_hub import ModelCard, ModelCardData
 
     trained = "heldout" in report
-    title = Path(public_name(base)).name + ("-grpo" if trained else "-merged") + "-adapter" * (kind == "adapter")
-    tags = [tag for tag in TAGS if tag != "unsloth" or report.get("backend") == "unsloth"] if trained else None
+    title = (
+        Path(public_name(base)).name
+        + ("-grpo" if trained else "-merged")
+        + "-adapter" * (kind == "adapter")
+    )
+    tags = (
+        [tag for tag in TAGS if tag != "unsloth" or report.get("backend") == "unsloth"]
+        if trained
+        else None
+    )
     held_name = heldout_data or data
     metadata = ModelCardData(
         base_model=hub_id(base),
@@ -73,10 +81,17 @@ def model_card(
         license=license,
         pipeline_tag="text-generation",
         tags=tags,
-        datasets=sorted({found for name in (data, heldout_data) if name and (found := hub_id(name))}) or None,
+        datasets=sorted(
+            {found for name in (data, heldout_data) if name and (found := hub_id(name))}
+        )
+        or None,
         model_name=title if trained else None,
         eval_results=_results(report["heldout"], held_name) if trained else None,
-        base_model_relation=None if hub_id(base) is None else "adapter" if kind == "adapter" else "finetune",
+        base_model_relation=None
+        if hub_id(base) is None
+        else "adapter"
+        if kind == "adapter"
+        else "finetune",
     )
     parts = [
         f"# {title}",
@@ -92,11 +107,15 @@ def model_card(
             if trained
             else (proof_section(report),)
         ),
-        loading_section(base, kind, system_prompt, (settings or {}).get("max_completion_tokens", 64)),
+        loading_section(
+            base, kind, system_prompt, (settings or {}).get("max_completion_tokens", 64)
+        ),
         limits_section(report, base),
         versions_section(report),
     ]
-    return ModelCard("---\n" + metadata.to_yaml() + "\n---\n\n" + "\n\n".join(p for p in parts if p) + "\n")
+    return ModelCard(
+        "---\n" + metadata.to_yaml() + "\n---\n\n" + "\n\n".join(p for p in parts if p) + "\n"
+    )
 
 
 def _results(heldout: Mapping, data) -> list:
@@ -111,7 +130,11 @@ def _results(heldout: Mapping, data) -> list:
                 EvalResult(
                     task_type="text-generation",
                     dataset_type=name
-                    or ("word_problems" if data_name(data) == COURSE else Path(public_name(data)).stem),
+                    or (
+                        "word_problems"
+                        if data_name(data) == COURSE
+                        else Path(public_name(data)).stem
+                    ),
                     dataset_name=f"{data_name(data)}, {heldout['n']} held-out problems",
                     metric_type="accuracy",
                     metric_name=f"{MEASURES[key]}, {when} training",
@@ -123,7 +146,12 @@ def _results(heldout: Mapping, data) -> list:
 
 
 def run_card(
-    report: Mapping, settings: Mapping | None = None, *, base: str | Path, folder: Path, kind: str = "merged"
+    report: Mapping,
+    settings: Mapping | None = None,
+    *,
+    base: str | Path,
+    folder: Path,
+    kind: str = "merged",
 ) -> dict:
     """What run_card.json holds: the base and these weights by their hashes, every setting, and the run's report."""
     kept = {k: v if k == "examples" else without_paths(v) for k, v in report.items()}
@@ -138,11 +166,19 @@ def run_card(
 
 
 def write_card(
-    folder: Path, report: Mapping, settings: Mapping | None = None, *, base: str | Path, data=None, **more
+    folder: Path,
+    report: Mapping,
+    settings: Mapping | None = None,
+    *,
+    base: str | Path,
+    data=None,
+    **more,
 ) -> None:
     """Write README.md and run_card.json into the folder. `more` is model_card's: heldout_data, kind, license, ..."""
     machine = run_card(report, settings, base=base, folder=folder, kind=more.get("kind", "merged"))
-    card = model_card(report, base=base, data=data, settings=settings, base_hash=machine["base"]["hash"], **more)
+    card = model_card(
+        report, base=base, data=data, settings=settings, base_hash=machine["base"]["hash"], **more
+    )
     with whole_file(folder / CARD) as path:
         path.write_text(str(card), encoding="utf-8")
     write_json(folder / RUN_CARD, machine)

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Colour, dash and marker all differ, so that none of the three is needed.
-STYLES = ((BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), ("#CC79A7", ":", "D"), (GREY, "-", "x"))
+STYLES = (
+    (BLUE, "-", "o"),
+    (ORANGE, "--", "s"),
+    (GREEN, "-.", "^"),
+    ("#CC79A7", ":", "D"),
+    (GREY, "-", "x"),
+)
 HATCHES = ("", "//", "..", "xx", "--")
 ACROSS = 4  # small charts in a row of bar_panels
 
@@ -36,7 +42,9 @@ def line_chart(
     said = []
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         if len(xs) != len(ys) or not len(xs):
-            raise ValueError(f"the line {name!r} has {len(xs)} x values and {len(ys)} y values: give as many of each")
+            raise ValueError(
+                f"the line {name!r} has {len(xs)} x values and {len(ys)} y values: give as many of each"
+            )
         axes.plot(
             xs,
             ys,
@@ -47,7 +55,9 @@ def line_chart(
             linewidth=2,
             label=name,
         )
-        said.append(f"{name}: {_number(ys[0])} at {_number(xs[0])}, {_number(ys[-1])} at {_number(xs[-1])}")
+        said.append(
+            f"{name}: {_number(ys[0])} at {_number(xs[0])}, {_number(ys[-1])} at {_number(xs[-1])}"
+        )
     if log_x:
         axes.set_xscale("log", base=2)
         ticks = sorted({float(v) for xs, _ in series.values() for v in xs})
@@ -55,11 +65,18 @@ def line_chart(
         axes.minorticks_off()
     axes.set(xlabel=x, ylabel=y, title=title)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure, f"Line chart of {y} over {x}. " + " ".join(filter(None, [finding, "; ".join(said) + "."]))
+    return figure, f"Line chart of {y} over {x}. " + " ".join(
+        filter(None, [finding, "; ".join(said) + "."])
+    )
 
 
 def bar_chart(
-    series: Mapping[str, Sequence[float]], labels: Sequence[str], *, y: str, title: str, finding: str = ""
+    series: Mapping[str, Sequence[float]],
+    labels: Sequence[str],
+    *,
+    y: str,
+    title: str,
+    finding: str = "",
 ) -> tuple["Figure", str]:
     """Bars in groups: for each name one value per label, written above its bar. At most five names.
 
@@ -71,13 +88,24 @@ def bar_chart(
     said = []
     for i, (name, values) in enumerate(series.items()):
         if len(values) != len(labels):
-            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each")
+            raise ValueError(
+                f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each"
+            )
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
         bars = axes.bar(
-            places, values, width * 0.94, color=STYLES[i][0], hatch=HATCHES[i], edgecolor="white", label=name
+            places,
+            values,
+            width * 0.94,
+            color=STYLES[i][0],
+            hatch=HATCHES[i],
+            edgecolor="white",
+            label=name,
         )
         axes.bar_label(bars, [_number(v) for v in values], padding=2, fontsize=9)
-        said.append(f"{name}: " + ", ".join(f"{_number(v)} for {k}" for k, v in zip(labels, values, strict=True)))
+        said.append(
+            f"{name}: "
+            + ", ".join(f"{_number(v)} for {k}" for k, v in zip(labels, values, strict=True))
+        )
     axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel=y, title=title)
     axes.margins(y=0.15)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -106,7 +134,9 @@ def bar_panels(
     said = []
     for axes, (name, values) in zip(grid.flat, panels.items(), strict=False):
         if len(values) != len(labels):
-            raise ValueError(f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each")
+            raise ValueError(
+                f"{name!r} has {len(values)} values for {len(labels)} labels: give one for each"
+            )
         axes.bar(range(len(labels)), values, 0.8, color=BLUE)
         gone = [i for i, v in enumerate(values) if v == 0]
         if gone:  # an empty line would stand at the figure's corner, and the layout would make room for it
@@ -115,18 +145,27 @@ def bar_panels(
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
-        said.append(f"{name}: " + ", ".join(f"{_number(v)} for {k}" for k, v in zip(labels, values, strict=True)))
+        said.append(
+            f"{name}: "
+            + ", ".join(f"{_number(v)} for {k}" for k, v in zip(labels, values, strict=True))
+        )
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
     figure.supylabel(y, fontsize=9)
     figure.suptitle(title, fontsize=11)
-    return figure, f"{len(panels)} small bar charts of {y}. " + " ".join(filter(None, [finding, "; ".join(said) + "."]))
+    return figure, f"{len(panels)} small bar charts of {y}. " + " ".join(
+        filter(None, [finding, "; ".join(said) + "."])
+    )
 
 
 def _check_names(series: Mapping) -> None:
     if not 1 <= len(series) <= len(STYLES):
-        raise ValueError(f"{len(series)} lines or groups of bars: a chart here shows 1 to {len(STYLES)}")
+        raise ValueError(
+            f"{len(series)} lines or groups of bars: a chart here shows 1 to {len(STYLES)}"
+        )
 
 
 def _number(value: float) -> str:
-    return "0" if abs(value) < 1e-6 else f"{float(value):.3g}"  # no -0, and no 1.8e-07 that is only rounding
+    return (
+        "0" if abs(value) < 1e-6 else f"{float(value):.3g}"
+    )  # no -0, and no 1.8e-07 that is only rounding

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from grpo_workbook.doctor import MIN_PYTHON, pins
+from grpo_workbook.cli.doctor import MIN_PYTHON, pins
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.settings import REPO
 
@@ -48,14 +48,20 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
     """Package and version of everything that must be installed, because its version is not there."""
     found = {}
     for name, pin in pins().items():
-        has = there.get(name.lower().replace("_", "-"), "").split("+")[0]  # torch 2.13.0+cu130 is torch 2.13.0
-        fits = has == pin or (has and name in KEPT and SpecifierSet(KEPT[name]).contains(has, prereleases=True))
+        has = there.get(name.lower().replace("_", "-"), "").split("+")[
+            0
+        ]  # torch 2.13.0+cu130 is torch 2.13.0
+        fits = has == pin or (
+            has and name in KEPT and SpecifierSet(KEPT[name]).contains(has, prereleases=True)
+        )
         if name not in LEFT_OUT and not fits:
             found[name] = pin
     return found
 
 
-def commands(missing: Mapping[str, str], there: Mapping[str, str], constraints: Path) -> list[list[str]]:
+def commands(
+    missing: Mapping[str, str], there: Mapping[str, str], constraints: Path
+) -> list[list[str]]:
     """The pip commands that install `missing` and move nothing that is kept; writes the file of constraints.
 
     Unsloth comes last and without its dependencies, as `make setup` does it.
@@ -64,7 +70,10 @@ def commands(missing: Mapping[str, str], there: Mapping[str, str], constraints: 
     constraints.write_text("".join(f"{n}=={v}\n" for n, v in keep.items()), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     unsloth = set(pins(UNSLOTH))
-    first, last = ([f"{n}=={v}" for n, v in missing.items() if (n in unsloth) is late] for late in (False, True))
+    first, last = (
+        [f"{n}=={v}" for n, v in missing.items() if (n in unsloth) is late]
+        for late in (False, True)
+    )
     found = [[*pip, "-c", str(constraints), *first]] if first else []
     found += [[*pip, "--no-deps", *last]] if last else []
     return [*found, [*pip, "--no-deps", "-e", str(REPO)]]
@@ -77,17 +86,27 @@ def set_up() -> None:
     wrong afterwards: then nothing is restarted, and the cell stays red.
     """
     if sys.version_info < MIN_PYTHON:
-        raise WorkbookError(f"Python {sys.version.split()[0]} is too old: choose a runtime with 3.11 or newer")
+        raise WorkbookError(
+            f"Python {sys.version.split()[0]} is too old: choose a runtime with 3.11 or newer"
+        )
     there = installed()
     missing = wanted(there)
     if not missing and "grpo-workbook" in there:
         print("The pinned versions are installed.")
         return
-    print(f"Installing {', '.join(f'{n} {v}' for n, v in missing.items()) or 'the course'}", flush=True)
+    print(
+        f"Installing {', '.join(f'{n} {v}' for n, v in missing.items()) or 'the course'}",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         for command in commands(missing, there, Path(folder) / "constraints.txt"):
             subprocess.run(command, check=True)
     if wrong := wanted(installed()):
-        raise WorkbookError(f"pip said that all is well, and these are not there: {wrong}. Start a new runtime")
-    print("Installed. The runtime restarts now, without the old versions: run this cell once more.", flush=True)
+        raise WorkbookError(
+            f"pip said that all is well, and these are not there: {wrong}. Start a new runtime"
+        )
+    print(
+        "Installed. The runtime restarts now, without the old versions: run this cell once more.",
+        flush=True,
+    )
     os.kill(os.getpid(), signal.SIGKILL)

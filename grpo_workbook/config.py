@@ -99,7 +99,9 @@ def optimizer_arguments(s: Settings) -> dict:
     }
 
 
-def grpo_arguments(run: Run, reward_weights: Sequence[float] | None = None, processes: int = 1) -> dict:
+def grpo_arguments(
+    run: Run, reward_weights: Sequence[float] | None = None, processes: int = 1
+) -> dict:
     """Every argument of the run's GRPOConfig, by name. Raises WorkbookError as `batch_arguments` does."""
     s = run.settings
     return {
@@ -130,7 +132,10 @@ def grpo_arguments(run: Run, reward_weights: Sequence[float] | None = None, proc
 
 
 def grpo_config(
-    run: Run, reward_weights: Sequence[float] | None = None, overrides: dict | None = None, processes: int = 1
+    run: Run,
+    reward_weights: Sequence[float] | None = None,
+    overrides: dict | None = None,
+    processes: int = 1,
 ) -> "GRPOConfig":
     """The run's whole GRPOConfig.
 

@@ -69,7 +69,9 @@ def _twins(words, begins, sizes, codes, held, alike: float, across: bool, limit:
     twin, waiting = np.full(count, -1), np.ones(count, bool)
     marked = np.zeros(words.max() + 1, np.uint8)
     smaller = held.sum() * 2 <= count
-    queue = np.argsort(held != smaller, kind="stable").tolist()  # the smaller side first: mostly the held-out one
+    queue = np.argsort(
+        held != smaller, kind="stable"
+    ).tolist()  # the smaller side first: mostly the held-out one
     at, used, suggested = 0, 0, None
     while used < limit:
         if suggested is None:

@@ -23,13 +23,24 @@ def read_csv(path: Path) -> Rows:
             fields = next(reader, None)
         except csv.Error as error:
             if "new-line character" not in str(error):
-                raise WorkbookError(f"{path.name}, row {number + 1} (line {start}): {_quoting(error)}") from None
+                raise WorkbookError(
+                    f"{path.name}, row {number + 1} (line {start}): {_quoting(error)}"
+                ) from None
             number += 1
-            yield number, Fault("stray \\r", "holds a \\r outside of quotes: quote the field, or take it out", start)
+            yield (
+                number,
+                Fault(
+                    "stray \\r",
+                    "holds a \\r outside of quotes: quote the field, or take it out",
+                    start,
+                ),
+            )
             continue
         if fields is None:
             return
-        if len(fields) > 1 or (fields and (fields[0].strip() or len(header) == 1)):  # not a blank line
+        if len(fields) > 1 or (
+            fields and (fields[0].strip() or len(header) == 1)
+        ):  # not a blank line
             number += 1
             yield number, _csv_row(header, fields, separator, start)
 
@@ -45,11 +56,15 @@ def _begin_csv(path: Path):
     lines = _CsvLines(path)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
-        raise WorkbookError(f"{path} has no rows: give a CSV file whose first line names the columns")
+        raise WorkbookError(
+            f"{path} has no rows: give a CSV file whose first line names the columns"
+        )
     if "\r" in first.rstrip("\r\n"):
         raise WorkbookError(f"{path} ends its lines with \\r alone: save it with \\n or \\r\\n")
     tabs = path.name.lower().removesuffix(".gz").endswith(".tsv") and "\t" in first
-    separator = "\t" if tabs else max(SEPARATORS, key=lambda s: len(next(csv.reader([first], delimiter=s))))
+    separator = (
+        "\t" if tabs else max(SEPARATORS, key=lambda s: len(next(csv.reader([first], delimiter=s))))
+    )
     lines.push_back(first)
     reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
@@ -59,25 +74,35 @@ def _begin_csv(path: Path):
     try:
         "".join(fields).encode()
     except UnicodeEncodeError:
-        raise WorkbookError(f"{path}: the header is not UTF-8: save the file as UTF-8 text") from None
+        raise WorkbookError(
+            f"{path}: the header is not UTF-8: save the file as UTF-8 text"
+        ) from None
     header = [name.strip() or f"column_{place}" for place, name in enumerate(fields, 1)]
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise WorkbookError(f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one")
+        raise WorkbookError(
+            f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one"
+        )
     return lines, reader, separator, header
 
 
 def _csv_row(header: list[str], fields: list[str], separator: str, line: int) -> dict | Fault:
     if len(fields) != len(header):
         text = f"{len(fields)} fields where the header has {len(header)} (separator: {SEPARATORS[separator]}): "
-        return Fault("ragged", text + "quote a field that holds the separator, or fill in what is missing", line)
+        return Fault(
+            "ragged",
+            text + "quote a field that holds the separator, or fill in what is missing",
+            line,
+        )
     try:
         "".join(fields).encode()
     except UnicodeEncodeError as error:
         text = "".join(fields)
         return Fault("not UTF-8", not_utf8(ord(text[error.start]) - 0xDC00, error.start).text, line)
     if any("\x00" in field for field in fields):
-        return Fault("null bytes", "holds null bytes: the file was cut or damaged, write it again", line)
+        return Fault(
+            "null bytes", "holds null bytes: the file was cut or damaged, write it again", line
+        )
     return dict(zip(header, fields, strict=True))
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.files import readable
 from grpo_workbook.problems import load
-from grpo_workbook.run import DATA, readable
+from grpo_workbook.run import DATA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +46,9 @@ def read_problems(source: str | Path) -> list[dict[str, str]]:
 
 
 def chat_prompt(
-    question: str, system_prompt: str | None = SYSTEM_PROMPT, examples: "Sequence[tuple[str, str]]" = ()
+    question: str,
+    system_prompt: str | None = SYSTEM_PROMPT,
+    examples: "Sequence[tuple[str, str]]" = (),
 ) -> list[dict[str, str]]:
     """The question as a conversation, after the system prompt and after `examples`: (question, completion) each.
 
@@ -97,13 +100,19 @@ def to_dataset(
     with _bars(len(dataset)):
         dataset = dataset.map(prompts, batched=True, batch_size=BATCH)
     first = ["prompt", "answer", "question"]
-    return dataset.select_columns([*first, *(name for name in dataset.column_names if name not in first)])
+    return dataset.select_columns(
+        [*first, *(name for name in dataset.column_names if name not in first)]
+    )
 
 
 @contextlib.contextmanager
 def _bars(rows: int):
     """Progress bars of `datasets` for long work only."""
-    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from datasets.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
 
     shown = not are_progress_bars_disabled()
     if rows < BAR_FROM:
@@ -122,7 +131,9 @@ def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
     """
     here = Path(model).is_dir()
     if here and not any((Path(model) / name).is_file() for name in VOCABULARIES):
-        raise WorkbookError(f"the folder {readable(model)} has no tokenizer ({', '.join(VOCABULARIES)}): copy it there")
+        raise WorkbookError(
+            f"the folder {readable(model)} has no tokenizer ({', '.join(VOCABULARIES)}): copy it there"
+        )
     from transformers import AutoTokenizer
 
     try:
@@ -190,7 +201,9 @@ def token_boundaries(text: str, tokenizer: "PreTrainedTokenizerBase", mark: str 
 
     Tokens that share a character (a rare one, of several byte tokens) stand together.
     """
-    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
+        "offset_mapping"
+    ]
     ends = sorted({end for _, end in offsets if 0 < end < len(text)})
     parts = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
     return mark.join(part.replace("\n", "\\n\n") for part in parts)
@@ -202,18 +215,28 @@ def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> 
 
     lengths = array("q")
     bar = tqdm(
-        total=len(dataset), desc="tokenizing", unit="row", ncols=80, leave=False, disable=len(dataset) < BAR_FROM
+        total=len(dataset),
+        desc="tokenizing",
+        unit="row",
+        ncols=80,
+        leave=False,
+        disable=len(dataset) < BAR_FROM,
     )
     with bar:
         for batch in dataset.select_columns("prompt").iter(BATCH):
-            ids = tokenizer(render(batch["prompt"], tokenizer), add_special_tokens=False, verbose=False)["input_ids"]
+            ids = tokenizer(
+                render(batch["prompt"], tokenizer), add_special_tokens=False, verbose=False
+            )["input_ids"]
             lengths.extend(map(len, ids))
             bar.update(len(ids))
     return lengths
 
 
 def drop_long_prompts(
-    dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase", max_prompt_tokens: int, name: str = "the data"
+    dataset: "Dataset",
+    tokenizer: "PreTrainedTokenizerBase",
+    max_prompt_tokens: int,
+    name: str = "the data",
 ) -> tuple["Dataset", int]:
     """(the rows whose prompt has at most `max_prompt_tokens`, how many have more). TRL truncates none.
 
@@ -230,7 +253,9 @@ def drop_long_prompts(
             f"every prompt of {name} is longer than {max_prompt_tokens} tokens (the shortest has "
             f"{min(lengths)}): raise --max-prompt-tokens"
         )
-    return (dataset if len(fitting) == len(lengths) else dataset.select(fitting)), len(lengths) - len(fitting)
+    return (dataset if len(fitting) == len(lengths) else dataset.select(fitting)), len(
+        lengths
+    ) - len(fitting)
 
 
 def sha256_of(*parts: "Iterable[dict]") -> str:
@@ -241,7 +266,10 @@ def sha256_of(*parts: "Iterable[dict]") -> str:
     found, separator = hashlib.sha256(b"["), b""
     for part in parts:
         for row in part:
-            found.update(separator + json.dumps(row, sort_keys=True, ensure_ascii=False, default=str).encode())
+            found.update(
+                separator
+                + json.dumps(row, sort_keys=True, ensure_ascii=False, default=str).encode()
+            )
             separator = b", "
     found.update(b"]")
     return found.hexdigest()

@@ -26,8 +26,14 @@ CHUNK = 50_000  # rows whose words are sorted at once
 # One spelling for each sign, before NFKC would make 2 of a superscript 2, and 21/2 of 2½.
 _SPELLINGS = {
     **dict.fromkeys(map(ord, "\u2212\u2013\u2014"), "-"),
-    **{ord(c): f" {unicodedata.normalize('NFKC', c)} " for c in map(chr, [0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F)])},
-    **{ord(a): b for a, b in zip("×⋅∗÷∕≥≤≠", ["*", "*", "*", "/", "/", ">=", "<=", "!="], strict=True)},
+    **{
+        ord(c): f" {unicodedata.normalize('NFKC', c)} "
+        for c in map(chr, [0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F)])
+    },
+    **{
+        ord(a): b
+        for a, b in zip("×⋅∗÷∕≥≤≠", ["*", "*", "*", "/", "/", ">=", "<=", "!="], strict=True)
+    },
 }
 _ODD = re.compile(f"[{''.join(map(chr, _SPELLINGS))}]")
 _RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070-\u207f]+")
@@ -63,7 +69,9 @@ def pieces(text: str) -> list[str]:
     normal = _THOUSANDS.sub("", text.casefold())
     found = _PIECE.findall(normal)
     if not set(found).isdisjoint(_OPENING + _CLOSING):
-        found = [p for i, p in enumerate(found) if p not in _OPENING + _CLOSING or _is_sign(found, i)]
+        found = [
+            p for i, p in enumerate(found) if p not in _OPENING + _CLOSING or _is_sign(found, i)
+        ]
     return found or normal.split()
 
 
@@ -119,7 +127,11 @@ class Index:
             found = pieces(text)
             index.digests.append(digest(found))
             index.numbers.append(numbers_of(found))
-            ids = {index.vocabulary.setdefault(p, len(index.vocabulary)) for p in found if p[0].isalnum()}
+            ids = {
+                index.vocabulary.setdefault(p, len(index.vocabulary))
+                for p in found
+                if p[0].isalnum()
+            }
             index.words.extend(sorted(ids))
             index.starts.append(len(index.words))
         return index
@@ -131,7 +143,11 @@ class Index:
         """The index of the first rows alone."""
         end = self.starts[count]
         return Index(
-            self.digests[:count], self.numbers[:count], self.words[:end], self.starts[: count + 1], self.vocabulary
+            self.digests[:count],
+            self.numbers[:count],
+            self.words[:end],
+            self.starts[: count + 1],
+            self.vocabulary,
         )
 
     def word_set(self, row: int) -> set[int]:
@@ -158,7 +174,9 @@ def near(index: Index, boundary: int | None = None) -> list[tuple[int, int]]:
     pairs, left = set(), COMPARISONS
     for rows in _candidates(index):
         if len(rows) > CROWD:
-            found, left = partners(index.words, index.starts, index.digests, rows, ALIKE, boundary, left)
+            found, left = partners(
+                index.words, index.starts, index.digests, rows, ALIKE, boundary, left
+            )
             pairs.update((min(pair), max(pair)) for pair in found)
             continue
         rows = rows.tolist()
@@ -184,7 +202,9 @@ def _candidates(index: Index) -> "Iterable[np.ndarray]":
         return
     words, starts = np.frombuffer(index.words, np.uint32), np.frombuffer(index.starts, np.int64)
     rarity = np.bincount(words, minlength=len(index.vocabulary))
-    parts = [_prefixes(words, starts[i : i + CHUNK + 1], rarity, i) for i in range(0, len(index), CHUNK)]
+    parts = [
+        _prefixes(words, starts[i : i + CHUNK + 1], rarity, i) for i in range(0, len(index), CHUNK)
+    ]
     words, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     numbers = np.frombuffer(index.numbers, np.int64)[rows]
     order = np.lexsort((rows, words, numbers))
@@ -202,7 +222,9 @@ def _prefixes(words, starts, rarity, first: int):
 
     words, sizes = words[starts[0] : starts[-1]], np.diff(starts)
     rows = np.repeat(np.arange(len(sizes)), sizes)
-    order = np.lexsort((words, rarity[words], rows))  # the rarest word of a row first; ties the same way everywhere
+    order = np.lexsort(
+        (words, rarity[words], rows)
+    )  # the rarest word of a row first; ties the same way everywhere
     place = np.arange(len(words)) - np.repeat(starts[:-1] - starts[0], sizes)
     prefix = sizes - np.ceil(ALIKE * sizes - 1e-9).astype(np.int64) + 1
     kept = place < np.repeat(prefix, sizes)

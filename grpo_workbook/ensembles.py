@@ -24,16 +24,24 @@ def minimum_of(*rewards: RewardFunction) -> RewardFunction:
 
 def vote_of(*rewards: RewardFunction) -> RewardFunction:
     """1.0 where more than half of the rewards that apply give more than 0.5, else 0.0. A tie is lost."""
-    return _ensemble("vote", rewards, lambda values: float(2 * sum(v > 0.5 for v in values) > len(values)))
+    return _ensemble(
+        "vote", rewards, lambda values: float(2 * sum(v > 0.5 for v in values) > len(values))
+    )
 
 
-def _ensemble(kind: str, rewards: Sequence[RewardFunction], join: Callable[[list[float]], float]) -> RewardFunction:
+def _ensemble(
+    kind: str, rewards: Sequence[RewardFunction], join: Callable[[list[float]], float]
+) -> RewardFunction:
     if len(rewards) < 2:
         raise WorkbookError(f"a {kind} of {len(rewards)} rewards: give at least 2")
 
     def ensemble_reward(completions, **columns):
-        given = [(name_of(reward), reward(completions=completions, **columns)) for reward in rewards]
-        table = zip(*(plain_values(name, values, len(completions)) for name, values in given), strict=True)
+        given = [
+            (name_of(reward), reward(completions=completions, **columns)) for reward in rewards
+        ]
+        table = zip(
+            *(plain_values(name, values, len(completions)) for name, values in given), strict=True
+        )
         applying = [[v for v in values if v is not None] for values in table]
         return [join(values) if values else None for values in applying]
 
@@ -110,7 +118,11 @@ class AdaptiveWeight:
         """Go on from `state_dict()`. Raises WorkbookError when it is none."""
         rate, batches = state.get("rate"), state.get("batches")
         if not isinstance(rate, int | float) or not 0 <= rate <= 1 or not math.isfinite(rate):
-            raise WorkbookError(f"the state of {self.__name__} has the rate {rate!r}: give what state_dict() gave")
+            raise WorkbookError(
+                f"the state of {self.__name__} has the rate {rate!r}: give what state_dict() gave"
+            )
         if not isinstance(batches, int) or batches < 0:
-            raise WorkbookError(f"the state of {self.__name__} has {batches!r} batches: give what state_dict() gave")
+            raise WorkbookError(
+                f"the state of {self.__name__} has {batches!r} batches: give what state_dict() gave"
+            )
         self.rate, self.batches = float(rate), batches

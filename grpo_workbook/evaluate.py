@@ -24,7 +24,7 @@ from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
 from grpo_workbook.intervals import paired_p_value as paired_p_value
 from grpo_workbook.processes import ALONE, Processes
-from grpo_workbook.symbolic import SymbolicChecker
+from grpo_workbook.reward_lab.symbolic import SymbolicChecker
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,7 +38,9 @@ class Scores:
     strict: list[bool]
     lenient: list[bool]
     well_formed: list[bool]
-    unjudged: int = 0  # texts that the symbolic checker could not judge in time: they count as wrong
+    unjudged: int = (
+        0  # texts that the symbolic checker could not judge in time: they count as wrong
+    )
 
     @property
     def n(self) -> int:
@@ -57,13 +59,24 @@ def score(completions: Sequence[str], references: Sequence[str], answers: str = 
     pairs = list(zip(completions, references, strict=True))
     well_formed = [is_well_formed(c) for c in completions]
     if answers == "number":
-        strict, lenient = ([right(c, a) for c, a in pairs] for right in (is_strictly_right, is_leniently_right))
+        strict, lenient = (
+            [right(c, a) for c, a in pairs] for right in (is_strictly_right, is_leniently_right)
+        )
         return Scores(list(completions), strict, lenient, well_formed)
-    given = [tagged_answer(c) if ok else None for c, ok in zip(completions, well_formed, strict=True)]
+    given = [
+        tagged_answer(c) if ok else None for c, ok in zip(completions, well_formed, strict=True)
+    ]
     kind = [extract_answer(c) or lenient_answer(c) for c in completions]
-    verdicts = _judge_texts({pair for found in (given, kind) for pair in zip(found, references, strict=True)})
-    strict, lenient = ([verdicts[p] == "right" for p in zip(found, references, strict=True)] for found in (given, kind))
-    unjudged = sum(verdicts[p] not in ("right", "wrong") for p in zip(kind, references, strict=True))
+    verdicts = _judge_texts(
+        {pair for found in (given, kind) for pair in zip(found, references, strict=True)}
+    )
+    strict, lenient = (
+        [verdicts[p] == "right" for p in zip(found, references, strict=True)]
+        for found in (given, kind)
+    )
+    unjudged = sum(
+        verdicts[p] not in ("right", "wrong") for p in zip(kind, references, strict=True)
+    )
     return Scores(list(completions), strict, lenient, well_formed, unjudged)
 
 
@@ -73,7 +86,11 @@ def _judge_texts(pairs: set[tuple[str | None, str]]) -> dict[tuple[str | None, s
     def plain(text: str) -> str:
         return " ".join(text.casefold().split())
 
-    verdicts = {p: "wrong" if p[0] is None else "right" for p in pairs if p[0] is None or plain(p[0]) == plain(p[1])}
+    verdicts = {
+        p: "wrong" if p[0] is None else "right"
+        for p in pairs
+        if p[0] is None or plain(p[0]) == plain(p[1])
+    }
     rest = sorted(pairs - verdicts.keys())
     with SymbolicChecker() as checker:
         outcomes = checker.check(rest)

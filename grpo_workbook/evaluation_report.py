@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation_run import Evaluation
 from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE, save
+from grpo_workbook.files import write_json
 from grpo_workbook.measures import JUDGES, compare, judge, section, share
-from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,9 @@ SHOWN = 10  # changed problems of each kind in report.md; all are in changes.jso
 SAME = ("temperature", "top_p", "max_new_tokens", "system_prompt", "samples")
 
 
-def build_report(found: Evaluation, ks: Sequence[int], baseline: Evaluation | None = None) -> tuple[dict, list[dict]]:
+def build_report(
+    found: Evaluation, ks: Sequence[int], baseline: Evaluation | None = None
+) -> tuple[dict, list[dict]]:
     """(the report, the changed problems): what report.json and changes.jsonl hold; shares from 0 to 1.
 
     `ks` are the k of pass@k and maj@k. Raises WorkbookError when the baseline answered none of these problems.
@@ -37,12 +39,16 @@ def build_report(found: Evaluation, ks: Sequence[int], baseline: Evaluation | No
             )
     changes: list[dict] = []
     if baseline is not None:
-        report["baseline"], changes = _compare_all(judged, baseline, report["notes"], found.identity)
+        report["baseline"], changes = _compare_all(
+            judged, baseline, report["notes"], found.identity
+        )
         report["verdict"] = verdict(report["baseline"]["comparison"])
     return report, changes
 
 
-def _compare_all(judged: dict, baseline: Evaluation, notes: list[str], identity: dict) -> tuple[dict, list[dict]]:
+def _compare_all(
+    judged: dict, baseline: Evaluation, notes: list[str], identity: dict
+) -> tuple[dict, list[dict]]:
     different = [name for name in SAME if baseline.identity.get(name) != identity[name]]
     if different:
         notes.append(f"the baseline was measured otherwise (not the same: {', '.join(different)})")
@@ -59,10 +65,14 @@ def _compare_all(judged: dict, baseline: Evaluation, notes: list[str], identity:
             )
         comparison[name], changed = both
         if comparison[name]["only_before"] or comparison[name]["only_after"]:
-            notes.append(f"{name!r}: compared on the {comparison[name]['n']:,} problems that both answered")
+            notes.append(
+                f"{name!r}: compared on the {comparison[name]['n']:,} problems that both answered"
+            )
         sections[name] = {measure: share(before.shares(measure)) for measure in JUDGES}
         changes += [{"set": name, **change} for change in changed]
-    model = {k: baseline.identity.get(k) for k in ("model", "adapter", "model_hash", "adapter_hash")}
+    model = {
+        k: baseline.identity.get(k) for k in ("model", "adapter", "model_hash", "adapter_hash")
+    }
     return {**model, "sets": sections, "comparison": comparison}, changes
 
 
@@ -80,11 +90,15 @@ def verdict(comparison: dict) -> list[str]:
                 f"{NAMES[measure]} {c['before']:.1%} before, {c['after']:.1%} after: a difference that may be chance "
                 f"(p = {c['p_value']:.2g})"
             )
-        first = " (p and these by the first sample of each)" if comparison[name]["samples"] > 1 else ""
+        first = (
+            " (p and these by the first sample of each)" if comparison[name]["samples"] > 1 else ""
+        )
         said.append(f"{words}; {c['better']} problems got better, {c['worse']} worse{first}")
     if "main" in comparison:
         tokens = comparison["main"]["tokens"]
-        said.append(f"completions of {tokens['before']:g} tokens on average before, {tokens['after']:g} after")
+        said.append(
+            f"completions of {tokens['before']:g} tokens on average before, {tokens['after']:g} after"
+        )
     if "also" in comparison:
         c = comparison["also"]["lenient"]
         numbers = f"lenient {c['before']:.1%} before, {c['after']:.1%} after"
@@ -92,7 +106,9 @@ def verdict(comparison: dict) -> list[str]:
             said.append(f"the other skill was partly forgotten: {numbers} (p = {c['p_value']:.1g})")
         else:
             lost = max(0.0, -c["low"])
-            said.append(f"the other skill: {numbers}; a loss of more than {lost:.1%} is unlikely (95 % interval)")
+            said.append(
+                f"the other skill: {numbers}; a loss of more than {lost:.1%} is unlikely (95 % interval)"
+            )
     return said
 
 
@@ -102,16 +118,25 @@ def as_markdown(report: dict, changes: Sequence[dict]) -> str:
     if report["adapter"]:
         lines += [f"Adapter: {report['adapter']}", ""]
     how = (
-        "greedy" if report["temperature"] == 0 else f"temperature {report['temperature']:g}, top-p {report['top_p']:g}"
+        "greedy"
+        if report["temperature"] == 0
+        else f"temperature {report['temperature']:g}, top-p {report['top_p']:g}"
     )
     lines += [
         f"{report['samples']} sample{'s' * (report['samples'] > 1)} for each problem, {how}, at most "
         f"{report['max_new_tokens']} new tokens, seed {report['seed']}.",
     ]
-    said = [f"- {line}" for line in (*report.get("verdict", ()), *(f"note: {n}" for n in report["notes"]))]
+    said = [
+        f"- {line}"
+        for line in (*report.get("verdict", ()), *(f"note: {n}" for n in report["notes"]))
+    ]
     lines += ["", *said] if said else []
     for name, numbers in report["sets"].items():
-        lines += ["", f"## {'Held-out problems' if name == 'main' else 'Another skill'}: {report['data'][name]}", ""]
+        lines += [
+            "",
+            f"## {'Held-out problems' if name == 'main' else 'Another skill'}: {report['data'][name]}",
+            "",
+        ]
         lines += _section_lines(numbers, (report.get("baseline") or {}).get("sets", {}).get(name))
     for kind in ("worse", "better"):
         chosen = [c for c in changes if c["change"] == kind]
@@ -146,10 +171,20 @@ def _section_lines(numbers: dict, before: dict | None) -> list[str]:
         else "- so few problems show no gain, however large"
     )
     if len(numbers["pass_at_k"]) > 1:
-        lines += ["", "| k | pass@k strict | pass@k lenient | maj@k strict | maj@k lenient |", "| --- " * 5 + "|"]
+        lines += [
+            "",
+            "| k | pass@k strict | pass@k lenient | maj@k strict | maj@k lenient |",
+            "| --- " * 5 + "|",
+        ]
         for k in numbers["pass_at_k"]:
-            cells = [numbers[which][k][m] for which in ("pass_at_k", "majority_at_k") for m in ("strict", "lenient")]
-            lines.append(f"| {k} | " + " | ".join(f"{c['share']:.1%} ({_interval(c)})" for c in cells) + " |")
+            cells = [
+                numbers[which][k][m]
+                for which in ("pass_at_k", "majority_at_k")
+                for m in ("strict", "lenient")
+            ]
+            lines.append(
+                f"| {k} | " + " | ".join(f"{c['share']:.1%} ({_interval(c)})" for c in cells) + " |"
+            )
     for name, found in numbers["by"].items():
         lines += ["", f"| {name} | n | strict | 95 % interval | lenient |", "| --- " * 5 + "|"]
         for g in found:
@@ -179,12 +214,15 @@ def draw(report: dict) -> tuple["Figure", str]:
     before = (report.get("baseline") or {}).get("sets", {}).get("main")
     panels = [("measures", None)]
     panels += [("k", None)] if len(main["pass_at_k"]) > 1 else []
-    panels += [("group", name) for name in sorted(main["by"], key=lambda n: n in ("length", "sentence", "operations"))][
-        :2
-    ]
+    panels += [
+        ("group", name)
+        for name in sorted(main["by"], key=lambda n: n in ("length", "sentence", "operations"))
+    ][:2]
     figure = Figure(figsize=(3.6 * len(panels) + 0.6, 3.4), layout="constrained")
     said = []
-    for axes, (kind, name) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    for axes, (kind, name) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+    ):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
         axes.set_ylim(0, 1.08)
@@ -210,14 +248,29 @@ def _draw_measures(axes, main: dict, before: dict | None) -> str:
         for x, measure in enumerate(NAMES):
             one, at = numbers[measure], x + (place - (len(sides) - 1) / 2) * width
             shown = label if x == 0 else None
-            axes.bar(at, one["share"], width * 0.94, color=colour, hatch=hatch, edgecolor="white", label=shown)
+            axes.bar(
+                at,
+                one["share"],
+                width * 0.94,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                label=shown,
+            )
             _whiskers(axes, at, one)
-            axes.annotate(f"{one['share']:.0%}", (at, one["high"]), ha="center", va="bottom", fontsize=8)
+            axes.annotate(
+                f"{one['share']:.0%}", (at, one["high"]), ha="center", va="bottom", fontsize=8
+            )
     axes.set(
-        xticks=range(len(NAMES)), xticklabels=NAMES.values(), ylabel="share of problems", title="With 95 % intervals"
+        xticks=range(len(NAMES)),
+        xticklabels=NAMES.values(),
+        ylabel="share of problems",
+        title="With 95 % intervals",
     )
     if len(sides) > 1:
-        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+        axes.legend(
+            frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2
+        )
     return (
         "Bars: "
         + "; ".join(
@@ -236,11 +289,20 @@ def _draw_k(axes, main: dict) -> str:
         ("majority_at_k", "maj@k", ORANGE, "--", "s"),
     ):
         ks, found = list(map(int, main[which])), [one["lenient"] for one in main[which].values()]
-        axes.plot(ks, [f["share"] for f in found], color=colour, linestyle=dash, marker=marker, label=name)
-        axes.fill_between(
-            ks, [f["low"] for f in found], [f["high"] for f in found], color=colour, alpha=0.15, linewidth=0
+        axes.plot(
+            ks, [f["share"] for f in found], color=colour, linestyle=dash, marker=marker, label=name
         )
-        said.append(f"{name} {found[0]['share']:.1%} for k = {ks[0]}, {found[-1]['share']:.1%} for k = {ks[-1]}")
+        axes.fill_between(
+            ks,
+            [f["low"] for f in found],
+            [f["high"] for f in found],
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+        said.append(
+            f"{name} {found[0]['share']:.1%} for k = {ks[0]}, {found[-1]['share']:.1%} for k = {ks[-1]}"
+        )
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.minorticks_off()
@@ -255,12 +317,18 @@ def _draw_group(axes, name: str, found: list[dict]) -> str:
         _whiskers(axes, x, group["strict"], fmt="none")
     labels = [f"{_flat(g['group'])[:22]}\nn={g['n']}" for g in found]
     slant = (
-        {"rotation": 60, "ha": "right", "fontsize": 7} if max(len(found), 3) > 4 or max(map(len, labels)) > 18 else {}
+        {"rotation": 60, "ha": "right", "fontsize": 7}
+        if max(len(found), 3) > 4 or max(map(len, labels)) > 18
+        else {}
     )
     axes.set_xticks(range(len(found)), labels, **slant)
     axes.set_xlim(-0.5, len(found) - 0.5)
     axes.set_title(f"Strict, by {name}")
-    return f"Strict by {name}: " + ", ".join(f"{g['group']} {g['strict']['share']:.0%}" for g in found) + "."
+    return (
+        f"Strict by {name}: "
+        + ", ".join(f"{g['group']} {g['strict']['share']:.0%}" for g in found)
+        + "."
+    )
 
 
 def write(folder: Path, report: dict, changes: Sequence[dict]) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from grpo_workbook.data import SYSTEM_PROMPT, needs_folding, render, sha256_of, to_dataset
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import readable
 from grpo_workbook.generation import Completion, check_sampling, complete, ready, sampling
 from grpo_workbook.journal import LINES, Journal, read_identity, read_lines
 from grpo_workbook.loading import find_adapter, find_model, fingerprint, load_for_measuring
 from grpo_workbook.problems import load
-from grpo_workbook.run import readable
 
 RESULTS = ("report.json", "report.md", "report.png", "report.txt", "changes.jsonl")
 VERSIONS = ("torch", "transformers", "peft", "bitsandbytes")
@@ -91,7 +91,9 @@ def keyed_rows(source: str, items: int | None, reading: dict) -> list[dict]:
     return rows
 
 
-def answer_all(plan: Plan, *, overwrite: bool = False, say: Callable[[str], None] = print) -> Evaluation:
+def answer_all(
+    plan: Plan, *, overwrite: bool = False, say: Callable[[str], None] = print
+) -> Evaluation:
     """Answer what the plan asks for, or what is left of it; the whole evaluation.
 
     Raises WorkbookError for bad input before a model is loaded, and later for a prompt that leaves no room for its
@@ -101,7 +103,9 @@ def answer_all(plan: Plan, *, overwrite: bool = False, say: Callable[[str], None
 
     plan.check()
     model = find_model(plan.model)
-    adapter, note = find_adapter(plan.adapter, model, any_base=plan.any_base) if plan.adapter else (None, None)
+    adapter, note = (
+        find_adapter(plan.adapter, model, any_base=plan.any_base) if plan.adapter else (None, None)
+    )
     sources = {"main": plan.data} | ({"also": plan.also} if plan.also else {})
     rows = {name: keyed_rows(source, plan.items, plan.reading) for name, source in sources.items()}
     how = asdict(plan)
@@ -126,7 +130,9 @@ def answer_all(plan: Plan, *, overwrite: bool = False, say: Callable[[str], None
     return Evaluation(identity, _sets(identity, journal.records, rows), [note] if note else [])
 
 
-def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: Journal, total: int) -> None:
+def _generate(
+    plan: Plan, model: str, adapter: str | None, rows: dict, journal: Journal, total: int
+) -> None:
     import torch
     from tqdm import tqdm
 
@@ -139,7 +145,9 @@ def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: 
     with ready(loaded, tokenizer), bar:
         for name, problems in rows.items():
             dataset = to_dataset(
-                [{k: r[k] for k in ("question", "answer")} for r in problems], plan.system_prompt, fold=fold
+                [{k: r[k] for k in ("question", "answer")} for r in problems],
+                plan.system_prompt,
+                fold=fold,
             )
             texts = render(list(dataset["prompt"]), tokenizer)
             _check_lengths(texts, problems, loaded, tokenizer, plan.max_new_tokens)
@@ -162,7 +170,9 @@ def _generate(plan: Plan, model: str, adapter: str | None, rows: dict, journal: 
                         "--batch-size, with --overwrite"
                     ) from None
                 pairs = zip(batch, found, strict=True)
-                journal.append(_record(name, problems[i], s, c) for (i, s), c in pairs if (i, s) in missing)
+                journal.append(
+                    _record(name, problems[i], s, c) for (i, s), c in pairs if (i, s) in missing
+                )
                 bar.update(len(missing))
 
 
@@ -190,7 +200,9 @@ def _record(name: str, row: dict, sample: int, completion: Completion) -> dict:
     }
 
 
-def _check_lengths(texts: list[str], problems: list[dict], model, tokenizer, max_new_tokens: int) -> None:
+def _check_lengths(
+    texts: list[str], problems: list[dict], model, tokenizer, max_new_tokens: int
+) -> None:
     """Raise WorkbookError for a prompt that leaves no room for the completion."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     longest = max(range(len(texts)), key=lambda i: len(texts[i]))
@@ -205,7 +217,12 @@ def _check_lengths(texts: list[str], problems: list[dict], model, tokenizer, max
 def _sets(identity: dict, records: list[dict], rows: dict[str, list[dict]]) -> dict[str, Answered]:
     """The records in the order of the rows. Raises WorkbookError unless every completion is there exactly once."""
     found = {(r["set"], r["key"], r["sample"]): r for r in records}
-    wanted = [(name, row["key"], s) for name in rows for row in rows[name] for s in range(identity["samples"])]
+    wanted = [
+        (name, row["key"], s)
+        for name in rows
+        for row in rows[name]
+        for s in range(identity["samples"])
+    ]
     if len(found) != len(records) or found.keys() != set(wanted):
         raise WorkbookError(
             f"the completions are not those of the data ({len(records):,} lines, {len(found):,} different, "
@@ -242,12 +259,19 @@ def read_evaluation(place: str | Path) -> Evaluation:
     rows: dict[str, dict[str, dict]] = {}
     try:
         for r in records:
-            rows.setdefault(r["set"], {})[r["key"]] = {k: r[k] for k in ("key", "question", "answer")}
+            rows.setdefault(r["set"], {})[r["key"]] = {
+                k: r[k] for k in ("key", "question", "answer")
+            }
         wanted = identity["samples"] * sum(identity["items"].values())
     except (KeyError, TypeError, AttributeError):
-        raise WorkbookError(f"the baseline {place} was written by another version: measure it again") from None
+        raise WorkbookError(
+            f"the baseline {place} was written by another version: measure it again"
+        ) from None
     if len(records) < wanted:
         raise WorkbookError(
             f"the baseline {place} is unfinished ({len(records):,} of {wanted:,} completions): run its command again"
         )
-    return Evaluation(identity, _sets(identity, records, {name: list(found.values()) for name, found in rows.items()}))
+    return Evaluation(
+        identity,
+        _sets(identity, records, {name: list(found.values()) for name, found in rows.items()}),
+    )

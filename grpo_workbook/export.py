@@ -1,23 +1,24 @@
 """Save the adapter, merge it into 16-bit weights, and prove that the merged model is the same policy."""
 
-import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_workbook.data import load_tokenizer, render
+from grpo_workbook.files import readable, swap_folder, write_json
 from grpo_workbook.loading import BASE_RECORD, check_base, find_adapter, fingerprint, read_config
-from grpo_workbook.run import Run, readable
+from grpo_workbook.run import Run
 from grpo_workbook.training import torch_dtype
-from grpo_workbook.writing import write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def save_adapter(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", folder: Path, weights: dict | None = None
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    folder: Path,
+    weights: dict | None = None,
 ) -> None:
     """Write the adapter (safetensors), the tokenizer, and a hash of the base that it was trained on.
 
@@ -29,11 +30,13 @@ def save_adapter(
     def write(target: Path) -> None:
         gathered = {} if weights is None else {"state_dict": weights}
         model.save_pretrained(target, safe_serialization=True, **gathered)
-        (target / "README.md").unlink(missing_ok=True)  # PEFT's form to fill in, with this machine's path to the base
+        (target / "README.md").unlink(
+            missing_ok=True
+        )  # PEFT's form to fill in, with this machine's path to the base
         tokenizer.save_pretrained(target)
         write_json(target / BASE_RECORD, {"base": readable(base), "hash": fingerprint(base)})
 
-    with_swap(folder, write)
+    swap_folder(folder, write)
 
 
 def merge(
@@ -47,7 +50,9 @@ def merge(
     """
     find_adapter(str(adapter), None)
     named = read_config(adapter / "adapter_config.json").get("base_model_name_or_path")
-    check_base(adapter, run.model if backend == "plain" else named)  # Unsloth loads the base that the adapter names
+    check_base(
+        adapter, run.model if backend == "plain" else named
+    )  # Unsloth loads the base that the adapter names
     if backend == "plain":
         return _merge_plain(run, adapter, folder)
     from unsloth import FastLanguageModel  # isort: skip
@@ -61,7 +66,12 @@ def merge(
         use_gradient_checkpointing=False,
     )
     tokenizer.padding_side = "left"
-    with_swap(folder, lambda target: model.save_pretrained_merged(str(target), tokenizer, save_method="merged_16bit"))
+    swap_folder(
+        folder,
+        lambda target: model.save_pretrained_merged(
+            str(target), tokenizer, save_method="merged_16bit"
+        ),
+    )
     return model, tokenizer
 
 
@@ -71,7 +81,7 @@ def _merge_plain(run: Run, adapter: Path, folder: Path):
 
     base, tokenizer = load_merged(run.model, run.settings.dtype, run.device)
     model = PeftModel.from_pretrained(base, adapter).eval()
-    with_swap(folder, lambda target: write_merged(model, tokenizer, target))
+    swap_folder(folder, lambda target: write_merged(model, tokenizer, target))
     return model, tokenizer
 
 
@@ -89,12 +99,19 @@ def load_merged(folder: Path | str, dtype: str = "float32", device: str = "cpu")
     """(model in evaluation mode, tokenizer) of the merged folder, as anyone without Unsloth would load it."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch_dtype(dtype), device_map=device)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch_dtype(dtype), device_map=device
+    )
     return model.eval(), load_tokenizer(folder)
 
 
 def compare_logits(
-    ours, merged, tokenizer, prompts: Sequence[list[dict]], completions: Sequence[str], batch_size: int = 32
+    ours,
+    merged,
+    tokenizer,
+    prompts: Sequence[list[dict]],
+    completions: Sequence[str],
+    batch_size: int = 32,
 ) -> dict[str, float]:
     """Largest logit difference, its root mean square relative to the logits' own spread, and the share of positions
     where both models would choose the same token.
@@ -107,8 +124,14 @@ def compare_logits(
     texts = render(prompts, tokenizer)
     gaps, squares, spread, same, total = [], 0.0, 0.0, 0, 0
     for start in range(0, len(texts), batch_size):
-        rows = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts[start : start + batch_size]]
-        tails = [tokenizer(c, add_special_tokens=False)["input_ids"] for c in completions[start : start + batch_size]]
+        rows = [
+            tokenizer(t, add_special_tokens=False)["input_ids"]
+            for t in texts[start : start + batch_size]
+        ]
+        tails = [
+            tokenizer(c, add_special_tokens=False)["input_ids"]
+            for c in completions[start : start + batch_size]
+        ]
         width = max(len(r) + len(t) for r, t in zip(rows, tails, strict=True))
         ids = torch.full((len(rows), width), tokenizer.pad_token_id)
         attention, counted = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
@@ -119,32 +142,19 @@ def compare_logits(
             counted[i, len(row) - 1 : end] = True
         with torch.no_grad():
             ids, attention, counted = (x.to(ours.device) for x in (ids, attention, counted))
-            a, b = (m(input_ids=ids, attention_mask=attention).logits[counted].float() for m in (ours, merged))
+            a, b = (
+                m(input_ids=ids, attention_mask=attention).logits[counted].float()
+                for m in (ours, merged)
+            )
         gaps.append((a - b).abs().max())
         squares += (a - b).square().mean(-1).sum().item()
         spread += a.var(-1).sum().item()
         same += (a.argmax(-1) == b.argmax(-1)).sum().item()
         total += len(a)
     return {
-        "max_abs_logit_difference": round(torch.stack(gaps).max().item(), 5),  # NaN if one is: max() would lose it
+        "max_abs_logit_difference": round(
+            torch.stack(gaps).max().item(), 5
+        ),  # NaN if one is: max() would lose it
         "relative_logit_difference": round((squares / spread) ** 0.5, 5),
         "same_greedy_tokens": round(same / total, 5),
     }
-
-
-def with_swap(folder: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a new folder beside `folder`, then put it in its place; a link stays one.
-
-    What `write` raises goes on, and the old folder stays.
-    """
-    folder = folder.resolve() if folder.is_symlink() else folder
-    new = folder.with_name(folder.name + ".new")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    try:
-        write(new)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(new, folder)

@@ -20,7 +20,10 @@ _DASHES = ("-", "--", "-.", ":")
 
 def smooth(values: Sequence[float], window: int = 7) -> list[float]:
     """The mean of each value and up to window - 1 before it."""
-    return [sum(values[max(0, i - window + 1) : i + 1]) / (i + 1 - max(0, i - window + 1)) for i in range(len(values))]
+    return [
+        sum(values[max(0, i - window + 1) : i + 1]) / (i + 1 - max(0, i - window + 1))
+        for i in range(len(values))
+    ]
 
 
 def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
@@ -31,14 +34,26 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
     figure, axes = new_axes(7.0, 3.6)
     steps = [entry["step"] for entry in log if "reward" in entry]
     if not steps:
-        raise ValueError("the log has no step with a reward: did training run with logging_steps=1?")
-    names = sorted({k for e in log if "reward" in e for k in e if k.startswith("rewards/") and k.endswith("/mean")})
+        raise ValueError(
+            "the log has no step with a reward: did training run with logging_steps=1?"
+        )
+    names = sorted(
+        {
+            k
+            for e in log
+            if "reward" in e
+            for k in e
+            if k.startswith("rewards/") and k.endswith("/mean")
+        }
+    )
     said, few = [], min(10, len(steps))
     for i, (key, name) in enumerate(
         [("reward", "total"), *((k, k.split("/")[1].removesuffix("_reward")) for k in names)]
     ):
         colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
-        at, values = zip(*((e["step"], e[key]) for e in log if "reward" in e and key in e), strict=True)
+        at, values = zip(
+            *((e["step"], e[key]) for e in log if "reward" in e and key in e), strict=True
+        )
         axes.plot(at, values, color=colour, alpha=0.18, linewidth=1)
         axes.plot(at, smooth(values), color=colour, linestyle=style, linewidth=2, label=name)
         said.append(
@@ -46,7 +61,9 @@ def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
         )
     axes.set(xlabel="optimizer step", ylabel="mean reward", title="Reward while training")
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure, f"Line chart of mean reward over {len(steps)} optimizer steps: " + "; ".join(said) + "."
+    return figure, f"Line chart of mean reward over {len(steps)} optimizer steps: " + "; ".join(
+        said
+    ) + "."
 
 
 def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
@@ -87,7 +104,11 @@ def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
             if key == "strict_sampled":
                 low, high = scores["ci95"]
                 axes.errorbar(
-                    x + offset, scores[key], [[scores[key] - low], [high - scores[key]]], color="black", capsize=4
+                    x + offset,
+                    scores[key],
+                    [[scores[key] - low], [high - scores[key]]],
+                    color="black",
+                    capsize=4,
                 )
     axes.set(
         xticks=range(len(keys)),
@@ -132,7 +153,9 @@ def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]
     )
 
 
-def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) -> tuple["Figure", str]:
+def reward_distributions(
+    groups: dict[str, Sequence[Sequence[float | None]]],
+) -> tuple["Figure", str]:
     """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses.
 
     `groups` is {name: groups}, a group the rewards of one prompt's completions, None where the function does not apply.
@@ -156,7 +179,9 @@ def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) ->
             how = {"color": GREY, "marker": "x"} if same else {"color": BLUE, "marker": "o"}
             axes.scatter([x + s for s in shift], sorted(values), s=14, linewidths=1, **how)
         axes.set_title(
-            f"{name.removesuffix('_reward')}: {equal} of {len(table)} groups all equal", fontsize=10, loc="left"
+            f"{name.removesuffix('_reward')}: {equal} of {len(table)} groups all equal",
+            fontsize=10,
+            loc="left",
         )
         given = [v for group in table for v in group if v is not None]
         axes.margins(y=0.2)
@@ -168,10 +193,14 @@ def reward_distributions(groups: dict[str, Sequence[Sequence[float | None]]]) ->
             if given
             else f"{name} applies to none, and is equal in {equal}"
         )
-    panels[-1].set_xlabel("group (one dot for each completion; grey crosses: all equal, no gradient)")
+    panels[-1].set_xlabel(
+        "group (one dot for each completion; grey crosses: all equal, no gradient)"
+    )
     figure.supylabel("reward", fontsize=10)
     count = len(next(iter(groups.values())))
-    return figure, f"Dot plot of rewards within {count} groups, by reward function: " + "; ".join(said) + "."
+    return figure, f"Dot plot of rewards within {count} groups, by reward function: " + "; ".join(
+        said
+    ) + "."
 
 
 def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figure", str]:
@@ -192,29 +221,53 @@ def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figur
             values = [min(1.5, max(-0.5, v)) for v in table[kind]]
             label = name if row == 0 else None
             axes.scatter(
-                values, [row + shift] * len(values), s=16, linewidths=1, color=colour, marker=marker, label=label
+                values,
+                [row + shift] * len(values),
+                s=16,
+                linewidths=1,
+                color=colour,
+                marker=marker,
+                label=label,
             )
         for row, kind in enumerate(kinds):
             if through := sum(v >= 1 for v in table[kind]):
-                axes.text(1.64, row + shift, f"{through} of {len(table[kind])}", color=colour, va="center", fontsize=9)
+                axes.text(
+                    1.64,
+                    row + shift,
+                    f"{through} of {len(table[kind])}",
+                    color=colour,
+                    va="center",
+                    fontsize=9,
+                )
         every = [v for kind in kinds for v in table[kind]]
         through = sum(v >= 1 for v in every)
-        said.append(f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}")
+        said.append(
+            f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}"
+        )
     axes.text(1.64, -1, "get through:", va="center", fontsize=9)
-    axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn")
-    axes.set_xlabel("share of the honest answer's reward (on the line or right of it: gets through)")
+    axes.set(
+        yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn"
+    )
+    axes.set_xlabel(
+        "share of the honest answer's reward (on the line or right of it: gets through)"
+    )
     axes.invert_yaxis()
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.12, 0.5))
-    return figure, f"Dot plot of {len(kinds)} kinds of attack against {len(earned)} sets of rewards. " + "; ".join(
-        said
-    ) + "."
+    return (
+        figure,
+        f"Dot plot of {len(kinds)} kinds of attack against {len(earned)} sets of rewards. "
+        + "; ".join(said)
+        + ".",
+    )
 
 
 def save(figure: "Figure", alternative: str, path: Path) -> None:
     """Write the PNG with its text alternative inside (as Description) and beside it (.txt), with the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # No software version in the file: the same run then gives the same bytes.
-    figure.savefig(path, dpi=120, bbox_inches="tight", metadata={"Description": alternative, "Software": None})
+    figure.savefig(
+        path, dpi=120, bbox_inches="tight", metadata={"Description": alternative, "Software": None}
+    )
     path.with_suffix(".txt").write_text(alternative + "\n", encoding="utf-8")
 
 
@@ -236,7 +289,9 @@ def as_html(figure: "Figure", alternative: str):
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, bbox_inches="tight", metadata={"Software": None})
     image = base64.b64encode(buffer.getvalue()).decode()
-    return HTML(f'<img src="data:image/png;base64,{image}" alt="{html.escape(alternative, quote=True)}">')
+    return HTML(
+        f'<img src="data:image/png;base64,{image}" alt="{html.escape(alternative, quote=True)}">'
+    )
 
 
 def new_axes(width: float, height: float) -> tuple["Figure", "Axes"]:

@@ -71,13 +71,19 @@ def ready(model, tokenizer) -> Iterator[None]:
         model.train(was_training)
 
 
-def complete(model, tokenizer, texts: Sequence[str], *, max_new_tokens: int, how: dict) -> list[Completion]:
+def complete(
+    model, tokenizer, texts: Sequence[str], *, max_new_tokens: int, how: dict
+) -> list[Completion]:
     """One completion for each rendered prompt (see data.render), all in one batch, in their order.
 
     Call it inside `ready`; `how` is from `sampling`. What torch raises, OutOfMemoryError above all, goes on.
     """
     batch = tokenizer(
-        list(texts), return_tensors="pt", padding=True, add_special_tokens=False, return_token_type_ids=False
+        list(texts),
+        return_tensors="pt",
+        padding=True,
+        add_special_tokens=False,
+        return_token_type_ids=False,
     ).to(model.device)
     ends = end_tokens(model, tokenizer)
     out = model.generate(
@@ -92,7 +98,9 @@ def complete(model, tokenizer, texts: Sequence[str], *, max_new_tokens: int, how
     for ids in out[:, batch["input_ids"].shape[1] :].tolist():
         end = next((i for i, token in enumerate(ids) if token in ends), None)
         kept = ids if end is None else ids[: end + 1]
-        found.append(Completion(tokenizer.decode(kept, skip_special_tokens=True), len(kept), end is not None))
+        found.append(
+            Completion(tokenizer.decode(kept, skip_special_tokens=True), len(kept), end is not None)
+        )
     return found
 
 
@@ -124,14 +132,20 @@ def generate(
     texts = render(prompts, tokenizer)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     results = [""] * len(texts)
-    batches = [(start, order[start : start + batch_size]) for start in range(0, len(order), batch_size)]
+    batches = [
+        (start, order[start : start + batch_size]) for start in range(0, len(order), batch_size)
+    ]
     hidden = progress is None or not processes.main
-    bar = tqdm(total=len(texts), desc=progress, unit="problem", ncols=80, disable=hidden, leave=False)
+    bar = tqdm(
+        total=len(texts), desc=progress, unit="problem", ncols=80, disable=hidden, leave=False
+    )
     with ready(model, tokenizer), bar:
         for start, chosen in batches[processes.index :: processes.count]:
             torch.manual_seed(seed * SEEDS_APART + start)
             how = sampling(temperature if sample else 0)
-            batch = complete(model, tokenizer, [texts[i] for i in chosen], max_new_tokens=max_new_tokens, how=how)
+            batch = complete(
+                model, tokenizer, [texts[i] for i in chosen], max_new_tokens=max_new_tokens, how=how
+            )
             for i, completion in zip(chosen, batch, strict=True):
                 results[i] = completion.text
             bar.update(len(chosen))

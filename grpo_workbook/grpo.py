@@ -43,9 +43,13 @@ def group_advantages(
     one_of("scale", scale, SCALES)
     r, scored, device = _as_rewards(rewards)
     if not isinstance(group_size, int | np.integer) or group_size < 2:
-        raise ValueError(f"group_size is {group_size}: a group needs at least 2 completions, or nothing is compared")
+        raise ValueError(
+            f"group_size is {group_size}: a group needs at least 2 completions, or nothing is compared"
+        )
     if r.ndim != 1 or r.size == 0 or r.size % group_size:
-        raise ValueError(f"rewards of shape {r.shape} are not one flat row of whole groups of {group_size}")
+        raise ValueError(
+            f"rewards of shape {r.shape} are not one flat row of whole groups of {group_size}"
+        )
     with np.errstate(over="ignore", invalid="ignore"):  # what these would warn of is raised below
         centred, std = _centre(r.reshape(-1, group_size), scored, scale)
     if not np.isfinite(std.sum()):  # a NaN or an infinity anywhere in r arrives here
@@ -70,13 +74,21 @@ def _as_rewards(rewards) -> tuple[np.ndarray, np.ndarray | None, torch.device | 
         with np.errstate(over="ignore"):
             rewards = exact.astype(np.float32)
         if np.isinf(rewards).any() and np.isfinite(exact).all():
-            raise ValueError(f"rewards up to {np.abs(exact).max():g} overflow float32: scale them down")
+            raise ValueError(
+                f"rewards up to {np.abs(exact).max():g} overflow float32: scale them down"
+            )
     else:
         rewards = numbers(rewards)
-    return rewards if rewards.dtype == np.float64 else rewards.astype(np.float32, copy=False), scored, device
+    return (
+        rewards if rewards.dtype == np.float64 else rewards.astype(np.float32, copy=False),
+        scored,
+        device,
+    )
 
 
-def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str) -> tuple[np.ndarray, np.ndarray]:
+def _centre(
+    groups: np.ndarray, scored: np.ndarray | None, scale: str
+) -> tuple[np.ndarray, np.ndarray]:
     """(r - mean of the group (G, n), the deviation to divide by: (G, 1), or one number for "batch").
 
     einsum sums short rows without starting threads, which costs more than the sums do (benchmarks/advantages.py).
@@ -92,7 +104,9 @@ def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str) -> tuple[
     centred -= np.einsum("gn->g", centred)[:, None] / count
     centred[gaps] = 0.0
     if scale == "group":
-        return centred, np.sqrt(np.einsum("gn,gn->g", centred, centred)[:, None] / np.maximum(count - 1, 1))
+        return centred, np.sqrt(
+            np.einsum("gn,gn->g", centred, centred)[:, None] / np.maximum(count - 1, 1)
+        )
     values = groups.reshape(-1) if scored is None else groups[~gaps]
     return centred, values.std(ddof=1) if scale == "batch" and len(values) > 1 else centred.sum()
 
@@ -120,7 +134,11 @@ def combine_rewards(
 
 
 def sequence_logprobs(
-    model, input_ids: Tensor, attention_mask: Tensor, completion_length: int, temperature: float = 1.0
+    model,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    completion_length: int,
+    temperature: float = 1.0,
 ) -> Tensor:
     """log pi(token | all tokens before it), for the last `completion_length` tokens of each row: (B, T).
 
@@ -133,7 +151,9 @@ def sequence_logprobs(
             f"input_ids {tuple(input_ids.shape)}, attention_mask {tuple(attention_mask.shape)} and a completion of "
             f"{completion_length} tokens do not fit: the shapes must be equal and a prompt must stand before it"
         )
-    logits = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=completion_length + 1).logits
+    logits = model(
+        input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=completion_length + 1
+    ).logits
     logits = logits[:, :-1].float() / temperature  # position t predicts token t + 1
     targets = input_ids[:, -completion_length:].unsqueeze(-1)
     return logits.log_softmax(dim=-1).gather(-1, targets).squeeze(-1)
@@ -169,12 +189,18 @@ def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "tok
     same_shape("mask", mask, logp)
     log_ratio = (logp - old_logp.detach()) * mask
     if level == "sequence":
-        log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
+        log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(
+            min=1.0
+        )
     return log_ratio.exp()
 
 
 def clipped_losses(
-    ratio: Tensor, A: Tensor, epsilon_low: float = 0.2, epsilon_high: float = 0.2, delta: float | None = None
+    ratio: Tensor,
+    A: Tensor,
+    epsilon_low: float = 0.2,
+    epsilon_high: float = 0.2,
+    delta: float | None = None,
 ) -> Tensor:
     """-min(ratio A, clip(ratio, 1 - epsilon_low, 1 + epsilon_high) A) (DeepSeekMath, equation 3; PPO).
 
@@ -193,7 +219,9 @@ def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, epsilon_high: float | N
     `ratio` and `logp` (B, T), `A` (B, 1); (B, T) comes back. Raises ValueError without epsilon_high.
     """
     if epsilon_high is None:
-        raise ValueError("cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0")
+        raise ValueError(
+            "cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0"
+        )
     return -ratio.clamp(max=epsilon_high).detach() * A * logp
 
 
@@ -216,7 +244,9 @@ def reduce_tokens(
     """
     one_of("loss_type", loss_type, LOSS_TYPES)
     if loss_type == "dr_grpo" and max_completion_length is None:
-        raise ValueError("dr_grpo divides by max_completion_length, a constant: give the sampling limit")
+        raise ValueError(
+            "dr_grpo divides by max_completion_length, a constant: give the sampling limit"
+        )
     at_least(1, max_completion_length=max_completion_length, accumulation_steps=accumulation_steps)
     at_least(0, num_items_in_batch=num_items_in_batch)
     one_per_row("per_token", per_token, mask)  # (B, 1) where the ratio is the sequence's
@@ -227,7 +257,9 @@ def reduce_tokens(
         return per_token.sum() / (len(mask) * max_completion_length) / accumulation_steps
     if loss_type == "bnpo":
         return per_token.sum() / mask.sum().clamp(min=1.0) / accumulation_steps
-    return per_token.sum() / max(1.0, float(mask.sum() if num_items_in_batch is None else num_items_in_batch))
+    return per_token.sum() / max(
+        1.0, float(mask.sum() if num_items_in_batch is None else num_items_in_batch)
+    )
 
 
 def grpo_loss(
@@ -264,7 +296,9 @@ def grpo_loss(
     at_least(0, beta=beta, epsilon_low=epsilon_low, epsilon_high=epsilon_high, delta=delta)
     mask = checked_mask(logp, advantages, mask, truncated)
     if beta and ref_logp is None:
-        raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, the reference's log-probabilities")
+        raise ValueError(
+            f"beta is {beta}: the KL penalty needs ref_logp, the reference's log-probabilities"
+        )
     # padding is 0 from here on: nothing that stands there can overflow
     logp, old_logp, ref_logp = (
         None if x is None else same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
@@ -280,9 +314,14 @@ def grpo_loss(
         epsilon_high = epsilon_low if epsilon_high is None else epsilon_high
         low, high = 1 - epsilon_low, 1 + epsilon_high
         per_token = clipped_losses(ratio, A, epsilon_low, epsilon_high, delta)
-    metrics = {"clip_low": _mean((ratio < low) & (A < 0), mask), "clip_high": _mean((ratio > high) & (A > 0), mask)}
+    metrics = {
+        "clip_low": _mean((ratio < low) & (A < 0), mask),
+        "clip_high": _mean((ratio > high) & (A > 0), mask),
+    }
     if ref_logp is not None:
-        per_token_kl = kl_estimate(logp, ref_logp.detach(), "k3")  # the reference is a constant: no gradient into it
+        per_token_kl = kl_estimate(
+            logp, ref_logp.detach(), "k3"
+        )  # the reference is a constant: no gradient into it
         metrics["kl"] = _mean(per_token_kl, mask)
         if beta:
             per_token = per_token + beta * (per_token_kl * ratio if unbiased_kl else per_token_kl)

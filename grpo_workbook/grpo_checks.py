@@ -6,14 +6,18 @@ import numpy as np
 from torch import Tensor
 
 
-def checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tensor | None) -> Tensor:
+def checked_mask(
+    logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tensor | None
+) -> Tensor:
     """The mask (B, T) as floats, without the truncated completions: logp (B, T), advantages and truncated (B,).
 
     Raises ValueError for what no loss can be taken of: other shapes, advantages that are not finite, numbers other than
     0 and 1 in the mask, a completion without a token.
     """
     if logp.ndim != 2 or advantages.shape != logp.shape[:1]:
-        raise ValueError(f"logp {tuple(logp.shape)} must be (B, T) and advantages {tuple(advantages.shape)} (B,)")
+        raise ValueError(
+            f"logp {tuple(logp.shape)} must be (B, T) and advantages {tuple(advantages.shape)} (B,)"
+        )
     if not advantages.isfinite().all():
         broken = int((~advantages.isfinite()).nonzero()[0])
         raise ValueError(f"advantage {broken} is {advantages[broken]:g}: advantages must be finite")
@@ -24,20 +28,30 @@ def checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor, truncated: Tens
         )
     empty = (mask.sum(dim=1) == 0).nonzero().flatten().tolist()
     if len(empty) == len(mask):
-        raise ValueError(f"the mask {tuple(mask.shape)} is all zeros: there is no token to learn from")
+        raise ValueError(
+            f"the mask {tuple(mask.shape)} is all zeros: there is no token to learn from"
+        )
     if empty:
-        raise ValueError(f"completion {empty[0]} is empty: its row of the mask {tuple(mask.shape)} has no token in it")
+        raise ValueError(
+            f"completion {empty[0]} is empty: its row of the mask {tuple(mask.shape)} has no token in it"
+        )
     if truncated is not None:
         if truncated.shape != advantages.shape:
-            raise ValueError(f"truncated {tuple(truncated.shape)} must be one bool per completion: ({len(mask)},)")
-        mask = mask * (~truncated.bool()).unsqueeze(1)  # when all are, the loss is 0 and so is its gradient
+            raise ValueError(
+                f"truncated {tuple(truncated.shape)} must be one bool per completion: ({len(mask)},)"
+            )
+        mask = mask * (~truncated.bool()).unsqueeze(
+            1
+        )  # when all are, the loss is 0 and so is its gradient
     return mask
 
 
 def same_shape(name: str, value: Tensor, logp: Tensor) -> Tensor:
     """`value`, which must have the shape of `logp`; else ValueError."""
     if value.shape != logp.shape:
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, the policy's log-probabilities {tuple(logp.shape)}")
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}, the policy's log-probabilities {tuple(logp.shape)}"
+        )
     return value
 
 
@@ -51,7 +65,9 @@ def refuse_non_finite(r: np.ndarray) -> None:
     """Raise ValueError for rewards whose sums are not finite: with the first that is not, or because they overflow."""
     broken = np.flatnonzero(~np.isfinite(r))
     if len(broken):
-        raise ValueError(f"reward {broken[0]} is {r[broken[0]]}: rewards must be finite (None: not applicable)")
+        raise ValueError(
+            f"reward {broken[0]} is {r[broken[0]]}: rewards must be finite (None: not applicable)"
+        )
     raise ValueError(f"rewards up to {np.abs(r).max():g} overflow {r.dtype}: scale them down")
 
 

@@ -40,7 +40,13 @@ def sample(
     mask, new, cache, completion = prompt_mask, prompt_ids, None, []
     done = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
     for _ in range(max_new_tokens):
-        out = model(input_ids=new, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        out = model(
+            input_ids=new,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
         cache = out.past_key_values
         probabilities = (out.logits[:, -1].float() / temperature).softmax(dim=-1)
         new = torch.multinomial(probabilities, 1).masked_fill(done.unsqueeze(1), pad)
@@ -95,12 +101,18 @@ class ScratchTrainer:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.group_size < 2:
-            raise ValueError(f"group_size is {self.group_size}: a group needs at least 2 completions to compare")
+            raise ValueError(
+                f"group_size is {self.group_size}: a group needs at least 2 completions to compare"
+            )
         self.rewards = [self.rewards] if callable(self.rewards) else list(self.rewards)
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
         if not self.trained:
-            raise ValueError("no weight of the model requires a gradient: there is nothing to train")
-        self.optimizer = torch.optim.AdamW(self.trained, self.learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
+            raise ValueError(
+                "no weight of the model requires a gradient: there is nothing to train"
+            )
+        self.optimizer = torch.optim.AdamW(
+            self.trained, self.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
+        )
         if self.reference is None:
             self.refresh_reference()
         self.reference.eval().requires_grad_(False)
@@ -119,7 +131,9 @@ class ScratchTrainer:
         rows, order = list(prompts), random.Random(self.seed)
         per_epoch = len(rows) // self.prompts_per_step
         if per_epoch == 0 or epochs < 1:
-            raise ValueError(f"{len(rows)} prompts and {epochs} epochs give no step of {self.prompts_per_step} prompts")
+            raise ValueError(
+                f"{len(rows)} prompts and {epochs} epochs give no step of {self.prompts_per_step} prompts"
+            )
         torch.manual_seed(self.seed)
         step, steps = 0, per_epoch * epochs
         for epoch in range(epochs):
@@ -131,7 +145,9 @@ class ScratchTrainer:
                 step += 1
                 yield {"step": step, "epoch": epoch, **self.step(chosen)}
 
-    def train_rounds(self, prompts: Sequence[dict], rounds: int, epochs: int = 1) -> Iterator[dict[str, float]]:
+    def train_rounds(
+        self, prompts: Sequence[dict], rounds: int, epochs: int = 1
+    ) -> Iterator[dict[str, float]]:
         """Iterative GRPO: `rounds` times `train`, and after each the reference is refreshed."""
         for number in range(rounds):
             for metrics in self.train(prompts, epochs):
@@ -162,11 +178,18 @@ class ScratchTrainer:
             loss.backward()
             grad_norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
             self.optimizer.step()
-        return {"loss": float(loss.detach()), "grad_norm": float(grad_norm), **logged, **self.measure(rewards, batch)}
+        return {
+            "loss": float(loss.detach()),
+            "grad_norm": float(grad_norm),
+            **logged,
+            **self.measure(rewards, batch),
+        }
 
     def measure(self, rewards: Sequence[float | None], batch: dict) -> dict[str, float]:
         """Mean reward, mean deviation within groups, share of groups without a gradient; length, share cut off."""
-        groups = torch.tensor([float("nan") if r is None else r for r in rewards]).view(-1, self.group_size)
+        groups = torch.tensor([float("nan") if r is None else r for r in rewards]).view(
+            -1, self.group_size
+        )
         advantages = group_advantages(rewards, self.group_size).view_as(groups)
         return {
             "reward": float(groups.nanmean()),
@@ -178,9 +201,14 @@ class ScratchTrainer:
 
     def rollout(self, rows: Sequence[dict]) -> dict:
         """`group_size` completions for each row: ids, masks, and their texts."""
-        tokenizer, repeated = self.tokenizer, [row["prompt"] for row in rows for _ in range(self.group_size)]
+        tokenizer, repeated = (
+            self.tokenizer,
+            [row["prompt"] for row in rows for _ in range(self.group_size)],
+        )
         side, tokenizer.padding_side = tokenizer.padding_side, "left"
-        prompt = tokenizer(render(repeated, tokenizer), return_tensors="pt", padding=True, add_special_tokens=False)
+        prompt = tokenizer(
+            render(repeated, tokenizer), return_tensors="pt", padding=True, add_special_tokens=False
+        )
         tokenizer.padding_side = side
         prompt = prompt.to(self.model.device)
         was_training = self.model.training
@@ -206,16 +234,23 @@ class ScratchTrainer:
 
     def score(self, rows: Sequence[dict], texts: Sequence[str]) -> list[float | None]:
         """One reward for each completion; the functions get prompts, completions and the rows' other columns."""
-        columns = {name: [row[name] for row in rows for _ in range(self.group_size)] for name in rows[0]}
+        columns = {
+            name: [row[name] for row in rows for _ in range(self.group_size)] for name in rows[0]
+        }
         prompts = columns.pop("prompt")
         completions = [[{"role": "assistant", "content": text}] for text in texts]
-        given = [function(prompts=prompts, completions=completions, **columns) for function in self.rewards]
+        given = [
+            function(prompts=prompts, completions=completions, **columns)
+            for function in self.rewards
+        ]
         return combine_rewards(given, self.reward_weights)
 
     def logprobs(self, model: "PreTrainedModel", batch: dict) -> "Tensor":
         """The completions' log-probabilities under a model, at the temperature they were drawn with: (B, T)."""
         length = batch["mask"].shape[1]
-        return sequence_logprobs(model, batch["input_ids"], batch["attention_mask"], length, self.temperature)
+        return sequence_logprobs(
+            model, batch["input_ids"], batch["attention_mask"], length, self.temperature
+        )
 
 
 def _spread(groups: "Tensor") -> float:

@@ -42,7 +42,9 @@ def bootstrap_interval(
         raise ValueError("no values: a mean of nothing has no interval")
     array = np.asarray(values, dtype=float)
     if not np.isfinite(array).all():
-        raise ValueError(f"value {int(np.argmin(np.isfinite(array)))} is no finite number: leave it out, or mend it")
+        raise ValueError(
+            f"value {int(np.argmin(np.isfinite(array)))} is no finite number: leave it out, or mend it"
+        )
     if len(array) == 1 or np.ptp(array) == 0:
         return float(array[0]), float(array[0])
     found = bootstrap(

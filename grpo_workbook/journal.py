@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run import readable
-from grpo_workbook.writing import write_json
+from grpo_workbook.files import readable, write_json
 
 LINES, IDENTITY = "completions.jsonl", "identity.json"
 
@@ -99,6 +98,8 @@ def read_lines(path: Path, mend: bool = False) -> list[dict]:
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise WorkbookError(f"{readable(path)}, line {number} is damaged: start again with --overwrite")
+            raise WorkbookError(
+                f"{readable(path)}, line {number} is damaged: start again with --overwrite"
+            )
         records.append(record)
     return records

@@ -22,7 +22,9 @@ def histogram(counts: Sequence[int], bins: int = 10) -> list[tuple[int, int, int
     Raises ValueError for no counts.
     """
     low, high = min(counts), max(counts)
-    width = next(w for e in range(12) for w in (10**e, 2 * 10**e, 5 * 10**e) if (high - low) // w < bins)
+    width = next(
+        w for e in range(12) for w in (10**e, 2 * 10**e, 5 * 10**e) if (high - low) // w < bins
+    )
     edges = list(range(low // width * width, high + width + 1, width))
     found = Counter((n - edges[0]) // width for n in counts)
     return [(a, b, found[i]) for i, (a, b) in enumerate(pairwise(edges)) if a <= high]

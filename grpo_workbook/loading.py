@@ -11,13 +11,19 @@ from pathlib import Path
 
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.run import FAMILIES, Run, readable
+from grpo_workbook.files import readable
+from grpo_workbook.run import FAMILIES, Run
 from grpo_workbook.sources import why_offline
 from grpo_workbook.training import torch_dtype
 
 WHOLE = 64 * 2**20  # bytes: a larger file is hashed at 64 places
-BASE_RECORD = "base.json"  # beside an adapter of the course: the base that it was trained on, by its hash
-QUANTIZED = ("-unsloth-bnb-4bit", "-bnb-4bit")  # how hub models of the same weights in 4-bit are named
+BASE_RECORD = (
+    "base.json"  # beside an adapter of the course: the base that it was trained on, by its hash
+)
+QUANTIZED = (
+    "-unsloth-bnb-4bit",
+    "-bnb-4bit",
+)  # how hub models of the same weights in 4-bit are named
 
 
 def find_model(name: str) -> str:
@@ -33,8 +39,12 @@ def find_model(name: str) -> str:
         if (folder / "config.json").is_file():
             return str(folder.resolve())
         if (folder / "adapter_config.json").is_file():
-            raise WorkbookError(f"{name} is an adapter: give its base model as MODEL, and this folder as --adapter")
-        raise WorkbookError(f"the folder {name} has no config.json: name the folder that save_pretrained wrote")
+            raise WorkbookError(
+                f"{name} is an adapter: give its base model as MODEL, and this folder as --adapter"
+            )
+        raise WorkbookError(
+            f"the folder {name} has no config.json: name the folder that save_pretrained wrote"
+        )
     if folder.exists():
         raise WorkbookError(f"{name} is a file: name the folder that save_pretrained wrote")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
@@ -43,7 +53,9 @@ def find_model(name: str) -> str:
             "Qwen/Qwen3-0.6B"
         )
     if not is_cached(name) and (reason := why_offline()):
-        raise WorkbookError(f"{name!r} is no folder here, and the hub cannot be asked for it: {reason}")
+        raise WorkbookError(
+            f"{name!r} is no folder here, and the hub cannot be asked for it: {reason}"
+        )
     return name
 
 
@@ -61,9 +73,13 @@ def find_adapter(name: str, model: str | None, *, any_base: bool = False) -> tup
     """
     folder = Path(name).expanduser()
     if not (folder / "adapter_config.json").is_file():
-        raise WorkbookError(f"{name} holds no adapter (no adapter_config.json): name the folder of a saved adapter")
+        raise WorkbookError(
+            f"{name} holds no adapter (no adapter_config.json): name the folder of a saved adapter"
+        )
     if not (folder / "adapter_model.safetensors").is_file():
-        raise WorkbookError(f"{name} holds no adapter_model.safetensors: pickled weights are not loaded")
+        raise WorkbookError(
+            f"{name} holds no adapter_model.safetensors: pickled weights are not loaded"
+        )
     base = read_config(folder / "adapter_config.json").get("base_model_name_or_path")
     found, note = str(folder.resolve()), None
     if model is not None:
@@ -76,7 +92,9 @@ def find_adapter(name: str, model: str | None, *, any_base: bool = False) -> tup
         except WorkbookError as error:
             note = str(error)
             if not any_base:
-                raise WorkbookError(f"{note}. Give its base as MODEL, or use it all the same with --any-base") from None
+                raise WorkbookError(
+                    f"{note}. Give its base as MODEL, or use it all the same with --any-base"
+                ) from None
     return found, note
 
 
@@ -88,7 +106,9 @@ def read_config(path: Path) -> dict:
         found = None
     named = found.get("base_model_name_or_path") if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(named, str | None):
-        raise WorkbookError(f"{readable(path)} is damaged: save that model or adapter again, or copy it again")
+        raise WorkbookError(
+            f"{readable(path)} is damaged: save that model or adapter again, or copy it again"
+        )
     return found
 
 
@@ -128,7 +148,12 @@ def without_4bit(name: str) -> str:
 
 
 def load_for_measuring(
-    model: str, adapter: str | None = None, *, dtype: str = "float32", device: str = "cpu", load_in_4bit: bool = False
+    model: str,
+    adapter: str | None = None,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    load_in_4bit: bool = False,
 ):
     """(model in evaluation mode, tokenizer) of what `find_model` and `find_adapter` found.
 

@@ -75,7 +75,11 @@ def share(values: Sequence[float]) -> dict[str, float]:
         low, high = wilson_interval([bool(v) for v in values])
     else:
         low, high = bootstrap_interval(values)
-    return {"share": round(sum(values) / len(values), 4), "low": round(low, 4), "high": round(high, 4)}
+    return {
+        "share": round(sum(values) / len(values), 4),
+        "low": round(low, 4),
+        "high": round(high, 4),
+    }
 
 
 def section(judged: Judged, ks: Sequence[int]) -> dict:
@@ -86,7 +90,11 @@ def section(judged: Judged, ks: Sequence[int]) -> dict:
     every = [c for cs in judged.answered.completions for c in cs]
     tokens = [sum(c.tokens for c in cs) / len(cs) for cs in judged.answered.completions]
     low, high = bootstrap_interval(tokens)
-    solutions = [row.get("solution", row["answer"]) for row in judged.answered.rows for _ in range(judged.samples)]
+    solutions = [
+        row.get("solution", row["answer"])
+        for row in judged.answered.rows
+        for _ in range(judged.samples)
+    ]
     visible = paired_gain(judged.n)
     return {
         "n": judged.n,
@@ -100,7 +108,9 @@ def section(judged: Judged, ks: Sequence[int]) -> dict:
             "median": median(c.tokens for c in every),
             "max": max(c.tokens for c in every),
         },
-        "harness": {k: round(v, 4) for k, v in harness_scores([c.text for c in every], solutions).items()},
+        "harness": {
+            k: round(v, 4) for k, v in harness_scores([c.text for c in every], solutions).items()
+        },
         "pass_at_k": {str(k): _pass_at(judged, k) for k in ks},
         "majority_at_k": {str(k): _majority_at(judged, k) for k in ks},
         "by": _by_group(judged),
@@ -110,7 +120,10 @@ def section(judged: Judged, ks: Sequence[int]) -> dict:
 
 def _pass_at(judged: Judged, k: int) -> dict:
     n = judged.samples
-    return {m: share([pass_at_k(n, sum(found), k) for found in judged.right[m]]) for m in ("strict", "lenient")}
+    return {
+        m: share([pass_at_k(n, sum(found), k) for found in judged.right[m]])
+        for m in ("strict", "lenient")
+    }
 
 
 def _majority_at(judged: Judged, k: int) -> dict:
@@ -161,7 +174,9 @@ def compare(before: Judged, after: Judged) -> tuple[dict, list[dict]] | None:
     The paired test looks at the first sample of each problem; the interval of the difference, at all of them.
     """
     places = {row["key"]: i for i, row in enumerate(before.answered.rows)}
-    pairs = [(places[row["key"]], j) for j, row in enumerate(after.answered.rows) if row["key"] in places]
+    pairs = [
+        (places[row["key"]], j) for j, row in enumerate(after.answered.rows) if row["key"] in places
+    ]
     if not pairs:
         return None
     numbers: dict = {
@@ -172,7 +187,9 @@ def compare(before: Judged, after: Judged) -> tuple[dict, list[dict]] | None:
     }
     for name in JUDGES:
         b, a = ([j.shares(name)[p[side]] for p in pairs] for side, j in enumerate((before, after)))
-        first = [[j.right[name][p[side]][0] for p in pairs] for side, j in enumerate((before, after))]
+        first = [
+            [j.right[name][p[side]][0] for p in pairs] for side, j in enumerate((before, after))
+        ]
         better, worse = changed(*first)
         differences = [y - x for x, y in zip(b, a, strict=True)]
         low, high = bootstrap_interval(differences)
@@ -187,7 +204,9 @@ def compare(before: Judged, after: Judged) -> tuple[dict, list[dict]] | None:
             "p_value": paired_p_value(*first),
         }
     mean_tokens = [
-        sum(c.tokens for p in pairs for c in j.answered.completions[p[side]]) / len(pairs) / j.samples
+        sum(c.tokens for p in pairs for c in j.answered.completions[p[side]])
+        / len(pairs)
+        / j.samples
         for side, j in enumerate((before, after))
     ]
     numbers["tokens"] = {"before": round(mean_tokens[0], 2), "after": round(mean_tokens[1], 2)}

@@ -13,16 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_workbook.cards import write_card
+from grpo_workbook.cli.run_report import versions
 from grpo_workbook.data import chat_prompt, fold_system, needs_folding
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import score
-from grpo_workbook.export import compare_logits, load_merged, with_swap, write_merged
-from grpo_workbook.folder import check_disk
+from grpo_workbook.export import compare_logits, load_merged, write_merged
+from grpo_workbook.files import check_disk, readable, swap_folder
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
-from grpo_workbook.loading import check_base, find_adapter, find_model, load_for_measuring, read_config, without_4bit
-from grpo_workbook.run import Run, readable
-from grpo_workbook.run_report import versions
+from grpo_workbook.loading import (
+    check_base,
+    find_adapter,
+    find_model,
+    load_for_measuring,
+    read_config,
+    without_4bit,
+)
+from grpo_workbook.run import Run
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
 RELATIVE = 0.02  # of the logits' spread: rounding was seen at 0.002 to 0.004, merges into tied embeddings from 0.04 on
@@ -98,12 +105,19 @@ def run_of(adapter: str | Path) -> tuple[dict, dict, HeldOut | None]:
     if not {"question", "answer", "kind", "greedy"} <= after.keys():
         return report, run.get("settings", {}), None
     right = score(after["greedy"], after["answer"], after["kind"]).strict
-    return report, run.get("settings", {}), HeldOut(after["question"], after["answer"], after["kind"], right)
+    return (
+        report,
+        run.get("settings", {}),
+        HeldOut(after["question"], after["answer"], after["kind"], right),
+    )
 
 
 def is_proved(proof: dict[str, float]) -> bool:
     """Whether base-plus-adapter and merged weights are the same policy but for rounding."""
-    same = proof["same_greedy_tokens"] >= SAME_TOKENS and proof["relative_logit_difference"] <= RELATIVE
+    same = (
+        proof["same_greedy_tokens"] >= SAME_TOKENS
+        and proof["relative_logit_difference"] <= RELATIVE
+    )
     if "policy_ci95" not in proof:
         return same
     return same and place_in_interval(proof) != "below"
@@ -149,8 +163,12 @@ def merge_and_prove(
     if heldout is not None:
         right = heldout.right
         if right is None:
-            policy, tokenizer = load_for_measuring(base, adapter, device=device, load_in_4bit=load_in_4bit)
-            texts = generate(policy, tokenizer, _folded(prompts, tokenizer), progress="the policy", **how)
+            policy, tokenizer = load_for_measuring(
+                base, adapter, device=device, load_in_4bit=load_in_4bit
+            )
+            texts = generate(
+                policy, tokenizer, _folded(prompts, tokenizer), progress="the policy", **how
+            )
             right = score(texts, heldout.answers, heldout.kind).strict
             del policy
     ours, tokenizer = load_for_measuring(base, adapter, device=device)
@@ -161,7 +179,9 @@ def merge_and_prove(
     def write(target: Path) -> None:
         write_merged(ours, tokenizer, target)
         again, words = load_merged(target, "float32", device)
-        found.update(compare_logits(ours, again, tokenizer, prompts, texts, max(1, batch_size // 4)))
+        found.update(
+            compare_logits(ours, again, tokenizer, prompts, texts, max(1, batch_size // 4))
+        )
         if not is_proved(found) and not allow_mismatch:
             raise WorkbookError(
                 f"the merged model is another one: its logits differ by {found['relative_logit_difference']:.1%} of "
@@ -186,7 +206,7 @@ def merge_and_prove(
         report = report if "heldout" in report else {"versions": versions()}
         write_card(target, {**report, "merge": found}, settings, base=base, data=data)
 
-    with_swap(output, write)
+    swap_folder(output, write)
     return found
 
 
@@ -211,14 +231,24 @@ def add_parser(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the merged model goes")
-    parser.add_argument("--base", metavar="MODEL", help="its base (default: the one that it names)")
-    parser.add_argument("--data", metavar="SOURCE", help="held-out problems (default: the run's, else the course's)")
-    parser.add_argument("--items", type=int, default=PROMPTS, metavar="N", help=f"how many (default {PROMPTS})")
     parser.add_argument(
-        "--load-in-16bit", action="store_true", help="the policy was trained on a 16-bit base (default: as its run)"
+        "--output", type=Path, required=True, metavar="DIR", help="where the merged model goes"
     )
-    parser.add_argument("--allow-mismatch", action="store_true", help="keep a merge whose proof fails")
+    parser.add_argument("--base", metavar="MODEL", help="its base (default: the one that it names)")
+    parser.add_argument(
+        "--data", metavar="SOURCE", help="held-out problems (default: the run's, else the course's)"
+    )
+    parser.add_argument(
+        "--items", type=int, default=PROMPTS, metavar="N", help=f"how many (default {PROMPTS})"
+    )
+    parser.add_argument(
+        "--load-in-16bit",
+        action="store_true",
+        help="the policy was trained on a 16-bit base (default: as its run)",
+    )
+    parser.add_argument(
+        "--allow-mismatch", action="store_true", help="keep a merge whose proof fails"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the model that is there")
     parser.add_argument("--profile", metavar="P", help="default: what fits the device")
 
@@ -255,10 +285,14 @@ def main(args: argparse.Namespace) -> int:
     print(f"merged into {readable(args.output)}, 16-bit safetensors for plain Transformers")
     print(f"  largest logit difference  {proof['max_abs_logit_difference']}")
     print(f"  of the logits' spread     {proof['relative_logit_difference']:.2%}")
-    print(f"  the same greedy token     {proof['same_greedy_tokens']:.2%} of the places, on {n} prompts")
+    print(
+        f"  the same greedy token     {proof['same_greedy_tokens']:.2%} of the places, on {n} prompts"
+    )
     print(f"  held-out, strictly right  {proof['merged_strict_greedy']:.1%}, of {n} problems")
     interval = "{:.1%} to {:.1%}".format(*proof["policy_ci95"])
-    print(f"  the policy before         {proof['policy_strict_greedy']:.1%} (95 % interval {interval})")
+    print(
+        f"  the policy before         {proof['policy_strict_greedy']:.1%} (95 % interval {interval})"
+    )
     if place_in_interval(proof) == "above":
         print("  The merged model lies above that interval: better in 16 bits than as trained.")
     if not is_proved(proof):
@@ -284,10 +318,16 @@ def _check_output(output: Path, adapter: str, base: str, overwrite: bool) -> Non
         raise WorkbookError(f"the output {output} is a file: name a folder")
     for what, place in (("adapter", adapter), ("base", base)):
         if Path(place).is_dir() and Path(place).resolve().is_relative_to(output.resolve()):
-            raise WorkbookError(f"the output {output} holds the {what}, which would be lost: choose another --output")
+            raise WorkbookError(
+                f"the output {output} holds the {what}, which would be lost: choose another --output"
+            )
     if not output.is_dir() or not any(output.iterdir()):
         return
     if not overwrite:
-        raise WorkbookError(f"{output} is not empty: choose another --output, or replace it with --overwrite")
+        raise WorkbookError(
+            f"{output} is not empty: choose another --output, or replace it with --overwrite"
+        )
     if not (output / "config.json").is_file():
-        raise WorkbookError(f"{output} is not empty and holds no model, so it is not replaced: choose another --output")
+        raise WorkbookError(
+            f"{output} is not empty and holds no model, so it is not replaced: choose another --output"
+        )

@@ -23,6 +23,10 @@ def quiet() -> None:
         "TRANSFORMERS_VERBOSITY": "error",
     }.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a download for 4-bit kernels
+    logging.getLogger("bitsandbytes").setLevel(
+        logging.ERROR
+    )  # it advises a download for 4-bit kernels
     warnings.filterwarnings("ignore", category=FutureWarning)
-    warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm's plain bars are what we want
+    warnings.filterwarnings(
+        "ignore", message="IProgress not found"
+    )  # tqdm's plain bars are what we want

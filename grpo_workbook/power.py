@@ -21,16 +21,22 @@ def unpaired_items(before: float, after: float, power: float = 0.8, alpha: float
     _check_shares(before=before, after=after)
     _check_chances(power, alpha)
     if before == after:
-        raise ValueError(f"before and after are both {before}: no number of problems shows a gain of nothing")
+        raise ValueError(
+            f"before and after are both {before}: no number of problems shows a gain of nothing"
+        )
     middle = (before + after) / 2
     spread = norm.isf(alpha / 2) * sqrt(2 * middle * (1 - middle))
     spread += norm.ppf(power) * sqrt(before * (1 - before) + after * (1 - after))
     return ceil((spread / (after - before)) ** 2)
 
 
-def unpaired_gain(items: int, before: float, power: float = 0.8, alpha: float = 0.05) -> float | None:
+def unpaired_gain(
+    items: int, before: float, power: float = 0.8, alpha: float = 0.05
+) -> float | None:
     """The smallest gain over `before` that so many problems for each policy show unpaired; None when no gain does."""
-    return _smallest(lambda gain: unpaired_items(before, before + gain, power, alpha) <= items, 1 - before)
+    return _smallest(
+        lambda gain: unpaired_items(before, before + gain, power, alpha) <= items, 1 - before
+    )
 
 
 def paired_power(items: int, better: float, worse: float, alpha: float = 0.05) -> float:
@@ -45,7 +51,9 @@ def paired_power(items: int, better: float, worse: float, alpha: float = 0.05) -
     _check_shares(better=better, worse=worse)
     _check_chances(0.5, alpha)
     if items > MOST:
-        raise ValueError(f"{items:,} items: the exact power is summed over each of them, so give at most {MOST:,}")
+        raise ValueError(
+            f"{items:,} items: the exact power is summed over each of them, so give at most {MOST:,}"
+        )
     if better + worse > 1:
         raise ValueError(f"better ({better}) and worse ({worse}) add up to more than all problems")
     if better + worse == 0:
@@ -67,26 +75,38 @@ def paired_items(better: float, worse: float, power: float = 0.8, alpha: float =
     """
     _check_chances(power, alpha)
     if better == worse:
-        raise ValueError(f"better and worse are both {better}: no number of problems shows a gain of nothing")
+        raise ValueError(
+            f"better and worse are both {better}: no number of problems shows a gain of nothing"
+        )
     low, high = 1, 8
     while paired_power(high, better, worse, alpha) < power:
         low, high = high, 2 * high
         if high > 2**20:
-            raise ValueError(f"better {better} and worse {worse} take over a million problems to tell apart")
+            raise ValueError(
+                f"better {better} and worse {worse} take over a million problems to tell apart"
+            )
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if paired_power(middle, better, worse, alpha) >= power else (middle + 1, high)
+        low, high = (
+            (low, middle)
+            if paired_power(middle, better, worse, alpha) >= power
+            else (middle + 1, high)
+        )
     return low
 
 
-def paired_gain(items: int, worse: float = 0.0, power: float = 0.8, alpha: float = 0.05) -> float | None:
+def paired_gain(
+    items: int, worse: float = 0.0, power: float = 0.8, alpha: float = 0.05
+) -> float | None:
     """The smallest gain (0 to 1) that a paired test on so many problems shows, when a share `worse` gets worse all the
     same.
 
     None when no gain does: 5 problems are too few even if all of them get better.
     """
     _check_chances(power, alpha)
-    return _smallest(lambda gain: paired_power(items, worse + gain, worse, alpha) >= power, 1 - 2 * worse)
+    return _smallest(
+        lambda gain: paired_power(items, worse + gain, worse, alpha) >= power, 1 - 2 * worse
+    )
 
 
 def _smallest(shows, most: float) -> float | None:
@@ -109,4 +129,6 @@ def _check_shares(**shares: float) -> None:
 def _check_chances(power: float, alpha: float) -> None:
     for name, value in (("power", power), ("alpha", alpha)):
         if not 0 < value < 1:
-            raise ValueError(f"{name} is {value}: a chance that can be had is more than 0 and less than 1")
+            raise ValueError(
+                f"{name} is {value}: a chance that can be had is more than 0 and less than 1"
+            )

@@ -80,7 +80,9 @@ def load(
     `skip_invalid`; and always when no row is left.
     """
     if answers not in KINDS:
-        raise WorkbookError(f"unknown kind of answers {answers!r}: choose one of {', '.join(KINDS)}")
+        raise WorkbookError(
+            f"unknown kind of answers {answers!r}: choose one of {', '.join(KINDS)}"
+        )
     opened = open_source(source, seed)
     columns = question_column, answer_column
     if opened.columns is not None:
@@ -92,7 +94,10 @@ def load(
     if dataset is None or (loaded.faults and not skip_invalid):
         _give_up(loaded, dataset)
     loaded.dataset = dataset
-    loaded.notes += [f"column {name!r} holds what no one type of column can: kept as JSON text" for name in as_json]
+    loaded.notes += [
+        f"column {name!r} holds what no one type of column can: kept as JSON text"
+        for name in as_json
+    ]
     return loaded
 
 
@@ -134,7 +139,11 @@ def _free(name: str, names: Iterable[str]) -> str:
 def _guess(source: Source, columns: tuple[str, str]) -> tuple[str, str]:
     """(number or text, why), by the first rows."""
     rows = (row for _, row in itertools.islice(source.rows(), PEEK) if isinstance(row, dict))
-    found = [text for row in rows if isinstance(text := _as_text(row.get(columns[1])), str) and text.strip()]
+    found = [
+        text
+        for row in rows
+        if isinstance(text := _as_text(row.get(columns[1])), str) and text.strip()
+    ]
     numbers = sum("####" in text or reference_answer(text) is not None for text in found)
     kind = "number" if 2 * numbers >= len(found) else "text"
     return kind, f"{numbers:,} of the first {len(found):,} answers are numbers or hold a ####"
@@ -147,7 +156,14 @@ def _checked(loaded: Loaded, columns: tuple[str, str], progress: bool) -> Iterat
     loaded.faults, loaded.fault_counts, loaded.places, loaded.notes = [], Counter(), array("q"), []
     renamed: set[str] = set()
     bar = tqdm(
-        loaded.source.rows(), "reading", unit="row", ncols=80, leave=False, delay=2, disable=not progress, mininterval=1
+        loaded.source.rows(),
+        "reading",
+        unit="row",
+        ncols=80,
+        leave=False,
+        delay=2,
+        disable=not progress,
+        mininterval=1,
     )
     for number, row in bar:
         fault = row if isinstance(row, Fault) else None
@@ -179,7 +195,9 @@ def _problem(row: dict, columns: tuple[str, str], kind: str) -> dict | Fault:
         if text is None or text == "" or (isinstance(text, str) and not text.strip()):
             return Fault("empty field", f"{name!r} is {row[name]!r}: it must be a non-empty text")
         if not isinstance(text, str):
-            return Fault("not text", f"{name!r} is {_short(row[name])}: it must be a non-empty text")
+            return Fault(
+                "not text", f"{name!r} is {_short(row[name])}: it must be a non-empty text"
+            )
         if "\x00" in text:
             return Fault("null bytes", f"{name!r} holds a null character: take it out")
         texts.append(text)
@@ -188,7 +206,8 @@ def _problem(row: dict, columns: tuple[str, str], kind: str) -> dict | Fault:
         (question + solution).encode()
     except UnicodeEncodeError as error:
         return Fault(
-            "broken character", f"holds half of a surrogate pair ({error.object[error.start]!r}): write it again"
+            "broken character",
+            f"holds half of a surrogate pair ({error.object[error.start]!r}): write it again",
         )
     answer = reference_answer(solution) if kind == "number" else solution
     if answer is None:
@@ -205,7 +224,11 @@ def _as_text(value: object) -> object:
     try:
         if isinstance(value, numbers.Integral) and not isinstance(value, bool):
             return str(value)
-        if isinstance(value, numbers.Real | Decimal) and math.isfinite(value) and not isinstance(value, bool):
+        if (
+            isinstance(value, numbers.Real | Decimal)
+            and math.isfinite(value)
+            and not isinstance(value, bool)
+        ):
             return format(Decimal(str(value)), "f")
     except (ValueError, InvalidOperation):  # more digits than Python writes; a Fraction
         pass

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.run import readable
+from grpo_workbook.files import readable
 
 TIMEOUT = {"cpu": 120, "cuda": 600}  # seconds that one process waits for another while training
 PATIENCE = timedelta(hours=2)  # while the main process works alone
@@ -58,7 +58,10 @@ class Processes:
         padded[: len(given)] = given
         pieces = [torch.zeros_like(padded) for _ in range(self.count)]
         dist.all_gather(pieces, padded, group=self.group)
-        return [json.loads(p[: int(size)].numpy().tobytes()) for p, size in zip(pieces, sizes, strict=True)]
+        return [
+            json.loads(p[: int(size)].numpy().tobytes())
+            for p, size in zip(pieces, sizes, strict=True)
+        ]
 
     def once(self, work: Callable[[], object]):
         """The main process does the work; all get its result (values of JSON), or its WorkbookError."""
@@ -116,9 +119,13 @@ def from_env(expected: int | None = None) -> Processes:
             f"WORLD_SIZE is {env.get('WORLD_SIZE')!r} and RANK is {env.get('RANK')!r}: a launcher sets them to whole "
             "numbers, RANK from 0 to WORLD_SIZE - 1; unset both for one process"
         ) from None
-    how = "start with `torchrun --nproc_per_node N -m grpo_workbook train ...` or a file of configs/"
+    how = (
+        "start with `torchrun --nproc_per_node N -m grpo_workbook train ...` or a file of configs/"
+    )
     if expected is not None and count != expected:
-        raise WorkbookError(f"{count} process{'es' if count > 1 else ''} started and {expected} expected: {how}")
+        raise WorkbookError(
+            f"{count} process{'es' if count > 1 else ''} started and {expected} expected: {how}"
+        )
     # For several processes accelerate sets an address where they meet; only then has it numbered them as well.
     if "ACCELERATE_MIXED_PRECISION" in env and "MASTER_ADDR" in env and "WORLD_SIZE" not in env:
         raise WorkbookError(
@@ -148,12 +155,16 @@ def start(
     import torch.distributed as dist
 
     timeout = TIMEOUT[device] if timeout is None else timeout
-    if device == "cpu":  # accelerate would say cpu:0 and cpu:1, and torch.load knows no such place: no resuming then
+    if (
+        device == "cpu"
+    ):  # accelerate would say cpu:0 and cpu:1, and torch.load knows no such place: no resuming then
         os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
     else:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     try:
-        dist.init_process_group("gloo" if device == "cpu" else "cuda:nccl,cpu:gloo", timeout=timedelta(seconds=timeout))
+        dist.init_process_group(
+            "gloo" if device == "cpu" else "cuda:nccl,cpu:gloo", timeout=timedelta(seconds=timeout)
+        )
     except (RuntimeError, ValueError) as error:
         raise WorkbookError(
             f"process {processes.index} of {processes.count} could not meet the others ({first_line(error)}): see "
@@ -168,11 +179,15 @@ def start(
         os._exit(1)
 
     def terminated(signum, frame):
-        end("the launcher ended it (SIGTERM): another process has ended, as its report says, or it was told to stop")
+        end(
+            "the launcher ended it (SIGTERM): another process has ended, as its report says, or it was told to stop"
+        )
 
     before = signal.signal(signal.SIGTERM, terminated)
     try:
-        yield Processes(processes.index, processes.count, dist.new_group(backend="gloo", timeout=PATIENCE))
+        yield Processes(
+            processes.index, processes.count, dist.new_group(backend="gloo", timeout=PATIENCE)
+        )
         dist.destroy_process_group()
     except RuntimeError as error:
         if not is_loss(error):

@@ -52,18 +52,26 @@ def _parse(line: bytes) -> dict | Fault:
     except RecursionError:
         return Fault("too deep", f"nested too deeply (more than {MAX_DEPTH} levels): flatten it")
     except json.JSONDecodeError as error:
-        cut = "" if line.endswith(b"\n") else "; the file ends inside this line, so it may have been cut short"
+        cut = (
+            ""
+            if line.endswith(b"\n")
+            else "; the file ends inside this line, so it may have been cut short"
+        )
         return Fault(
-            "not JSON", f"not JSON ({error.msg}, character {error.pos + 1}){cut}: every line must be one JSON object"
+            "not JSON",
+            f"not JSON ({error.msg}, character {error.pos + 1}){cut}: every line must be one JSON object",
         )
     except _Refused as error:
         return error.fault
     except ValueError as error:  # NaN, or a number of more digits than Python reads
-        return Fault("not JSON", f"not JSON ({str(error).split(':')[0]}): every line must be one JSON object")
+        return Fault(
+            "not JSON", f"not JSON ({str(error).split(':')[0]}): every line must be one JSON object"
+        )
     # An escape can hold half of a pair that only together is a character.
     if b"\\ud" in line.lower() and not _is_text(row):
         return Fault(
-            "broken character", "holds half of a surrogate pair (\\ud83d or the like): write it again as UTF-8"
+            "broken character",
+            "holds half of a surrogate pair (\\ud83d or the like): write it again as UTF-8",
         )
     return check_row(row)
 
@@ -71,7 +79,10 @@ def _parse(line: bytes) -> dict | Fault:
 def check_row(row: object) -> dict | Fault:
     """The row itself when it is an object that a table can hold, else what is wrong with it."""
     if not isinstance(row, dict):
-        return Fault("not an object", f"a {type(row).__name__}, not a JSON object with 'question' and 'answer'")
+        return Fault(
+            "not an object",
+            f"a {type(row).__name__}, not a JSON object with 'question' and 'answer'",
+        )
     nested = [v for v in row.values() if isinstance(v, list | dict)]
     for _ in range(MAX_DEPTH):
         if not nested:
@@ -88,12 +99,20 @@ def check_object(row: object) -> dict | Fault:
         return row
     odd = [name for name in row if not isinstance(name, str)]
     if odd:
-        return Fault("not an object", f"the name {odd[0]!r} is a {type(odd[0]).__name__}: names must be texts")
+        return Fault(
+            "not an object",
+            f"the name {odd[0]!r} is a {type(odd[0]).__name__}: names must be texts",
+        )
     try:
         text = _is_text(row)
     except ValueError as error:
-        return Fault("too large", f"holds a number that cannot be written ({str(error).split(';')[0]}): make it a text")
-    return row if text else Fault("broken character", "holds half of a surrogate pair: write it again")
+        return Fault(
+            "too large",
+            f"holds a number that cannot be written ({str(error).split(';')[0]}): make it a text",
+        )
+    return (
+        row if text else Fault("broken character", "holds half of a surrogate pair: write it again")
+    )
 
 
 class _Refused(ValueError):
@@ -111,7 +130,9 @@ def _no_constant(name: str):
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise _Refused("too large", f"the number {text[:40]} is larger than a float can be: make it a text")
+        raise _Refused(
+            "too large", f"the number {text[:40]} is larger than a float can be: make it a text"
+        )
     return value
 
 
@@ -123,7 +144,9 @@ def _object(pairs: list[tuple]) -> dict:
     return made
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object)
+_DECODER = json.JSONDecoder(
+    parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object
+)
 
 
 def _is_text(value: object) -> bool:
@@ -136,7 +159,10 @@ def _is_text(value: object) -> bool:
 
 def not_utf8(byte: int, place: int) -> Fault:
     """The fault of a row with this byte at this place of it, from 0."""
-    return Fault("not UTF-8", f"not UTF-8 (byte 0x{byte:02x} at place {place + 1}): save the file as UTF-8 text")
+    return Fault(
+        "not UTF-8",
+        f"not UTF-8 (byte 0x{byte:02x} at place {place + 1}): save the file as UTF-8 text",
+    )
 
 
 @contextlib.contextmanager
@@ -170,7 +196,13 @@ def _read_array(path: Path) -> Rows:
         ) from None
     for number, row in enumerate(rows, 1):
         if not _is_text(row):
-            yield number, Fault("broken character", "holds half of a surrogate pair: write the file again as UTF-8")
+            yield (
+                number,
+                Fault(
+                    "broken character",
+                    "holds half of a surrogate pair: write the file again as UTF-8",
+                ),
+            )
         else:
             yield number, check_row(row)
 
@@ -188,8 +220,13 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 )
             if number == 1:
                 null = [byte == 0 for byte in line[:4]]
-                if line.startswith((b"\xff\xfe", b"\xfe\xff")) or null in ([True, False] * 2, [False, True] * 2):
-                    raise WorkbookError(f"{path} is UTF-16 (its first bytes say so): save it as UTF-8 text")
+                if line.startswith((b"\xff\xfe", b"\xfe\xff")) or null in (
+                    [True, False] * 2,
+                    [False, True] * 2,
+                ):
+                    raise WorkbookError(
+                        f"{path} is UTF-16 (its first bytes say so): save it as UTF-8 text"
+                    )
                 line = line.removeprefix(b"\xef\xbb\xbf")
             yield number, line
 
@@ -200,7 +237,9 @@ def open_parquet(path: Path):
     import pyarrow.parquet as pq
 
     def damaged(error: Exception) -> WorkbookError:
-        return WorkbookError(f"{path} is no Parquet file ({first_line(error)}): copy or write it again")
+        return WorkbookError(
+            f"{path} is no Parquet file ({first_line(error)}): copy or write it again"
+        )
 
     try:
         schema = pq.read_schema(path)
@@ -208,7 +247,9 @@ def open_parquet(path: Path):
         raise damaged(error) from None
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
-        raise WorkbookError(f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one")
+        raise WorkbookError(
+            f"{path}: two columns are called {', '.join(map(repr, twice))}: rename one"
+        )
 
     def rows() -> Rows:
         number = 0
@@ -221,6 +262,8 @@ def open_parquet(path: Path):
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged(error) from None
         except KeyError as error:  # pytz and zoneinfo raise it for a time zone
-            raise WorkbookError(f"{path}: unknown time zone {error}: write the column in UTC") from None
+            raise WorkbookError(
+                f"{path}: unknown time zone {error}: write the column in UTC"
+            ) from None
 
     return schema, rows

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import readable
 from grpo_workbook.rewards import RewardFunction, plain_values
-from grpo_workbook.run import readable
 
 # FILE.py:NAME, with or without :WEIGHT behind it
 OWN = re.compile(r"(?P<file>.+\.py):(?P<name>[^:]*)(?::(?P<weight>.*))?", re.DOTALL)
@@ -41,13 +41,21 @@ def load_reward(file: str | Path, name: str) -> RewardFunction:
     path = Path(file).expanduser()
     if not path.is_file():
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=1)
-        hint = f" (its folder has {near[0]})" if near and near[0] != path.name else ""  # else a link to nowhere
-        raise WorkbookError(f"the reward file {str(file)!r} does not exist{hint}: name it as FILE.py:FUNCTION")
+        hint = (
+            f" (its folder has {near[0]})" if near and near[0] != path.name else ""
+        )  # else a link to nowhere
+        raise WorkbookError(
+            f"the reward file {str(file)!r} does not exist{hint}: name it as FILE.py:FUNCTION"
+        )
     names = vars(_run_file(path))
     if name not in names:
         functions = [n for n, v in names.items() if inspect.isfunction(v) and not n.startswith("_")]
         near = difflib.get_close_matches(name, functions, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(functions) or 'no function'}"
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"it has {', '.join(functions) or 'no function'}"
+        )
         raise WorkbookError(f"{readable(path)} has no {name!r}: {hint}")
     function = names[name]
     if not inspect.isfunction(function):
@@ -56,7 +64,9 @@ def load_reward(file: str | Path, name: str) -> RewardFunction:
             f"{name!r} of {readable(path)} is no function but of type {kind}: write `def {name}(completions, **kwargs)`"
         )
     parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is p.POSITIONAL_ONLY for p in parameters) or not any(p.kind is p.VAR_KEYWORD for p in parameters):
+    if any(p.kind is p.POSITIONAL_ONLY for p in parameters) or not any(
+        p.kind is p.VAR_KEYWORD for p in parameters
+    ):
         raise WorkbookError(
             f"{name}{inspect.signature(function)} of {readable(path)} cannot take what TRL gives it by name "
             f"({', '.join(GIVEN)} and every column of the data): end its parameters with **kwargs, and use no /"
@@ -78,11 +88,15 @@ def _run_file(path: Path):
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise WorkbookError(f"{readable(path)} cannot be read ({error.strerror}): check its permissions") from None
+        raise WorkbookError(
+            f"{readable(path)} cannot be read ({error.strerror}): check its permissions"
+        ) from None
     module_name = f"own_rewards_{hashlib.sha256(os.fsencode(path.resolve()) + text).hexdigest()}"
     if module_name in sys.modules:
         return sys.modules[module_name]
-    spec = importlib.util.spec_from_file_location(module_name, path, loader=_Source(module_name, str(path)))
+    spec = importlib.util.spec_from_file_location(
+        module_name, path, loader=_Source(module_name, str(path))
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     if (folder := str(path.resolve().parent)) not in sys.path:
@@ -97,7 +111,9 @@ def _run_file(path: Path):
 
 def _said(error: BaseException, path: Path) -> str:
     """What went wrong, with the last line of the user's own file that it went through."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    lines = [
+        f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path
+    ]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     return f"{type(error).__name__}: {error}" + (f" (line {line})" if line else "")
 
@@ -113,7 +129,9 @@ def _checked(function: RewardFunction, name: str) -> RewardFunction:
     def checked(prompts=None, completions=None, **columns):
         own = {key: list(v) if isinstance(v, list) else v for key, v in columns.items()}
         try:
-            values = function(prompts=prompts and list(prompts), completions=list(completions), **own)
+            values = function(
+                prompts=prompts and list(prompts), completions=list(completions), **own
+            )
             if not isinstance(values, Sequence | Mapping | Set) and hasattr(values, "__next__"):
                 values = list(values)  # of a generator: here it runs
         except (Exception, SystemExit) as error:
@@ -161,10 +179,14 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
 
     Of the path the file's name alone, so that a project may move; where two files share it, with the hash's beginning.
     """
-    found = {(f.own.name, f.__name__, hashlib.sha256(f.own.read_bytes()).hexdigest()) for f in own(functions)}
+    found = {
+        (f.own.name, f.__name__, hashlib.sha256(f.own.read_bytes()).hexdigest())
+        for f in own(functions)
+    }
     places = Counter((file, name) for file, name, _ in found)
     return {
-        f"{file}:{name}" + (f"@{sha[:12]}" if places[file, name] > 1 else ""): sha for file, name, sha in sorted(found)
+        f"{file}:{name}" + (f"@{sha[:12]}" if places[file, name] > 1 else ""): sha
+        for file, name, sha in sorted(found)
     }
 
 
@@ -176,9 +198,15 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
     """
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     prompts = columns.pop("prompt")
-    texts = [t for row in rows for t in (f"<reasoning>\n1\n</reasoning>\n<answer>\n{row['answer']}\n</answer>", "")]
+    texts = [
+        t
+        for row in rows
+        for t in (f"<reasoning>\n1\n</reasoning>\n<answer>\n{row['answer']}\n</answer>", "")
+    ]
     for function in own(functions):
-        wanted = inspect.signature(function).parameters.values()  # of the wrapped one: wraps keeps it
+        wanted = inspect.signature(
+            function
+        ).parameters.values()  # of the wrapped one: wraps keeps it
         for parameter in wanted:
             if parameter.default is parameter.empty and parameter.kind not in (
                 parameter.VAR_KEYWORD,
@@ -201,7 +229,14 @@ def call(
 
     `when` is for the message of an own function that fails.
     """
-    state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, "num_train_epochs": 1, "log_history": [], "when": when}
+    state = {
+        "global_step": 0,
+        "max_steps": 1,
+        "epoch": 0.0,
+        "num_train_epochs": 1,
+        "log_history": [],
+        "when": when,
+    }
     return function(
         prompts=list(prompts),
         completions=[[{"role": "assistant", "content": text}] for text in texts],
@@ -218,4 +253,6 @@ def _check_column(function: str, wanted: str, columns: dict) -> None:
         return
     near = difflib.get_close_matches(wanted, [*columns, *GIVEN], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise WorkbookError(f"{function} wants {wanted!r}, which the data has not: {hint}It has {', '.join(columns)}")
+    raise WorkbookError(
+        f"{function} wants {wanted!r}, which the data has not: {hint}It has {', '.join(columns)}"
+    )

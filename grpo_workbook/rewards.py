@@ -14,11 +14,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
-from grpo_workbook.answers import FORMS, TAGS, extract_answer, is_correct, is_well_formed, read_answer, tagged_answer
+from grpo_workbook.answers import (
+    FORMS,
+    TAGS,
+    extract_answer,
+    is_correct,
+    is_well_formed,
+    read_answer,
+    tagged_answer,
+)
 from grpo_workbook.errors import WorkbookError
 
 if TYPE_CHECKING:
-    from grpo_workbook.symbolic import SymbolicChecker
+    from grpo_workbook.reward_lab.symbolic import SymbolicChecker
 
 Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
@@ -37,12 +45,19 @@ def plain_values(name: str, values: Sequence, n: int) -> list[float | None]:
     contract.
     """
     try:
-        plain = [None if v is None else v if type(v) in (int, bool) and math.isfinite(v) else float(v) for v in values]
-        text = isinstance(values, Mapping | Set) or any(isinstance(v, str) for v in values)  # a dict gives its keys
+        plain = [
+            None if v is None else v if type(v) in (int, bool) and math.isfinite(v) else float(v)
+            for v in values
+        ]
+        text = isinstance(values, Mapping | Set) or any(
+            isinstance(v, str) for v in values
+        )  # a dict gives its keys
     except (TypeError, ValueError, OverflowError):
         plain, text = [], True
     if text or len(plain) != n or not all(v is None or math.isfinite(v) for v in plain):
-        raise WorkbookError(f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out")
+        raise WorkbookError(
+            f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out"
+        )
     return plain
 
 
@@ -66,13 +81,19 @@ def _content(content: str | list[dict] | None) -> str:
 
 
 def _judged(
-    completions: Sequence[Completion], answer: Sequence[str | None] | None, judge: Callable[[list], list]
+    completions: Sequence[Completion],
+    answer: Sequence[str | None] | None,
+    judge: Callable[[list], list],
 ) -> list[float | None]:
     """What `judge` gives the (text, reference answer) pairs, and None where the reference is None: does not apply."""
     if answer is None:
-        raise WorkbookError("this reward needs the column 'answer' with the reference answers: the data has none")
+        raise WorkbookError(
+            "this reward needs the column 'answer' with the reference answers: the data has none"
+        )
     if isinstance(answer, str):
-        raise WorkbookError(f"answer is the text {answer[:80]!r}: give a list with one for each completion")
+        raise WorkbookError(
+            f"answer is the text {answer[:80]!r}: give a list with one for each completion"
+        )
     if len(completions) != len(answer):
         raise WorkbookError(f"{len(completions)} completions but {len(answer)} reference answers")
     pairs = [(text_of(c), a) for c, a in zip(completions, answer, strict=True)]
@@ -169,7 +190,10 @@ def json_schema(schema: dict) -> RewardFunction:
             return 0.0
         try:
             return 1.0 if validator.is_valid(value) else 0.25
-        except (RecursionError, ArithmeticError):  # too deep, or a number that no float can hold against multipleOf
+        except (
+            RecursionError,
+            ArithmeticError,
+        ):  # too deep, or a number that no float can hold against multipleOf
             return 0.25
 
     def json_schema_reward(completions, **columns):

@@ -50,14 +50,14 @@ def _schema_file(text: str) -> RewardFunction:
 
 
 def _symbolic() -> RewardFunction:
-    from grpo_workbook.symbolic import SymbolicChecker
+    from grpo_workbook.reward_lab.symbolic import SymbolicChecker
 
     return rewards.symbolic_correctness(SymbolicChecker())
 
 
 def _unit_tests(form: str = "binary") -> RewardFunction:
-    from grpo_workbook.code_rewards import unit_tests
-    from grpo_workbook.sandbox import Sandbox
+    from grpo_workbook.sandbox.rewards import unit_tests
+    from grpo_workbook.sandbox.sandbox import Sandbox
 
     if form not in ("binary", "partial"):
         raise WorkbookError(f"{form!r}: choose binary or partial")
@@ -65,34 +65,67 @@ def _unit_tests(form: str = "binary") -> RewardFunction:
 
 
 def _code_format() -> RewardFunction:
-    from grpo_workbook.code_rewards import code_format_reward
+    from grpo_workbook.sandbox.rewards import code_format_reward
 
     return code_format_reward
 
 
 REGISTRY: dict[str, Entry] = {
-    "correctness": Entry(lambda: rewards.correctness_reward, "the only answer block holds exactly the right number"),
-    "symbolic": Entry(_symbolic, "the final answer equals the right one as mathematics (LaTeX, through math-verify)"),
-    "integer_answer": Entry(lambda: rewards.integer_answer_reward, "the only answer block holds a whole number"),
-    "json_schema": Entry(_schema_file, "the answer is JSON that follows a schema", argument="FILE!"),
-    "strict_format": Entry(lambda: rewards.strict_format_reward, "reasoning block, answer block, nothing else"),
-    "soft_format": Entry(lambda: rewards.soft_format_reward, "both blocks in order, whatever stands around"),
-    "incremental_format": Entry(lambda: rewards.incremental_format_reward, "a quarter for each tag in place"),
-    "reasoning_steps": Entry(
-        lambda n="2": shaping.reasoning_steps(_whole(n)), "true equations in the reasoning", argument="STEPS"
+    "correctness": Entry(
+        lambda: rewards.correctness_reward, "the only answer block holds exactly the right number"
     ),
-    "length": Entry(lambda n: shaping.length(_whole(n)), "near a target length", argument="TOKENS!"),
+    "symbolic": Entry(
+        _symbolic,
+        "the final answer equals the right one as mathematics (LaTeX, through math-verify)",
+    ),
+    "integer_answer": Entry(
+        lambda: rewards.integer_answer_reward, "the only answer block holds a whole number"
+    ),
+    "json_schema": Entry(
+        _schema_file, "the answer is JSON that follows a schema", argument="FILE!"
+    ),
+    "strict_format": Entry(
+        lambda: rewards.strict_format_reward, "reasoning block, answer block, nothing else"
+    ),
+    "soft_format": Entry(
+        lambda: rewards.soft_format_reward, "both blocks in order, whatever stands around"
+    ),
+    "incremental_format": Entry(
+        lambda: rewards.incremental_format_reward, "a quarter for each tag in place"
+    ),
+    "reasoning_steps": Entry(
+        lambda n="2": shaping.reasoning_steps(_whole(n)),
+        "true equations in the reasoning",
+        argument="STEPS",
+    ),
+    "length": Entry(
+        lambda n: shaping.length(_whole(n)), "near a target length", argument="TOKENS!"
+    ),
     "overlong": Entry(
-        lambda n: shaping.overlong(_whole(n)), "penalty near and beyond a length (DAPO)", -1.0, 0.0, argument="TOKENS!"
+        lambda n: shaping.overlong(_whole(n)),
+        "penalty near and beyond a length (DAPO)",
+        -1.0,
+        0.0,
+        argument="TOKENS!",
     ),
     "repetition": Entry(
-        lambda n="4": shaping.repetition(_whole(n)), "penalty for repeated n-grams", -1.0, 0.0, argument="N"
+        lambda n="4": shaping.repetition(_whole(n)),
+        "penalty for repeated n-grams",
+        -1.0,
+        0.0,
+        argument="N",
     ),
     "style": Entry(lambda: shaping.style(), "penalty for unwanted phrases", -1.0, 0.0),
-    "unit_tests": Entry(_unit_tests, "the program passes its task's test, in the sandbox", argument="binary|partial"),
+    "unit_tests": Entry(
+        _unit_tests, "the program passes its task's test, in the sandbox", argument="binary|partial"
+    ),
     "code_format": Entry(_code_format, "one fenced block of Python that compiles"),
     "debug": Entry(
-        lambda n="10": shaping.debug(_whole(n)), "counts nothing, prints a sample", 0.0, 0.0, argument="CALLS"
+        lambda n="10": shaping.debug(_whole(n)),
+        "counts nothing, prints a sample",
+        0.0,
+        0.0,
+        argument="CALLS",
     ),
 }
 
@@ -109,22 +142,34 @@ def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
     for part in (p.strip() for p in spec.split(",")):
         if found := OWN.fullmatch(part):
             functions.append(load_reward(found["file"], found["name"].strip()))
-            weights.append(1.0 if found["weight"] is None else _weight(found["name"], found["weight"]))
+            weights.append(
+                1.0 if found["weight"] is None else _weight(found["name"], found["weight"])
+            )
             seen.add(part)
             continue
         call, colon, weight = part.partition(":")
         name, equals, argument = (x.strip() for x in call.partition("="))
         if not name:
-            raise WorkbookError(f"a reward is missing in {spec!r}: give name[:weight], with one comma between two")
+            raise WorkbookError(
+                f"a reward is missing in {spec!r}: give name[:weight], with one comma between two"
+            )
         if name not in REGISTRY:
-            own = ", or FILE.py:FUNCTION for your own, its path without a comma" if ".py" in spec else ""
+            own = (
+                ", or FILE.py:FUNCTION for your own, its path without a comma"
+                if ".py" in spec
+                else ""
+            )
             raise WorkbookError(f"unknown reward {name!r}: choose from {', '.join(REGISTRY)}{own}")
         if name in seen:
-            raise WorkbookError(f"the reward {name!r} is there twice: give it once, with one weight")
+            raise WorkbookError(
+                f"the reward {name!r} is there twice: give it once, with one weight"
+            )
         seen.add(name)
         entry = REGISTRY[name]
         if entry.argument.endswith("!") and not argument:
-            raise WorkbookError(f"the reward {name!r} needs an argument: {name}={entry.argument[:-1]}")
+            raise WorkbookError(
+                f"the reward {name!r} needs an argument: {name}={entry.argument[:-1]}"
+            )
         if equals and not entry.argument:
             raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")
         try:
@@ -133,12 +178,18 @@ def parse_rewards(spec: str) -> tuple[list[RewardFunction], list[float]]:
             raise WorkbookError(f"{name}={argument}: {error}") from None
         weights.append(_weight(name, weight) if colon else 1.0)
     if set(seen) == {"debug"}:
-        raise WorkbookError(f"{spec!r} holds no reward but debug, which is always 0: add one to learn from")
+        raise WorkbookError(
+            f"{spec!r} holds no reward but debug, which is always 0: add one to learn from"
+        )
     if not any(weights):
-        raise WorkbookError(f"every weight in {spec!r} is 0, so nothing would be learned: give one more than 0")
+        raise WorkbookError(
+            f"every weight in {spec!r} is 0, so nothing would be learned: give one more than 0"
+        )
     names = [rewards.name_of(f) for f in functions]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise WorkbookError(f"two rewards in {spec!r} have the name {twice!r} in the log: rename your function")
+        raise WorkbookError(
+            f"two rewards in {spec!r} have the name {twice!r} in the log: rename your function"
+        )
     return functions, weights
 
 
@@ -184,7 +235,10 @@ class Scored:
         `none` counts completions to which it did not apply; they are left out of the other numbers.
         """
         table = {**self.groups, "total": self.totals}
-        return [{"reward": name, "weight": self.weights.get(name), **_row(groups)} for name, groups in table.items()]
+        return [
+            {"reward": name, "weight": self.weights.get(name), **_row(groups)}
+            for name, groups in table.items()
+        ]
 
     def to_dict(self) -> dict:
         """Everything, as plain lists and numbers."""
@@ -196,8 +250,13 @@ class Scored:
         from rich.table import Table
 
         columns = ("weight", "none", "mean", "std", "min", "max", "equal")
-        table = Table(title=f"{len(self.totals)} groups of {len(self.totals[0])}", title_justify="left")
-        table.caption, table.caption_justify = "equal: groups whose rewards are all equal, so without gradient", "left"
+        table = Table(
+            title=f"{len(self.totals)} groups of {len(self.totals[0])}", title_justify="left"
+        )
+        table.caption, table.caption_justify = (
+            "equal: groups whose rewards are all equal, so without gradient",
+            "left",
+        )
         table.add_column("reward")
         for name in columns:
             table.add_column(name, justify="right")
@@ -205,8 +264,12 @@ class Scored:
             if row["reward"] == "total":
                 table.add_section()
             cells = ["" if row["weight"] is None else f"{row['weight']:g}", str(row["none"])]
-            cells += ["-" if row[k] is None else f"{row[k]:.2f}" for k in ("mean", "std", "min", "max")]
-            table.add_row(row["reward"].removesuffix("_reward"), *cells, f"{row['equal_groups']:.0%}")
+            cells += [
+                "-" if row[k] is None else f"{row[k]:.2f}" for k in ("mean", "std", "min", "max")
+            ]
+            table.add_row(
+                row["reward"].removesuffix("_reward"), *cells, f"{row['equal_groups']:.0%}"
+            )
         Console(width=80, highlight=False).print(table)
 
     def figure(self):
@@ -249,7 +312,11 @@ def score(
         raise WorkbookError(
             f"{n} completions cannot be cut into groups of {group_size}: give whole groups of 2 or more"
         )
-    rows = [row for row in rows for _ in range(group_size)] if len(rows) * group_size == n else list(rows)
+    rows = (
+        [row for row in rows for _ in range(group_size)]
+        if len(rows) * group_size == n
+        else list(rows)
+    )
     if len(rows) != n:
         raise WorkbookError(
             f"{len(rows)} rows for {n} completions: give one for each group, or one for each completion"
@@ -257,11 +324,24 @@ def score(
     weights = [1.0] * len(functions) if weights is None else [float(w) for w in weights]
     names = [rewards.name_of(f) for f in functions]
     if len(weights) != len(names) or len(set(names)) != len(names):
-        raise WorkbookError(f"{len(weights)} weights for the rewards {', '.join(names)}: one each, and no name twice")
-    odd = next((i for i, row in enumerate(rows) if not isinstance(row, dict) or row.keys() != rows[0].keys()), None)
+        raise WorkbookError(
+            f"{len(weights)} weights for the rewards {', '.join(names)}: one each, and no name twice"
+        )
+    odd = next(
+        (
+            i
+            for i, row in enumerate(rows)
+            if not isinstance(row, dict) or row.keys() != rows[0].keys()
+        ),
+        None,
+    )
     if odd is not None:
         raise WorkbookError(f"row {odd} has not the columns of row 0: {str(rows[odd])[:80]}")
-    columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ("completion", "completion_ids")}
+    columns = {
+        key: [row[key] for row in rows]
+        for key in rows[0]
+        if key not in ("completion", "completion_ids")
+    }
     columns["prompts"] = columns.pop("prompt", [""] * n)
     groups = {}
     for name, function in zip(names, functions, strict=True):

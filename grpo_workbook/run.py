@@ -12,9 +12,10 @@ from numbers import Integral
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.profiles import find_entry
+from grpo_workbook.files import readable
+from grpo_workbook.planning.profiles import find_entry
 from grpo_workbook.settings import DATA, PROFILES, REPO, Settings, replace_settings
-from grpo_workbook.stage import Stage, check_stages
+from grpo_workbook.stages.stage import Stage, check_stages
 
 FAMILIES = ("qwen", "gemma")
 
@@ -31,7 +32,9 @@ class Run:
     output: Path
     settings: Settings
     why: dict[str, str] = field(default_factory=dict)
-    stages: tuple[Stage, ...] = ()  # one after the other, instead of one training run (see stages.py)
+    stages: tuple[
+        Stage, ...
+    ] = ()  # one after the other, instead of one training run (see stages.py)
 
     @classmethod
     def from_env(
@@ -80,7 +83,11 @@ class Run:
         if profile != "smoke":
             entry = find_entry(profile, model)
             values = entry.settings if entry else values
-            whose = "the catalogue's for this model" if entry else "the profile's: the catalogue lacks this model"
+            whose = (
+                "the catalogue's for this model"
+                if entry
+                else "the profile's: the catalogue lacks this model"
+            )
             why["settings"] = f"{whose} (python -m grpo_workbook estimate)"
         chosen = replace_settings(values, settings)
         if device == "cuda" and chosen.dtype == "bfloat16" and not _has_bfloat16():
@@ -88,7 +95,9 @@ class Run:
             why["dtype"] = "the GPU has no bfloat16"
         if chosen.vllm != "off" and (missing := _why_no_vllm(device)):
             if settings.get("vllm") is not None:
-                raise WorkbookError(f"vllm is {chosen.vllm!r} and {missing}: say vllm: off (or --vllm off)")
+                raise WorkbookError(
+                    f"vllm is {chosen.vllm!r} and {missing}: say vllm: off (or --vllm off)"
+                )
             chosen = replace(chosen, vllm="off")
             why["vllm"] = missing
         seed = choose("seed", seed, 0, "the default")
@@ -97,9 +106,13 @@ class Run:
                 raise ValueError
             seed = int(seed)
         except ValueError:
-            raise WorkbookError(f"the seed {seed!r} is not a whole number (--seed or GRPO_WORKBOOK_SEED)") from None
+            raise WorkbookError(
+                f"the seed {seed!r} is not a whole number (--seed or GRPO_WORKBOOK_SEED)"
+            ) from None
         if not 0 <= seed < 2**32:
-            raise WorkbookError(f"the seed {seed} is not between 0 and {2**32 - 1}, which NumPy can take")
+            raise WorkbookError(
+                f"the seed {seed} is not between 0 and {2**32 - 1}, which NumPy can take"
+            )
         output = str(choose("output", output, "outputs/run", "the default"))
         if not output.strip() or "\0" in output:
             raise WorkbookError(f"the output {output!r} is no folder's name: name one (--output)")
@@ -121,7 +134,9 @@ class Run:
             "seed": self.seed,
             "output": readable(self.output),
         }
-        lines = [f"{name:<8} {value!s:<28} {self.why.get(name, '')}" for name, value in values.items()]
+        lines = [
+            f"{name:<8} {value!s:<28} {self.why.get(name, '')}" for name, value in values.items()
+        ]
         s = self.settings
         steps = sum(stage.steps for stage in self.stages) or s.steps
         lines += [
@@ -129,18 +144,13 @@ class Run:
             f"         {'4-bit NF4' if s.load_in_4bit else '16-bit'} base, LoRA rank {s.lora_rank}, "
             f"learning rate {s.learning_rate:g}",
         ]
-        lines += [f"stage    {i} {stage.name}, {stage.steps} steps" for i, stage in enumerate(self.stages, 1)]
+        lines += [
+            f"stage    {i} {stage.name}, {stage.steps} steps"
+            for i, stage in enumerate(self.stages, 1)
+        ]
         if s.vllm != "off" or "vllm" in self.why:
             lines.append(f"vllm     {s.vllm:<28} {self.why.get('vllm', '')}".rstrip())
         return "\n".join(lines)
-
-
-def readable(path: str | Path) -> str:
-    """The path as seen from this folder, or from the project's, when it lies below one of them; else unchanged."""
-    for root in (Path.cwd(), REPO):
-        if (resolved := Path(path).resolve()).is_relative_to(root):
-            return str(resolved.relative_to(root))
-    return str(path)
 
 
 def find_device() -> tuple[str, float, str]:
@@ -205,4 +215,6 @@ def _resolve_model(model: str, settings: Settings) -> tuple[str, str]:
     for family in FAMILIES:
         if family in kind.lower():
             return model, family
-    raise WorkbookError(f"unknown family {kind!r} of model {model!r}: this course runs {' and '.join(FAMILIES)} models")
+    raise WorkbookError(
+        f"unknown family {kind!r} of model {model!r}: this course runs {' and '.join(FAMILIES)} models"
+    )

@@ -23,7 +23,11 @@ LOSS_TYPES = (
 )  # TRL's; it checks in the first step
 SCALES = ("group", "batch", "none")
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-LARGEST = {"lora_rank": 10**4, "max_prompt_tokens": 10**7, "max_completion_tokens": 10**7}  # else a billion
+LARGEST = {
+    "lora_rank": 10**4,
+    "max_prompt_tokens": 10**7,
+    "max_completion_tokens": 10**7,
+}  # else a billion
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,14 @@ class Settings:
     load_in_4bit: bool = True
     temperature: float = 1.0  # of sampling while training
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
-    shuffle: bool = True  # False: the rows in their order, as a curriculum from easy to hard wants them
+    shuffle: bool = (
+        True  # False: the rows in their order, as a curriculum from easy to hard wants them
+    )
     loss_type: str = "dapo"
     scale_rewards: str = "group"
-    rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight, see rubric.py
+    rewards: str = (
+        "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight, see rubric.py
+    )
     vllm: str = "off"  # who draws the completions: Transformers, or vLLM beside the training or on a server of its own
     vllm_gpu_memory: float = 0.3  # vllm="colocate": the share of the GPU's memory that vLLM takes
     vllm_server: str = "127.0.0.1:8000"  # vllm="server": where `trl vllm-serve` listens
@@ -108,19 +116,36 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
         if getattr(settings, name) < 1:
             raise WorkbookError(f"{name} is {getattr(settings, name)}: it must be at least 1")
         if getattr(settings, name) > (most := LARGEST.get(name, 10**9)):
-            raise WorkbookError(f"{name} is {getattr(settings, name)!s:.30}: it must be at most {most}")
-    for name, least in (("learning_rate", "more than 0"), ("temperature", "more than 0"), ("beta", "at least 0")):
+            raise WorkbookError(
+                f"{name} is {getattr(settings, name)!s:.30}: it must be at most {most}"
+            )
+    for name, least in (
+        ("learning_rate", "more than 0"),
+        ("temperature", "more than 0"),
+        ("beta", "at least 0"),
+    ):
         value = getattr(settings, name)
         if not math.isfinite(value) or value < 0 or (value == 0 and least == "more than 0"):
             raise WorkbookError(f"{name} is {value}: it must be a number, {least}")
-    for name, known in (("vllm", VLLM), ("dtype", DTYPES), ("loss_type", LOSS_TYPES), ("scale_rewards", SCALES)):
+    for name, known in (
+        ("vllm", VLLM),
+        ("dtype", DTYPES),
+        ("loss_type", LOSS_TYPES),
+        ("scale_rewards", SCALES),
+    ):
         if getattr(settings, name) not in known:
-            raise WorkbookError(f"{name} is {getattr(settings, name)!r}: choose one of {', '.join(known)}")
+            raise WorkbookError(
+                f"{name} is {getattr(settings, name)!r}: choose one of {', '.join(known)}"
+            )
     host, _, port = settings.vllm_server.rpartition(":")
     if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
-        raise WorkbookError(f"vllm_server is {settings.vllm_server!r:.60}: give HOST:PORT, such as 127.0.0.1:8000")
+        raise WorkbookError(
+            f"vllm_server is {settings.vllm_server!r:.60}: give HOST:PORT, such as 127.0.0.1:8000"
+        )
     if not 0 < settings.vllm_gpu_memory < 1:
-        raise WorkbookError(f"vllm_gpu_memory is {settings.vllm_gpu_memory}: it must be a share between 0 and 1")
+        raise WorkbookError(
+            f"vllm_gpu_memory is {settings.vllm_gpu_memory}: it must be a share between 0 and 1"
+        )
     if settings.num_generations < 2:
         raise WorkbookError(
             f"num_generations is {settings.num_generations}: a group needs at least 2 completions, "
@@ -138,7 +163,9 @@ def replace_settings(settings: Settings, changes: dict) -> Settings:
             f"{settings.per_device_batch}: choose a per-device batch that divides it"
         )
     # The profile's own value bends to the batch: TRL takes per_device_batch x whole accumulation steps.
-    fitting = max(n for n in range(1, settings.per_device_batch + 1) if settings.batch_size % n == 0)
+    fitting = max(
+        n for n in range(1, settings.per_device_batch + 1) if settings.batch_size % n == 0
+    )
     return replace(settings, per_device_batch=fitting)
 
 

@@ -12,9 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from grpo_workbook.answers import TAGS
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.rewards import Completion, RewardFunction, text_of
-from grpo_workbook.terminal import visible
 
 WINDOW = 20_000  # characters
 
@@ -54,7 +53,10 @@ def length(target: int) -> RewardFunction:
 
     def length_reward(completions, **columns):
         """1.0 at the target length, falling evenly to 0.0 at nothing and at twice the target."""
-        return [max(0.0, 1.0 - abs(n - target) / target) for n in _lengths(completions, columns, 2 * target)]
+        return [
+            max(0.0, 1.0 - abs(n - target) / target)
+            for n in _lengths(completions, columns, 2 * target)
+        ]
 
     return length_reward
 
@@ -67,12 +69,17 @@ def overlong(max_length: int, cache: int | None = None) -> RewardFunction:
     """
     cache = max(1, max_length // 5) if cache is None else cache
     if not 0 < cache <= max_length:
-        raise WorkbookError(f"a cache of {cache} in a length of {max_length}: give 1 to {max_length}")
+        raise WorkbookError(
+            f"a cache of {cache} in a length of {max_length}: give 1 to {max_length}"
+        )
 
     def overlong_reward(completions, **columns):
         """0 up to the soft limit, falling evenly to -1 at the hard limit."""
         free = max_length - cache
-        return [max(-1.0, min(0.0, (free - n) / cache)) for n in _lengths(completions, columns, max_length)]
+        return [
+            max(-1.0, min(0.0, (free - n) / cache))
+            for n in _lengths(completions, columns, max_length)
+        ]
 
     return overlong_reward
 
@@ -85,7 +92,11 @@ def repetition(n: int = 4) -> RewardFunction:
     def penalty(text: str) -> float:
         words = text[-WINDOW:].lower().split()
         total = len(words) - n + 1
-        return len(set(zip(*(words[i:] for i in range(n)), strict=False))) / total - 1.0 if total > 0 else 0.0
+        return (
+            len(set(zip(*(words[i:] for i in range(n)), strict=False))) / total - 1.0
+            if total > 0
+            else 0.0
+        )
 
     def repetition_reward(completions, **columns):
         """Minus the share of repeated n-grams of words: -1 to 0."""
@@ -98,7 +109,9 @@ def style(unwanted: Sequence[str] = UNWANTED, cost: float = 0.5) -> RewardFuncti
     """A penalty, -1 to 0: minus `cost` for each different unwanted phrase, at most 1. Case does not count."""
     phrases = [p.lower() for p in unwanted if p]
     if not phrases or not 0 < cost <= 1:
-        raise WorkbookError(f"{len(phrases)} phrases at a cost of {cost}: give at least 1, and a cost of 0 to 1")
+        raise WorkbookError(
+            f"{len(phrases)} phrases at a cost of {cost}: give at least 1, and a cost of 0 to 1"
+        )
 
     def penalty(text: str) -> float:
         text = text[:WINDOW].lower()
@@ -128,7 +141,9 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
             return 0.0
         true: set[tuple] = set()
         # each writing once: a text may repeat one line a hundred times
-        for written in dict.fromkeys(match.group(1, 2) for match in _EQUATION.finditer(inside[:WINDOW])):
+        for written in dict.fromkeys(
+            match.group(1, 2) for match in _EQUATION.finditer(inside[:WINDOW])
+        ):
             if key := _worked_out(*written):
                 true.add(key)
                 if len(true) == target:  # more earn no more
@@ -199,9 +214,19 @@ def debug(every: int = 10, say: Callable[[str], None] = print) -> RewardFunction
         nonlocal calls
         if calls % every == 0 and len(completions):
             asked = prompts[0] if prompts else ""
-            asked = asked if isinstance(asked, str) else text_of([asked[-1] | {"role": "assistant"}]) if asked else ""
+            asked = (
+                asked
+                if isinstance(asked, str)
+                else text_of([asked[-1] | {"role": "assistant"}])
+                if asked
+                else ""
+            )
             right = answer[0] if answer else "not given"
-            say(visible(f"--- call {calls + 1}: {asked[:300]}\n{text_of(completions[0])[:1000]}\n--- right: {right}"))
+            say(
+                visible(
+                    f"--- call {calls + 1}: {asked[:300]}\n{text_of(completions[0])[:1000]}\n--- right: {right}"
+                )
+            )
         calls += 1
         return [0.0] * len(completions)
 

@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Dataset
 
-FORMATS = {".jsonl": read_jsonl, ".ndjson": read_jsonl, ".json": read_jsonl, ".csv": read_csv, ".tsv": read_csv}
+FORMATS = {
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".json": read_jsonl,
+    ".csv": read_csv,
+    ".tsv": read_csv,
+}
 GYM = "reasoning-gym:"
 GYM_SIZE = 1000
 GYM_MOST = 10_000_000
-_HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.-]*))?(?::(?P<split>[\w.\[\]:%-]+))?")
+_HUB_ID = re.compile(
+    r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.-]*))?(?::(?P<split>[\w.\[\]:%-]+))?"
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,9 @@ class Source:
 
     def place(self, number: int, line: int | None = None) -> str:
         """How an error names a row: `my.csv, row 3 (line 7)`."""
-        return f"{self.name}, {self.unit} {number}" + (f" (line {line})" if line is not None else "")
+        return f"{self.name}, {self.unit} {number}" + (
+            f" (line {line})" if line is not None else ""
+        )
 
 
 def open_source(source: "str | Path | Dataset | Sequence[dict] | Source", seed: int = 0) -> Source:
@@ -56,10 +66,16 @@ def open_source(source: "str | Path | Dataset | Sequence[dict] | Source", seed: 
     if hasattr(source, "features") and hasattr(source, "iter"):
         return _open_dataset(source)
     if isinstance(source, dict):  # a DatasetDict is one
-        raise WorkbookError(f"the data has several splits ({', '.join(map(str, source))}): give one of them")
+        raise WorkbookError(
+            f"the data has several splits ({', '.join(map(str, source))}): give one of them"
+        )
     if isinstance(source, Sequence):
-        return Source("the list", lambda: ((n, check_object(row)) for n, row in enumerate(source, 1)))
-    raise WorkbookError(f"a {type(source).__name__} is no source: give a file's name, a Dataset or a list of dicts")
+        return Source(
+            "the list", lambda: ((n, check_object(row)) for n, row in enumerate(source, 1))
+        )
+    raise WorkbookError(
+        f"a {type(source).__name__} is no source: give a file's name, a Dataset or a list of dicts"
+    )
 
 
 def _open_name(name: str, seed: int) -> Source:
@@ -103,14 +119,20 @@ def _open_file(path: Path) -> Source:
         with path.open("rb") as file:
             empty = not file.read(1)
     except OSError as error:
-        raise WorkbookError(f"{path} cannot be read ({error.strerror}): check its permissions") from None
+        raise WorkbookError(
+            f"{path} cannot be read ({error.strerror}): check its permissions"
+        ) from None
     if empty:
-        raise WorkbookError(f"{path} is empty: give a file with 'question' and 'answer' in every row")
+        raise WorkbookError(
+            f"{path} is empty: give a file with 'question' and 'answer' in every row"
+        )
     if kind == ".parquet":
         schema, rows = open_parquet(path)
         return Source(path.name, rows, "row", schema, schema.names)
     if kind not in FORMATS:
-        raise WorkbookError(f"{path} is of an unknown kind {kind!r}: name it {', '.join((*FORMATS, '.parquet'))}")
+        raise WorkbookError(
+            f"{path} is of an unknown kind {kind!r}: name it {', '.join((*FORMATS, '.parquet'))}"
+        )
     reader = FORMATS[kind]
     if reader is read_csv:
         return Source(path.name, lambda: read_csv(path), columns=csv_columns(path))
@@ -145,8 +167,12 @@ def _open_gym(name: str, seed: int) -> Source:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not re.fullmatch(r"-?\d{1,18}(\.\d{1,18})?|true|false", value):
-            raise WorkbookError(f"{setting!r} in {name!r}: write settings as name=number, such as size=500")
-        chosen[key] = {"true": True, "false": False}.get(value) if value.isalpha() else _number(value)
+            raise WorkbookError(
+                f"{setting!r} in {name!r}: write settings as name=number, such as size=500"
+            )
+        chosen[key] = (
+            {"true": True, "false": False}.get(value) if value.isalpha() else _number(value)
+        )
     for key in ("size", "seed"):
         if type(chosen[key]) is not int:
             raise WorkbookError(f"{key}={chosen[key]} in {name!r}: give a whole number")
@@ -155,11 +181,15 @@ def _open_gym(name: str, seed: int) -> Source:
     try:
         made = create_dataset(task, **chosen)
     except (TypeError, AssertionError, ValueError) as error:
-        raise WorkbookError(f"reasoning-gym's {task} takes no such settings ({error}): mend {name!r}") from None
+        raise WorkbookError(
+            f"reasoning-gym's {task} takes no such settings ({error}): mend {name!r}"
+        ) from None
 
     def row(number: int) -> dict | Fault:
         entry = made[number - 1]
-        return {key: value for key, value in entry.items() if key in ("question", "answer", "metadata")}
+        return {
+            key: value for key, value in entry.items() if key in ("question", "answer", "metadata")
+        }
 
     return Source(f"{GYM}{task}", lambda: ((n, row(n)) for n in range(1, chosen["size"] + 1)))
 
@@ -200,7 +230,9 @@ def why_offline(timeout: float = 5.0) -> str | None:
 
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return "HF_HUB_OFFLINE is set"
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+    if any(
+        os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+    ):
         return None  # only the proxy can say
     address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:

@@ -15,7 +15,9 @@ BUCKETS = 4  # of question length
 LEVELS = 100  # a column of more different values is no stratum
 
 
-def split(dataset: "Dataset", heldout: int, seed: int, by: str | None = "length") -> tuple["Dataset", "Dataset"]:
+def split(
+    dataset: "Dataset", heldout: int, seed: int, by: str | None = "length"
+) -> tuple["Dataset", "Dataset"]:
     """(train, held-out): at most `heldout` rows, and never more than a fifth, are held out; the same for a seed.
 
     `by` names what both parts shall have in the same shares: a column (difficulty, topic), or "length" for four equal
@@ -57,8 +59,12 @@ def _strata(dataset: "Dataset", by: str | None):
             )
         return strata
     if by != "length":
-        raise WorkbookError(f"no column {by!r} to stratify by: choose 'length' or one of {dataset.column_names}")
-    lengths = np.fromiter((len(question) for question in column(dataset, "question")), np.int64, len(dataset))
+        raise WorkbookError(
+            f"no column {by!r} to stratify by: choose 'length' or one of {dataset.column_names}"
+        )
+    lengths = np.fromiter(
+        (len(question) for question in column(dataset, "question")), np.int64, len(dataset)
+    )
     strata = np.zeros(len(dataset), np.int16)
     strata[np.argsort(lengths, kind="stable")] = np.arange(len(dataset)) * BUCKETS // len(dataset)
     return strata
@@ -68,7 +74,9 @@ def _quotas(sizes: list[int], count: int) -> list[int]:
     """How many to draw from each stratum: its share, rounded so that the sum is `count` (largest remainder)."""
     exact = [count * size / sum(sizes) for size in sizes]
     quotas = [int(share) for share in exact]
-    for stratum in sorted(range(len(sizes)), key=lambda s: quotas[s] - exact[s])[: count - sum(quotas)]:
+    for stratum in sorted(range(len(sizes)), key=lambda s: quotas[s] - exact[s])[
+        : count - sum(quotas)
+    ]:
         quotas[stratum] += 1
     return quotas
 
@@ -95,7 +103,11 @@ def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
     first: dict[int, int] = {}
     for row, code in enumerate(held.digests):
         first.setdefault(code, row)
-    found = {row: first[code] for row, code in zip(suspects, index.digests, strict=False) if code in first}
+    found = {
+        row: first[code]
+        for row, code in zip(suspects, index.digests, strict=False)
+        if code in first
+    }
     for place, twin in near(index, boundary=len(suspects)):
         found.setdefault(suspects[place], twin - len(suspects))
     return dict(sorted(found.items()))

@@ -41,7 +41,9 @@ def to_table(
     from datasets import Dataset
 
     known = {field.name: _storable(field.type) for field in schema} if schema else {}
-    types: dict[str, pa.DataType | str] = {name: kind for name, kind in known.items() if kind is not None}
+    types: dict[str, pa.DataType | str] = {
+        name: kind for name, kind in known.items() if kind is not None
+    }
     sure = frozenset(types)
     with tempfile.NamedTemporaryFile(dir=_folder().name, suffix=".arrow", delete=False) as file:
         path = Path(file.name)
@@ -50,7 +52,9 @@ def to_table(
     if not written:
         path.unlink()
         return None, []
-    return Dataset.from_file(str(path)), sorted(name for name, kind in types.items() if kind == "json")
+    return Dataset.from_file(str(path)), sorted(
+        name for name, kind in types.items() if kind == "json"
+    )
 
 
 def column(dataset: "Dataset", name: str) -> Iterator:
@@ -152,7 +156,9 @@ def _array(values: list, name: str, types: dict, sure: bool = False) -> "pa.Arra
             except (pa.ArrowException, OverflowError):
                 pass  # whole numbers too large for a float beside them
     types[name] = "json"
-    return pa.array([v if v is None or isinstance(v, str) else _json(v) for v in values], type=pa.string())
+    return pa.array(
+        [v if v is None or isinstance(v, str) else _json(v) for v in values], type=pa.string()
+    )
 
 
 def _faithful(values: list) -> "pa.Array | None":

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.config import grpo_config, named
 from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.planning.profiles import loader_for
 from grpo_workbook.processes import ALONE, Processes
-from grpo_workbook.profiles import loader_for
-from grpo_workbook.resume import keep_exact, stop_on_interrupt  # noqa: F401  (notebooks import it here)
+from grpo_workbook.resume.training import keep_exact, stop_on_interrupt  # noqa: F401  (notebooks import it here)
 from grpo_workbook.run import Run
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ BACKENDS = ("unsloth", "plain")
 TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-def load_policy(run: Run, backend: str = "unsloth") -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+def load_policy(
+    run: Run, backend: str = "unsloth"
+) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
     """The base model (4-bit NF4 unless the settings say 16-bit) with fresh LoRA adapters, and its tokenizer.
 
     `backend`: "unsloth", or "plain" for Transformers + PEFT. Raises WorkbookError for another, and for a model that
@@ -53,7 +55,11 @@ def _load_unsloth(run: Run):
     checkpointing = "unsloth" if s.gradient_checkpointing else False
     # vLLM beside the training shares its weights with it; a server's is TRL's affair alone.
     vllm = (
-        {"fast_inference": True, "max_lora_rank": s.lora_rank, "gpu_memory_utilization": s.vllm_gpu_memory}
+        {
+            "fast_inference": True,
+            "max_lora_rank": s.lora_rank,
+            "gpu_memory_utilization": s.vllm_gpu_memory,
+        }
         if s.vllm == "colocate"
         else {}
     )
@@ -76,7 +82,9 @@ def _load_unsloth(run: Run):
         use_gradient_checkpointing=checkpointing,
         random_state=run.seed,
     )
-    tokenizer.padding_side = "left"  # a decoder continues its prompt: the padding must stand before it
+    tokenizer.padding_side = (
+        "left"  # a decoder continues its prompt: the padding must stand before it
+    )
     return model, tokenizer
 
 
@@ -103,7 +111,9 @@ def _load_plain(run: Run):
     s = run.settings
     set_seed(run.seed)
     dtype = torch_dtype(s.dtype)
-    sharded = ALONE.sharded  # then the 4-bit weights must be stored in the type of the others, to be divided alike
+    sharded = (
+        ALONE.sharded
+    )  # then the 4-bit weights must be stored in the type of the others, to be divided alike
     quantization = (
         BitsAndBytesConfig(
             load_in_4bit=True,
@@ -127,7 +137,9 @@ def _load_plain(run: Run):
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
     if s.load_in_4bit and not sharded:  # it makes the norms float32, and FSDP wants one type
-        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=s.gradient_checkpointing)
+        model = prepare_model_for_kbit_training(
+            model, use_gradient_checkpointing=s.gradient_checkpointing
+        )
     model = get_peft_model(
         model,
         LoraConfig(
@@ -183,7 +195,11 @@ def make_trainer(
     args = grpo_config(run, weights, overrides, processes.count)
     try:
         trainer = GRPOTrainer(
-            model=model, reward_funcs=list(rewards), args=args, train_dataset=dataset, processing_class=tokenizer
+            model=model,
+            reward_funcs=list(rewards),
+            args=args,
+            train_dataset=dataset,
+            processing_class=tokenizer,
         )
     except (ValueError, TypeError, ImportError, RuntimeError, NotImplementedError) as error:
         if not overrides:
@@ -207,7 +223,14 @@ def reward_bar():
         def on_train_begin(self, args, state, control, **kwargs):
             # position 0: the bar of a run that an error ended stays open, and would push this one down a line
             done = state.global_step
-            self.bar = tqdm(total=state.max_steps, initial=done, desc="training", unit="step", ncols=80, position=0)
+            self.bar = tqdm(
+                total=state.max_steps,
+                initial=done,
+                desc="training",
+                unit="step",
+                ncols=80,
+                position=0,
+            )
 
         def on_log(self, args, state, control, logs=None, **kwargs):
             if "reward" in (logs or {}):

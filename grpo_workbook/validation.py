@@ -53,7 +53,9 @@ class Report:
 
     def to_dict(self) -> dict:
         """Everything but the length of every single prompt, ready for JSON."""
-        return {k: v for k, v in asdict(self).items() if k != "token_counts"} | {"well": not self.hurts}
+        return {k: v for k, v in asdict(self).items() if k != "token_counts"} | {
+            "well": not self.hurts
+        }
 
 
 def validate(
@@ -85,7 +87,9 @@ def validate(
     if tokenizer is not None:
         _measure(report, loaded, heldout, tokenizer, max_prompt_tokens, system_prompt)
     if len(loaded.dataset) < FEWEST:
-        report.hurts.append(f"{len(loaded.dataset)} rows are few: below {FEWEST} a model learns them by heart")
+        report.hurts.append(
+            f"{len(loaded.dataset)} rows are few: below {FEWEST} a model learns them by heart"
+        )
     return report
 
 
@@ -98,7 +102,9 @@ def _judge_invalid(report: Report, skip_invalid: bool) -> None:
             f"{invalid:,} of {report.rows:,} rows are invalid: mend them, or drop them (--skip-invalid)"
         )
     if report.answers == "text" and report.answers_reason == ASKED:
-        report.notes.append("answers are texts: `run` needs rewards that judge them, such as --rewards symbolic")
+        report.notes.append(
+            "answers are texts: `run` needs rewards that judge them, such as --rewards symbolic"
+        )
     elif report.answers == "text":
         report.hurts.append(
             "answers are texts, and the default rewards of `run` need numbers: if texts are meant, say --answers text "
@@ -128,9 +134,13 @@ def _find_duplicates(report: Report, loaded: Loaded, heldout: Loaded | None) -> 
     }
     if conflicts:
         first = " and ".join(map(place, conflicts[0][:2]))
-        report.hurts.append(f"{len(conflicts):,} questions stand there with different answers, such as {first}")
+        report.hurts.append(
+            f"{len(conflicts):,} questions stand there with different answers, such as {first}"
+        )
     if repeated > REPEATED * count:
-        report.hurts.append(f"{repeated:,} rows repeat an earlier question: drop them, they count more than others")
+        report.hurts.append(
+            f"{repeated:,} rows repeat an earlier question: drop them, they count more than others"
+        )
     if heldout is not None:
         twins = {r: g[0] for g in groups if g[0] < count for r in g if r >= count}
         nearly = {b: a for a, b in near(index, boundary=count) if b not in twins}
@@ -179,7 +189,9 @@ def diversity(loaded: Loaded) -> dict:
     }
 
 
-def _measure(report: Report, loaded: Loaded, heldout: Loaded | None, tokenizer, limit, system_prompt) -> None:
+def _measure(
+    report: Report, loaded: Loaded, heldout: Loaded | None, tokenizer, limit, system_prompt
+) -> None:
     from grpo_workbook.data import needs_folding
 
     fold = needs_folding(tokenizer)
@@ -191,9 +203,13 @@ def _measure(report: Report, loaded: Loaded, heldout: Loaded | None, tokenizer, 
     over = sum(n > limit for n in counts)
     report.lengths |= {"budget": limit, "dropped": over, "kept": len(counts) - over}
     if over > TOO_LONG * len(counts):
-        report.hurts.append(f"{over:,} of {len(counts):,} prompts are longer than {limit} tokens and would be dropped")
+        report.hurts.append(
+            f"{over:,} of {len(counts):,} prompts are longer than {limit} tokens and would be dropped"
+        )
     if heldout is not None:
         counts = prompt_lengths(to_dataset(heldout.dataset, system_prompt, fold=fold), tokenizer)
         report.lengths["heldout_dropped"] = over = sum(n > limit for n in counts)
         if over:
-            report.hurts.append(f"{over:,} held-out prompts are longer than {limit} tokens and would not be measured")
+            report.hurts.append(
+                f"{over:,} held-out prompts are longer than {limit} tokens and would not be measured"
+            )

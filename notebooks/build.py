@@ -27,7 +27,9 @@ HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "source"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 # The first code cell of every notebook, after its title. It stands here once, and learners read it in the notebook.
-FIRST_WORDS = "On Colab, run this cell first (twice: it restarts the runtime). Anywhere else it does nothing."
+FIRST_WORDS = (
+    "On Colab, run this cell first (twice: it restarts the runtime). Anywhere else it does nothing."
+)
 FIRST_CELL = """\
 import os
 import subprocess
@@ -51,7 +53,9 @@ def source_hash(source: Path) -> str:
 
 def address() -> str:
     """Where the course is cloned from: pyproject.toml says it, once."""
-    return tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    return tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "urls"
+    ]["Repository"]
 
 
 def first_cells(repository: str | None = None) -> list[nbformat.NotebookNode]:
@@ -81,11 +85,23 @@ def execute(notebook: nbformat.NotebookNode) -> None:
     """Run in the smoke profile, in a folder that is thrown away with what the notebook writes."""
     with tempfile.TemporaryDirectory() as folder:
         # what is stored is a run that anyone can repeat: the smoke profile, on the CPU, with no network
-        for name in ("GRPO_WORKBOOK_PROFILE", "GRPO_WORKBOOK_MODEL", "GRPO_WORKBOOK_SEED", "GRPO_WORKBOOK_OUTPUT"):
+        for name in (
+            "GRPO_WORKBOOK_PROFILE",
+            "GRPO_WORKBOOK_MODEL",
+            "GRPO_WORKBOOK_SEED",
+            "GRPO_WORKBOOK_OUTPUT",
+        ):
             os.environ.pop(name, None)
-        os.environ.update(GRPO_WORKBOOK_PROGRESS=f"{folder}/progress.json", CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1")
+        os.environ.update(
+            GRPO_WORKBOOK_PROGRESS=f"{folder}/progress.json",
+            CUDA_VISIBLE_DEVICES="",
+            HF_HUB_OFFLINE="1",
+        )
         NotebookClient(
-            notebook, timeout=1200, kernel_name=KERNEL["name"], resources={"metadata": {"path": folder}}
+            notebook,
+            timeout=1200,
+            kernel_name=KERNEL["name"],
+            resources={"metadata": {"path": folder}},
         ).execute()
 
 
@@ -101,7 +117,9 @@ def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode
     """
     ids = {cell.id for cell in first_cells()}
     rest = [cell for cell in stored.cells if cell.id not in ids]
-    if outline(nbformat.from_dict({"cells": rest})) != [part for part in outline(fresh) if part[1] not in ids]:
+    if outline(nbformat.from_dict({"cells": rest})) != [
+        part for part in outline(fresh) if part[1] not in ids
+    ]:
         return False
     stored.cells = [*rest[:1], *first_cells(), *rest[1:]]
     for count, cell in enumerate((c for c in stored.cells if c.cell_type == "code"), start=1):
@@ -136,26 +154,41 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
             kept.append(output)
         for output in kept:
             if output.get("output_type") == "stream":
-                output["text"] = _settle(output["text"]).replace(f"{HERE.parent}/", "").replace(str(Path.home()), "~")
-        cell["outputs"] = [o for o in kept if o.get("text", True)] if cell.cell_type == "code" else []
+                output["text"] = (
+                    _settle(output["text"])
+                    .replace(f"{HERE.parent}/", "")
+                    .replace(str(Path.home()), "~")
+                )
+        cell["outputs"] = (
+            [o for o in kept if o.get("text", True)] if cell.cell_type == "code" else []
+        )
         if cell.cell_type != "code":
             del cell["outputs"]
 
 
 def _settle(text: str) -> str:
     """What a terminal would show in the end: after a carriage return a line is written over."""
-    lines = [re.split(r"\r+", line.rstrip("\r"))[-1].rstrip() for line in re.sub(r"\x1b\[A", "", text).split("\n")]
+    lines = [
+        re.split(r"\r+", line.rstrip("\r"))[-1].rstrip()
+        for line in re.sub(r"\x1b\[A", "", text).split("\n")
+    ]
     return "\n".join(lines).strip("\n") + "\n" if any(lines) else ""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Build the notebooks from their sources and execute them.")
+    parser = argparse.ArgumentParser(
+        description="Build the notebooks from their sources and execute them."
+    )
     parser.add_argument("names", nargs="*", help="NN_name; default: all")
     parser.add_argument("--check", action="store_true", help="only compare with the sources")
-    parser.add_argument("--words", action="store_true", help="only renew the words, where no code has changed")
+    parser.add_argument(
+        "--words", action="store_true", help="only renew the words, where no code has changed"
+    )
     parser.add_argument("--first-cell", action="store_true", help="only write the first cell anew")
     args = parser.parse_args()
-    sources = [p for p in sorted(SOURCE.glob("[0-9]*.py")) if not args.names or p.stem in args.names]
+    sources = [
+        p for p in sorted(SOURCE.glob("[0-9]*.py")) if not args.names or p.stem in args.names
+    ]
     if not sources:
         print(f"no source called {', '.join(args.names)} in notebooks/source", file=sys.stderr)
         return 2
@@ -165,11 +198,18 @@ def main() -> int:
         if args.check:
             there = nbformat.read(target, as_version=4) if target.is_file() else None
             known = there.metadata.get("grpo_workbook") if there else None
-            if not known or known["source_sha256"] != source_hash(source) or outline(there) != outline(build(source)):
+            if (
+                not known
+                or known["source_sha256"] != source_hash(source)
+                or outline(there) != outline(build(source))
+            ):
                 stale.append(source.stem)
             continue
         if args.words:
-            stored, fresh = nbformat.read(target, as_version=4) if target.is_file() else None, build(source)
+            stored, fresh = (
+                nbformat.read(target, as_version=4) if target.is_file() else None,
+                build(source),
+            )
             if stored and renew_words(stored, fresh):
                 nbformat.write(fresh, target)
             else:

@@ -18,7 +18,9 @@ os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", CUDA_VISIB
 for _name in [name for name in os.environ if name.startswith("GRPO_WORKBOOK_")]:
     del os.environ[_name]
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["OMP_NUM_THREADS"] = "1"  # workers side by side: threads of both on the same cores slow both down
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # workers side by side: threads of both on the same cores slow both down
+    )
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -27,10 +29,14 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"COLUMNS": "80", "PYTHONUNBUFFERED": "1"} | more
 
 
-def cli(*arguments: str | Path, cwd: Path = REPO, timeout: int = 580, **env: str) -> subprocess.CompletedProcess:
+def cli(
+    *arguments: str | Path, cwd: Path = REPO, timeout: int = 580, **env: str
+) -> subprocess.CompletedProcess:
     """Run `python -m grpo_workbook ...` in a process of its own."""
     command = [sys.executable, "-m", "grpo_workbook", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout
+    )
 
 
 def report_of(folder: Path) -> dict:

@@ -13,16 +13,18 @@ from collections import Counter
 from pathlib import Path
 
 from grpo_workbook.data import WORD_PROBLEMS, render, to_dataset
+from grpo_workbook.diagnosis.vitals import Callback
 from grpo_workbook.evaluate import evaluate
 from grpo_workbook.problems import load
 from grpo_workbook.processes import from_env, start
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.run import Run
 from grpo_workbook.training import load_policy, make_trainer
-from grpo_workbook.vitals import Callback
 
 folder = Path(sys.argv[1])
-overrides = {"optim": sys.argv[2], "learning_rate": 0.1} if len(sys.argv) > 2 else None  # such as sgd
+overrides = (
+    {"optim": sys.argv[2], "learning_rate": 0.1} if len(sys.argv) > 2 else None
+)  # such as sgd
 run = Run.from_env(output=folder, steps=4, batch_size=32, num_generations=8)
 
 
@@ -47,9 +49,13 @@ with start(from_env(), run.device) as processes:
         seen, texts = Counter(), []
         for prompt in prompts:
             question = prompt[-1]["content"]
-            texts.append(completion(question, answers[question], seen[question]) + tokenizer.eos_token)
+            texts.append(
+                completion(question, answers[question], seen[question]) + tokenizer.eos_token
+            )
             seen[question] += 1
-        ids = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in render(prompts, tokenizer)]
+        ids = [
+            tokenizer(t, add_special_tokens=False)["input_ids"] for t in render(prompts, tokenizer)
+        ]
         drawn = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts]
         return {"prompt_ids": ids, "completion_ids": drawn, "logprobs": None}
 
@@ -59,14 +65,18 @@ with start(from_env(), run.device) as processes:
         steps = []  # noqa: RUF012
 
         def on_step_end(self, args, state, control, **kwargs):
-            texts = [c if isinstance(c, str) else c[0]["content"] for c in trainer._logs["completion"]]
+            texts = [
+                c if isinstance(c, str) else c[0]["content"] for c in trainer._logs["completion"]
+            ]
             self.steps.append([texts, list(trainer._logs["advantages"])])
 
     sample = to_dataset(rows.select(range(40)))
     how = {"max_new_tokens": 48, "sample": True, "batch_size": 8, "seed": 3}
     drawn_before = evaluate(model, tokenizer, sample, **how, processes=processes).completions
     functions, weights = parse_rewards(run.settings.rewards)
-    trainer = make_trainer(run, model, tokenizer, to_dataset(rows), functions, weights, overrides, processes)
+    trainer = make_trainer(
+        run, model, tokenizer, to_dataset(rows), functions, weights, overrides, processes
+    )
     trainer.rollout_func = given
     trainer.add_callback(Keep())
     trainer.train()

@@ -21,7 +21,9 @@ def fail():
     raise WorkbookError("the file 'x' is missing")
 
 
-with start(from_env(2), "cpu", timeout=5, checkpoint=lambda: "outputs/run/checkpoints/checkpoint-25") as processes:
+with start(
+    from_env(2), "cpu", timeout=5, checkpoint=lambda: "outputs/run/checkpoints/checkpoint-25"
+) as processes:
     if what == "pieces":
         found = {
             "gathered": processes.gather([processes.index, "é" * processes.index, None]),
@@ -36,7 +38,9 @@ with start(from_env(2), "cpu", timeout=5, checkpoint=lambda: "outputs/run/checkp
         except WorkbookError as error:
             found["error"] = [type(error).__name__, str(error)]
         print("said by the main one")
-        os.write(2, f"{json.dumps(found)}\n".encode())  # in one piece: the other process writes there too
+        os.write(
+            2, f"{json.dumps(found)}\n".encode()
+        )  # in one piece: the other process writes there too
     if what == "hang":
         if processes.index == 1:
             time.sleep(300)

@@ -21,16 +21,18 @@ def make(folder: Path, options: dict):
     """A trainer; options are settings, names of GRPOConfig, "rows" and "adaptive"."""
     from grpo_workbook import training
     from grpo_workbook.data import WORD_PROBLEMS, to_dataset
-    from grpo_workbook.health import HealthCallback
+    from grpo_workbook.diagnosis.health import HealthCallback
+    from grpo_workbook.diagnosis.vitals import HeldoutProbe, watch
     from grpo_workbook.notebook import quiet
     from grpo_workbook.problems import load
     from grpo_workbook.rubric import parse_rewards
     from grpo_workbook.run import Run
-    from grpo_workbook.vitals import HeldoutProbe, watch
 
     options = BASE | options
     quiet()
-    settings = {k: options[k] for k in ("steps", "batch_size", "num_generations", "max_completion_tokens")}
+    settings = {
+        k: options[k] for k in ("steps", "batch_size", "num_generations", "max_completion_tokens")
+    }
     settings |= {k: options[k] for k in ("per_device_batch", "beta") if k in options}
     run = Run.from_env(profile="smoke", output=folder, **settings)
     functions, weights = parse_rewards("strict_format:0.5,incremental_format:0.5")
@@ -43,13 +45,17 @@ def make(folder: Path, options: dict):
     rows = load(WORD_PROBLEMS["train"]).dataset
     model, tokenizer = training.load_policy(run)
     names = ("num_iterations", "steps_per_generation", "logging_steps", "save_total_limit")
-    overrides = {"save_steps": options.get("save_steps", 3)} | {n: options[n] for n in names if n in options}
+    overrides = {"save_steps": options.get("save_steps", 3)} | {
+        n: options[n] for n in names if n in options
+    }
     functions = watch(functions)
     data = to_dataset(rows.select(range(options.get("rows", 400))))
     trainer = training.make_trainer(run, model, tokenizer, data, functions, weights, overrides)
     trainer.add_callback(HealthCallback(functions, every=2))
     if options.get("probe"):
-        trainer.add_callback(HeldoutProbe(model, tokenizer, data, max_new_tokens=6, every=2, problems=4))
+        trainer.add_callback(
+            HeldoutProbe(model, tokenizer, data, max_new_tokens=6, every=2, problems=4)
+        )
     return trainer
 
 
@@ -59,8 +65,8 @@ def die():
 
 def arm(trainer, step: int, where: str) -> None:
     """Make the process kill itself in this step, or (in "interrupted") get a Ctrl-C, or (in "full") fill the disk."""
-    from grpo_workbook import resume
     from grpo_workbook.callback import Callback
+    from grpo_workbook.resume import training as resume
 
     def before(function, stage, act=die):
         def armed(*args, **kwargs):
@@ -72,9 +78,13 @@ def arm(trainer, step: int, where: str) -> None:
 
     class InTheStep(Callback):
         on_substep_end = on_pre_optimizer_step = staticmethod(before(lambda *_, **__: None, "step"))
-        on_step_begin = staticmethod(before(lambda *_, **__: None, "full", lambda: fill(trainer.args.output_dir)))
+        on_step_begin = staticmethod(
+            before(lambda *_, **__: None, "full", lambda: fill(trainer.args.output_dir))
+        )
         on_step_end = staticmethod(
-            before(lambda *_, **__: None, "interrupted", lambda: os.kill(os.getpid(), signal.SIGINT))
+            before(
+                lambda *_, **__: None, "interrupted", lambda: os.kill(os.getpid(), signal.SIGINT)
+            )
         )
 
     class Sealed(Callback):
@@ -101,10 +111,11 @@ def train(folder: Path, options: dict) -> dict:
     """One run; what it came to."""
     import torch
 
-    from grpo_workbook import checkpoints, resume
     from grpo_workbook.errors import WorkbookError
     from grpo_workbook.export import save_adapter
-    from grpo_workbook.writing import write_json
+    from grpo_workbook.files import write_json
+    from grpo_workbook.resume import checkpoints
+    from grpo_workbook.resume import training as resume
 
     trainer = make(folder, options)
     if "arm" in options:
@@ -119,7 +130,11 @@ def train(folder: Path, options: dict) -> dict:
     save_adapter(trainer.model, trainer.processing_class, folder / "adapter")
     write_json(folder / "history.json", trainer.state.log_history)
     found = [cb.found for cb in trainer.callback_handler.callbacks if hasattr(cb, "found")]
-    return {"from": trained.resumed_from_step, "to": trainer.state.global_step, "said": len(found[0])}
+    return {
+        "from": trained.resumed_from_step,
+        "to": trainer.state.global_step,
+        "said": len(found[0]),
+    }
 
 
 def command(arguments: list[str], armed: list | None) -> int:

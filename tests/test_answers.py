@@ -77,7 +77,9 @@ def test_what_is_no_number_is_none(text):
     assert parse_number(text) is None
 
 
-@pytest.mark.parametrize("text", ["0,125", "000,072", "-0,125", "$0,500", "0,125.5", "00,125", "0,125,000"])
+@pytest.mark.parametrize(
+    "text", ["0,125", "000,072", "-0,125", "$0,500", "0,125.5", "00,125", "0,125,000"]
+)
 def test_a_decimal_comma_behind_a_zero_is_no_thousand(text):
     assert parse_number(text) is None
     assert read_answer(text) is None
@@ -121,7 +123,9 @@ def test_only_one_answer_block_counts():
     assert tagged_answer("</answer>42<answer>") is None
 
 
-@pytest.mark.parametrize("text", [GOOD, f"\n{GOOD}\n\n", "<reasoning>a</reasoning><answer>b</answer>"])
+@pytest.mark.parametrize(
+    "text", [GOOD, f"\n{GOOD}\n\n", "<reasoning>a</reasoning><answer>b</answer>"]
+)
 def test_well_formed(text):
     assert is_well_formed(text)
 
@@ -241,8 +245,14 @@ def test_answers_are_read_exactly(text, number):
             f"5 {word}"
             for word in "tenths tenth hundredths thousandths thirds halves quarters sevenths twentieth".split()
         ),
-        *(f"5 {word}" for word in "lakh lakhs millions quadrillion zillion milliards googol score pairs tens".split()),
-        *(f"5 {word}" for word in "negative inverse oder vielleicht OU pi hundreds dozens fifteenths".split()),
+        *(
+            f"5 {word}"
+            for word in "lakh lakhs millions quadrillion zillion milliards googol score pairs tens".split()
+        ),
+        *(
+            f"5 {word}"
+            for word in "negative inverse oder vielleicht OU pi hundreds dozens fifteenths".split()
+        ),
         "5 twenty-fifths",
         "72 wrong",
         "72 false",
@@ -314,7 +324,15 @@ def test_every_rational_is_read_back_from_every_way_to_write_it():
     for _ in range(500):
         n = rng.randrange(-(10 ** rng.randrange(1, 12)), 10**9)
         cents = rng.randrange(1, 100)
-        spellings = [str(n), f"{n:,}", f"{n}.0", f"{n} apples", f"{n}.", f"{n}e0", str(n).translate(full_width)]
+        spellings = [
+            str(n),
+            f"{n:,}",
+            f"{n}.0",
+            f"{n} apples",
+            f"{n}.",
+            f"{n}e0",
+            str(n).translate(full_width),
+        ]
         spellings += [str(n).replace("-", "\u2212"), f"${n}" if n >= 0 else f"-${-n}", f" {n}\n"]
         assert [s for s in spellings if not is_correct(s, str(n))] == []
         assert not any(is_correct(s, str(n + 1)) or is_correct(s, f"{n}.5") for s in spellings)
@@ -405,7 +423,14 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_texts_cost_time_in_proportion_to_their_length(kind):
     """Ten times the text may cost twenty times the time; a quadratic reader takes a hundred. The floor is for noise."""
-    functions = (extract_answer, lenient_answer, tagged_answer, is_well_formed, parse_number, read_answer)
+    functions = (
+        extract_answer,
+        lenient_answer,
+        tagged_answer,
+        is_well_formed,
+        parse_number,
+        read_answer,
+    )
 
     def seconds(function, text):
         started = time.perf_counter()

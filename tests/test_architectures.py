@@ -3,8 +3,14 @@ import json
 import pytest
 from conftest import REPO
 
-from grpo_workbook.architectures import KNOWN, MODEL_TYPES, architecture, from_config, short_name
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.planning.architectures import (
+    KNOWN,
+    MODEL_TYPES,
+    architecture,
+    from_config,
+    short_name,
+)
 
 
 def on_meta(config: dict):
@@ -15,7 +21,9 @@ def on_meta(config: dict):
     values = {k: v for k, v in config.items() if k not in ("model_type", "sliding_window_pattern")}
     if config["model_type"] == "gemma4_text":
         every, count = config["sliding_window_pattern"], config["num_hidden_layers"]
-        values["layer_types"] = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(count)]
+        values["layer_types"] = [
+            "sliding_attention" if (i + 1) % every else "full_attention" for i in range(count)
+        ]
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(CONFIG_MAPPING[config["model_type"]](**values))
 
@@ -26,7 +34,9 @@ def test_every_model_of_the_table_counts_as_transformers_builds_it(name):
     model, found = on_meta(config), architecture(name)
     assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.parameters / 1e9 == pytest.approx(billions, rel=0.005)
-    linear = [m for n, m in model.named_modules() if m.__class__.__name__ == "Linear" and ".layers." in n]
+    linear = [
+        m for n, m in model.named_modules() if m.__class__.__name__ == "Linear" and ".layers." in n
+    ]
     assert found.quantizable == sum(m.weight.numel() for m in linear)
     # 4-bit leaves the head alone, and Transformers builds each projection with the width that we count
     assert len(linear) == sum(len(layer.linear) for layer in found.layers)
@@ -39,10 +49,20 @@ def test_adapters_count_as_peft_does():
         model = on_meta(KNOWN[name][0])
         adapters = LoraConfig(
             r=8,
-            target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+            target_modules=[
+                "q_proj",
+                "k_proj",
+                "v_proj",
+                "o_proj",
+                "gate_proj",
+                "up_proj",
+                "down_proj",
+            ],
             task_type="CAUSAL_LM",
         )
-        trained = sum(p.numel() for p in get_peft_model(model, adapters).parameters() if p.requires_grad)
+        trained = sum(
+            p.numel() for p in get_peft_model(model, adapters).parameters() if p.requires_grad
+        )
         assert architecture(name).lora(8) == trained
 
 
@@ -97,10 +117,22 @@ def test_a_hub_model_in_the_cache_needs_no_network(tmp_path, monkeypatch):
         ("[]", "not a JSON object"),
         ('{"model_type": "mamba"}', "is a 'mamba': the estimate knows qwen2, qwen3"),
         ('{"model_type": "qwen3", "hidden_size": 8}', "lacks a value"),
-        ('{"model_type": "qwen3", "hidden_size": "wide", "vocab_size": 3, "num_hidden_layers": null}', "a wrong one"),
-        (json.dumps({**KNOWN["qwen3-0.6b"][0], "layer_types": ["full_attention"] * 3}), "28 layers of 3 types"),
-        (json.dumps({**KNOWN["qwen3-0.6b"][0], "num_hidden_layers": -1}), "a wrong one .*copy it again"),
-        (json.dumps({**KNOWN["gemma-3-1b"][0], "sliding_window_pattern": 0}), "a wrong one .*copy it again"),
+        (
+            '{"model_type": "qwen3", "hidden_size": "wide", "vocab_size": 3, "num_hidden_layers": null}',
+            "a wrong one",
+        ),
+        (
+            json.dumps({**KNOWN["qwen3-0.6b"][0], "layer_types": ["full_attention"] * 3}),
+            "28 layers of 3 types",
+        ),
+        (
+            json.dumps({**KNOWN["qwen3-0.6b"][0], "num_hidden_layers": -1}),
+            "a wrong one .*copy it again",
+        ),
+        (
+            json.dumps({**KNOWN["gemma-3-1b"][0], "sliding_window_pattern": 0}),
+            "a wrong one .*copy it again",
+        ),
     ],
 )
 def test_configs_that_cannot_be_read_are_said(tmp_path, config, message):

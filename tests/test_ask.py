@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import REPO, cli, environment
 
-from grpo_workbook.ask import _from_input, answer, conversation, stream
+from grpo_workbook.cli.ask import _from_input, answer, conversation, stream
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import sampling
 
@@ -32,7 +32,9 @@ def test_sampling_is_seeded_and_leaves_the_random_state_alone(tiny):
     model, tokenizer = tiny["qwen"]
     how = {"max_new_tokens": 24, "how": sampling(1.0)}
     before = torch.get_rng_state()
-    first, again, other = (answer(model, tokenizer, [QUESTION] * 4, seed=seed, **how) for seed in (1, 1, 2))
+    first, again, other = (
+        answer(model, tokenizer, [QUESTION] * 4, seed=seed, **how) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
     assert len(set(first)) > 1
@@ -47,7 +49,9 @@ def test_closing_the_stream_stops_the_model(tiny):
 
     model, tokenizer = tiny["qwen"]
     running = threading.active_count()
-    pieces = stream(model, tokenizer, QUESTION, max_new_tokens=900, how={**sampling(5.0), "min_new_tokens": 900})
+    pieces = stream(
+        model, tokenizer, QUESTION, max_new_tokens=900, how={**sampling(5.0), "min_new_tokens": 900}
+    )
     next(pieces)
     assert torch.is_grad_enabled()  # between two pieces the reader's own work goes on as ever
     pieces.close()
@@ -57,7 +61,15 @@ def test_closing_the_stream_stops_the_model(tiny):
 def test_an_error_in_the_model_is_raised_where_the_answer_is_read(tiny):
     model, tokenizer = tiny["qwen"]
     with pytest.raises(ValueError, match="temperature"):
-        list(stream(model, tokenizer, QUESTION, max_new_tokens=8, how={"do_sample": True, "temperature": -1.0}))
+        list(
+            stream(
+                model,
+                tokenizer,
+                QUESTION,
+                max_new_tokens=8,
+                how={"do_sample": True, "temperature": -1.0},
+            )
+        )
 
 
 def test_a_template_without_system_role_gets_it_in_the_users_turn(tiny):
@@ -65,10 +77,14 @@ def test_a_template_without_system_role_gets_it_in_the_users_turn(tiny):
 
     tokenizer = copy.deepcopy(tiny["qwen"][1])
     tokenizer.chat_template = (
-        "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}" + tokenizer.chat_template
+        "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}"
+        + tokenizer.chat_template
     )
     assert [m["role"] for m in conversation(tokenizer, QUESTION, "Be brief.")] == ["user"]
-    assert [m["role"] for m in conversation(tiny["qwen"][1], QUESTION, "Be brief.")] == ["system", "user"]
+    assert [m["role"] for m in conversation(tiny["qwen"][1], QUESTION, "Be brief.")] == [
+        "system",
+        "user",
+    ]
 
 
 def test_one_question_and_several_samples():
@@ -82,7 +98,12 @@ def test_one_question_and_several_samples():
 def test_a_pipe_of_questions_gives_a_line_of_json_each():
     command = [sys.executable, "-m", "grpo_workbook", "generate", "gemma", "--jsonl"]
     result = subprocess.run(
-        command, input=f"{QUESTION}\n\nWhat is 2+3?\n", cwd=REPO, env=environment(), capture_output=True, text=True
+        command,
+        input=f"{QUESTION}\n\nWhat is 2+3?\n",
+        cwd=REPO,
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stderr
     found = [json.loads(line) for line in result.stdout.splitlines()]
@@ -109,8 +130,12 @@ def test_bad_input_is_named_before_anything_is_loaded(arguments, words):
 
 
 def test_questions_that_are_no_text_are_said(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is 2+3?\r\n\xff\n"), encoding="utf-8"))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is 2+3?\r\n\xff\n"), encoding="utf-8")
+    )
     with pytest.raises(WorkbookError, match=r"the questions are no utf-8 \(.*save them as UTF-8"):
         list(_from_input())
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is 2+3?\r\n\r\nAnd 4?"), encoding="utf-8"))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(b"What is 2+3?\r\n\r\nAnd 4?"), encoding="utf-8")
+    )
     assert list(_from_input()) == ["What is 2+3?", "And 4?"]

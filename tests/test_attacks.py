@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from grpo_workbook.attacks import attacks, honest
 from grpo_workbook.evaluate import score as measure
+from grpo_workbook.reward_lab.attacks import attacks, honest
 from grpo_workbook.rubric import DEFAULT_REWARDS, REGISTRY, parse_rewards
 
 ATTACKS = attacks()
@@ -16,7 +16,9 @@ def by_name(name, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "integer", "minimum": 0, "maximum": 42}')
     argument = f"={schema}" if name == "json_schema" else ARGUMENTS.get(name, "")
-    beside = ",correctness" if name == "debug" else ""  # alone it could teach nothing, and is refused
+    beside = (
+        ",correctness" if name == "debug" else ""
+    )  # alone it could teach nothing, and is refused
     functions, _ = parse_rewards(name + argument + beside)
     return functions[0]
 
@@ -37,7 +39,10 @@ def test_no_attack_earns_as_much_as_the_honest_answer(right, wrong):
     functions, weights = parse_rewards(DEFAULT_REWARDS)
 
     def total(text):
-        return sum(w * f(completions=[text], answer=[right])[0] for f, w in zip(functions, weights, strict=True))
+        return sum(
+            w * f(completions=[text], answer=[right])[0]
+            for f, w in zip(functions, weights, strict=True)
+        )
 
     best = total(honest(right))
     assert best == sum(weights)
@@ -55,7 +60,9 @@ def test_every_attack_is_judged_within_the_range(name, tmp_path):
     chat = function(completions=[[{"role": "assistant", "content": t}] for t in texts], **columns)
     assert values == chat
     assert len(values) == len(texts)
-    assert all(type(v) is float and math.isfinite(v) and entry.low <= v <= entry.high for v in values)
+    assert all(
+        type(v) is float and math.isfinite(v) and entry.low <= v <= entry.high for v in values
+    )
 
 
 def test_every_attack_is_measured_too():
@@ -66,7 +73,7 @@ def test_every_attack_is_measured_too():
 
 def test_bombs_are_killed_when_the_gold_is_symbolic():
     """Against a number they are never evaluated; against an expression the worker that meets them is killed."""
-    from grpo_workbook.symbolic import SymbolicChecker
+    from grpo_workbook.reward_lab.symbolic import SymbolicChecker
 
     bombs = [a.text for a in ATTACKS if a.kind == "expression bombs"]
     with SymbolicChecker(time_limit=0.5) as checker:

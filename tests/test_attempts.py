@@ -17,7 +17,9 @@ def test_pass_at_k_counts_every_choice():
             outcomes = [True] * right + [False] * (n - right)
             for k in range(1, n + 1):
                 choices = list(combinations(outcomes, k))
-                assert pass_at_k(n, right, k) == pytest.approx(sum(map(any, choices)) / len(choices), abs=1e-12)
+                assert pass_at_k(n, right, k) == pytest.approx(
+                    sum(map(any, choices)) / len(choices), abs=1e-12
+                )
 
 
 def human_eval_estimator(n, c, k):
@@ -32,7 +34,9 @@ def test_pass_at_k_is_the_published_estimator(n):
     for right in {0, 1, n // 3, n - 1, n}:
         for k in {1, min(10, n), min(100, n), n}:
             exact = 1 - Fraction(comb(n - right, k), comb(n, k))
-            assert pass_at_k(n, right, k) == pytest.approx(human_eval_estimator(n, right, k), abs=1e-12)
+            assert pass_at_k(n, right, k) == pytest.approx(
+                human_eval_estimator(n, right, k), abs=1e-12
+            )
             assert pass_at_k(n, right, k) == pytest.approx(float(exact), abs=1e-12)
 
 

@@ -14,16 +14,27 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from conftest import REPO, environment
 
-pytest.importorskip("sphinx_book_theme", reason="the book's packages are not installed (requirements-book.txt)")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-OFFLINE = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+pytest.importorskip(
+    "sphinx_book_theme", reason="the book's packages are not installed (requirements-book.txt)"
+)
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+OFFLINE = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+)
 
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
     folder = tmp_path_factory.mktemp("book") / "site"
     command = [sys.executable, str(REPO / "book" / "build.py"), "--out", str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=folder.parent)
+    result = subprocess.run(
+        command, capture_output=True, text=True, env=environment(), cwd=folder.parent
+    )
     assert result.returncode == 0, result.stderr[-4000:]
     assert result.stdout.strip().endswith("index.html")
     return folder
@@ -73,7 +84,9 @@ def test_no_link_is_broken_and_nothing_comes_from_another_site(book):
                 continue
             there = (path.parent / unquote(url.path)).resolve() if url.path else path
             known = read.get(there)
-            if not there.exists() or (url.fragment and known and unquote(url.fragment) not in known.ids):
+            if not there.exists() or (
+                url.fragment and known and unquote(url.fragment) not in known.ids
+            ):
                 broken.append(f"{path.relative_to(book)}: {target}")
     assert broken == []
     assert len(read) > 10
@@ -93,7 +106,9 @@ def site(book):
         def log_message(self, *arguments):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(book)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(book))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -102,7 +117,9 @@ def site(book):
 
 @pytest.fixture
 def browser():
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (requirements-book.txt)")
+    sync = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (requirements-book.txt)"
+    )
     if BROWSER is None:
         pytest.skip("no Chromium on this machine (Debian: apt install chromium)")
     with sync.sync_playwright() as driver:
@@ -117,7 +134,10 @@ def test_a_browser_shows_every_page_without_an_error(book, site, browser, width)
     page.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: trouble.append(str(e)))
     page.on("requestfailed", lambda r: trouble.append(r.url[:200]))
-    page.on("response", lambda r: trouble.append(f"{r.status} {r.url[:200]}") if r.status >= 400 else None)
+    page.on(
+        "response",
+        lambda r: trouble.append(f"{r.status} {r.url[:200]}") if r.status >= 400 else None,
+    )
     for path in pages(book):
         page.goto(f"{site}/{path.relative_to(book)}")
         page.wait_for_load_state("networkidle")

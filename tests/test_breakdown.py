@@ -11,7 +11,14 @@ def rows(n=40, **columns):
 
 
 def test_columns_with_few_values_are_groups_and_others_are_not():
-    found = groups(rows(difficulty=lambda i: ["easy", "hard"][i % 2], level=lambda i: i % 3, id=lambda i: i, same=str))
+    found = groups(
+        rows(
+            difficulty=lambda i: ["easy", "hard"][i % 2],
+            level=lambda i: i % 3,
+            id=lambda i: i,
+            same=str,
+        )
+    )
     assert {"difficulty", "level"} <= set(found)
     assert not {"id", "same", "question", "answer"} & set(found)
     assert found["difficulty"][:2] == ["easy", "hard"]
@@ -26,7 +33,10 @@ def test_lengths_come_in_parts_that_keep_equal_ones_together():
     lengths = [len(r["question"].split()) for r in real]
     labels = groups(real)["length"]
     assert len(set(labels)) == 4
-    assert all(len({label for n, label in zip(lengths, labels, strict=True) if n == length}) == 1 for length in lengths)
+    assert all(
+        len({label for n, label in zip(lengths, labels, strict=True) if n == length}) == 1
+        for length in lengths
+    )
 
 
 def test_steps_and_operations_come_from_gsm8k_solutions():

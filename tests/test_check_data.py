@@ -12,11 +12,14 @@ from conftest import REPO, SHARED, cli, environment
 
 from grpo_workbook.__main__ import main
 from grpo_workbook.data import KNOWLEDGE_BASE, WORD_PROBLEMS
+from grpo_workbook.errors import cells
 from grpo_workbook.problems import load
-from grpo_workbook.terminal import cells
 
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
-ROWS = [{"frage": f"What is {i} plus {i * i}?", "antwort": str(i + i * i), "level": i % 3} for i in range(70)]
+ROWS = [
+    {"frage": f"What is {i} plus {i * i}?", "antwort": str(i + i * i), "level": i % 3}
+    for i in range(70)
+]
 COLUMNS = ("--question-column", "frage", "--answer-column", "antwort")
 
 
@@ -31,10 +34,21 @@ def messy(tmp_path):
 
 def test_good_data_is_0_and_fits_80_columns(tmp_path):
     files = (WORD_PROBLEMS["train"], "--heldout-data", WORD_PROBLEMS["heldout"], "--json", "r.json")
-    result = cli("check-data", *files, cwd=tmp_path)  # a path is printed as it was given, so long ones stay outside
+    result = cli(
+        "check-data", *files, cwd=tmp_path
+    )  # a path is printed as it was given, so long ones stay outside
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
-    for word in ("2,400 valid", "0 also", "tokens", "median 56", "####", "160 tokens", "diversity", "Nothing here"):
+    for word in (
+        "2,400 valid",
+        "0 also",
+        "tokens",
+        "median 56",
+        "####",
+        "160 tokens",
+        "diversity",
+        "Nothing here",
+    ):
         assert word in result.stdout
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["well"] is True
@@ -63,15 +77,30 @@ def test_harm_is_1_and_the_cleaned_file_is_good(messy, tmp_path):
 BAD = {
     "missing": (["none.jsonl"], "none.jsonl does not exist"),
     "header": (["messy.jsonl"], "--question-column 'frage'"),
-    "nothing fits": (["messy.jsonl", *COLUMNS, "--max-prompt-tokens", "3", "--output", "o.jsonl"], "o.jsonl is not"),
+    "nothing fits": (
+        ["messy.jsonl", *COLUMNS, "--max-prompt-tokens", "3", "--output", "o.jsonl"],
+        "o.jsonl is not",
+    ),
     "format": (["messy.jsonl", *COLUMNS, "--output", "o.txt"], "name it .jsonl or .parquet"),
-    "its own source": (["messy.jsonl", *COLUMNS, "--output", "messy.jsonl"], "is the source and --output at once"),
-    "the held-out source": (["messy.jsonl", "--heldout-data", "./messy.jsonl", "--json", "messy.jsonl"], "at once"),
-    "one file for both": (["messy.jsonl", "--output", "o.jsonl", "--json", "../{0}/o.jsonl"], "--output and --json"),
+    "its own source": (
+        ["messy.jsonl", *COLUMNS, "--output", "messy.jsonl"],
+        "is the source and --output at once",
+    ),
+    "the held-out source": (
+        ["messy.jsonl", "--heldout-data", "./messy.jsonl", "--json", "messy.jsonl"],
+        "at once",
+    ),
+    "one file for both": (
+        ["messy.jsonl", "--output", "o.jsonl", "--json", "../{0}/o.jsonl"],
+        "--output and --json",
+    ),
     "no folder": (["messy.jsonl", *COLUMNS, "--json", "nowhere/r.json"], "a folder that exists"),
     "heldout": (["messy.jsonl", *COLUMNS, "--heldout-data", "none.csv"], "none.csv does not exist"),
     "model": (["messy.jsonl", *COLUMNS, "--model", "mistral"], "unknown model 'mistral'"),
-    "tokenizer": (["messy.jsonl", *COLUMNS, "--model", "unsloth/Qwen3-none"], "the tokenizer of 'unsloth/Qwen3-none'"),
+    "tokenizer": (
+        ["messy.jsonl", *COLUMNS, "--model", "unsloth/Qwen3-none"],
+        "the tokenizer of 'unsloth/Qwen3-none'",
+    ),
 }
 
 
@@ -96,7 +125,14 @@ def test_the_held_out_file_is_never_written_over(messy, tmp_path, capsys):
     before = held.read_bytes()
     for name in ("held.jsonl", "link.jsonl", "hard.jsonl"):
         for option in ("--output", "--json"):
-            arguments = [str(messy), *COLUMNS, "--heldout-data", str(held), option, str(tmp_path / name)]
+            arguments = [
+                str(messy),
+                *COLUMNS,
+                "--heldout-data",
+                str(held),
+                option,
+                str(tmp_path / name),
+            ]
             assert main(["check-data", *arguments]) == 2
             assert f"is --heldout-data and {option} at once" in capsys.readouterr().err
     assert held.read_bytes() == before
@@ -104,7 +140,17 @@ def test_the_held_out_file_is_never_written_over(messy, tmp_path, capsys):
 
 def test_the_home_folder_also_where_no_shell_has_read_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert main(["check-data", str(WORD_PROBLEMS["heldout"]), "--json=~/r.json", "--output=~/rows.jsonl"]) == 0
+    assert (
+        main(
+            [
+                "check-data",
+                str(WORD_PROBLEMS["heldout"]),
+                "--json=~/r.json",
+                "--output=~/rows.jsonl",
+            ]
+        )
+        == 0
+    )
     assert json.loads((tmp_path / "r.json").read_text())["rows"] == 480
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 480
 
@@ -134,7 +180,10 @@ def test_what_json_cannot_say_is_not_written_as_json(extra, tmp_path, capsys):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{"question": r["frage"], "answer": r["antwort"], "day": date(2026, 1, 2)} | extra for r in ROWS]
+    rows = [
+        {"question": r["frage"], "answer": r["antwort"], "day": date(2026, 1, 2)} | extra
+        for r in ROWS
+    ]
     source, out = tmp_path / "a.parquet", tmp_path / "o.parquet"
     pq.write_table(pa.Table.from_pylist(rows), source)
     assert main(["check-data", str(source), "--output", str(tmp_path / "o.jsonl")]) == 2
@@ -149,9 +198,13 @@ def test_what_json_cannot_say_is_not_written_as_json(extra, tmp_path, capsys):
 def test_a_full_disk_is_bad_input_and_no_traceback(tmp_path):
     """With a limit of 100 KiB on each file that the process writes."""
     path = tmp_path / "big.jsonl"
-    path.write_text("".join(json.dumps({"question": f"{i} " * 200, "answer": "1"}) + "\n" for i in range(2000)))
+    path.write_text(
+        "".join(json.dumps({"question": f"{i} " * 200, "answer": "1"}) + "\n" for i in range(2000))
+    )
     command = f"ulimit -f 100; exec {sys.executable} -m grpo_workbook check-data {path}"
-    result = subprocess.run(["bash", "-c", command], cwd=REPO, env=environment(), capture_output=True, text=True)
+    result = subprocess.run(
+        ["bash", "-c", command], cwd=REPO, env=environment(), capture_output=True, text=True
+    )
     assert result.returncode == 2, result.stderr
     assert "cannot hold the table (File too large)" in result.stderr
     assert "Traceback" not in result.stderr
@@ -159,11 +212,21 @@ def test_a_full_disk_is_bad_input_and_no_traceback(tmp_path):
 
 def test_no_text_of_a_data_file_reaches_the_terminal_raw(tmp_path, capsys):
     """Clearing the screen, ringing the bell, and lines of Chinese that take two columns a character."""
-    rows = [{"question": f"\x1b[2J{i} plus {i}", "answer": "\x1b[31mX\x07", "\x1b[0m": 1} for i in range(100)]
-    wide = [{"question": f"漢字{i} 番 " + "漢字" * 40, "answer": "漢字" * 40, "列": 1} for i in range(100)]
+    rows = [
+        {"question": f"\x1b[2J{i} plus {i}", "answer": "\x1b[31mX\x07", "\x1b[0m": 1}
+        for i in range(100)
+    ]
+    wide = [
+        {"question": f"漢字{i} 番 " + "漢字" * 40, "answer": "漢字" * 40, "列": 1}
+        for i in range(100)
+    ]
     for name, data in {"esc.jsonl": rows, "漢字" * 20 + ".jsonl": wide}.items():
         path = tmp_path / name
-        path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in [*data, {"question": "漢 " * 60}]))
+        path.write_text(
+            "".join(
+                json.dumps(r, ensure_ascii=False) + "\n" for r in [*data, {"question": "漢 " * 60}]
+            )
+        )
         assert main(["check-data", str(path), "--answers", "text"]) == 1
         said = capsys.readouterr().out
         assert "\x1b" not in said
@@ -192,7 +255,10 @@ def test_a_knowledge_base_is_checked_as_text(capsys):
     """What `run` would refuse is not called well, unless texts are what was asked for."""
     arguments = ["check-data", str(KNOWLEDGE_BASE), "--answer-column", "expert_answer"]
     assert main(arguments) == 1
-    assert "HURTS: answers are texts, and the default rewards of `run` need numbers" in capsys.readouterr().out
+    assert (
+        "HURTS: answers are texts, and the default rewards of `run` need numbers"
+        in capsys.readouterr().out
+    )
     assert main([*arguments, "--answers", "text"]) == 0
     assert "note: answers are texts" in capsys.readouterr().out
 
@@ -221,7 +287,8 @@ def test_run_takes_the_same_sources_and_options(messy, tmp_path):
 def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
     """Roots and fractions, judged as mathematics; rewards that compare numbers still refuse them."""
     rows = [
-        {"question": f"What is the root of {i} over 2?", "answer": rf"\frac{{\sqrt{{{i}}}}}{{2}}"} for i in range(80)
+        {"question": f"What is the root of {i} over 2?", "answer": rf"\frac{{\sqrt{{{i}}}}}{{2}}"}
+        for i in range(80)
     ]
     path = tmp_path / "latex.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

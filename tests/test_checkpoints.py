@@ -2,9 +2,20 @@ import json
 
 import pytest
 
-from grpo_workbook.checkpoints import MANIFEST, clear_torn, fault, last_checkpoint, seal, set_aside
+from grpo_workbook.resume.checkpoints import (
+    MANIFEST,
+    clear_torn,
+    fault,
+    last_checkpoint,
+    seal,
+    set_aside,
+)
 
-FILES = {"adapter_model.safetensors": b"a" * 5000, "optimizer.pt": b"o" * 100, "ref/adapter_model.safetensors": b"r"}
+FILES = {
+    "adapter_model.safetensors": b"a" * 5000,
+    "optimizer.pt": b"o" * 100,
+    "ref/adapter_model.safetensors": b"r",
+}
 
 
 @pytest.fixture
@@ -28,7 +39,9 @@ def change(path):
 
 
 @pytest.mark.parametrize("name", [*FILES, MANIFEST])
-@pytest.mark.parametrize("harm", [cut, change, lambda path: path.unlink()], ids=["cut", "changed", "gone"])
+@pytest.mark.parametrize(
+    "harm", [cut, change, lambda path: path.unlink()], ids=["cut", "changed", "gone"]
+)
 def test_a_checkpoint_with_any_file_spoilt_is_passed_over_and_named(folder, name, harm):
     said = []
     assert last_checkpoint(folder, said.append) == str(folder / "checkpoint-100")
@@ -50,10 +63,14 @@ def test_without_a_whole_one_there_is_none(tmp_path, folder):
     assert last_checkpoint(tmp_path / "none") is None
     for name in ("checkpoint-old", "checkpoint-200", "checkpoint-"):
         (folder / name).mkdir()
-    (folder / "checkpoint-200" / "trainer_state.json").write_text("{}")  # as the Trainer alone leaves it
+    (folder / "checkpoint-200" / "trainer_state.json").write_text(
+        "{}"
+    )  # as the Trainer alone leaves it
     assert last_checkpoint(folder) == str(folder / "checkpoint-100")
     for step in (25, 100):
-        (folder / f"checkpoint-{step}" / MANIFEST).write_text(json.dumps({"files": ["optimizer.pt"]}))
+        (folder / f"checkpoint-{step}" / MANIFEST).write_text(
+            json.dumps({"files": ["optimizer.pt"]})
+        )
     (folder / "checkpoint-100" / MANIFEST).write_text("[" * 100_000)
     said = []
     assert last_checkpoint(folder, said.append) is None

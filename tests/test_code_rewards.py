@@ -4,10 +4,10 @@ import warnings
 
 import pytest
 
-from grpo_workbook.code_rewards import code_format_reward, fenced_code, program_of, unit_tests
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.sandbox import Sandbox
+from grpo_workbook.sandbox.rewards import code_format_reward, fenced_code, program_of, unit_tests
+from grpo_workbook.sandbox.sandbox import Sandbox
 
 TEST = "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(0, 0) == 0"
 PROMPT = 'import math\n\ndef helper(x):\n    return x\n\ndef add(a, b):\n    """The sum."""\n'
@@ -67,7 +67,9 @@ def test_a_block_ends_at_a_bare_fence():
 def test_no_completions_and_a_task_without_code_of_its_own(sandbox):
     logged = []
     reward = unit_tests(sandbox)
-    assert rewarded(reward, [], prompt_code=[], log_metric=lambda *given: logged.append(given)) == []
+    assert (
+        rewarded(reward, [], prompt_code=[], log_metric=lambda *given: logged.append(given)) == []
+    )
     assert logged == []
     assert rewarded(reward, [FENCED, FENCED], prompt_code=[None, PROMPT]) == [1.0, 1.0]
 
@@ -80,7 +82,9 @@ def test_a_prompt_in_words_is_no_code(sandbox):
 def test_the_prompts_helper_is_the_prompts_and_not_the_completions(sandbox):
     test = "def check(candidate):\n    assert helper(candidate(2, 3)) == 5"
     cheat = "    return 0\n\ndef helper(x):\n    return 5\n"
-    assert rewarded(unit_tests(sandbox), [cheat, "    return a + b\n"], test, prompt_code=[PROMPT] * 2) == [0.0, 1.0]
+    assert rewarded(
+        unit_tests(sandbox), [cheat, "    return a + b\n"], test, prompt_code=[PROMPT] * 2
+    ) == [0.0, 1.0]
 
 
 def test_binary_and_partial_on_the_same_programs(sandbox):
@@ -106,8 +110,14 @@ def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
     endless, logged = "def add(a, b):\n    while True: pass", {}
     values = rewarded(unit_tests(sandbox), [endless, FENCED], log_metric=logged.__setitem__)
     assert values == [0.0, 1.0]
-    assert (logged["code/timeout"], logged["code/passed"], logged["code/sandbox error"]) == (0.5, 0.5, 0.0)
-    with pytest.raises(WorkbookError, match="0 of 2 programs could not be judged and 1 timed out.*max_failed"):
+    assert (logged["code/timeout"], logged["code/passed"], logged["code/sandbox error"]) == (
+        0.5,
+        0.5,
+        0.0,
+    )
+    with pytest.raises(
+        WorkbookError, match="0 of 2 programs could not be judged and 1 timed out.*max_failed"
+    ):
         rewarded(unit_tests(sandbox, max_failed=0.2), [endless, FENCED])
 
 

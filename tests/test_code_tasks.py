@@ -13,7 +13,9 @@ from conftest import REPO, SHARED
 sys.path.insert(0, str(REPO / "data"))
 import build_code_tasks as build
 
-from grpo_workbook.code_tasks import (
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.sandbox.sandbox import Job, Sandbox
+from grpo_workbook.sandbox.tasks import (
     CODE_SYSTEM_PROMPT,
     CODE_TASKS,
     TINY_CODER,
@@ -22,8 +24,6 @@ from grpo_workbook.code_tasks import (
     to_code_dataset,
     verdicts_of,
 )
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.sandbox import Job, Sandbox
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,9 @@ def test_the_files_are_what_the_script_makes(split):
 
 
 def test_check_says_when_a_file_differs(tmp_path):
-    (tmp_path / "build_code_tasks.py").write_text((REPO / "data" / "build_code_tasks.py").read_text())
+    (tmp_path / "build_code_tasks.py").write_text(
+        (REPO / "data" / "build_code_tasks.py").read_text()
+    )
     command = [sys.executable, str(tmp_path / "build_code_tasks.py")]
     assert subprocess.run([*command, "--check"], capture_output=True).returncode == 1
     assert subprocess.run(command, capture_output=True).returncode == 0
@@ -55,7 +57,9 @@ def test_no_pool_shares_a_task():
     rng = random.Random(1)
     tiny = {(t.template, t.constant) for t in (build.draw_task(rng, "tiny") for _ in range(5000))}
     assert not tiny & (keys["train"] | keys["heldout"])
-    assert {t for t, _ in keys["train"]} == {t.name for t in build.TEMPLATES} == {t for t, _ in tiny}
+    assert (
+        {t for t, _ in keys["train"]} == {t.name for t in build.TEMPLATES} == {t for t, _ in tiny}
+    )
     assert len({t for t, _ in keys["heldout"]}) >= 40
 
 
@@ -64,7 +68,9 @@ def test_every_solution_passes_and_no_slip_does(sandbox, split):
     """The test's expected values come from another computation than the solution's text."""
     tasks = build.build(split)
     rows = read_tasks(CODE_TASKS[split])
-    right = sandbox.check([Job(r["prompt"] + r["canonical_solution"], r["test"], r["entry_point"]) for r in rows])
+    right = sandbox.check(
+        [Job(r["prompt"] + r["canonical_solution"], r["test"], r["entry_point"]) for r in rows]
+    )
     assert [v for v in right if not v.passed or v.cases != build.ASSERTIONS] == []
     slips = []
     for task, row in zip(tasks, rows, strict=True):
@@ -77,7 +83,9 @@ def test_every_solution_passes_and_no_slip_does(sandbox, split):
             "return True",
             "return []",
         )
-        slips += [Job(f"{task.head}    {body}\n", row["test"], row["entry_point"]) for body in bodies]
+        slips += [
+            Job(f"{task.head}    {body}\n", row["test"], row["entry_point"]) for body in bodies
+        ]
     assert not any(v.passed for v in sandbox.check(slips))
 
 
@@ -89,7 +97,9 @@ def test_a_dataset_for_trl(sandbox):
         {"role": "system", "content": CODE_SYSTEM_PROMPT},
         {"role": "user", "content": rows[0]["prompt"]},
     ]
-    verdicts = verdicts_of([rows[0]["canonical_solution"], "pass", "```python\nx\n```"], dataset, sandbox)
+    verdicts = verdicts_of(
+        [rows[0]["canonical_solution"], "pass", "```python\nx\n```"], dataset, sandbox
+    )
     assert [v.passed for v in verdicts] == [True, False, False]
 
 
@@ -98,8 +108,14 @@ def test_a_dataset_for_trl(sandbox):
     [
         ('{"prompt": "def f(a):", "entry_point": "f"}', r"my.jsonl, line 2: 'test' is 'None'"),
         ('{"prompt": "def f(a):", "entry_point": "f", "test": " "}', r"line 2: 'test' is ' '"),
-        ('{"prompt": "def g(a):", "entry_point": "f", "test": "assert f(1)"}', r"line 2: the prompt defines no .*'f'"),
-        ('{"prompt": "def ff(a):", "entry_point": "f", "test": "assert f(1)"}', r"line 2: the prompt defines no .*'f'"),
+        (
+            '{"prompt": "def g(a):", "entry_point": "f", "test": "assert f(1)"}',
+            r"line 2: the prompt defines no .*'f'",
+        ),
+        (
+            '{"prompt": "def ff(a):", "entry_point": "f", "test": "assert f(1)"}',
+            r"line 2: the prompt defines no .*'f'",
+        ),
         ("{broken", r"my.jsonl, line 2.*not JSON"),
     ],
 )
@@ -117,7 +133,9 @@ def test_humaneval_reads_as_it_is(sandbox, tmp_path):
     tasks = read_tasks(path)
     assert len(tasks) == 164
     assert tasks == [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    verdicts = verdicts_of([t["canonical_solution"] for t in tasks[:20]], to_code_dataset(tasks[:20]), sandbox)
+    verdicts = verdicts_of(
+        [t["canonical_solution"] for t in tasks[:20]], to_code_dataset(tasks[:20]), sandbox
+    )
     assert all(v.passed for v in verdicts)
 
 
@@ -148,7 +166,9 @@ def test_it_can_do_it_sometimes_and_only_sometimes(coder, sandbox):
     assert not any(v.fault in ("test", "sandbox") for v in verdicts)
 
 
-@pytest.mark.parametrize("text", ["plain", "naïve café", "数学 ٣", "\x00\x07 control", "a\tb\r\nc  d ", "x[::-1] ** 2"])
+@pytest.mark.parametrize(
+    "text", ["plain", "naïve café", "数学 ٣", "\x00\x07 control", "a\tb\r\nc  d ", "x[::-1] ** 2"]
+)
 def test_any_text_survives_its_tokenizer(coder, text):
     _, tokenizer = coder
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
@@ -158,7 +178,9 @@ def test_what_it_learns_from_is_only_the_tiny_pool(monkeypatch):
     import build_tiny_coder as coder
 
     drawn = []
-    monkeypatch.setattr(coder, "draw_task", lambda rng, pool: drawn.append(build.draw_task(rng, pool)) or drawn[-1])
+    monkeypatch.setattr(
+        coder, "draw_task", lambda rng, pool: drawn.append(build.draw_task(rng, pool)) or drawn[-1]
+    )
     texts = list(coder.code_texts())
     assert len(drawn) == 3000
     assert len(texts) == 9000

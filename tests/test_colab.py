@@ -10,7 +10,7 @@ from conftest import REPO, environment
 from packaging.specifiers import SpecifierSet
 
 from grpo_workbook import colab
-from grpo_workbook.doctor import pins
+from grpo_workbook.cli.doctor import pins
 
 sys.path.insert(0, str(REPO / "notebooks"))
 import build
@@ -21,7 +21,11 @@ CELL = build.first_cells()[1].source
 
 def run(code: str, folder: Path, **more: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment(**more), capture_output=True, text=True
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
     )
 
 
@@ -34,12 +38,18 @@ def test_it_is_the_first_code_cell_of_every_notebook(path):
 
 def test_the_address_stands_in_one_place():
     assert f'"{ADDRESS}"' in CELL
-    texts = [p.read_text() for folder in ("grpo_workbook", "notebooks") for p in (REPO / folder).rglob("*.py")]
+    texts = [
+        p.read_text()
+        for folder in ("grpo_workbook", "notebooks")
+        for p in (REPO / folder).rglob("*.py")
+    ]
     assert not [t for t in texts if ADDRESS in t]
 
 
 def test_it_does_nothing_here(tmp_path):
-    result = run(f"{CELL}\nprint('grpo_workbook.colab' in sys.modules, sys.path[0] == '')", tmp_path)
+    result = run(
+        f"{CELL}\nprint('grpo_workbook.colab' in sys.modules, sys.path[0] == '')", tmp_path
+    )
     assert (result.returncode, result.stdout, result.stderr) == (0, "False True\n", "")
     assert list(tmp_path.iterdir()) == []
 
@@ -55,9 +65,7 @@ def test_an_address_that_is_not_there_fails_loudly(tmp_path):
 
 def test_where_every_version_is_right_nothing_is_installed(tmp_path):
     """In this environment, which has the pins: no pip, no restart, the notebook goes on."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom grpo_workbook.colab import set_up\nset_up()\nprint('on')"
-    )
+    code = f"import sys; sys.path.insert(0, {str(REPO)!r})\nfrom grpo_workbook.colab import set_up\nset_up()\nprint('on')"
     if colab.wanted(colab.installed()) or "grpo-workbook" not in colab.installed():
         pytest.skip("this environment does not have the pinned versions: make setup")
     result = run(code, tmp_path)
@@ -68,7 +76,9 @@ def test_versions_count_and_not_presence(tmp_path):
     there = {n.lower().replace("_", "-"): v for n, v in pins().items()}
     assert colab.wanted(there) == {}
     assert colab.wanted(there | {"trl": "1.14.0"}) == {"trl": pins()["trl"]}
-    assert colab.wanted(there | {"transformers": "5.18.0"}) == {"transformers": pins()["transformers"]}
+    assert colab.wanted(there | {"transformers": "5.18.0"}) == {
+        "transformers": pins()["transformers"]
+    }
     assert colab.wanted({n: v for n, v in there.items() if n != "unsloth-zoo"}) == {
         "unsloth_zoo": pins()["unsloth_zoo"]
     }
@@ -83,7 +93,9 @@ def test_colabs_own_torch_stays_where_unsloth_takes_it():
 
 def test_what_pip_is_told(tmp_path):
     missing, constraints = {"trl": "1.15.0", "unsloth": "2026.10.9"}, tmp_path / "c.txt"
-    first, second, last = colab.commands(missing, {"torch": "2.11.0+cu130", "trl": "1.14.0"}, constraints)
+    first, second, last = colab.commands(
+        missing, {"torch": "2.11.0+cu130", "trl": "1.14.0"}, constraints
+    )
     assert constraints.read_text() == "torch==2.11.0+cu130\n"
     assert first[:4] == [sys.executable, "-m", "pip", "install"]
     assert first[-3:] == ["-c", str(constraints), "trl==1.15.0"]
@@ -100,7 +112,9 @@ from grpo_workbook import colab
 colab.wanted = lambda there: {{"trl": "1.15.0"}}
 colab.set_up()
 """
-    result = run(code, tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path), PIP_FORCE_REINSTALL="1")
+    result = run(
+        code, tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path), PIP_FORCE_REINSTALL="1"
+    )
     assert result.returncode == 1
     assert "CalledProcessError" in result.stderr
     assert "No matching distribution found for trl==1.15.0" in result.stderr
@@ -130,14 +144,20 @@ def test_a_new_first_cell_leaves_the_outputs_alone(tmp_path):
 
 
 def test_another_address_is_found_and_put_in_without_executing(tmp_path):
-    shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    shutil.copytree(
+        REPO / "notebooks",
+        tmp_path / "notebooks",
+        ignore=shutil.ignore_patterns("outputs", ".ipynb*"),
+    )
     project = (REPO / "pyproject.toml").read_text().replace(ADDRESS, "https://example.org/another")
     (tmp_path / "pyproject.toml").write_text(project)
     path = tmp_path / "notebooks" / "03_reward_design.ipynb"
     before = [c.get("outputs") for c in nbformat.read(path, as_version=4).cells]
 
     def run_build(option):
-        return subprocess.run([sys.executable, str(tmp_path / "notebooks" / "build.py"), option], capture_output=True)
+        return subprocess.run(
+            [sys.executable, str(tmp_path / "notebooks" / "build.py"), option], capture_output=True
+        )
 
     assert run_build("--check").returncode == 1
     assert run_build("--first-cell").returncode == 0

@@ -20,7 +20,14 @@ TEXTS = [
 # A call: up to the end of the line or of the quoted words, lines that end in a backslash joined.
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
 # What a text names in one breath with our options, and is another program's.
-OTHERS = {"--no-deps", "--standalone", "--nproc_per_node", "--num_processes", "--config_file", "--cpu"}
+OTHERS = {
+    "--no-deps",
+    "--standalone",
+    "--nproc_per_node",
+    "--num_processes",
+    "--config_file",
+    "--cpu",
+}
 SAME = "--backend --seed --question-column --answer-column --skip-invalid --rewards --steps --num-generations --heldout"
 
 
@@ -31,7 +38,9 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 def calls(text: str) -> list[list[str]]:
     """The arguments of every call of the command line in a text, without comments and what a shell does with them."""
     found = []
-    text = re.sub(r"`python -m grpo_workbook[^`]*`", lambda quoted: quoted[0].replace("\n# ", " "), text)
+    text = re.sub(
+        r"`python -m grpo_workbook[^`]*`", lambda quoted: quoted[0].replace("\n# ", " "), text
+    )
     for call in CALL.findall(text):
         words = shlex.split(re.sub(r"\\\n[# ]*", " ", call).split("   ")[0], comments=True)
         end = next((i for i, word in enumerate(words) if word in ("<", ">", "|", "&&")), len(words))
@@ -43,7 +52,11 @@ def examples() -> list:
     texts = {str(path.relative_to(REPO)): path.read_text(encoding="utf-8") for path in TEXTS}
     texts |= {f"{name} --help": command.epilog or "" for name, command in commands().items()}
     texts["--help"] = parser().epilog
-    return [pytest.param(call, id=f"{place}: {' '.join(call)}") for place, t in texts.items() for call in calls(t)]
+    return [
+        pytest.param(call, id=f"{place}: {' '.join(call)}")
+        for place, t in texts.items()
+        for call in calls(t)
+    ]
 
 
 def test_the_texts_hold_many_examples():
@@ -68,13 +81,20 @@ def test_a_command_in_a_text_is_one_that_the_command_line_takes(call, capsys):
 
 
 def test_every_option_that_a_text_names_exists():
-    known = {option for command in commands().values() for a in command._actions for option in a.option_strings}
+    known = {
+        option
+        for command in commands().values()
+        for a in command._actions
+        for option in a.option_strings
+    }
     ours = "|".join(commands())
     for path in TEXTS:
         for quoted in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
             if re.match(rf"--(?!report)|.*grpo_workbook|(?:{ours}) --", quoted):
                 named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]+", quoted))
-                fields = {name for name in named if "_" in name}  # of GRPOConfig, which `train` knows
+                fields = {
+                    name for name in named if "_" in name
+                }  # of GRPOConfig, which `train` knows
                 assert named <= known | OTHERS | fields, f"{path.name}: `{quoted}`"
 
 
@@ -104,7 +124,11 @@ def test_a_question_may_stand_behind_the_options():
 
 @pytest.mark.parametrize(
     "words",
-    [["--samples", "2", "--", "-5 + 3?"], ["--temperature", "1", "-5 plus 3?"], ["--samples", "2", "-5 + 3?"]],
+    [
+        ["--samples", "2", "--", "-5 + 3?"],
+        ["--temperature", "1", "-5 plus 3?"],
+        ["--samples", "2", "-5 + 3?"],
+    ],
 )
 def test_a_question_may_begin_with_a_minus(words):
     args, rest = read(["generate", "qwen", *words])

@@ -44,7 +44,13 @@ def test_every_value_that_differs_is_written_down():
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"batch_size": 24, "num_generations": 4}, {"steps": 1}, {"batch_size": 64, "per_device_batch": 16}]
+    "changes",
+    [
+        {},
+        {"batch_size": 24, "num_generations": 4},
+        {"steps": 1},
+        {"batch_size": 64, "per_device_batch": 16},
+    ],
 )
 def test_trl_takes_the_config_and_keeps_our_values(tmp_path, changes):
     run = Run.from_env(output=tmp_path, seed=11, **changes)
@@ -53,7 +59,11 @@ def test_trl_takes_the_config_and_keeps_our_values(tmp_path, changes):
     assert made.per_device_train_batch_size * made.gradient_accumulation_steps == s.batch_size
     assert made.generation_batch_size == s.batch_size
     assert (made.num_generations, made.max_steps, made.seed) == (s.num_generations, s.steps, 11)
-    assert (made.learning_rate, made.temperature, made.beta) == (s.learning_rate, s.temperature, s.beta)
+    assert (made.learning_rate, made.temperature, made.beta) == (
+        s.learning_rate,
+        s.temperature,
+        s.beta,
+    )
     assert made.bf16 is False
     assert made.warmup_steps <= s.steps
 
@@ -66,7 +76,12 @@ def test_reward_weights_reach_trl(tmp_path):
 
 def test_no_group_of_arguments_hides_anothers():
     s = PROFILES["smoke"]
-    groups = (config.batch_arguments, config.sampling_arguments, config.algorithm_arguments, config.optimizer_arguments)
+    groups = (
+        config.batch_arguments,
+        config.sampling_arguments,
+        config.algorithm_arguments,
+        config.optimizer_arguments,
+    )
     names = [name for group in groups for name in group(s)]
     assert len(names) == len(set(names))
 
@@ -80,7 +95,9 @@ def test_processes_share_one_batch(processes):
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
-    with pytest.raises(WorkbookError, match="64 completions cannot be divided among 3 processes: .* such as 24"):
+    with pytest.raises(
+        WorkbookError, match="64 completions cannot be divided among 3 processes: .* such as 24"
+    ):
         config.batch_arguments(PROFILES["smoke"], 3)
 
 
@@ -95,7 +112,10 @@ def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, profile, vllm):
         assert made.vllm_mode == vllm
     if vllm == "colocate":
         assert 0 < made.vllm_gpu_memory_utilization < 1
-        assert made.vllm_max_model_length == settings.max_prompt_tokens + settings.max_completion_tokens
+        assert (
+            made.vllm_max_model_length
+            == settings.max_prompt_tokens + settings.max_completion_tokens
+        )
     if vllm == "server":
         assert (made.vllm_server_host, made.vllm_server_port) == ("10.0.0.7", 8123)
 
@@ -105,5 +125,7 @@ def test_overrides_win_and_what_trl_refuses_is_named(tmp_path):
     made = config.grpo_config(run, overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
     assert (made.max_grad_norm, made.generation_batch_size) == (0.25, 128)
     assert made.steps_per_generation == 2
-    with pytest.raises(WorkbookError, match=r"TRL does not take generation_batch_size=65: .*divisible"):
+    with pytest.raises(
+        WorkbookError, match=r"TRL does not take generation_batch_size=65: .*divisible"
+    ):
         config.grpo_config(run, overrides={"generation_batch_size": 65})

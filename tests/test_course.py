@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import REPO
 
-from grpo_workbook.checks.course import chapters, course_map
+from grpo_workbook.exercises.course import chapters, course_map
 
 
 @pytest.fixture
@@ -17,7 +17,9 @@ def progress(tmp_path, monkeypatch):
 
 def test_every_chapter_is_on_the_map_with_its_words(progress):
     found = chapters()
-    assert [c.name for c in found] == [p.stem for p in sorted((REPO / "notebooks").glob("[0-9]*.ipynb"))]
+    assert [c.name for c in found] == [
+        p.stem for p in sorted((REPO / "notebooks").glob("[0-9]*.ipynb"))
+    ]
     for c in found:
         assert c.title.startswith(f"{c.name[:2]} · ")
         assert len(c.skill) > 40
@@ -26,7 +28,9 @@ def test_every_chapter_is_on_the_map_with_its_words(progress):
 
 
 def test_what_is_solved_is_counted(progress, capsys):
-    progress.write_text(json.dumps({"solved": {"01.1": "2026-01-01", "01.2": "2026-01-01", "99.9": "2026-01-01"}}))
+    progress.write_text(
+        json.dumps({"solved": {"01.1": "2026-01-01", "01.2": "2026-01-01", "99.9": "2026-01-01"}})
+    )
     assert {c.name: c.solved for c in chapters()}["01_grpo_from_scratch"] == 2
     assert sum(c.solved for c in chapters()) == 2
 

@@ -12,7 +12,9 @@ from grpo_workbook.problems import load
 from grpo_workbook.splitting import leaked_rows
 from grpo_workbook.validation import validate
 
-NAMES = [a + b + c for a in "BDFGHKLMNP" for b in "aeiou" for c in ("ra", "li", "no", "tu", "ke", "so")]
+NAMES = [
+    a + b + c for a in "BDFGHKLMNP" for b in "aeiou" for c in ("ra", "li", "no", "tu", "ke", "so")
+]
 
 
 def problems(names):
@@ -58,13 +60,18 @@ def test_every_row_that_has_a_twin_is_in_a_pair(seed, monkeypatch):
         wanted_across = [(a, b) for a, b in wanted if a < half <= b]
         across = near(index, boundary=half)
         assert set(across) <= set(wanted_across)
-        assert {row for pair in across for row in pair} == {row for pair in wanted_across for row in pair}
+        assert {row for pair in across for row in pair} == {
+            row for pair in wanted_across for row in pair
+        }
 
 
 def test_one_problem_ten_thousand_times_takes_one_representative(monkeypatch):
     monkeypatch.setattr(crowds, "REPRESENTATIVES", 1)
     monkeypatch.setattr("grpo_workbook.duplicates.COMPARISONS", 1)
-    texts = [f"Is the word {''.join(chr(97 + int(d)) for d in str(i))} a noun or is it a verb?" for i in range(10_000)]
+    texts = [
+        f"Is the word {''.join(chr(97 + int(d)) for d in str(i))} a noun or is it a verb?"
+        for i in range(10_000)
+    ]
     assert near(Index.of(texts)) == [(0, i) for i in range(1, 10_000)]
 
 

@@ -25,7 +25,11 @@ ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
 
 def test_a_small_file_as_a_list():
     rows = read_problems(WORD_PROBLEMS["heldout"])
-    assert rows[0] == {"question": rows[0]["question"], "answer": "23", "solution": "29 - 6 = <<29-6=23>>23\n#### 23"}
+    assert rows[0] == {
+        "question": rows[0]["question"],
+        "answer": "23",
+        "solution": "29 - 6 = <<29-6=23>>23\n#### 23",
+    }
     assert len(rows) == 480
 
 
@@ -40,7 +44,14 @@ def test_dataset_has_what_trl_and_the_rewards_read():
 
 def test_other_columns_come_along_behind():
     rows = [{"level": 3, **ROW, "topic": "sums"}]
-    assert to_dataset(load(rows).dataset).column_names == ["prompt", "answer", "question", "solution", "level", "topic"]
+    assert to_dataset(load(rows).dataset).column_names == [
+        "prompt",
+        "answer",
+        "question",
+        "solution",
+        "level",
+        "topic",
+    ]
 
 
 def test_examples_stand_between_system_prompt_and_question():
@@ -51,16 +62,16 @@ def test_examples_stand_between_system_prompt_and_question():
         {"role": "assistant", "content": "<answer>2</answer>"},
         {"role": "user", "content": "2+2?"},
     ]
-    assert [m["role"] for m in chat_prompt("2+2?", None, one * 2)] == ["user", "assistant"] * 2 + ["user"]
+    assert [m["role"] for m in chat_prompt("2+2?", None, one * 2)] == ["user", "assistant"] * 2 + [
+        "user"
+    ]
     dataset = to_dataset([{"question": "2+2?", "answer": "4"}], "Be brief.", one, fold=True)
     assert [m["role"] for m in dataset[0]["prompt"]] == ["user", "assistant", "user"]
     assert dataset[0]["prompt"][0]["content"] == "Be brief.\n\n1+1?"
     assert fold_system(chat_prompt("2+2?", None)) == chat_prompt("2+2?", None)
 
 
-SYSTEM_OF_ITS_OWN = (
-    "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{% endif %}"
-)
+SYSTEM_OF_ITS_OWN = "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{% endif %}"
 REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
 
 
@@ -81,7 +92,9 @@ def test_what_a_template_does_with_a_system_message(tiny):
     assert not needs_folding(tiny["gemma"][1])
     text = render([fold_system(chat_prompt("How many?", "Be brief."))], tokenizer)[0]
     assert "user\nBe brief.\n\nHow many?" in text
-    tokenizer.chat_template = plain.replace("in messages", "in messages if message.role != 'system'")
+    tokenizer.chat_template = plain.replace(
+        "in messages", "in messages if message.role != 'system'"
+    )
     assert system_role(tokenizer) == "ignored"
 
 
@@ -99,11 +112,15 @@ def test_token_boundaries_mark_every_token_and_lose_nothing(tiny, family):
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_long_prompts_are_dropped_and_counted(tiny, family):
     _, tokenizer = tiny[family]
-    rows = [*read_problems(WORD_PROBLEMS["heldout"])[:20], {"question": "word " * 500, "answer": "1", "solution": "1"}]
+    rows = [
+        *read_problems(WORD_PROBLEMS["heldout"])[:20],
+        {"question": "word " * 500, "answer": "1", "solution": "1"},
+    ]
     dataset = to_dataset(rows)
     lengths = prompt_lengths(dataset, tokenizer)
     assert list(lengths) == [
-        len(tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"]) for p in dataset["prompt"]
+        len(tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"])
+        for p in dataset["prompt"]
     ]
     kept, dropped = drop_long_prompts(dataset, tokenizer, 160)
     assert dropped == 1
@@ -113,9 +130,13 @@ def test_long_prompts_are_dropped_and_counted(tiny, family):
 
 
 def test_rows_that_make_no_dataset_are_named(tiny):
-    with pytest.raises(WorkbookError, match="no column 'question' and no 'answer' \\(columns: none\\)"):
+    with pytest.raises(
+        WorkbookError, match="no column 'question' and no 'answer' \\(columns: none\\)"
+    ):
         to_dataset([])
-    with pytest.raises(WorkbookError, match="no column 'answer' \\(columns: 'question', 'Answer'\\): rename"):
+    with pytest.raises(
+        WorkbookError, match="no column 'answer' \\(columns: 'question', 'Answer'\\): rename"
+    ):
         to_dataset([{"question": "2+3?", "Answer": "5"}])
     with pytest.raises(WorkbookError, match="the data has no rows"):
         drop_long_prompts(to_dataset([ROW]).select([]), tiny["qwen"][1], 160)

@@ -4,8 +4,8 @@ import functools
 
 import pytest
 
-from grpo_workbook.difficulty import curriculum, pass_rates
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.stages.difficulty import curriculum, pass_rates
 
 
 def test_the_hopeless_and_the_mastered_are_left_out_and_the_easy_come_first():
@@ -65,7 +65,9 @@ def test_columns_and_completions_stay_together(tiny, rows):
         shown = [q in p[-1]["content"] for q, p in zip(question, prompts, strict=True)]
         return [float(i % 2 == 0) if fits else None for i, fits in enumerate(shown)]
 
-    rates = pass_rates(*tiny["qwen"], rows, 2, max_new_tokens=4, success=fits_reward, batch_size=5, progress=None)
+    rates = pass_rates(
+        *tiny["qwen"], rows, 2, max_new_tokens=4, success=fits_reward, batch_size=5, progress=None
+    )
     assert rates == [0.5] * 24
     assert [q for q, _ in seen] == [q for q in rows["question"] for _ in range(2)]
 
@@ -76,8 +78,13 @@ def test_what_does_not_apply_is_never_right_and_bad_input_is_named(tiny, rows):
 
     few = rows.select(range(2))
     never = functools.partial(lambda value, completions, **columns: [value] * len(completions), 0.0)
-    assert pass_rates(*tiny["qwen"], few, 2, max_new_tokens=2, success=never, progress=None) == [0.0, 0.0]
-    assert pass_rates(*tiny["qwen"], few, 2, max_new_tokens=2, success=silent_reward, progress=None) == [0.0, 0.0]
+    assert pass_rates(*tiny["qwen"], few, 2, max_new_tokens=2, success=never, progress=None) == [
+        0.0,
+        0.0,
+    ]
+    assert pass_rates(
+        *tiny["qwen"], few, 2, max_new_tokens=2, success=silent_reward, progress=None
+    ) == [0.0, 0.0]
     with pytest.raises(WorkbookError, match="pass rates of no rows"):
         pass_rates(*tiny["qwen"], rows.select([]), 2, max_new_tokens=2)
     with pytest.raises(WorkbookError, match="from 0 completions"):
@@ -85,17 +92,26 @@ def test_what_does_not_apply_is_never_right_and_bad_input_is_named(tiny, rows):
 
 
 def test_the_pictures_say_their_numbers():
-    from grpo_workbook.stage_figures import pass_rate_histogram, race, stage_curve
+    from grpo_workbook.stages.figures import pass_rate_histogram, race, stage_curve
 
-    _, words = pass_rate_histogram({"before": [0.0, 0.0, 0.5, 1.0], "after": [0.5, 1.0, 1.0, 1.0]}, samples=2)
+    _, words = pass_rate_histogram(
+        {"before": [0.0, 0.0, 0.5, 1.0], "after": [0.5, 1.0, 1.0, 1.0]}, samples=2
+    )
     assert "before: 2 rows never right, 1 always right, 3 of 4 left out" in words
     assert "after: 0 rows never right, 3 always right, 3 of 4 left out" in words
     told = [
-        {"stage": {"name": n, "steps": 4}, "curve": [[start, a]], "heldout": {"after": {"strict": b}}}
+        {
+            "stage": {"name": n, "steps": 4},
+            "curve": [[start, a]],
+            "heldout": {"after": {"strict": b}},
+        }
         for n, start, a, b in (("format", 0, 0.2, 0.5), ("correct", 4, 0.5, 0.9))
     ]
     _, words = stage_curve(told, goal=0.8)
-    assert "format from 20% at step 0 to 50% at step 4; correct from 50% at step 4 to 90% at step 8. A grey" in words
+    assert (
+        "format from 20% at step 0 to 50% at step 4; correct from 50% at step 4 to 90% at step 8. A grey"
+        in words
+    )
     with pytest.raises(ValueError, match="no curve"):
         stage_curve([{"stage": {"name": "a", "steps": 1}}])
     rows = [
@@ -104,7 +120,10 @@ def test_the_pictures_say_their_numbers():
     ]
     _, words = race(rows, 0.8)
     assert "mixed 960 on average (640 to 1,280, 2 seeds); staged not with every seed" in words
-    assert "one 640 on average (640 to 640, 1 seed)" in race([{"way": "one", "completions": {"0": 640}}, *rows], 0.8)[1]
+    assert (
+        "one 640 on average (640 to 640, 1 seed)"
+        in race([{"way": "one", "completions": {"0": 640}}, *rows], 0.8)[1]
+    )
     figure, _ = race([rows[0], rows[0]], 0.8)
     places = [dots.get_offsets()[0].tolist() for dots in figure.axes[0].collections]
     assert len({round(y, 3) for _, y in places}) == 4, "a dot hides another"

@@ -2,13 +2,24 @@ import re
 
 from conftest import cli
 
-from grpo_workbook import doctor
+from grpo_workbook.cli import doctor
 
 
 def test_a_well_installed_machine_is_told_so():
     result = cli("doctor")
     assert result.returncode == 0, result.stdout
-    for name in ("python", "unsloth", "torch", "cpu", "memory", "disk", "4-bit", "device", "profile", "model"):
+    for name in (
+        "python",
+        "unsloth",
+        "torch",
+        "cpu",
+        "memory",
+        "disk",
+        "4-bit",
+        "device",
+        "profile",
+        "model",
+    ):
         assert re.search(rf"^ok  {name}\b", result.stdout, re.MULTILINE), name
     assert "All is well" in result.stdout
     assert "(no GPU" in result.stdout or "the GPU has" in result.stdout
@@ -17,7 +28,16 @@ def test_a_well_installed_machine_is_told_so():
 
 def test_every_pin_is_compared():
     wanted = doctor.pins()
-    assert {"unsloth", "unsloth_zoo", "torch", "trl", "transformers", "peft", "bitsandbytes", "nbmake"} <= set(wanted)
+    assert {
+        "unsloth",
+        "unsloth_zoo",
+        "torch",
+        "trl",
+        "transformers",
+        "peft",
+        "bitsandbytes",
+        "nbmake",
+    } <= set(wanted)
     assert all(not f.mend for f in doctor._versions(wanted))
 
 

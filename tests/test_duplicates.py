@@ -6,7 +6,18 @@ import random
 import pytest
 
 from grpo_workbook.data import WORD_PROBLEMS
-from grpo_workbook.duplicates import ALIKE, Index, jaccard, key, near, numbers_of, pieces, same, template, words
+from grpo_workbook.duplicates import (
+    ALIKE,
+    Index,
+    jaccard,
+    key,
+    near,
+    numbers_of,
+    pieces,
+    same,
+    template,
+    words,
+)
 from grpo_workbook.problems import load
 
 
@@ -27,7 +38,9 @@ def test_near_is_what_comparing_every_pair_finds(seed, monkeypatch):
     lexicon = [f"word{chr(97 + i)}" for i in range(26)]
     texts = []
     for _ in range(60):
-        base = rng.choices(lexicon, k=rng.randrange(1, 25)) + [str(rng.randrange(3)) for _ in range(rng.randrange(2))]
+        base = rng.choices(lexicon, k=rng.randrange(1, 25)) + [
+            str(rng.randrange(3)) for _ in range(rng.randrange(2))
+        ]
         for _ in range(rng.randrange(1, 6)):
             copy = list(base)
             for _ in range(rng.randrange(4)):
@@ -37,7 +50,9 @@ def test_near_is_what_comparing_every_pair_finds(seed, monkeypatch):
     assert wanted
     assert near(Index.of(texts)) == wanted
     half = len(texts) // 2
-    assert near(Index.of(texts[:half], texts[half:]), boundary=half) == [(a, b) for a, b in wanted if a < half <= b]
+    assert near(Index.of(texts[:half], texts[half:]), boundary=half) == [
+        (a, b) for a, b in wanted if a < half <= b
+    ]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +97,11 @@ def test_case_space_and_punctuation_do_not_count_but_signs_do(a, b, equal):
 
 
 def test_templates_mask_numbers():
-    assert template("Ana has 3 shells.") == template("ana has 14 shells") != template("Ben has 3 shells")
+    assert (
+        template("Ana has 3 shells.")
+        == template("ana has 14 shells")
+        != template("Ben has 3 shells")
+    )
 
 
 def test_the_course_does_not_leak():

@@ -16,7 +16,11 @@ def fixed(name, *values):
     return reward
 
 
-A, B, C = fixed("a", 1.0, 1.0, 0.0, None), fixed("b", 0.0, 1.0, 0.25, None), fixed("c", 0.0, None, 1.0, None)
+A, B, C = (
+    fixed("a", 1.0, 1.0, 0.0, None),
+    fixed("b", 0.0, 1.0, 0.25, None),
+    fixed("c", 0.0, None, 1.0, None),
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,9 @@ def test_ensembles_have_names_for_the_log_and_take_columns():
 
 
 def test_an_adaptive_weight_follows_its_formula():
-    reward = AdaptiveWeight(strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2, memory=0.5)
+    reward = AdaptiveWeight(
+        strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2, memory=0.5
+    )
     assert reward.__name__ == "adaptive_strict_format_reward"
     got = [reward(completions=[GOOD, "no"], answer=["42", "42"]) for _ in range(3)]
     rates = [0.0, 0.25, 0.375]  # half of each batch is right
@@ -61,7 +67,9 @@ def test_a_grown_weight_and_what_does_not_apply():
 
 def test_a_restored_weight_goes_on_exactly():
     def make():
-        return AdaptiveWeight(strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.0, memory=0.9)
+        return AdaptiveWeight(
+            strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.0, memory=0.9
+        )
 
     batches = [[GOOD] * k + ["no"] * (8 - k) for k in (1, 3, 0, 8, 5, 2, 7)]
     through, first, second = make(), make(), make()
@@ -73,13 +81,17 @@ def test_a_restored_weight_goes_on_exactly():
     assert second.state_dict() == through.state_dict()
 
 
-@pytest.mark.parametrize("bad", [{"at_zero": 2.0}, {"at_one": -0.1}, {"memory": 1.0}, {"memory": float("nan")}])
+@pytest.mark.parametrize(
+    "bad", [{"at_zero": 2.0}, {"at_one": -0.1}, {"memory": 1.0}, {"memory": float("nan")}]
+)
 def test_bad_settings(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         AdaptiveWeight(A, B, **bad)
 
 
-@pytest.mark.parametrize("bad", [{}, {"rate": 2, "batches": 1}, {"rate": 0.5}, {"rate": 0.5, "batches": "1"}])
+@pytest.mark.parametrize(
+    "bad", [{}, {"rate": 2, "batches": 1}, {"rate": 0.5}, {"rate": 0.5, "batches": "1"}]
+)
 def test_a_broken_state(bad):
     with pytest.raises(ValueError, match="give what state"):
         AdaptiveWeight(A, B).load_state_dict(bad)
@@ -97,7 +109,10 @@ def test_members_may_be_partial_functions_and_numpy_numbers_and_a_broken_one_is_
         return [1.0]
 
     joined = mean_of(functools.partial(half), half)
-    assert (joined.__name__, joined(completions=["a", "b"])) == ("mean_of_half_half_reward", [0.5, 0.5])
+    assert (joined.__name__, joined(completions=["a", "b"])) == (
+        "mean_of_half_half_reward",
+        [0.5, 0.5],
+    )
     with pytest.raises(ValueError, match="short broke the contract"):
         mean_of(half, short)(completions=["a", "b"])
 
@@ -109,7 +124,12 @@ def test_a_broken_member_of_an_adaptive_weight_is_named_and_not_paid():
     def short(completions, **columns):
         return [1.0]
 
-    for members, name in (((nan, A), "nan"), ((short, A), "short"), ((A, short), "short"), ((A, nan), "nan")):
+    for members, name in (
+        ((nan, A), "nan"),
+        ((short, A), "short"),
+        ((A, short), "short"),
+        ((A, nan), "nan"),
+    ):
         weight = AdaptiveWeight(*members)
         with pytest.raises(ValueError, match=f"{name} broke the contract"):
             weight(completions=["a", "b", "c", "d"])

@@ -5,14 +5,20 @@ import pytest
 from conftest import cli
 from PIL import Image
 
-from grpo_workbook.architectures import architecture
-from grpo_workbook.cost_figures import COUNTS, cost_panels, gpu_counts
+from grpo_workbook.cli.estimate_command import parse, report
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.estimate import estimate
-from grpo_workbook.estimate_command import parse, report
-from grpo_workbook.memory import GIB, memory
+from grpo_workbook.planning.architectures import architecture
+from grpo_workbook.planning.cost_figures import COUNTS, cost_panels, gpu_counts
+from grpo_workbook.planning.estimate import estimate
+from grpo_workbook.planning.memory import GIB, memory
+from grpo_workbook.planning.step_time import (
+    GPUS,
+    communication_seconds,
+    saturation,
+    step_seconds,
+    update_seconds,
+)
 from grpo_workbook.settings import PROFILES, replace_settings
-from grpo_workbook.step_time import GPUS, communication_seconds, saturation, step_seconds, update_seconds
 
 
 def test_what_a_user_reads():
@@ -21,9 +27,22 @@ def test_what_a_user_reads():
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     text = result.stdout
-    for part in ("weights (4-bit)", "LoRA adapters", "optimizer", "inputs of all layers", "logits", "KV cache"):
+    for part in (
+        "weights (4-bit)",
+        "LoRA adapters",
+        "optimizer",
+        "inputs of all layers",
+        "logits",
+        "KV cache",
+    ):
         assert part in text
-    for other in ("weights in 16-bit", "activations without checkpointing", "It fits", "not measured", "a step with"):
+    for other in (
+        "weights in 16-bit",
+        "activations without checkpointing",
+        "It fits",
+        "not measured",
+        "a step with",
+    ):
         assert other in text
 
 
@@ -58,8 +77,13 @@ def test_the_cheapest_change_comes_first_and_only_what_is_needed_is_told():
     found = estimate("qwen3-1.7b", "t4", {"gradient_checkpointing": False})
     assert not found.fits
     assert [c.what for c in found.changes] == ["per_device_batch 8 -> 2"]
-    found = estimate("qwen3-1.7b", "t4", {"gradient_checkpointing": False, "batch_size": 8}, gib=5.5)
-    assert [c.what for c in found.changes] == ["per_device_batch 8 -> 1", "gradient_checkpointing off -> on"]
+    found = estimate(
+        "qwen3-1.7b", "t4", {"gradient_checkpointing": False, "batch_size": 8}, gib=5.5
+    )
+    assert [c.what for c in found.changes] == [
+        "per_device_batch 8 -> 1",
+        "gradient_checkpointing off -> on",
+    ]
 
 
 def test_where_no_setting_is_enough_a_smaller_model_is_named():
@@ -89,7 +113,9 @@ def test_more_of_anything_takes_more(changes, grows):
 
 def test_vllm_beside_the_training_needs_room_for_its_cache():
     cramped = estimate("qwen3-8b", "24gb", {"vllm": "colocate", "vllm_gpu_memory": 0.3})
-    assert cramped.room == int((0.3 * 22.1 * GIB - cramped.alternatives["weights in 4-bit"]) // (147_456 * 1280))
+    assert cramped.room == int(
+        (0.3 * 22.1 * GIB - cramped.alternatives["weights in 4-bit"]) // (147_456 * 1280)
+    )
     assert f"vLLM writes {cramped.room} of 32 completions at once" in report(cramped)
     roomy = estimate("qwen3-8b", "24gb", {"vllm": "colocate", "vllm_gpu_memory": 0.6})
     assert roomy.seconds["generation"] < cramped.seconds["generation"] / 2
@@ -100,7 +126,9 @@ def test_vllm_beside_the_training_needs_room_for_its_cache():
 
 
 def test_checkpointing_trades_memory_for_time():
-    with_, without = (estimate("qwen3-4b", "24gb", {"gradient_checkpointing": on}) for on in (True, False))
+    with_, without = (
+        estimate("qwen3-4b", "24gb", {"gradient_checkpointing": on}) for on in (True, False)
+    )
     assert with_.memory.learning < without.memory.learning
     assert with_.seconds["update"] == pytest.approx(1.5 * without.seconds["update"])
     assert with_.seconds["generation"] == without.seconds["generation"]
@@ -124,7 +152,9 @@ def test_a_ring_of_gpus_by_hand():
 
 def test_generation_saturates_first_and_no_gpu_makes_it_slower():
     a = architecture("qwen3-8b")
-    s = replace_settings(PROFILES["80gb"], {"batch_size": 1024, "load_in_4bit": False, "vllm": "server"})
+    s = replace_settings(
+        PROFILES["80gb"], {"batch_size": 1024, "load_in_4bit": False, "vllm": "server"}
+    )
     found, stuck, count = saturation(a, s, GPUS["80gb"], COUNTS)
     assert stuck == "generation"
     assert 1 < count < 128
@@ -136,9 +166,13 @@ def test_generation_saturates_first_and_no_gpu_makes_it_slower():
 
 
 def test_processes_that_cannot_share_the_batch_are_refused():
-    assert step_seconds(architecture("qwen3-4b"), PROFILES["t4"], GPUS["t4"], 4)["communication"] > 0
+    assert (
+        step_seconds(architecture("qwen3-4b"), PROFILES["t4"], GPUS["t4"], 4)["communication"] > 0
+    )
     assert estimate("qwen3-4b", "24gb", processes=4).seconds["communication"] > 0
-    with pytest.raises(WorkbookError, match="32 completions cannot be shared out among 3 processes"):
+    with pytest.raises(
+        WorkbookError, match="32 completions cannot be shared out among 3 processes"
+    ):
         estimate("qwen3-4b", "24gb", processes=3)
     with pytest.raises(WorkbookError, match="at least one"):
         estimate("qwen3-4b", "24gb", processes=0)
@@ -168,7 +202,7 @@ def test_processes_that_cannot_share_the_batch_are_refused():
 )
 def test_bad_input_is_named(arguments, message):
     from grpo_workbook.__main__ import main, parser
-    from grpo_workbook.estimate_command import main as command
+    from grpo_workbook.cli.estimate_command import main as command
 
     with pytest.raises(WorkbookError, match=re.escape(message)):
         command(parser().parse_args(["estimate", *arguments]))
@@ -183,7 +217,12 @@ def test_the_report_fits_80_columns_where_nothing_helps():
 
 def test_settings_from_the_command_line_have_their_types():
     pairs = ["batch_size=64", "learning_rate=1e-6", "load_in_4bit=off", "loss_type=dr_grpo"]
-    assert parse(pairs) == {"batch_size": 64, "learning_rate": 1e-6, "load_in_4bit": False, "loss_type": "dr_grpo"}
+    assert parse(pairs) == {
+        "batch_size": 64,
+        "learning_rate": 1e-6,
+        "load_in_4bit": False,
+        "loss_type": "dr_grpo",
+    }
 
 
 @pytest.mark.parametrize("option", ["--list", "--assumptions"])
@@ -196,7 +235,9 @@ def test_tables_fit_80_columns(option, capsys):
     assert "measured" in out
 
 
-@pytest.mark.parametrize("model", ["qwen", "gemma-3-12b", "unsloth/Qwen3.5-4B", "google/gemma-4-E4B-it"])
+@pytest.mark.parametrize(
+    "model", ["qwen", "gemma-3-12b", "unsloth/Qwen3.5-4B", "google/gemma-4-E4B-it"]
+)
 @pytest.mark.parametrize("profile", list(PROFILES))
 def test_every_report_fits_80_columns(model, profile):
     assert max(map(len, report(estimate(model, profile)).splitlines())) <= 80
@@ -211,7 +252,9 @@ def test_the_tiny_model_in_the_smoke_profile_has_no_limit():
 
 
 def test_figures_and_their_words(tmp_path):
-    result = cli("estimate", "--model", "gemma-3-4b", "--profile", "24gb", "--figure", tmp_path / "c.png")
+    result = cli(
+        "estimate", "--model", "gemma-3-4b", "--profile", "24gb", "--figure", tmp_path / "c.png"
+    )
     assert result.returncode == 0, result.stderr
     for name in ("c.png", "c-gpus.png"):
         words = Image.open(tmp_path / name).text["Description"]
@@ -219,7 +262,9 @@ def test_figures_and_their_words(tmp_path):
     found = estimate("gemma-3-4b", "24gb")
     _, words = cost_panels(found)
     small = memory(
-        architecture("gemma-3-4b"), replace_settings(found.settings, {"max_completion_tokens": 128}), gib=22.1
+        architecture("gemma-3-4b"),
+        replace_settings(found.settings, {"max_completion_tokens": 128}),
+        gib=22.1,
     )
     assert f"longest completion, tokens from 128 to 2048: {small.total / GIB:.1f} to " in words
     assert "computed, not measured" in words

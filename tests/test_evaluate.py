@@ -26,7 +26,9 @@ def test_wilson_interval_is_the_closed_form():
         centre = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         outcomes = [True] * right + [False] * (n - right)
-        assert wilson_interval(outcomes) == pytest.approx((max(0, centre - half), min(1, centre + half)), abs=1e-4)
+        assert wilson_interval(outcomes) == pytest.approx(
+            (max(0, centre - half), min(1, centre + half)), abs=1e-4
+        )
 
 
 def test_paired_test_against_every_coin_toss():
@@ -34,7 +36,9 @@ def test_paired_test_against_every_coin_toss():
     better, worse = 6, 1
     tosses = [sum(t) for t in product((0, 1), repeat=better + worse)]
     far = abs(better - worse)
-    expected = sum(abs(2 * heads - len(t_range)) >= far for heads in tosses for t_range in [range(7)]) / len(tosses)
+    expected = sum(
+        abs(2 * heads - len(t_range)) >= far for heads in tosses for t_range in [range(7)]
+    ) / len(tosses)
     before = [False] * better + [True] * worse + [True, False]
     after = [True] * better + [False] * worse + [True, False]
     assert paired_p_value(before, after) == pytest.approx(expected)
@@ -59,14 +63,28 @@ def test_scores_and_summary():
 
 
 def test_another_kind_of_answers_is_refused_and_not_taken_for_texts():
-    with pytest.raises(WorkbookError, match="unknown kind of answers 'numbers': choose number or text"):
+    with pytest.raises(
+        WorkbookError, match="unknown kind of answers 'numbers': choose number or text"
+    ):
         score([GOOD], ["42"], answers="numbers")
 
 
 def test_answers_that_are_texts_are_judged_as_texts_and_as_mathematics():
     form = "<reasoning>\nso\n</reasoning>\n<answer>{}</answer>"
-    golds = [r"\frac{\sqrt{2}}{2}", "Paris", "Paris", r"\frac{\sqrt{2}}{2}", "#### 72", r"2\sqrt{3}"]
-    said = [form.format(r"\frac{1}{\sqrt{2}}"), form.format(" paris"), form.format("Rome"), r"\boxed{\sqrt{2}/2}"]
+    golds = [
+        r"\frac{\sqrt{2}}{2}",
+        "Paris",
+        "Paris",
+        r"\frac{\sqrt{2}}{2}",
+        "#### 72",
+        r"2\sqrt{3}",
+    ]
+    said = [
+        form.format(r"\frac{1}{\sqrt{2}}"),
+        form.format(" paris"),
+        form.format("Rome"),
+        r"\boxed{\sqrt{2}/2}",
+    ]
     scores = score([*said, form.format("72"), ""], golds, answers="text")
     assert scores.strict == [True, True, False, False, True, False]
     assert scores.lenient == [True, True, False, True, True, False]

@@ -17,10 +17,13 @@ LOOSE, BAD = "The answer is 42.", "<reasoning>\n6*7=41\n</reasoning>\n<answer>41
 def answered(*samples, first=0, columns=()):
     """A problem for each list of texts; keys count from `first`."""
     rows = [
-        {"key": f"k{first + i}", "question": f"Problem {'long ' * (i % 3)}{i}?", "answer": "42"} | dict(columns)
+        {"key": f"k{first + i}", "question": f"Problem {'long ' * (i % 3)}{i}?", "answer": "42"}
+        | dict(columns)
         for i in range(len(samples))
     ]
-    return Answered(rows, [[Completion(text, len(text) // 4, True) for text in texts] for texts in samples])
+    return Answered(
+        rows, [[Completion(text, len(text) // 4, True) for text in texts] for texts in samples]
+    )
 
 
 def evaluation(main, also=None, **more):
@@ -32,7 +35,13 @@ def evaluation(main, also=None, **more):
         "samples": 1,
         "temperature": 0.0,
     }
-    identity |= {"top_p": 1.0, "max_new_tokens": 64, "system_prompt": "", "seed": 0, "data": {"main": "a", "also": "b"}}
+    identity |= {
+        "top_p": 1.0,
+        "max_new_tokens": 64,
+        "system_prompt": "",
+        "seed": 0,
+        "data": {"main": "a", "also": "b"},
+    }
     return Evaluation(identity | more, {"main": main} | ({"also": also} if also else {}))
 
 
@@ -45,11 +54,19 @@ def test_better_and_worse_are_counted_tested_and_listed():
     assert (found["lenient"]["better"], found["lenient"]["worse"]) == (0, 1)
     assert found["strict"]["p_value"] == pytest.approx(2 * 32 / 2**31)
     assert found["strict"]["difference"] == pytest.approx(29 / 33, abs=1e-4)
-    assert report["verdict"][0] == "strict rose from 6.1% to 93.9% (p = 3e-08); 30 problems got better, 1 worse"
-    lengths = [len(t) // 4 for t in (LOOSE, GOOD, BAD)]
-    told = (30 * lengths[0] + 2 * lengths[1] + lengths[2]) / 33, (31 * lengths[1] + 2 * lengths[2]) / 33
     assert (
-        "completions of {:g} tokens on average before, {:g} after".format(*(round(x, 2) for x in told))
+        report["verdict"][0]
+        == "strict rose from 6.1% to 93.9% (p = 3e-08); 30 problems got better, 1 worse"
+    )
+    lengths = [len(t) // 4 for t in (LOOSE, GOOD, BAD)]
+    told = (
+        (30 * lengths[0] + 2 * lengths[1] + lengths[2]) / 33,
+        (31 * lengths[1] + 2 * lengths[2]) / 33,
+    )
+    assert (
+        "completions of {:g} tokens on average before, {:g} after".format(
+            *(round(x, 2) for x in told)
+        )
         in report["verdict"]
     )
     assert [c["change"] for c in changes] == ["worse"] + ["better"] * 30
@@ -68,7 +85,8 @@ def test_chance_is_called_chance():
 
 
 @pytest.mark.parametrize(
-    ("now", "words"), [(BAD, "was partly forgotten"), (LOOSE, "a loss of more than 0.0% is unlikely")]
+    ("now", "words"),
+    [(BAD, "was partly forgotten"), (LOOSE, "a loss of more than 0.0% is unlikely")],
 )
 def test_a_forgotten_skill_is_said_and_another_form_is_none(now, words):
     main = answered([GOOD], [BAD])
@@ -94,7 +112,10 @@ def test_cut_off_completions_are_noted():
     main.completions[0][0] = Completion(GOOD, 64, False)
     report, _ = build_report(evaluation(main), [1])
     assert report["sets"]["main"]["cut_off"] == 0.5
-    assert "50% of the completions of 'main' were cut off at 64 tokens: raise --max-new-tokens" in report["notes"][0]
+    assert (
+        "50% of the completions of 'main' were cut off at 64 tokens: raise --max-new-tokens"
+        in report["notes"][0]
+    )
 
 
 def test_several_samples_by_hand():
@@ -103,8 +124,12 @@ def test_several_samples_by_hand():
     numbers = section(judge(main), [1, 2, 4])
     assert numbers["strict"]["share"] == pytest.approx(3 / 8)
     assert numbers["lenient"]["share"] == pytest.approx(4 / 8)
-    assert numbers["pass_at_k"]["2"]["strict"]["share"] == pytest.approx((5 / 6 + 1 / 2) / 2, abs=1e-4)
-    assert numbers["majority_at_k"]["4"]["lenient"]["share"] == pytest.approx(1 / 2)  # 3 of 4; 1 against 2
+    assert numbers["pass_at_k"]["2"]["strict"]["share"] == pytest.approx(
+        (5 / 6 + 1 / 2) / 2, abs=1e-4
+    )
+    assert numbers["majority_at_k"]["4"]["lenient"]["share"] == pytest.approx(
+        1 / 2
+    )  # 3 of 4; 1 against 2
     # strict votes: 42 42 - 41, and 42 41 41 -
     assert numbers["majority_at_k"]["4"]["strict"]["share"] == pytest.approx(1 / 2)
     assert numbers["majority_at_k"]["2"]["strict"]["share"] == pytest.approx(
@@ -119,7 +144,9 @@ def test_the_figure_and_its_words(samples, tmp_path):
     for i, row in enumerate(main.rows):
         row["difficulty"] = ["easy", "hard"][i % 2]
     baseline = evaluation(answered(*[[BAD] * samples] * 40), samples=samples)
-    report, changes = build_report(evaluation(main, samples=samples), [1, 4][: 1 + samples // 4], baseline)
+    report, changes = build_report(
+        evaluation(main, samples=samples), [1, 4][: 1 + samples // 4], baseline
+    )
     assert ("by the first sample" in report["verdict"][0]) == (samples > 1)
     figure, words = draw(report)
     titles = [axes.get_title() for axes in figure.axes]

@@ -27,7 +27,9 @@ def harness():
     selection = pytest.importorskip("lm_eval.filters.selection", reason=WHY)
 
     def judge(settings, completions, references):
-        responses = extraction.RegexFilter(**settings).apply([[c] for c in completions], [{}] * len(completions))
+        responses = extraction.RegexFilter(**settings).apply(
+            [[c] for c in completions], [{}] * len(completions)
+        )
         taken = list(selection.TakeFirstFilter().apply(responses, [{}] * len(completions)))
         return [
             bool(
@@ -50,7 +52,9 @@ def written(tiny):
     """What the tiny model writes for 160 held-out problems, sampled; and GSM8K's kind of solution for each."""
     model, tokenizer = tiny["qwen"]
     rows = read_problems(WORD_PROBLEMS["heldout"])[:160]
-    completions = generate(model, tokenizer, list(to_dataset(rows)["prompt"]), max_new_tokens=64, sample=True)
+    completions = generate(
+        model, tokenizer, list(to_dataset(rows)["prompt"]), max_new_tokens=64, sample=True
+    )
     return completions, [row["solution"] for row in rows], [row["answer"] for row in rows]
 
 
@@ -74,7 +78,9 @@ def test_ours_is_the_harness_on_what_a_model_writes(harness, written):
 
 def test_ours_is_the_harness_on_odd_texts(harness):
     rng = random.Random(1)
-    made = ["".join(rng.choice("0127.,$#- \nax") for _ in range(rng.randint(0, 14))) for _ in range(400)]
+    made = [
+        "".join(rng.choice("0127.,$#- \nax") for _ in range(rng.randint(0, 14))) for _ in range(400)
+    ]
     made += [f"so #### {text}" for text in made[:200]]
     texts = [*ODD, *made]
     for solution in ("6 * 12 = <<6*12=72>>72\n#### 72", "1234", "#### -5"):
@@ -88,9 +94,13 @@ def test_our_strict_accuracy_is_the_harness_with_our_form_as_its_filter(harness,
     """Whole numbers in our tags: a filter that demands them, the harness's exact match, and `strict` agree on each."""
     completions, solutions, answers = written
     a, b, c, d = TAGS
-    form = {"regex_pattern": rf"(?s)\A\s*{a}(?=.*\S.*{b})(?:(?!{a}|{b}).)*{b}\s*{c}\s*(\d+)\s*{d}\s*\Z"}
+    form = {
+        "regex_pattern": rf"(?s)\A\s*{a}(?=.*\S.*{b})(?:(?!{a}|{b}).)*{b}\s*{c}\s*(\d+)\s*{d}\s*\Z"
+    }
     theirs = harness(form, completions, solutions)
-    ours = [is_strictly_right(text, answer) for text, answer in zip(completions, answers, strict=True)]
+    ours = [
+        is_strictly_right(text, answer) for text, answer in zip(completions, answers, strict=True)
+    ]
     assert ours == theirs
     assert 0 < sum(ours) < sum(map(is_well_formed, completions))
 

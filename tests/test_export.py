@@ -10,7 +10,7 @@ from conftest import REPO
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import generate
-from grpo_workbook.export import compare_logits, merge, with_swap
+from grpo_workbook.export import compare_logits, merge, swap_folder
 from grpo_workbook.loading import fingerprint
 from grpo_workbook.merging import is_proved
 from grpo_workbook.run import Run
@@ -50,8 +50,12 @@ def test_logits_that_are_no_numbers_are_no_agreement(tiny):
     broken = copy.deepcopy(model)
     with torch.no_grad():
         broken.model.norm.weight[0] = torch.nan
-    proof = compare_logits(model, broken, tokenizer, PROMPTS[:4], ["4", "5", "6", "7"], batch_size=2)
-    assert proof["max_abs_logit_difference"] != proof["max_abs_logit_difference"]  # NaN, and not the 0 of equal ones
+    proof = compare_logits(
+        model, broken, tokenizer, PROMPTS[:4], ["4", "5", "6", "7"], batch_size=2
+    )
+    assert (
+        proof["max_abs_logit_difference"] != proof["max_abs_logit_difference"]
+    )  # NaN, and not the 0 of equal ones
     assert not is_proved(proof)
 
 
@@ -65,7 +69,10 @@ def test_padding_and_batches_do_not_change_the_comparison(tiny):
     other = copy.deepcopy(model).to(torch.bfloat16).float()
     with torch.no_grad():
         other.model.norm.weight += 0.1
-    proofs = [compare_logits(model, other, tokenizer, PROMPTS, completions, batch_size=n) for n in (1, 3, 8)]
+    proofs = [
+        compare_logits(model, other, tokenizer, PROMPTS, completions, batch_size=n)
+        for n in (1, 3, 8)
+    ]
     assert proofs[0]["max_abs_logit_difference"] > 0
     assert proofs[1] == pytest.approx(proofs[0], abs=2e-5)
     assert proofs[2] == pytest.approx(proofs[0], abs=2e-5)
@@ -93,7 +100,12 @@ print("same")
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "same", result.stderr[-2000:]
-    assert {f.suffix for f in (folder / "merged").iterdir()} <= {".safetensors", ".json", ".jinja", ".md"}
+    assert {f.suffix for f in (folder / "merged").iterdir()} <= {
+        ".safetensors",
+        ".json",
+        ".jinja",
+        ".md",
+    }
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
@@ -105,7 +117,9 @@ def test_adapter_and_merged_model_have_their_cards(main_runs, family):
     for part in ("adapter", "merged"):
         card = ModelCard.load(folder / part / "README.md")
         found = {e.metric_name: e.metric_value for e in card.data.eval_results}
-        assert found["strict, sampled, after training"] == report["heldout"]["after"]["strict_sampled"]
+        assert (
+            found["strict, sampled, after training"] == report["heldout"]["after"]["strict_sampled"]
+        )
         machine = json.loads((folder / part / "run_card.json").read_text())
         assert machine["report"]["heldout"] == report["heldout"]
         assert machine["settings"]["steps"] == report["steps"]
@@ -124,7 +138,9 @@ def test_a_base_that_has_changed_since_is_not_merged_into(tmp_path):
     (adapter / "base.json").write_text(json.dumps({"base": "base", "hash": fingerprint(str(base))}))
     (base / "chat_template.jinja").write_text("{{ messages }}")
     for backend in ("unsloth", "plain"):
-        with pytest.raises(WorkbookError, match=r"base is not the base that the adapter .* was trained on"):
+        with pytest.raises(
+            WorkbookError, match=r"base is not the base that the adapter .* was trained on"
+        ):
             merge(Run.from_env(model=str(base)), adapter, tmp_path / "merged", backend)
     assert not (tmp_path / "merged").exists()
 
@@ -146,9 +162,9 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        with_swap(folder, fails)
+        swap_folder(folder, fails)
     assert [p.name for p in folder.iterdir()] == ["old"]
-    with_swap(folder, lambda target: (target / "new").write_text("new"))
+    swap_folder(folder, lambda target: (target / "new").write_text("new"))
     assert [p.name for p in folder.iterdir()] == ["new"]
 
 
@@ -157,7 +173,7 @@ def test_a_link_to_another_disk_stays_a_link(tmp_path):
     (tmp_path / "disk" / "adapter").mkdir()
     link = tmp_path / "adapter"
     link.symlink_to(tmp_path / "disk" / "adapter")
-    with_swap(link, lambda target: (target / "new").write_text("new"))
+    swap_folder(link, lambda target: (target / "new").write_text("new"))
     assert link.is_symlink()
     assert [p.name for p in (tmp_path / "disk" / "adapter").iterdir()] == ["new"]
     assert [p.name for p in (tmp_path / "disk").iterdir()] == ["adapter"]

@@ -3,10 +3,21 @@ import pytest
 from grpo_workbook import figures
 
 LOG = [
-    {"step": i, "reward": i / 10, "rewards/a_reward/mean": i / 20, "rewards/a_reward/std": 0.1} for i in range(1, 31)
+    {"step": i, "reward": i / 10, "rewards/a_reward/mean": i / 20, "rewards/a_reward/std": 0.1}
+    for i in range(1, 31)
 ]
-BEFORE = {"strict_sampled": 0.14, "strict_greedy": 0.7, "lenient_sampled": 0.6, "ci95": [0.11, 0.18]}
-AFTER = {"strict_sampled": 0.92, "strict_greedy": 0.97, "lenient_sampled": 0.93, "ci95": [0.89, 0.94]}
+BEFORE = {
+    "strict_sampled": 0.14,
+    "strict_greedy": 0.7,
+    "lenient_sampled": 0.6,
+    "ci95": [0.11, 0.18],
+}
+AFTER = {
+    "strict_sampled": 0.92,
+    "strict_greedy": 0.97,
+    "lenient_sampled": 0.93,
+    "ci95": [0.89, 0.94],
+}
 
 
 def test_the_words_say_what_the_curves_show():
@@ -26,7 +37,10 @@ def test_lines_differ_in_style_and_not_only_in_colour():
 
 
 def test_every_reward_gets_a_line_of_its_own():
-    log = [{"step": i, "reward": 1.0, **{f"rewards/r{k}/mean": k / 10 for k in range(9)}} for i in (1, 2, 3)]
+    log = [
+        {"step": i, "reward": 1.0, **{f"rewards/r{k}/mean": k / 10 for k in range(9)}}
+        for i in (1, 2, 3)
+    ]
     figure, words = figures.reward_curves(log)
     lines = [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
     assert len(lines) == 10
@@ -36,7 +50,10 @@ def test_every_reward_gets_a_line_of_its_own():
 
 def test_a_reward_that_joins_later_is_drawn_from_there():
     """As in a log of two stages with other rewards."""
-    log = [{"step": 1, "reward": 0.5, "rewards/a/mean": 0.5}, {"step": 2, "reward": 1.0, "rewards/b/mean": 1.0}]
+    log = [
+        {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5},
+        {"step": 2, "reward": 1.0, "rewards/b/mean": 1.0},
+    ]
     figure, words = figures.reward_curves(log)
     assert "a goes from 0.50" in words
     assert [list(line.get_xdata()) for line in figure.axes[0].lines[1::2]] == [[1, 2], [1], [2]]
@@ -86,7 +103,10 @@ def test_the_length_histogram_marks_what_is_over_the_budget():
 
 
 def test_distributions_mark_the_groups_without_gradient():
-    groups = {"right_reward": [[1.0, 0.0, None], [1.0, 1.0, 1.0]], "none_reward": [[None] * 3, [None] * 3]}
+    groups = {
+        "right_reward": [[1.0, 0.0, None], [1.0, 1.0, 1.0]],
+        "none_reward": [[None] * 3, [None] * 3],
+    }
     figure, words = figures.reward_distributions(groups)
     assert words.startswith("Dot plot of rewards within 2 groups")
     assert "right_reward has a mean of 0.80, and all rewards are equal in 1" in words
@@ -96,11 +116,17 @@ def test_distributions_mark_the_groups_without_gradient():
 
 
 def test_attacks_are_drawn_beside_the_line_of_the_honest_answer():
-    earned = {"naive": {"hedging": [1.0, 0.2], "spam": [-400.0]}, "ours": {"hedging": [0.1, 0.2], "spam": [0.0]}}
+    earned = {
+        "naive": {"hedging": [1.0, 0.2], "spam": [-400.0]},
+        "ours": {"hedging": [0.1, 0.2], "spam": [0.0]},
+    }
     figure, words = figures.attack_shares(earned)
     assert "naive: 1 of 3 get through, the best earns 100%" in words
     assert "ours: 0 of 3 get through, the best earns 20%" in words
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["hedging", "spam"]
-    assert [t.get_text() for t in figure.axes[0].texts] == ["1 of 2", "get through:"]  # a count, and what it counts
+    assert [t.get_text() for t in figure.axes[0].texts] == [
+        "1 of 2",
+        "get through:",
+    ]  # a count, and what it counts
     drawn = [x for c in figure.axes[0].collections for x, _ in c.get_offsets()]
     assert min(drawn) == -0.5

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import REPO, environment
 
+from grpo_workbook.cli.folder import check_folder, own_folder
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.folder import alone, check_disk, check_folder, own_folder
+from grpo_workbook.files import alone, check_disk
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):
@@ -35,13 +36,20 @@ def test_every_name_of_a_folder_has_the_same_lock(tmp_path, monkeypatch, name):
     (work := tmp_path / "work").mkdir()
     (work / "link").symlink_to(work)
     monkeypatch.chdir(work)
-    with alone(work), pytest.raises(WorkbookError, match="another process is writing"), alone(Path(name)):
+    with (
+        alone(work),
+        pytest.raises(WorkbookError, match="another process is writing"),
+        alone(Path(name)),
+    ):
         pass
     assert set(os.listdir(tmp_path)) == {"work", ".work.lock"}
 
 
 def test_the_root_of_the_machine_is_no_folder_for_a_run(tmp_path):
-    with pytest.raises(WorkbookError, match="/ is no folder to write a run into: name another"), alone(Path("/")):
+    with (
+        pytest.raises(WorkbookError, match="/ is no folder to write a run into: name another"),
+        alone(Path("/")),
+    ):
         pass
 
 
@@ -71,12 +79,16 @@ def test_a_disk_that_is_too_small_is_said_before_the_folder_is_there(tmp_path):
 def test_a_run_from_python_keeps_others_out_too(tmp_path):
     """As two notebooks would: the second calls main_run and never the command line."""
     code = (
-        "from grpo_workbook.pipeline import main_run; from grpo_workbook.run import Run; import sys;"
+        "from grpo_workbook.cli.pipeline import main_run; from grpo_workbook.run import Run; import sys;"
         "main_run(Run.from_env(steps=1, heldout=8, output=sys.argv[1]))"
     )
     with alone(tmp_path / "out"):
         second = subprocess.run(
-            [sys.executable, "-c", code, tmp_path / "out"], cwd=REPO, env=environment(), capture_output=True, text=True
+            [sys.executable, "-c", code, tmp_path / "out"],
+            cwd=REPO,
+            env=environment(),
+            capture_output=True,
+            text=True,
         )
     assert "another process is writing to" in second.stderr
     assert not (tmp_path / "out").exists()
@@ -93,18 +105,28 @@ def test_of_a_part_that_lies_on_another_disk_only_the_link_is_removed(tmp_path):
     assert os.listdir(far) == ["mine.txt"]
 
 
-def test_a_folder_whose_lock_could_not_be_written_is_refused_before_anything_else(tmp_path, monkeypatch):
+def test_a_folder_whose_lock_could_not_be_written_is_refused_before_anything_else(
+    tmp_path, monkeypatch
+):
     (tmp_path / "mounted").mkdir()
     allowed = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path and allowed(path, mode))
-    with pytest.raises(WorkbookError, match=r"its lock lies in .*, where nothing may be written: name a folder inside"):
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != tmp_path and allowed(path, mode)
+    )
+    with pytest.raises(
+        WorkbookError,
+        match=r"its lock lies in .*, where nothing may be written: name a folder inside",
+    ):
         check_folder(tmp_path / "mounted", {}, overwrite=False, resume=False)
     check_folder(tmp_path / "mounted" / "run", {}, overwrite=False, resume=False)
 
 
 def test_a_lock_that_cannot_be_had_is_named(tmp_path):
     (tmp_path / ".run.lock").mkdir()
-    with pytest.raises(WorkbookError, match=r"cannot be locked \(.*\.run\.lock: "), alone(tmp_path / "run"):
+    with (
+        pytest.raises(WorkbookError, match=r"cannot be locked \(.*\.run\.lock: "),
+        alone(tmp_path / "run"),
+    ):
         pass
 
 

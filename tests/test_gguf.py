@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from conftest import REPO, cli, environment
 
-from grpo_workbook import gguf
+from grpo_workbook.cli import gguf
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems, render
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import complete, end_tokens, ready, sampling
@@ -16,7 +16,8 @@ from grpo_workbook.generation import complete, end_tokens, ready, sampling
 TINY = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 BUILT = REPO / ".venv-gguf"
 built = pytest.mark.skipif(
-    not (BUILT / ".installed").exists(), reason="llama.cpp is not built here (make gguf; it takes minutes, once)"
+    not (BUILT / ".installed").exists(),
+    reason="llama.cpp is not built here (make gguf; it takes minutes, once)",
 )
 
 
@@ -51,7 +52,9 @@ def plain(tmp_path):
 
 
 def test_without_the_converter_the_command_that_gets_it_is_named(no_converter, tmp_path):
-    with pytest.raises(WorkbookError, match=r"git clone --depth 1 https://github\.com/ggml-org/llama\.cpp"):
+    with pytest.raises(
+        WorkbookError, match=r"git clone --depth 1 https://github\.com/ggml-org/llama\.cpp"
+    ):
         gguf.to_gguf(TINY["qwen"], tmp_path / "model.gguf")
     with pytest.raises(WorkbookError, match="holds no convert_hf_to_gguf.py"):
         gguf.to_gguf(TINY["qwen"], tmp_path / "model.gguf", llama_cpp=tmp_path)
@@ -71,14 +74,24 @@ def test_the_converter_is_found_by_option_variable_and_path(converter, monkeypat
 
 
 def test_bad_input_is_named_before_the_converter_is_asked(tmp_path):
-    result = cli("export-gguf", TINY["qwen"], "--output", tmp_path / "m", "--type", "q9", PATH=os.environ["PATH"])
+    result = cli(
+        "export-gguf",
+        TINY["qwen"],
+        "--output",
+        tmp_path / "m",
+        "--type",
+        "q9",
+        PATH=os.environ["PATH"],
+    )
     assert result.returncode == 2
     assert "unknown type 'q9': choose one of f16" in result.stderr
     (tmp_path / "there.gguf").write_text("mine")
     result = cli("export-gguf", TINY["qwen"], "--output", tmp_path / "there.gguf")
     assert "is there already" in result.stderr
     home = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    result = cli("export-gguf", TINY["qwen"], "--output=~/there.gguf", **home)  # which no shell reads
+    result = cli(
+        "export-gguf", TINY["qwen"], "--output=~/there.gguf", **home
+    )  # which no shell reads
     assert "is there already" in result.stderr
     assert (tmp_path / "there.gguf").read_text() == "mine"
     for name, files, words in (
@@ -86,8 +99,16 @@ def test_bad_input_is_named_before_the_converter_is_asked(tmp_path):
         ("empty", {}, "holds no model"),
         ("list", {"config.json": "[]"}, "holds no model"),
         ("deep", {"config.json": "[" * 100_000}, "holds no model"),
-        ("small", {"config.json": '{"quantization_config": {"load_in_4bit": true}}'}, "holds quantized weights"),
-        ("pickled", {"config.json": "{}", "pytorch_model.bin": ""}, "pickled weights are not converted"),
+        (
+            "small",
+            {"config.json": '{"quantization_config": {"load_in_4bit": true}}'},
+            "holds quantized weights",
+        ),
+        (
+            "pickled",
+            {"config.json": "{}", "pytorch_model.bin": ""},
+            "pickled weights are not converted",
+        ),
     ):
         (tmp_path / name).mkdir()
         for file, text in files.items():
@@ -97,10 +118,14 @@ def test_bad_input_is_named_before_the_converter_is_asked(tmp_path):
 
 
 def test_what_the_converter_refuses_leaves_no_file(converter, plain, tmp_path):
-    folder = converter("import sys; sys.exit('NotImplementedError: BPE pre-tokenizer was not recognized')")
+    folder = converter(
+        "import sys; sys.exit('NotImplementedError: BPE pre-tokenizer was not recognized')"
+    )
     with pytest.raises(WorkbookError, match="does not know how .* splits text"):
         gguf.to_gguf(plain, tmp_path / "model.gguf", llama_cpp=folder)
-    folder = converter("import sys; open(sys.argv[3], 'w').write('half'); sys.exit('no space left on device')")
+    folder = converter(
+        "import sys; open(sys.argv[3], 'w').write('half'); sys.exit('no space left on device')"
+    )
     with pytest.raises(WorkbookError, match="could not convert .*: no space left on device"):
         gguf.to_gguf(plain, tmp_path / "model.gguf", llama_cpp=folder)
     folder = converter("import sys; open(sys.argv[3], 'w').write('not what it should be')")
@@ -164,14 +189,25 @@ def test_llama_cpp_reads_and_writes_the_same_tokens(tiny, family, kind, tmp_path
     assert result.returncode == 0, result.stderr
     rows = read_problems(WORD_PROBLEMS["heldout"])[:24]
     texts = render([chat_prompt(row["question"]) for row in rows], tokenizer)
-    job = {"model": str(tmp_path / "model.gguf"), "texts": texts, "ends": end_tokens(model, tokenizer), "limit": 64}
+    job = {
+        "model": str(tmp_path / "model.gguf"),
+        "texts": texts,
+        "ends": end_tokens(model, tokenizer),
+        "limit": 64,
+    }
     run = [BUILT / "bin" / "python", "-c", LLAMA]
-    result = subprocess.run(run, input=json.dumps(job), capture_output=True, text=True, env=environment())
+    result = subprocess.run(
+        run, input=json.dumps(job), capture_output=True, text=True, env=environment()
+    )
     assert result.returncode == 0, result.stderr[-2000:]
     found = json.loads(result.stdout)
-    assert [ids for ids, _ in found] == [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts]
+    assert [ids for ids, _ in found] == [
+        tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts
+    ]
     with ready(model, tokenizer):
         ours = complete(model, tokenizer, texts, max_new_tokens=64, how=sampling(0))
     theirs = [tokenizer.decode(new, skip_special_tokens=True) for _, new in found]
     same = sum(a.text == b for a, b in zip(ours, theirs, strict=True))
-    assert same >= len(texts) - (1 if kind == "f16" else 3)  # a near-tie may turn in 16 bits, several in 8
+    assert same >= len(texts) - (
+        1 if kind == "f16" else 3
+    )  # a near-tie may turn in 16 bits, several in 8

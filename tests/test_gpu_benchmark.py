@@ -66,7 +66,9 @@ def test_prompts_have_exactly_the_tokens_asked_for(tiny):
 
     for _, tokenizer in tiny.values():
         for prompt in gpu_speed.prompts_of(150, tokenizer, 20):
-            ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, enable_thinking=False)["input_ids"]
+            ids = tokenizer.apply_chat_template(
+                prompt, add_generation_prompt=True, enable_thinking=False
+            )["input_ids"]
             assert len(ids) == 150
     with pytest.raises(ValueError, match="--prompt-tokens 20: a prompt has"):
         gpu_speed.prompts_of(20, tokenizer, 1)
@@ -90,21 +92,35 @@ def test_every_part_runs_on_the_cpu(tmp_path):
         assert not row["bounds_judged"]
         assert {"reward", "grad_norm", "rewards/correctness_reward/mean"} <= set(row["metrics"])
     for row in found["merge"]:
-        assert "4-bit" in row["live"]["refused"]  # Unsloth's CPU backend; on a GPU it is proved like the other
+        assert (
+            "4-bit" in row["live"]["refused"]
+        )  # Unsloth's CPU backend; on a GPU it is proved like the other
         assert 0 < row["reloaded"]["max_abs_logit_difference"] < 0.5
         assert row["reloaded"]["same_greedy_tokens"] > 0.98
     resume = found["resume"][0]
-    assert resume["resumed"] | {"job_seconds": 0} == {"from": "checkpoint-2", "steps": 4, "job_seconds": 0}
+    assert resume["resumed"] | {"job_seconds": 0} == {
+        "from": "checkpoint-2",
+        "steps": 4,
+        "job_seconds": 0,
+    }
     assert resume["comparison"]["steps"] == 4
     table = (tmp_path / "gpu.md").read_text()
     assert table in result.stdout
-    for word in ("| tiny | unsloth |", "refused: TRL", "| qwen |", "| qwen, reloaded |", "checkpoint-2"):
+    for word in (
+        "| tiny | unsloth |",
+        "refused: TRL",
+        "| qwen |",
+        "| qwen, reloaded |",
+        "checkpoint-2",
+    ):
         assert word in table
 
 
 def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
     began = time.monotonic()
-    result = run("--tiny", "--device", "cpu", "--part", "learning", "--out", tmp_path, "--budget", "1.5")
+    result = run(
+        "--tiny", "--device", "cpu", "--part", "learning", "--out", tmp_path, "--budget", "1.5"
+    )
     assert result.returncode in (1, 2)  # 2 where even naming the machine took longer
     assert "--budget was used up" in result.stdout
     assert time.monotonic() - began < 60
@@ -137,12 +153,23 @@ def test_without_a_gpu_it_says_so(tmp_path):
 
 def side(seconds, allocated):
     peak = {"allocated": allocated, "reserved": allocated + 1}
-    return {"seconds_per_step": seconds, "completion_tokens_per_s": 8192 / seconds, "peak": peak, "estimate_gib": 9.5}
+    return {
+        "seconds_per_step": seconds,
+        "completion_tokens_per_s": 8192 / seconds,
+        "peak": peak,
+        "estimate_gib": 9.5,
+    }
 
 
 SHAPES = {"steps": 7, "warm_up": 2, "batch": 32, "group": 8, "per_device": 8, "prompt_tokens": 256}
 SHAPES |= {"completion_tokens": 256, "rank": 32, "checkpointing": True}
-MACHINE = {"gpu": "a GPU", "memory_gib": 80.0, "cuda": "13.0", "python": "3.12.3", "versions": {"torch": "2.13.0"}}
+MACHINE = {
+    "gpu": "a GPU",
+    "memory_gib": 80.0,
+    "cuda": "13.0",
+    "python": "3.12.3",
+    "versions": {"torch": "2.13.0"},
+}
 
 
 def test_the_table_divides_plain_by_unsloth():
@@ -157,7 +184,9 @@ def test_the_table_divides_plain_by_unsloth():
     assert "| 4B | unsloth | 2.00 | 4096 | 8.00 | 9 | 9.5 | 1.00 | 1.00 |" in text
     assert "| 4B | plain | 5.00 | 1638 | 12.00 | 13 | 9.5 | 2.50 | 1.50 |" in text
     row["plain"] = {"error": "exit status 1: CUDA out of memory"}
-    text = gpu_report.table({"machine": MACHINE, "speed": [row], "failures": ["speed, 4B, plain: out of memory"]})
+    text = gpu_report.table(
+        {"machine": MACHINE, "speed": [row], "failures": ["speed, 4B, plain: out of memory"]}
+    )
     assert "| 4B | plain | error: exit status 1: CUDA out of memory |" in text
     assert "- speed, 4B, plain: out of memory" in text
 
@@ -182,7 +211,9 @@ def test_calls_on_one_machine_share_a_file_and_no_other_machine_does(tmp_path):
 
 
 def test_the_bounds_are_those_of_the_main_run():
-    before, after = ({"strict_sampled": s, "strict_greedy": g} for s, g in ((0.23, 0.46), (0.92, 0.99)))
+    before, after = (
+        {"strict_sampled": s, "strict_greedy": g} for s, g in ((0.23, 0.46), (0.92, 0.99))
+    )
     assert gpu_learning.accuracy_problems(before, after) == []
     assert len(gpu_learning.accuracy_problems(after, before)) == 4
     assert gpu_learning.metric_problems([{"loss": float("nan")}]) == [

@@ -12,7 +12,13 @@ from conftest import REPO, environment
 from safetensors.torch import load_file
 
 from grpo_workbook import grpo
-from grpo_workbook.grpo import combine_rewards, group_advantages, grpo_loss, kl_estimate, sequence_logprobs
+from grpo_workbook.grpo import (
+    combine_rewards,
+    group_advantages,
+    grpo_loss,
+    kl_estimate,
+    sequence_logprobs,
+)
 
 sys.path.insert(0, str(REPO / "tests"))
 TOLERANCE = 1e-5
@@ -24,7 +30,9 @@ def numbers(tmp_path_factory):
     path = tmp_path_factory.mktemp("trl") / "numbers.safetensors"
     script = REPO / "tests" / "trl_numbers.py"
     env = environment(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", OMP_NUM_THREADS="1")
-    result = subprocess.run([sys.executable, str(script), str(path)], env=env, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, str(script), str(path)], env=env, capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr[-4000:]
     return load_file(path)
 
@@ -63,7 +71,9 @@ class Batch:
     """The fixed completions as our functions take them."""
 
     def __init__(self, numbers, trl_numbers, policy):
-        self.ids, self.attention, self.old = (numbers[f"inputs/{n}"] for n in ("ids", "attention", "old_logp"))
+        self.ids, self.attention, self.old = (
+            numbers[f"inputs/{n}"] for n in ("ids", "attention", "old_logp")
+        )
         self.length = self.old.shape[1]
         self.mask = self.attention[:, -self.length :]
         self.truncated = torch.tensor(trl_numbers.TRUNCATED)
@@ -103,7 +113,9 @@ def test_the_batch_is_ragged_clips_on_both_sides_and_is_off_the_reference(batch,
     assert metrics["clip_high"] > 0.05
     assert metrics["kl"] > 0.1
     there = batch.mask.bool()
-    torch.testing.assert_close(batch.ref[there], numbers["inputs/ref_logp"][there], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        batch.ref[there], numbers["inputs/ref_logp"][there], rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("loss_type", grpo.LOSS_TYPES)
@@ -126,7 +138,13 @@ def test_loss_and_every_gradient_are_trls(loss_type, batch, policy, numbers, trl
 
 def test_unequal_clipping_and_delta_are_trls(batch, policy, numbers, trl_numbers):
     for loss_type, level, low, high, delta in trl_numbers.CLIPPING:
-        how = {"loss_type": loss_type, "level": level, "beta": 0.04, "epsilon_low": low, "epsilon_high": high}
+        how = {
+            "loss_type": loss_type,
+            "level": level,
+            "beta": 0.04,
+            "epsilon_low": low,
+            "epsilon_high": high,
+        }
         loss, _ = batch.loss(policy, delta=delta, **how)
         assert_same(loss, policy, numbers, f"clipping/{loss_type}/{level}")
         without, _ = batch.loss(policy, **how)
@@ -166,7 +184,15 @@ def test_a_step_in_two_batches_is_trls(loss_type, numbers, trl_numbers):
     compare_gradients(model, numbers, name)
 
 
-PARTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages", "ref_logp", "loss")
+PARTS = (
+    "prompt_ids",
+    "prompt_mask",
+    "completion_ids",
+    "completion_mask",
+    "advantages",
+    "ref_logp",
+    "loss",
+)
 
 
 # ---- advantages
@@ -176,11 +202,18 @@ def test_advantages_are_trls(numbers, trl_numbers):
     for case, (values, weights) in trl_numbers.REWARDS.items():
         for scale in grpo.SCALES:
             ours = group_advantages(combine_rewards(values, weights), trl_numbers.GROUP, scale)
-            torch.testing.assert_close(ours, numbers[f"advantages/{case}/{scale}"], rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                ours, numbers[f"advantages/{case}/{scale}"], rtol=0, atol=1e-6
+            )
 
 
 def test_four_rewards():
-    expected = [math.sqrt(3) / 2, math.sqrt(3) / 2, -math.sqrt(3) / 2, -math.sqrt(3) / 2]  # deviation sqrt(1/3)
+    expected = [
+        math.sqrt(3) / 2,
+        math.sqrt(3) / 2,
+        -math.sqrt(3) / 2,
+        -math.sqrt(3) / 2,
+    ]  # deviation sqrt(1/3)
     assert group_advantages([1, 1, 0, 0], 4).tolist() == pytest.approx(expected, abs=3e-4)
 
 
@@ -191,20 +224,26 @@ def test_equal_rewards_give_exactly_zero(scale, dtype):
     values = torch.tensor([0.1, 1 / 3, 2.5, 1e6 + 0.1, -7.7, 0.0], dtype=dtype)
     equal = group_advantages(values.repeat_interleave(7), 7, scale)
     assert equal.tolist() == [0.0] * 42
-    mixed = group_advantages(torch.cat([values[:1].expand(7), torch.arange(7, dtype=dtype)]), 7, scale)
+    mixed = group_advantages(
+        torch.cat([values[:1].expand(7), torch.arange(7, dtype=dtype)]), 7, scale
+    )
     assert mixed[:7].tolist() == [0.0] * 7
     assert mixed[7:].abs().min() >= 0
     assert float(mixed.sum()) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("make", [list, tuple, np.array, torch.tensor, lambda v: np.array(v, dtype=object)])
+@pytest.mark.parametrize(
+    "make", [list, tuple, np.array, torch.tensor, lambda v: np.array(v, dtype=object)]
+)
 def test_a_list_an_array_and_a_tensor_give_the_same(make):
     values = [0.0, 1.0, 0.25, 3.0, 2.0, 2.0, 2.0, 0.5]
     ours = group_advantages(make(values), 4)
     assert isinstance(ours, torch.Tensor)
     assert ours.shape == (8,)
     assert ours.dtype == (torch.float64 if make is np.array else torch.float32)
-    assert ours.tolist() == pytest.approx(group_advantages(torch.tensor(values), 4).tolist(), abs=1e-6)
+    assert ours.tolist() == pytest.approx(
+        group_advantages(torch.tensor(values), 4).tolist(), abs=1e-6
+    )
 
 
 def test_inputs_stay_as_they_were_and_need_not_be_contiguous():
@@ -238,7 +277,9 @@ def exact_kl(p, q):
 
 def is_unbiased(estimate, p, q, draws=200_000) -> bool:
     """Whether the mean over draws from p lies within 4 standard errors of the exact KL(p || q)."""
-    tokens = torch.multinomial(p, draws, replacement=True, generator=torch.Generator().manual_seed(0))
+    tokens = torch.multinomial(
+        p, draws, replacement=True, generator=torch.Generator().manual_seed(0)
+    )
     values = estimate(p.log()[tokens], q.log()[tokens])
     return bool((values.mean() - exact_kl(p, q)).abs() < 4 * values.std() / draws**0.5)
 
@@ -248,7 +289,9 @@ def test_k1_and_k3_are_unbiased_and_k3_is_never_negative(p, q):
     p, q = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
     for kind in ("k1", "k3"):
         assert is_unbiased(lambda a, b, kind=kind: kl_estimate(a, b, kind), p, q)
-        expected = float((p * kl_estimate(p.log(), q.log(), kind)).sum())  # over all tokens, without sampling
+        expected = float(
+            (p * kl_estimate(p.log(), q.log(), kind)).sum()
+        )  # over all tokens, without sampling
         assert expected == pytest.approx(exact_kl(p, q), rel=1e-12)
     assert (kl_estimate(p.log(), q.log(), "k3") >= 0).all()
     assert (kl_estimate(p.log(), q.log(), "k1") < 0).any()
@@ -272,7 +315,9 @@ def test_the_ratio_mends_the_gradient_of_k3():
     """Gradient of KL(p || q) in p's logits, exactly and as the mean gradient of the penalty over all tokens."""
     logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
     q = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-    exact = torch.autograd.grad((logits.softmax(0) * (logits.log_softmax(0) - q.log())).sum(), logits)[0]
+    exact = torch.autograd.grad(
+        (logits.softmax(0) * (logits.log_softmax(0) - q.log())).sum(), logits
+    )[0]
     found = {}
     for unbiased in (True, False):
         found[unbiased] = torch.zeros(3, dtype=torch.float64)
@@ -322,7 +367,9 @@ def test_clipping_stops_the_gradient_only_where_the_ratio_already_went_the_right
     assert metrics["clip_high"] == metrics["clip_low"] == 0.25
     _, gradient, _ = simple([[up]], [-1.0], [[0.0]], delta=1.4)
     assert gradient.item() == 0.0  # the cap closes the side that clipping leaves open
-    _, gradient, _ = simple([[up], [-up]], [1.0, -1.0], [[0.0]] * 2, loss_type="cispo", epsilon_high=1.2)
+    _, gradient, _ = simple(
+        [[up], [-up]], [1.0, -1.0], [[0.0]] * 2, loss_type="cispo", epsilon_high=1.2
+    )
     assert (gradient != 0).all()
 
 
@@ -330,7 +377,9 @@ def test_no_gradient_reaches_reference_old_policy_or_advantages():
     others = [torch.full((2, 3), v, requires_grad=True) for v in (-0.5, -0.6)]
     advantages = torch.tensor([1.0, -1.0], requires_grad=True)
     logp = torch.full((2, 3), -0.55, requires_grad=True)
-    loss, _ = grpo_loss(logp, advantages, torch.ones(2, 3), old_logp=others[0], ref_logp=others[1], beta=0.1)
+    loss, _ = grpo_loss(
+        logp, advantages, torch.ones(2, 3), old_logp=others[0], ref_logp=others[1], beta=0.1
+    )
     loss.backward()
     assert logp.grad.abs().sum() > 0
     assert [t.grad for t in (*others, advantages)] == [None] * 3
@@ -340,10 +389,19 @@ def test_padding_changes_nothing_whatever_stands_there():
     mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     for fill in (0.0, -300.0, float("-inf"), float("nan")):
         logp = torch.tensor([[-1.0, -0.5, fill], [-2.0, fill, fill]], requires_grad=True)
-        arguments = {"old_logp": torch.full((2, 3), -1.0), "ref_logp": torch.full((2, 3), -1.2), "beta": 0.1}
+        arguments = {
+            "old_logp": torch.full((2, 3), -1.0),
+            "ref_logp": torch.full((2, 3), -1.2),
+            "beta": 0.1,
+        }
         for loss_type in grpo.LOSS_TYPES:
             for level in grpo.LEVELS:
-                how = {"loss_type": loss_type, "level": level, "epsilon_high": 0.3, "max_completion_length": 3}
+                how = {
+                    "loss_type": loss_type,
+                    "level": level,
+                    "epsilon_high": 0.3,
+                    "max_completion_length": 3,
+                }
                 loss, _ = grpo_loss(logp, torch.tensor([1.0, -1.0]), mask, **arguments, **how)
                 clean = torch.where(mask.bool(), logp.detach(), -1.0)
                 expected, _ = grpo_loss(clean, torch.tensor([1.0, -1.0]), mask, **arguments, **how)
@@ -402,11 +460,20 @@ def test_bad_rewards_are_refused_by_name(arguments, message):
 
 
 BAD_LOSS = {
-    "an empty completion": ({"mask": torch.tensor([[1.0, 1, 1], [0, 0, 0]])}, "completion 1 is empty.*(2, 3)"),
+    "an empty completion": (
+        {"mask": torch.tensor([[1.0, 1, 1], [0, 0, 0]])},
+        "completion 1 is empty.*(2, 3)",
+    ),
     "a mask of zeros": ({"mask": torch.zeros(2, 3)}, r"mask \(2, 3\) is all zeros"),
     "a mask of another shape": ({"mask": torch.ones(2, 4)}, r"mask has shape \(2, 4\).*\(2, 3\)"),
-    "a reference of another shape": ({"ref_logp": torch.ones(2, 2)}, r"ref_logp has shape \(2, 2\).*\(2, 3\)"),
-    "old ones of another shape": ({"old_logp": torch.ones(3, 3)}, r"old_logp has shape \(3, 3\).*\(2, 3\)"),
+    "a reference of another shape": (
+        {"ref_logp": torch.ones(2, 2)},
+        r"ref_logp has shape \(2, 2\).*\(2, 3\)",
+    ),
+    "old ones of another shape": (
+        {"old_logp": torch.ones(3, 3)},
+        r"old_logp has shape \(3, 3\).*\(2, 3\)",
+    ),
     "advantages per token": ({"advantages": torch.ones(2, 3)}, r"advantages \(2, 3\)"),
     "truncated of another shape": ({"truncated": torch.ones(3).bool()}, r"truncated \(3,\)"),
     "no reference": ({"beta": 0.1}, "beta is 0.1.*ref_logp"),
@@ -419,7 +486,11 @@ BAD_LOSS = {
 
 @pytest.mark.parametrize(("changes", "message"), BAD_LOSS.values(), ids=BAD_LOSS)
 def test_bad_input_of_the_loss_is_refused_by_name(changes, message):
-    arguments = {"logp": torch.zeros(2, 3), "advantages": torch.tensor([1.0, -1.0]), "mask": ONES} | changes
+    arguments = {
+        "logp": torch.zeros(2, 3),
+        "advantages": torch.tensor([1.0, -1.0]),
+        "mask": ONES,
+    } | changes
     with pytest.raises(ValueError, match=message):
         grpo_loss(**arguments)
 
@@ -451,7 +522,10 @@ def test_the_helpers_refuse_what_would_broadcast_or_mean_nothing():
         (lambda: grpo.clipped_losses(torch.ones(3, 3), torch.ones(3)), "A has shape"),
         (lambda: grpo.grpo_loss(x, nan, m), "advantage 0 is nan"),
         (lambda: grpo.grpo_loss(x, A, 2 * m), "other numbers than 0 and 1"),
-        (lambda: grpo.grpo_loss(x, A, m, loss_type="dr_grpo", max_completion_length=0), "max_completion_length is 0"),
+        (
+            lambda: grpo.grpo_loss(x, A, m, loss_type="dr_grpo", max_completion_length=0),
+            "max_completion_length is 0",
+        ),
         (lambda: grpo.grpo_loss(x, A, m, accumulation_steps=0), "accumulation_steps is 0"),
         (lambda: grpo.grpo_loss(x, A, m, accumulation_steps=-1), "accumulation_steps is -1"),
         (lambda: grpo.grpo_loss(x, A, m, beta=-1.0, ref_logp=x), "beta is -1"),

@@ -24,7 +24,9 @@ def adapted(seed=0):
 
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype="float32")
-    return get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"))
+    return get_peft_model(
+        model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,7 +50,12 @@ def plain(tiny):
 
 
 def small(model, tokenizer, rewards=strict_format_reward, **changes):
-    how = {"group_size": 4, "prompts_per_step": 2, "max_new_tokens": 40, "learning_rate": 1e-3} | changes
+    how = {
+        "group_size": 4,
+        "prompts_per_step": 2,
+        "max_new_tokens": 40,
+        "learning_rate": 1e-3,
+    } | changes
     return ScratchTrainer(model, tokenizer, rewards, **how)
 
 
@@ -121,7 +128,9 @@ def test_a_high_kl_coefficient_holds_the_policy_back(rows, tiny):
     reached = {}
     for coefficient in (0.0, 2.0):
         model = adapted()
-        trainer = small(model, tiny["qwen"][1], kl_coef=coefficient, prompts_per_step=4, learning_rate=3e-3)
+        trainer = small(
+            model, tiny["qwen"][1], kl_coef=coefficient, prompts_per_step=4, learning_rate=3e-3
+        )
         reached[coefficient] = [m["kl"] for m in trainer.train(rows[:32])][-1]
     assert reached[2.0] < 0.5 * reached[0.0]
 
@@ -150,7 +159,9 @@ def test_weighted_rewards_and_none(plain, rows):
         return [None if i % 4 == 0 else 1.0 for i in range(len(completions))]
 
     model, tokenizer = plain
-    trainer = small(model, tokenizer, [sometimes, lambda completions, **c: [0.5] * len(completions)])
+    trainer = small(
+        model, tokenizer, [sometimes, lambda completions, **c: [0.5] * len(completions)]
+    )
     trainer.reward_weights = [2.0, 1.0]
     metrics = next(trainer.train(rows[:2]))
     assert metrics["reward"] == pytest.approx((0.5 + 3 * 2.5) / 4)
@@ -170,7 +181,9 @@ def test_sampling_draws_from_the_models_own_distribution(plain):
     padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], dim=1)
     mask = (padded != 0).long()
     torch.manual_seed(0)
-    drawn = sample(model, padded.expand(4000, -1), mask.expand(4000, -1), 1, tokenizer.eos_token_id, 0)
+    drawn = sample(
+        model, padded.expand(4000, -1), mask.expand(4000, -1), 1, tokenizer.eos_token_id, 0
+    )
     with torch.no_grad():
         expected = model(input_ids=ids).logits[0, -1].softmax(0)
     counts = torch.bincount(drawn.flatten(), minlength=len(expected)) / 4000
@@ -227,7 +240,12 @@ def test_log_probabilities_are_those_of_the_temperature(plain):
 
 
 def test_bad_settings_are_refused_by_name(plain, rows):
-    for name, value in (("prompts_per_step", 0), ("max_new_tokens", 0), ("inner_epochs", 0), ("group_size", 1)):
+    for name, value in (
+        ("prompts_per_step", 0),
+        ("max_new_tokens", 0),
+        ("inner_epochs", 0),
+        ("group_size", 1),
+    ):
         with pytest.raises(ValueError, match=f"{name} is {value}"):
             small(*plain, **{name: value})
     with pytest.raises(ValueError, match="1 prompts and 1 epochs give no step of 2"):
@@ -243,12 +261,17 @@ def test_a_model_without_a_trained_weight_is_refused(plain):
 
 def test_a_broken_reward_stops_the_run(plain, rows):
     with pytest.raises(ValueError, match="reward 0 is nan"):
-        next(small(*plain, lambda completions, **c: [float("nan")] * len(completions)).train(rows[:2]))
+        next(
+            small(*plain, lambda completions, **c: [float("nan")] * len(completions)).train(
+                rows[:2]
+            )
+        )
     with pytest.raises(ValueError, match="7"):
         next(small(*plain, lambda completions, **c: [1.0] * 7).train(rows[:2]))
     with pytest.raises(ValueError, match="16 completions but"):
         next(
-            small(*plain, [lambda completions, answer, **c: correctness_reward(completions * 2, answer)]).train(
-                rows[:2]
-            )
+            small(
+                *plain,
+                [lambda completions, answer, **c: correctness_reward(completions * 2, answer)],
+            ).train(rows[:2])
         )

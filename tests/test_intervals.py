@@ -5,7 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from grpo_workbook.intervals import accuracy, bootstrap_interval, changed, paired_p_value, wilson_interval
+from grpo_workbook.intervals import (
+    accuracy,
+    bootstrap_interval,
+    changed,
+    paired_p_value,
+    wilson_interval,
+)
 
 
 def test_the_bootstrap_agrees_with_the_closed_form_of_a_mean():
@@ -13,10 +19,14 @@ def test_the_bootstrap_agrees_with_the_closed_form_of_a_mean():
     values = np.random.default_rng(1).normal(30, 5, 800)
     half = 1.959964 * values.std(ddof=1) / np.sqrt(len(values))
     low, high = bootstrap_interval(values, resamples=20_000)
-    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.05 * half)
+    assert (low, high) == pytest.approx(
+        (values.mean() - half, values.mean() + half), abs=0.05 * half
+    )
 
 
-@pytest.mark.parametrize("draw", [lambda rng: rng.exponential(20, 80), lambda rng: rng.binomial(8, 0.3, 80) / 8])
+@pytest.mark.parametrize(
+    "draw", [lambda rng: rng.exponential(20, 80), lambda rng: rng.binomial(8, 0.3, 80) / 8]
+)
 def test_the_bootstrap_covers_the_true_mean_about_as_often_as_it_says(draw):
     """400 samples of a skewed distribution, and of shares of 8: 95 % intervals miss the truth about 20 times."""
     rng = np.random.default_rng(2)

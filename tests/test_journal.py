@@ -40,7 +40,9 @@ def test_a_file_cut_at_any_byte_keeps_its_whole_lines_and_can_go_on(journal):
 def test_other_settings_are_refused_by_name_and_may_replace(journal):
     (journal.folder / "report.json").write_text("{}")
     other = Journal(journal.folder)
-    with pytest.raises(WorkbookError, match=r"not the same: seed, k\): replace it with --overwrite"):
+    with pytest.raises(
+        WorkbookError, match=r"not the same: seed, k\): replace it with --overwrite"
+    ):
         other.open({"seed": 2, "k": 4})
     assert read_lines(journal.path) == RECORDS
     other.open({"seed": 2}, overwrite=True, results=["report.json"])
@@ -73,11 +75,15 @@ def test_a_damaged_identity_is_named_and_can_be_replaced(journal):
     Journal(journal.folder).open({"seed": 1}, overwrite=True)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here to stand for a full disk")
+@pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="no /dev/full here to stand for a full disk"
+)
 def test_a_full_disk_is_said(tmp_path):
     journal = Journal(tmp_path / "work")
     journal.open({"seed": 1})
     journal.path.symlink_to("/dev/full")
-    with pytest.raises(WorkbookError, match=r"cannot be written \(No space left on device\).*the same command"):
+    with pytest.raises(
+        WorkbookError, match=r"cannot be written \(No space left on device\).*the same command"
+    ):
         journal.append(RECORDS)
     assert journal.records == []

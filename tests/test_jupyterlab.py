@@ -18,7 +18,9 @@ import pytest
 from conftest import REPO, environment
 from test_book import BROWSER, OFFLINE
 
-sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (requirements-book.txt)")
+sync = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (requirements-book.txt)"
+)
 SHORT = "02_dataset_prep"
 SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
 NAMES = [s.stem for s in SOURCES if os.environ.get("WALK") == "all" or s.stem == SHORT]
@@ -35,8 +37,12 @@ def two_exercises(name):
     found = []
     for heading, stub, answer in zip(cells, cells[1:], cells[2:], strict=False):
         if match := re.match(r"### Exercise (\d\d\.\d) · `(\w+)`", heading.source):
-            solution = re.search(r"<summary>Solution</summary>\n\n```python\n(.*?)```", answer.source, re.DOTALL)[1]
-            imports = "\n".join(line for line in stub.source.splitlines() if line.startswith(("from ", "import ")))
+            solution = re.search(
+                r"<summary>Solution</summary>\n\n```python\n(.*?)```", answer.source, re.DOTALL
+            )[1]
+            imports = "\n".join(
+                line for line in stub.source.splitlines() if line.startswith(("from ", "import "))
+            )
             found.append((match[1], match[2], f"{imports}\n\n{solution}"))
     return found[:2]
 
@@ -54,7 +60,12 @@ def lab(tmp_path):
         path = settings / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values))
-    options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    options = [
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+    ]
     options += ["--IdentityProvider.token=", f"--LabApp.user_settings_dir={tmp_path / '.settings'}"]
     env = environment(
         GRPO_WORKBOOK_PROFILE="smoke",
@@ -64,7 +75,11 @@ def lab(tmp_path):
     )
     with (tmp_path / "lab.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options], cwd=tmp_path, env=env, stdout=log, stderr=log
+            [sys.executable, "-m", "jupyterlab", *options],
+            cwd=tmp_path,
+            env=env,
+            stdout=log,
+            stderr=log,
         )
     address = f"http://127.0.0.1:{port}"
     for _ in range(240):
@@ -93,12 +108,16 @@ def test_a_learner_walks_through_a_notebook(lab, tmp_path, name):
         page.on("pageerror", lambda e: trouble.append(str(e)))
         page.goto(f"{lab}/lab/tree/{path.name}")
         page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=120_000)
-        page.locator(".jp-Toolbar-kernelName", has_text="Python 3 (ipykernel)").wait_for(timeout=120_000)
-        page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').first.wait_for(timeout=120_000)
+        page.locator(".jp-Toolbar-kernelName", has_text="Python 3 (ipykernel)").wait_for(
+            timeout=120_000
+        )
+        page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').first.wait_for(
+            timeout=120_000
+        )
         run_all(page)
         finished(page, path, sum(c.cell_type == "code" for c in stored.cells))
         for number, function, solution in two_exercises(name):
-            wrong = f'from grpo_workbook.checks import check\n\n\ndef {function}(*a, **k):\n    return "no"\n\n\n'
+            wrong = f'from grpo_workbook.exercises import check\n\n\ndef {function}(*a, **k):\n    return "no"\n\n\n'
             call = f'check("{number}", {function});'
             assert "Not yet" in answer(page, number, wrong + call)
             assert f"Solved: {function} is right" in answer(page, number, f"{solution}\n\n{call}")

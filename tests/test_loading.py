@@ -19,9 +19,9 @@ def adapter(tiny, tmp_path):
     from transformers import AutoModelForCausalLM
 
     base = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
-    get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")).save_pretrained(
-        tmp_path / "adapter"
-    )
+    get_peft_model(
+        base, LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    ).save_pretrained(tmp_path / "adapter")
     return tmp_path / "adapter"
 
 
@@ -51,7 +51,10 @@ def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter, tmp_path):
         find_adapter(str(TINY), str(TINY))
     assert find_adapter(str(adapter), str(TINY)) == (str(adapter), None)
     other = str(REPO / "data" / "tiny-gemma3")
-    with pytest.raises(WorkbookError, match=r"names another base than data/tiny-gemma3: .*Give its base as MODEL, or"):
+    with pytest.raises(
+        WorkbookError,
+        match=r"names another base than data/tiny-gemma3: .*Give its base as MODEL, or",
+    ):
         find_adapter(str(adapter), other)
     _, note = find_adapter(str(adapter), other, any_base=True)
     assert "names another base than data/tiny-gemma3: data/tiny-qwen3" in note
@@ -69,7 +72,10 @@ def test_the_base_is_known_by_its_hash_and_not_by_its_place(adapter, tmp_path):
     (adapter / "base.json").write_text(json.dumps({"base": "gone", "hash": fingerprint(str(TINY))}))
     assert find_adapter(str(adapter), str(base)) == (str(adapter), None)
     (base / "chat_template.jinja").write_text("{{ messages }}")
-    with pytest.raises(WorkbookError, match=r"moved is not the base that the adapter .* was trained on \(hash .*MODEL"):
+    with pytest.raises(
+        WorkbookError,
+        match=r"moved is not the base that the adapter .* was trained on \(hash .*MODEL",
+    ):
         find_adapter(str(adapter), str(base))
     _, note = find_adapter(str(adapter), str(base), any_base=True)
     assert "is not the base" in note
@@ -87,7 +93,9 @@ def test_a_base_in_4bit_on_the_hub_is_the_same_base(adapter):
 def test_an_adapter_of_another_shape_is_refused(adapter):
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))
-    with pytest.raises(WorkbookError, match=r"does not fit the model \(.*name the base that it was trained on"):
+    with pytest.raises(
+        WorkbookError, match=r"does not fit the model \(.*name the base that it was trained on"
+    ):
         load_for_measuring(str(TINY), str(adapter))
 
 

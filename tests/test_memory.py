@@ -4,8 +4,8 @@ import pytest
 import torch
 from conftest import REPO
 
-from grpo_workbook.architectures import ADAPTED, architecture
-from grpo_workbook.memory import (
+from grpo_workbook.planning.architectures import ADAPTED, architecture
+from grpo_workbook.planning.memory import (
     ADAPTER_BYTES,
     activation_bytes,
     activation_value_bytes,
@@ -27,20 +27,26 @@ def load(family: str, dtype: str, four_bit: bool):
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=getattr(torch, dtype),
     ) if four_bit else None  # fmt: skip
-    return AutoModelForCausalLM.from_pretrained(FOLDERS[family], dtype=dtype, quantization_config=quantization)
+    return AutoModelForCausalLM.from_pretrained(
+        FOLDERS[family], dtype=dtype, quantization_config=quantization
+    )
 
 
 def adapted(model):
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=list(ADAPTED), task_type="CAUSAL_LM")
+    config = LoraConfig(
+        r=RANK, lora_alpha=2 * RANK, target_modules=list(ADAPTED), task_type="CAUSAL_LM"
+    )
     model = get_peft_model(model, config).train()
     model.enable_input_require_grads()
     return model
 
 
 @pytest.mark.parametrize("family", FOLDERS)
-@pytest.mark.parametrize(("dtype", "four_bit"), [("bfloat16", True), ("bfloat16", False), ("float32", True)])
+@pytest.mark.parametrize(
+    ("dtype", "four_bit"), [("bfloat16", True), ("bfloat16", False), ("float32", True)]
+)
 def test_weights(family, dtype, four_bit):
     """4-bit weights with the scales that bitsandbytes keeps for them, and what stays wide beside them."""
     model = load(family, dtype, four_bit)
@@ -48,17 +54,25 @@ def test_weights(family, dtype, four_bit):
     for p in model.parameters():
         if hasattr(p, "quant_state"):
             held += p.quant_state.absmax.nbytes + p.quant_state.state2.absmax.nbytes
-    assert weight_bytes(architecture(FOLDERS[family]), dtype, four_bit) == pytest.approx(held, rel=0.01)
+    assert weight_bytes(architecture(FOLDERS[family]), dtype, four_bit) == pytest.approx(
+        held, rel=0.01
+    )
 
 
 def test_adapters_and_the_state_of_adamw():
     model = adapted(load("qwen", "bfloat16", True))
     trained = [p for p in model.parameters() if p.requires_grad]
-    model(input_ids=torch.randint(5, 200, (1, 8)), labels=torch.randint(5, 200, (1, 8))).loss.backward()
+    model(
+        input_ids=torch.randint(5, 200, (1, 8)), labels=torch.randint(5, 200, (1, 8))
+    ).loss.backward()
     optimizer = torch.optim.AdamW(trained, fused=True)
     optimizer.step()
-    state = sum(t.nbytes for s in optimizer.state.values() for name, t in s.items() if name != "step")
-    said = memory(architecture(FOLDERS["qwen"]), replace_settings(PROFILES["smoke"], {"lora_rank": RANK})).always
+    state = sum(
+        t.nbytes for s in optimizer.state.values() for name, t in s.items() if name != "step"
+    )
+    said = memory(
+        architecture(FOLDERS["qwen"]), replace_settings(PROFILES["smoke"], {"lora_rank": RANK})
+    ).always
     assert said["LoRA adapters"] == sum(p.nbytes for p in trained)
     assert said["their gradients"] == sum(p.grad.nbytes for p in trained)
     assert said["optimizer (AdamW)"] == state
@@ -94,7 +108,7 @@ def test_the_state_of_a_linear_attention_is_what_transformers_keeps():
               "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
               "linear_conv_kernel_dim": 4}  # fmt: skip
     model = AutoModelForCausalLM.from_config(CONFIG_MAPPING["qwen3_5_text"](**config)).eval()
-    from grpo_workbook.architectures import from_config
+    from grpo_workbook.planning.architectures import from_config
 
     with torch.no_grad():
         cache = model(torch.randint(0, 64, (2, 12)), use_cache=True).past_key_values
@@ -160,11 +174,14 @@ def test_float16_is_computed_in_32_bits_where_unsloth_forces_it():
     import importlib.util
     from pathlib import Path
 
-    source = Path(importlib.util.find_spec("unsloth").submodule_search_locations[0], "models", "loader.py").read_text()
+    source = Path(
+        importlib.util.find_spec("unsloth").submodule_search_locations[0], "models", "loader.py"
+    ).read_text()
     named = next(
         ast.literal_eval(node.value)
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_FORCE_FLOAT32_FALLBACK"
+        if isinstance(node, ast.Assign)
+        and getattr(node.targets[0], "id", "") == "_FORCE_FLOAT32_FALLBACK"
     )
     forced = {name.rstrip(",").replace("_", "") for name in named}
     for name, width in (("gemma-3-1b", 4), ("gemma-4-e2b", 4), ("qwen3.5-4b", 4), ("qwen3-4b", 2)):

@@ -32,10 +32,14 @@ def trained(request, tmp_path_factory):
     from grpo_workbook.export import save_adapter
 
     folder = tmp_path_factory.mktemp(request.param)
-    base = shutil.copytree(REPO / "data" / f"tiny-{'qwen3' if request.param == 'qwen' else 'gemma3'}", folder / "base")
+    base = shutil.copytree(
+        REPO / "data" / f"tiny-{'qwen3' if request.param == 'qwen' else 'gemma3'}", folder / "base"
+    )
     model, tokenizer = load_for_measuring(str(base))
     torch.manual_seed(0)
-    model = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+    model = get_peft_model(
+        model, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "lora_B" in name:
@@ -62,7 +66,12 @@ def test_a_merge_is_proved_and_answers_alike(trained, tmp_path, merge):
     assert "on 40 prompts" in out
     assert "held-out, strictly right" in out
     assert "the policy before" in out
-    assert {f.suffix for f in (tmp_path / "merged").iterdir()} <= {".safetensors", ".json", ".jinja", ".md"}
+    assert {f.suffix for f in (tmp_path / "merged").iterdir()} <= {
+        ".safetensors",
+        ".json",
+        ".jinja",
+        ".md",
+    }
     config = json.loads((tmp_path / "merged" / "config.json").read_text())
     assert config["dtype"] == "bfloat16"
     assert config["tie_word_embeddings"] is True
@@ -75,9 +84,18 @@ def test_a_merge_is_proved_and_answers_alike(trained, tmp_path, merge):
     assert answers[0] != answers[2]  # and the adapter does something
     assert elsewhere(tmp_path / "merged") == answers[1]
     # how it writes and how it is asked are the base's
-    assert (tmp_path / "merged" / "chat_template.jinja").read_bytes() == (base / "chat_template.jinja").read_bytes()
-    kept = [json.loads((folder / "generation_config.json").read_text()) for folder in (base, tmp_path / "merged")]
-    assert all(kept[1][k] == v for k, v in kept[0].items() if k not in ("transformers_version", "_from_model_config"))
+    assert (tmp_path / "merged" / "chat_template.jinja").read_bytes() == (
+        base / "chat_template.jinja"
+    ).read_bytes()
+    kept = [
+        json.loads((folder / "generation_config.json").read_text())
+        for folder in (base, tmp_path / "merged")
+    ]
+    assert all(
+        kept[1][k] == v
+        for k, v in kept[0].items()
+        if k not in ("transformers_version", "_from_model_config")
+    )
 
 
 def elsewhere(folder):
@@ -94,7 +112,9 @@ print(json.dumps(tokenizer.batch_decode(out[:, ids["input_ids"].shape[1]:], skip
 assert not [m for m in sys.modules if m.split(".")[0] in ("unsloth", "grpo_workbook")]
 """
     command = [sys.executable, "-c", code]
-    result = subprocess.run(command, input=json.dumps(PROMPTS), capture_output=True, text=True, env=environment())
+    result = subprocess.run(
+        command, input=json.dumps(PROMPTS), capture_output=True, text=True, env=environment()
+    )
     assert result.returncode == 0, result.stderr[-2000:]
     return json.loads(result.stdout)
 
@@ -108,7 +128,9 @@ def test_a_merge_that_is_another_model_is_refused_with_its_number(trained, tmp_p
 
     base, _ = trained
     model, tokenizer = load_for_measuring(str(base))
-    model = get_peft_model(model, LoraConfig(r=8, target_modules=["lm_head"], task_type="CAUSAL_LM"))
+    model = get_peft_model(
+        model, LoraConfig(r=8, target_modules=["lm_head"], task_type="CAUSAL_LM")
+    )
     torch.manual_seed(0)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -140,13 +162,17 @@ def test_the_base_is_checked_before_anything_is_loaded(trained, tmp_path):
         find_base(adapter, str(other))
     # quantized
     config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, "quantization_config": {"load_in_4bit": True}}))
+    (other / "config.json").write_text(
+        json.dumps({**config, "quantization_config": {"load_in_4bit": True}})
+    )
     with pytest.raises(WorkbookError, match="holds quantized weights"):
         find_base(adapter, str(other))
     # gone
     moved = shutil.copytree(adapter, tmp_path / "adapter")
     named = json.loads((moved / "adapter_config.json").read_text())
-    (moved / "adapter_config.json").write_text(json.dumps({**named, "base_model_name_or_path": "/nowhere/base"}))
+    (moved / "adapter_config.json").write_text(
+        json.dumps({**named, "base_model_name_or_path": "/nowhere/base"})
+    )
     with pytest.raises(WorkbookError, match="name it with --base"):
         find_base(moved)
     assert find_base(moved, str(base)) == str(base.resolve())
@@ -162,10 +188,19 @@ def test_bad_input_is_named(in_a_run, tmp_path, merge):
         ([adapter, "--output", tmp_path / "full"], "is not empty"),
         ([adapter, "--output", tmp_path / "file"], "is a file"),
         ([adapter, "--output", tmp_path / "m", "--items", "0"], "--items is 0"),
-        ([adapter, "--output", tmp_path / "full", "--overwrite"], "holds no model, so it is not replaced"),
+        (
+            [adapter, "--output", tmp_path / "full", "--overwrite"],
+            "holds no model, so it is not replaced",
+        ),
         ([adapter, "--output", adapter, "--overwrite"], "holds the adapter, which would be lost"),
-        ([adapter, "--output", adapter.parent, "--overwrite"], "holds the adapter, which would be lost"),
-        ([adapter, "--output", tmp_path / "m", "--base", "unsloth/qwen3-4b-bnb-4bit"], "the hub cannot be asked"),
+        (
+            [adapter, "--output", adapter.parent, "--overwrite"],
+            "holds the adapter, which would be lost",
+        ),
+        (
+            [adapter, "--output", tmp_path / "m", "--base", "unsloth/qwen3-4b-bnb-4bit"],
+            "the hub cannot be asked",
+        ),
     ):
         status, _, err = merge(*arguments)
         assert status == 2, err
@@ -196,7 +231,9 @@ def in_a_run(tmp_path_factory):
         "greedy": ["?", *texts[1:]],
     }
     (folder / "after.json").write_text(json.dumps(after))
-    (folder / "run.json").write_text(json.dumps({"settings": {"load_in_4bit": True, "max_completion_tokens": 48}}))
+    (folder / "run.json").write_text(
+        json.dumps({"settings": {"load_in_4bit": True, "max_completion_tokens": 48}})
+    )
     return str(base), str(folder / "adapter")
 
 
@@ -206,7 +243,8 @@ def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp
     assert status == 2, out
     words = " ".join(err.split())
     assert (
-        "of 40 held-out problems right, and the policy that was trained 97.5% (95 % interval 87.1% to 99.6%)" in words
+        "of 40 held-out problems right, and the policy that was trained 97.5% (95 % interval 87.1% to 99.6%)"
+        in words
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -218,7 +256,9 @@ def test_a_merge_in_a_run_tells_the_runs_numbers(in_a_run, tmp_path):
     assert heldout.right == [False] + [True] * 11
     texts = generate(*load_for_measuring(base, adapter), PROMPTS, max_new_tokens=48)
     heldout = replace(heldout, right=score(texts, heldout.answers).strict)
-    proof = merge_and_prove(adapter, base, tmp_path / "merged", PROMPTS, max_new_tokens=48, heldout=heldout)
+    proof = merge_and_prove(
+        adapter, base, tmp_path / "merged", PROMPTS, max_new_tokens=48, heldout=heldout
+    )
     assert proof["merged_strict_greedy"] == proof["policy_strict_greedy"] > 0
     low, high = proof["policy_ci95"]
     assert low < proof["policy_strict_greedy"] < high
@@ -230,10 +270,16 @@ def test_a_merge_in_a_run_tells_the_runs_numbers(in_a_run, tmp_path):
 def test_a_merge_that_answers_better_is_kept_and_said(in_a_run, tmp_path, merge):
     """The policy answered on 4-bit weights: in 16 bits it may do better than its interval, but not worse."""
     adapter = in_a_run[1]
-    low_and_high = {"same_greedy_tokens": 1.0, "relative_logit_difference": 0.003, "policy_ci95": [0.4, 0.6]}
+    low_and_high = {
+        "same_greedy_tokens": 1.0,
+        "relative_logit_difference": 0.003,
+        "policy_ci95": [0.4, 0.6],
+    }
     proved = [is_proved(low_and_high | {"merged_strict_greedy": a}) for a in (0.39, 0.4, 0.6, 0.61)]
     assert proved == [False, True, True, True]
-    assert not is_proved(low_and_high | {"merged_strict_greedy": 0.61, "relative_logit_difference": 0.05})
+    assert not is_proved(
+        low_and_high | {"merged_strict_greedy": 0.61, "relative_logit_difference": 0.05}
+    )
     after = Path(adapter).parent / "after.json"
     told = json.loads(after.read_text())
     worse = told | {"greedy": ["no answer"] * len(told["greedy"])}
@@ -252,7 +298,9 @@ def test_a_killed_merge_leaves_nothing_under_the_name(in_a_run, tmp_path):
     base, adapter = in_a_run
     output = tmp_path / "merged"
     command = [sys.executable, "-m", "grpo_workbook", "merge", adapter, "--output", str(output)]
-    process = subprocess.Popen(command, cwd=REPO, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=REPO, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     half = output.with_name("merged.new") / "model.safetensors"
     while not half.exists():
         assert process.poll() is None, process.stderr.read()[-2000:]
@@ -292,5 +340,7 @@ def test_a_damaged_config_is_named(tmp_path, base, adapter, damaged):
     (tmp_path / "base" / "config.json").write_text(base)
     config = {"base_model_name_or_path": str(tmp_path / "base"), **adapter}
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(WorkbookError, match=f"{damaged}.* is damaged: save that model or adapter again"):
+    with pytest.raises(
+        WorkbookError, match=f"{damaged}.* is damaged: save that model or adapter again"
+    ):
         find_base(tmp_path / "adapter")

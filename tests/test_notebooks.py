@@ -38,7 +38,9 @@ def test_every_source_has_its_notebook_and_the_other_way():
 @pytest.mark.parametrize("name", NAMES)
 def test_stored_notebook_is_built_from_its_source(name):
     notebook, source = stored(name), REPO / "notebooks" / "source" / f"{name}.py"
-    assert notebook.metadata["grpo_workbook"]["source_sha256"] == build.source_hash(source), "run `make notebooks`"
+    assert notebook.metadata["grpo_workbook"]["source_sha256"] == build.source_hash(source), (
+        "run `make notebooks`"
+    )
     fresh = build.build(source)
     assert [(c.cell_type, c.id, c.source) for c in notebook.cells] == [
         (c.cell_type, c.id, c.source) for c in fresh.cells
@@ -56,7 +58,9 @@ def test_stored_outputs_are_complete_clean_and_short(name):
             text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
             assert len(text.splitlines()) <= 60, f"a flood in {cell.id}"
             assert "\r" not in text
-            assert not re.search(r"(/home/|/root/|/tmp/|/Users/|/work/)", text), f"a path of one machine in {cell.id}"
+            assert not re.search(r"(/home/|/root/|/tmp/|/Users/|/work/)", text), (
+                f"a path of one machine in {cell.id}"
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,7 +69,9 @@ def test_every_image_has_words(name):
     for cell in stored(name).cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
-            assert "image/png" not in data, f"{cell.id}: show figures with figures.show, which carries the words"
+            assert "image/png" not in data, (
+                f"{cell.id}: show figures with figures.show, which carries the words"
+            )
             for tag in re.findall(r"<img [^>]*>", data.get("text/html", "")):
                 assert len(re.search(r'alt="([^"]*)"', tag)[1]) > 40
                 found += 1
@@ -78,7 +84,11 @@ def test_every_image_has_words(name):
 def test_nothing_that_nbmake_cannot_see_fail(name):
     for cell in stored(name).cells:
         if cell.cell_type == "code":
-            assert not re.search(r"^\s*[!%]|\bget_ipython\(|\bos\.system\(|import threading", cell.source, re.MULTILINE)
+            assert not re.search(
+                r"^\s*[!%]|\bget_ipython\(|\bos\.system\(|import threading",
+                cell.source,
+                re.MULTILINE,
+            )
             assert "raises-exception" not in cell.metadata.get("tags", [])
     assert "mock" not in stored(name).metadata.get("nbmake", {})
 
@@ -88,7 +98,9 @@ def test_short_cells_with_words_between_them(name):
     cells = stored(name).cells
     for before, cell in itertools.pairwise(cells):
         if cell.cell_type == "code":
-            assert before.cell_type == "markdown", f"{cell.id} follows another code cell without a word"
+            assert before.cell_type == "markdown", (
+                f"{cell.id} follows another code cell without a word"
+            )
             assert len(cell.source.splitlines()) <= 30
             assert max(map(len, cell.source.splitlines())) <= 88
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
@@ -101,7 +113,9 @@ def test_no_warning_of_a_library_reaches_the_reader(name):
     for cell in stored(name).cells:
         for output in cell.get("outputs", []):
             text = output.get("text", "")
-            assert not re.search(r"\w*Warning:|warnings\.warn|\bWARNING\b|DEPRECAT", text), f"{cell.id}: {text[:300]}"
+            assert not re.search(r"\w*Warning:|warnings\.warn|\bWARNING\b|DEPRECAT", text), (
+                f"{cell.id}: {text[:300]}"
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,7 +126,11 @@ def test_headings_are_in_order_and_links_lead_somewhere(name):
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
-    targets = [t.split("#")[0] for t in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https?://|#", t)]
+    targets = [
+        t.split("#")[0]
+        for t in re.findall(r"\]\(([^)\s]+)\)", text)
+        if not re.match(r"https?://|#", t)
+    ]
     assert [t for t in targets if not (REPO / "notebooks" / t).exists()] == []
 
 
@@ -122,7 +140,11 @@ def test_building_twice_gives_the_same_notebook():
 
 
 def test_a_stale_notebook_is_found(tmp_path):
-    shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    shutil.copytree(
+        REPO / "notebooks",
+        tmp_path / "notebooks",
+        ignore=shutil.ignore_patterns("outputs", ".ipynb*"),
+    )
     shutil.copy(REPO / "pyproject.toml", tmp_path)  # the first cell's address
     command = [sys.executable, str(tmp_path / "notebooks" / "build.py"), "--check"]
     assert subprocess.run(command).returncode == 0
@@ -134,7 +156,11 @@ def test_a_stale_notebook_is_found(tmp_path):
 
 
 def test_words_are_renewed_without_executing_and_code_is_not(tmp_path):
-    shutil.copytree(REPO / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("outputs", ".ipynb*"))
+    shutil.copytree(
+        REPO / "notebooks",
+        tmp_path / "notebooks",
+        ignore=shutil.ignore_patterns("outputs", ".ipynb*"),
+    )
     shutil.copy(REPO / "pyproject.toml", tmp_path)
     shutil.copy(REPO / "README.md", tmp_path)
     folder, name = tmp_path / "notebooks", SOURCES[0].stem
@@ -145,7 +171,9 @@ def test_words_are_renewed_without_executing_and_code_is_not(tmp_path):
     assert subprocess.run(words).returncode == 0
     after = nbformat.read(folder / f"{name}.ipynb", as_version=4)
     assert after.cells[-1].source == "One thing more."
-    outputs = [[c.get("outputs") for c in n.cells if c.cell_type == "code"] for n in (before, after)]
+    outputs = [
+        [c.get("outputs") for c in n.cells if c.cell_type == "code"] for n in (before, after)
+    ]
     assert outputs[0] == outputs[1]
     with (folder / "source" / f"{name}.py").open("a") as source:
         source.write("\n# %%\nprint(1)\n")
@@ -176,7 +204,14 @@ def executed(tmp_path_factory):
 
 
 def _nbmake(folder, notebook):
-    options = ["--nbmake", "--overwrite", "--nbmake-timeout=900", "--nbmake-kernel=python3", "-p", "no:cacheprovider"]
+    options = [
+        "--nbmake",
+        "--overwrite",
+        "--nbmake-timeout=900",
+        "--nbmake-kernel=python3",
+        "-p",
+        "no:cacheprovider",
+    ]
     env = environment(
         GRPO_WORKBOOK_PROFILE="smoke",
         GRPO_WORKBOOK_OUTPUT=str(folder / "outputs"),
@@ -206,7 +241,9 @@ def test_executed_outputs_hold_no_hidden_failure(executed, name):
     text = json.dumps([c.outputs for c in codes])
     assert "Traceback (most recent call last)" not in text
     assert "Exception in thread" not in text
-    assert text.count("Not attempted") == sum("exercise" in c.metadata.get("tags", []) for c in codes)
+    assert text.count("Not attempted") == sum(
+        "exercise" in c.metadata.get("tags", []) for c in codes
+    )
 
 
 def test_notebook_00_trained_learned_and_shows_every_chapter(executed):
@@ -219,7 +256,9 @@ def test_notebook_00_trained_learned_and_shows_every_chapter(executed):
     assert proved["reward"][1] > proved["reward"][0] + 0.5
     outputs = [o for c in stored("00_start_here").cells for o in c.get("outputs", [])]
     shown = next(o.data["text/markdown"] for o in outputs if "text/markdown" in o.get("data", {}))
-    assert re.findall(r"\]\((\w+)\.ipynb\)", shown) == NAMES, "a chapter came or went: run `make notebooks`"
+    assert re.findall(r"\]\((\w+)\.ipynb\)", shown) == NAMES, (
+        "a chapter came or went: run `make notebooks`"
+    )
 
 
 def test_notebook_01_trained_and_learned(executed):
@@ -232,11 +271,15 @@ def test_notebook_01_trained_and_learned(executed):
     assert [m["step"] for m in log] == list(range(1, 41))
     first, last = log[:5], log[-5:]
     assert sum(m["reward"] for m in last) / 5 > 1.5 * log[0]["reward"]
-    assert sum(m["reward_std"] for m in last) < sum(m["reward_std"] for m in first)  # they agree, on what is right
+    assert sum(m["reward_std"] for m in last) < sum(
+        m["reward_std"] for m in first
+    )  # they agree, on what is right
     assert sum(m["silent_groups"] for m in last) > sum(m["silent_groups"] for m in first)
     assert log[0]["kl"] == pytest.approx(0, abs=1e-9)  # the policy is still its reference
     assert all(m["kl"] > 0.01 for m in last)
-    assert all(m["clip_low"] == m["clip_high"] == 0 for m in log)  # one update for each batch: the ratio is 1
+    assert all(
+        m["clip_low"] == m["clip_high"] == 0 for m in log
+    )  # one update for each batch: the ratio is 1
 
 
 def test_notebook_04_trained_and_learned(executed):

@@ -2,8 +2,8 @@
 
 from conftest import REPO
 
-from grpo_workbook.monitor import diagnose, read_run
-from grpo_workbook.panels import compare_panels, run_panels, side_by_side
+from grpo_workbook.diagnosis.monitor import diagnose, read_run
+from grpo_workbook.diagnosis.panels import compare_panels, run_panels, side_by_side
 
 LOGS = REPO / "tests" / "diagnosis_logs"
 
@@ -15,7 +15,11 @@ def test_findings_are_marked_where_they_start():
     assert len(figure.axes) == 6
     assert f"hacked from step {found[0].step}" in words
     for axes in figure.axes:
-        assert any(line.get_xdata()[0] == found[0].step for line in axes.lines if len(set(line.get_xdata())) == 1)
+        assert any(
+            line.get_xdata()[0] == found[0].step
+            for line in axes.lines
+            if len(set(line.get_xdata())) == 1
+        )
     assert "strict from" in words
 
 
@@ -34,7 +38,9 @@ def test_two_runs_share_the_panels_and_both_are_named():
 
 
 def test_side_by_side_hides_the_empty_places():
-    runs = {name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "beta_10", "cold_sampling")}
+    runs = {
+        name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "beta_10", "cold_sampling")
+    }
     figure, words = side_by_side(runs, columns=2)
     assert sum(a.get_visible() for a in figure.axes) == 3
     assert words.startswith("3 small line charts of reward")

@@ -44,7 +44,9 @@ def test_training_really_happened_in_4bit(main_runs, family):
     assert report["linear4bit_layers"] == 4 * 7  # layers x projections
     assert report["lora_parameters"] > 50_000
     assert report["completions"]["total"] == report["steps"] * 64
-    assert report["rewards"]["reward"]["last_tenth"] > report["rewards"]["reward"]["first_tenth"] + 0.5
+    assert (
+        report["rewards"]["reward"]["last_tenth"] > report["rewards"]["reward"]["first_tenth"] + 0.5
+    )
     assert set(report["rewards"]) == {
         "reward",
         "correctness_reward",
@@ -79,7 +81,9 @@ def test_report_is_complete(main_runs, family):
     } <= set(report)
     assert {"n", "before", "after", "p_value"} <= set(report["heldout"])
     for when in ("before", "after"):
-        assert {"strict_sampled", "strict_greedy", "lenient_sampled", "ci95"} <= set(report["heldout"][when])
+        assert {"strict_sampled", "strict_greedy", "lenient_sampled", "ci95"} <= set(
+            report["heldout"][when]
+        )
     assert report["versions"]["trl"] == "1.15.0"
     assert report["family"] == family
     assert report["model"].startswith("data/tiny-")
@@ -144,11 +148,16 @@ def test_4bit_learns_as_16bit_does(main_runs, tmp_path):
 def test_the_same_seed_gives_the_same_report(tmp_path):
     reports = []
     for name in ("a", "b"):
-        result = cli("run", "--steps", "8", "--heldout", "40", "--seed", "3", "--output", tmp_path / name)
+        result = cli(
+            "run", "--steps", "8", "--heldout", "40", "--seed", "3", "--output", tmp_path / name
+        )
         assert result.returncode == 0, result.stderr[-3000:]
         reports.append({k: v for k, v in report_of(tmp_path / name).items() if k not in TIMES})
     assert reports[0] == reports[1]
-    weights = [(tmp_path / name / "adapter" / "adapter_model.safetensors").read_bytes() for name in ("a", "b")]
+    weights = [
+        (tmp_path / name / "adapter" / "adapter_model.safetensors").read_bytes()
+        for name in ("a", "b")
+    ]
     assert weights[0] == weights[1]
 
 
@@ -156,7 +165,9 @@ def test_the_same_seed_gives_the_same_report(tmp_path):
 def test_real_gsm8k_is_reported_honestly(tmp_path):
     if not GSM8K.is_file():
         pytest.skip("GSM8K's train set is not beside the project (shared/data/gsm8k/train.jsonl)")
-    result = cli("run", "--data", GSM8K, "--steps", "30", "--heldout", "120", "--output", tmp_path / "run")
+    result = cli(
+        "run", "--data", GSM8K, "--steps", "30", "--heldout", "120", "--output", tmp_path / "run"
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     report = report_of(tmp_path / "run")
     dropped = report["data"]["dropped_too_long_train"] + report["data"]["dropped_too_long_heldout"]
@@ -183,32 +194,59 @@ BAD_INPUT = {
     "missing file": (lambda t: ["--data", t / "none.jsonl"], "none.jsonl does not exist"),
     "empty file": (lambda t: ["--data", _write(t / "e.jsonl", "")], "is empty"),
     "not json": (lambda t: ["--data", _write(t / "j.jsonl", GOOD + "{nope")], "line 2: not JSON"),
-    "no question": (lambda t: ["--data", _write(t / "q.jsonl", '{"answer": "5"}')], "no 'question'"),
+    "no question": (
+        lambda t: ["--data", _write(t / "q.jsonl", '{"answer": "5"}')],
+        "no 'question'",
+    ),
     "no answer": (lambda t: ["--data", _write(t / "a.jsonl", '{"question": "5"}')], "no 'answer'"),
-    "no number": (lambda t: ["--data", _write(t / "n.jsonl", '{"question": "q", "answer": "lots"}')], "'lots'"),
+    "no number": (
+        lambda t: ["--data", _write(t / "n.jsonl", '{"question": "q", "answer": "lots"}')],
+        "'lots'",
+    ),
     "a folder as data": (lambda t: ["--data", t], "is a folder"),
     "half a surrogate pair": (
         lambda t: ["--data", _write(t / "s.jsonl", '{"question": "\\ud83d", "answer": "5"}')],
         "surrogate",
     ),
-    "nested": (lambda t: ["--data", _write(t / "d.jsonl", '{"a": ' + "[" * 200_000)], "nested too deeply"),
+    "nested": (
+        lambda t: ["--data", _write(t / "d.jsonl", '{"a": ' + "[" * 200_000)],
+        "nested too deeply",
+    ),
     "negative seed": (lambda t: ["--seed", "-1"], "the seed -1 is not between"),
-    "learning rate nan": (lambda t: ["--learning-rate", "nan"], "learning_rate is nan: it must be a number"),
-    "learning rate 0": (lambda t: ["--learning-rate", "0"], "learning_rate is 0.0: it must be a number, more than 0"),
+    "learning rate nan": (
+        lambda t: ["--learning-rate", "nan"],
+        "learning_rate is nan: it must be a number",
+    ),
+    "learning rate 0": (
+        lambda t: ["--learning-rate", "0"],
+        "learning_rate is 0.0: it must be a number, more than 0",
+    ),
     "too few left": (
-        lambda t: ["--data", _write(t / "l.jsonl", GOOD.replace('"q"', '"q %d"') * 8 % (*range(8),))],
+        lambda t: [
+            "--data",
+            _write(t / "l.jsonl", GOOD.replace('"q"', '"q %d"') * 8 % (*range(8),)),
+        ],
         "7 training problems are left",
     ),
     "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "too few"),
     "no config.json": (lambda t: ["--model", t], "no config.json"),
     "unknown profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),
     "unknown family": (lambda t: ["--model", "mistral"], "unknown model 'mistral'"),
-    "unknown reward": (lambda t: ["--rewards", "corectness:2"], "unknown reward 'corectness': choose from correct"),
+    "unknown reward": (
+        lambda t: ["--rewards", "corectness:2"],
+        "unknown reward 'corectness': choose from correct",
+    ),
     "groups": (lambda t: ["--batch-size", "20"], "20 completions cannot be cut into groups of 8"),
     "all prompts too long": (lambda t: ["--max-prompt-tokens", "3"], "longer than 3 tokens"),
-    "no such model": (lambda t: ["--model", "unsloth/Qwen3-none"], "'unsloth/Qwen3-none' cannot be loaded"),
+    "no such model": (
+        lambda t: ["--model", "unsloth/Qwen3-none"],
+        "'unsloth/Qwen3-none' cannot be loaded",
+    ),
     "output is a file": (lambda t: ["--output", _write(t / "file", "")], "is a file"),
-    "output in a file": (lambda t: ["--output", _write(t / "file", "") / "sub" / "run"], "is no folder"),
+    "output in a file": (
+        lambda t: ["--output", _write(t / "file", "") / "sub" / "run"],
+        "is no folder",
+    ),
     "unknown backend": (lambda t: ["--backend", "jax"], "unknown backend 'jax'"),
 }
 
@@ -256,7 +294,11 @@ def test_a_disk_without_room(tmp_path):
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
     result = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", inside], capture_output=True, text=True, cwd=REPO, env=environment()
+        ["unshare", "-rm", "sh", "-c", inside],
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+        env=environment(),
     )
     assert result.returncode == 2, result.stderr
     assert "MiB free and the run needs about" in result.stderr
@@ -264,7 +306,10 @@ def test_a_disk_without_room(tmp_path):
 
 def test_a_package_that_is_missing_is_named_with_the_mend(tmp_path):
     """A stand-in earlier on the path says what Python says when Unsloth was never installed."""
-    _write(tmp_path / "unsloth.py", "raise ModuleNotFoundError(\"No module named 'unsloth'\", name='unsloth')")
+    _write(
+        tmp_path / "unsloth.py",
+        "raise ModuleNotFoundError(\"No module named 'unsloth'\", name='unsloth')",
+    )
     result = cli("run", "--output", tmp_path / "out", PYTHONPATH=str(tmp_path))
     assert result.returncode == 2
     assert "error: unsloth is not installed: run `make setup`" in result.stderr
@@ -274,17 +319,34 @@ def test_a_package_that_is_missing_is_named_with_the_mend(tmp_path):
 
 @pytest.mark.long
 def test_a_folder_is_continued_or_replaced_only_when_it_is_a_run(tmp_path):
-    folder, options = tmp_path / "run", ("--steps", "2", "--heldout", "40", "--model", "data/tiny-qwen3")
+    folder, options = (
+        tmp_path / "run",
+        ("--steps", "2", "--heldout", "40", "--model", "data/tiny-qwen3"),
+    )
     assert cli("run", *options, "--output", folder).returncode == 0
-    first, weights = report_of(folder), (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+    first, weights = (
+        report_of(folder),
+        (folder / "adapter" / "adapter_model.safetensors").read_bytes(),
+    )
     assert first["model"] == "data/tiny-qwen3"
-    base = json.loads((folder / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
+    base = json.loads((folder / "adapter" / "adapter_config.json").read_text())[
+        "base_model_name_or_path"
+    ]
     assert base == str(REPO / "data" / "tiny-qwen3")
 
     # the plug was pulled while merging; the model is named from another folder
     (folder / "report.json").unlink()
     shutil.rmtree(folder / "merged")
-    again = ("--steps", "2", "--heldout", "40", "--model", REPO / "data" / "tiny-qwen3", "--output", folder)
+    again = (
+        "--steps",
+        "2",
+        "--heldout",
+        "40",
+        "--model",
+        REPO / "data" / "tiny-qwen3",
+        "--output",
+        folder,
+    )
     result = cli("run", *again, "--resume", cwd=tmp_path, PYTHONPATH=str(REPO))
     assert result.returncode == 0, result.stderr[-3000:]
     second = report_of(folder)
@@ -295,11 +357,19 @@ def test_a_folder_is_continued_or_replaced_only_when_it_is_a_run(tmp_path):
 
     (folder / "notes.txt").write_text("mine")
     rewards = ("--rewards", "strict_format:1,repetition=3:0.5")
-    assert cli("run", *options, "--seed", "1", *rewards, "--overwrite", "--output", folder).returncode == 0
+    assert (
+        cli("run", *options, "--seed", "1", *rewards, "--overwrite", "--output", folder).returncode
+        == 0
+    )
     assert report_of(folder)["seed"] == 1
-    assert report_of(folder)["reward_weights"] == {"strict_format_reward": 1.0, "repetition_reward": 0.5}
+    assert report_of(folder)["reward_weights"] == {
+        "strict_format_reward": 1.0,
+        "repetition_reward": 0.5,
+    }
     entry = json.loads((folder / "log.json").read_text())[-1]
-    parts = entry["rewards/strict_format_reward/mean"] + 0.5 * entry["rewards/repetition_reward/mean"]
+    parts = (
+        entry["rewards/strict_format_reward/mean"] + 0.5 * entry["rewards/repetition_reward/mean"]
+    )
     assert entry["reward"] == pytest.approx(parts, abs=1e-5)
     assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() != weights
     assert (folder / "notes.txt").read_text() == "mine"
@@ -318,10 +388,20 @@ def test_a_folder_is_continued_or_replaced_only_when_it_is_a_run(tmp_path):
 @pytest.fixture
 def started(tmp_path):
     """(process of a run in tmp_path / "run", file of what it prints); killed at the end whatever happens."""
-    command = [sys.executable, "-m", "grpo_workbook", "run", *SHORT, "--output", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "grpo_workbook",
+        "run",
+        *SHORT,
+        "--output",
+        str(tmp_path / "run"),
+    ]
     said = tmp_path / "said.txt"
     with said.open("w") as out:
-        process = subprocess.Popen(command, cwd=REPO, env=environment(), stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=REPO, env=environment(), stdout=out, stderr=subprocess.STDOUT
+        )
     yield process, said
     process.kill()
     process.wait()
@@ -342,7 +422,9 @@ def _resume_and_check(folder):
     assert "The baseline was measured before" in result.stdout
     report, log = report_of(folder), json.loads((folder / "log.json").read_text())
     assert report["resumed_from_step"] > 0
-    assert report["train_seconds"] >= sum(e["step_time"] for e in log) - 1  # steps before the interruption included
+    assert (
+        report["train_seconds"] >= sum(e["step_time"] for e in log) - 1
+    )  # steps before the interruption included
     assert [e["step"] for e in log] == list(range(1, 25))
 
 
@@ -355,7 +437,9 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path, started):
     process.wait(timeout=120)
     assert process.returncode == 130, said.read_text()
     assert "Interrupted: stopped after step" in said.read_text()
-    assert "the same command with --resume goes on from there." in said.read_text()  # `make run` has another folder
+    assert (
+        "the same command with --resume goes on from there." in said.read_text()
+    )  # `make run` has another folder
     assert not (folder / "report.json").exists()
 
     from peft import PeftModel

@@ -42,7 +42,9 @@ def test_without_a_gain_the_test_rarely_cries_out():
     assert paired_power(300, 0.0, 0.0) == 0.0
 
 
-@pytest.mark.parametrize(("better", "worse"), [(0.10, 0.05), (0.3, 0.02), (0.05, 0.0), (0.02, 0.06)])
+@pytest.mark.parametrize(
+    ("better", "worse"), [(0.10, 0.05), (0.3, 0.02), (0.05, 0.0), (0.02, 0.06)]
+)
 def test_paired_items_is_where_the_power_is_reached(better, worse):
     items = paired_items(better, worse)
     assert paired_power(items, better, worse) >= 0.8
@@ -60,12 +62,16 @@ def test_gain_and_items_are_each_others_inverse():
     gain = unpaired_gain(480, 0.5)
     assert unpaired_items(0.5, 0.5 + gain) <= 480 < unpaired_items(0.5, 0.5 + gain - 0.001)
     gain = paired_gain(480, worse=0.05)
-    assert paired_power(480, 0.05 + gain, 0.05) >= 0.8 > paired_power(480, 0.05 + gain - 0.002, 0.05)
+    assert (
+        paired_power(480, 0.05 + gain, 0.05) >= 0.8 > paired_power(480, 0.05 + gain - 0.002, 0.05)
+    )
 
 
 def test_too_few_problems_show_nothing():
     assert paired_gain(5) is None
-    assert paired_gain(6) == pytest.approx(0.97, abs=0.02)  # all 6 must change: 2 / 2**6 is the first p below 0.05
+    assert paired_gain(6) == pytest.approx(
+        0.97, abs=0.02
+    )  # all 6 must change: 2 / 2**6 is the first p below 0.05
     assert unpaired_gain(3, 0.5) is None
 
 

@@ -15,7 +15,9 @@ from grpo_workbook.problems import load
 
 
 def test_a_number_in_json_is_its_text():
-    rows = [{"question": "q", "answer": a} for a in (5, -3, 0.1, 1e22, 2.50, 12345678901234567890123)]
+    rows = [
+        {"question": "q", "answer": a} for a in (5, -3, 0.1, 1e22, 2.50, 12345678901234567890123)
+    ]
     found = load(rows).dataset["answer"][:]
     assert found == ["5", "-3", "0.1", "10000000000000000000000", "2.5", "12345678901234567890123"]
 
@@ -25,11 +27,17 @@ def test_a_number_of_another_library_is_its_text(tmp_path):
     import pyarrow.parquet as pq
 
     values = [np.int64(5), np.float32(0.5), Decimal("7.10"), Decimal("1E+3")]
-    assert load([{"question": "q", "answer": v} for v in values]).dataset["answer"][:] == ["5", "0.5", "7.10", "1000"]
+    assert load([{"question": "q", "answer": v} for v in values]).dataset["answer"][:] == [
+        "5",
+        "0.5",
+        "7.10",
+        "1000",
+    ]
     assert (
         "not text"
         in load(
-            [{"question": "q", "answer": "1"}, {"question": "q", "answer": np.bool_(True)}], skip_invalid=True
+            [{"question": "q", "answer": "1"}, {"question": "q", "answer": np.bool_(True)}],
+            skip_invalid=True,
         ).fault_counts
     )
     answers = pa.array([Decimal("5.00"), Decimal("-2.50")], pa.decimal128(10, 2))
@@ -74,7 +82,9 @@ def test_the_knowledge_base_is_text():
 def test_a_header_in_other_words_is_mapped_by_an_option(tmp_path, header, hint):
     path = tmp_path / "a.csv"
     path.write_text(header + ",topic\nwhat?,5,sums\n", encoding="utf-8")
-    with pytest.raises(WorkbookError, match=rf"a.csv: no 'question' among .*such as --question-column {hint}"):
+    with pytest.raises(
+        WorkbookError, match=rf"a.csv: no 'question' among .*such as --question-column {hint}"
+    ):
         load(path)
     row = load(path, question_column=header.split(",")[0]).dataset[0]
     assert row == {"question": "what?", "answer": "5", "solution": "5", "topic": "sums"}
@@ -83,7 +93,9 @@ def test_a_header_in_other_words_is_mapped_by_an_option(tmp_path, header, hint):
 
 
 def test_columns_that_trl_fills_go_on_under_another_name():
-    found = load([{"question": "q", "answer": "1", "completions": "mine", "prompt": "p", "level": 3}])
+    found = load(
+        [{"question": "q", "answer": "1", "completions": "mine", "prompt": "p", "level": 3}]
+    )
     assert found.dataset.column_names[3:] == ["completions_original", "prompt_original", "level"]
     assert "column 'completions' goes on as 'completions_original'" in found.notes[0]
     row = load([{"question": "q", "answer": "1", "prompt": "a", "prompt_original": "b"}]).dataset[0]
@@ -92,7 +104,10 @@ def test_columns_that_trl_fills_go_on_under_another_name():
 
 def test_other_columns_stay_what_they_are_and_odd_ones_become_json():
     meta = {"steps": [1, 2], "source": {"book": "x"}}
-    rows = [{"question": f"q{i}", "answer": "1", "level": i, "meta": meta, "mixed": 5} for i in range(1500)]
+    rows = [
+        {"question": f"q{i}", "answer": "1", "level": i, "meta": meta, "mixed": 5}
+        for i in range(1500)
+    ]
     rows[700]["level"] = None
     rows[1400]["mixed"] = "five"
     rows[1200]["late"] = 2.5
@@ -114,7 +129,15 @@ def test_types_of_a_parquet_file_are_kept(tmp_path):
 
     from datasets import Dataset
 
-    rows = [{"question": "q", "answer": 1.5, "when": datetime.datetime(2026, 1, 2), "tags": ["a"], "no": None}]
+    rows = [
+        {
+            "question": "q",
+            "answer": 1.5,
+            "when": datetime.datetime(2026, 1, 2),
+            "tags": ["a"],
+            "no": None,
+        }
+    ]
     Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
     row = load(tmp_path / "a.parquet").dataset[0]
     assert row == {"question": "q", "answer": "1.5", "solution": "1.5"} | {
@@ -150,7 +173,9 @@ def test_a_table_lies_on_disk_and_is_gone_with_its_process():
         "d = to_dataset(load(WORD_PROBLEMS['train']).dataset);"
         "print(*[f['filename'] for f in d.cache_files], sep='\\n')"
     )
-    names = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    names = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True
+    ).stdout
     from pathlib import Path
 
     assert names.strip()

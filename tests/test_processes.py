@@ -42,7 +42,9 @@ def test_one_process_alone_needs_no_group(monkeypatch):
     assert alone.gather(3) == [3]
     assert alone.once(lambda: 4) == alone.first(lambda: 4) == 4
     assert alone.any(True) is True
-    with pytest.raises(WorkbookError, match="1 process started and 2 expected: start with `torchrun"):
+    with pytest.raises(
+        WorkbookError, match="1 process started and 2 expected: start with `torchrun"
+    ):
         from_env(2)
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(WorkbookError, match="WORLD_SIZE is 'two'"):
@@ -60,7 +62,15 @@ def test_a_launcher_that_quietly_starts_one_process_is_caught(how, tmp_path):
     text = (REPO / "configs" / "cpu_two_processes.yaml").read_text()
     config.write_text(text.replace("distributed_type: MULTI_GPU", "distributed_type: MULTI_CPU"))
     options = ["--cpu", "--num_processes", "2"] if how == "--cpu" else ["--config_file", config]
-    command = (sys.executable, "-m", "accelerate.commands.launch", *options, "-m", "grpo_workbook", "train")
+    command = (
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        *options,
+        "-m",
+        "grpo_workbook",
+        "train",
+    )
     result = launch(*command, "--output", tmp_path / "out")
     assert result.returncode != 0
     assert "asked for several processes and started one" in result.stderr
@@ -94,7 +104,9 @@ def test_divided_weights_need_the_plain_backend(tmp_path):
 def test_what_one_does_all_know():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "pieces")
     assert result.returncode == 0, result.stderr[-3000:]
-    found = [json.loads(line) for line in result.stderr.splitlines() if line.startswith('{"gathered"')]
+    found = [
+        json.loads(line) for line in result.stderr.splitlines() if line.startswith('{"gathered"')
+    ]
     assert len(found) == 2
     for one in found:
         assert one["gathered"] == [[0, "", None], [1, "é", None]]
@@ -111,7 +123,10 @@ def test_what_one_does_all_know():
 def test_a_process_that_hangs_ends_the_job_with_a_message():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "hang", timeout=60)
     assert result.returncode != 0
-    assert "process 0 of 2 cannot go on: another process is gone, or was silent for 5 s" in result.stderr
+    assert (
+        "process 0 of 2 cannot go on: another process is gone, or was silent for 5 s"
+        in result.stderr
+    )
     assert "checkpoint-25; the same command with --resume goes on from there" in result.stderr
 
 
@@ -134,7 +149,9 @@ def test_the_same_completions_give_the_same_advantages_and_the_same_adapter(fixe
     import torch
     from safetensors.torch import load_file
 
-    one, two = (json.loads((fixed[name] / "advantages.json").read_text()) for name in ("one", "two"))
+    one, two = (
+        json.loads((fixed[name] / "advantages.json").read_text()) for name in ("one", "two")
+    )
     assert (one["processes"], two["processes"]) == (1, 2)
     assert len(one["steps"]) == 4
     for a, b in zip(one["steps"], two["steps"], strict=True):
@@ -144,9 +161,14 @@ def test_the_same_completions_give_the_same_advantages_and_the_same_adapter(fixe
         assert len(set(a[1])) > 4
     assert one["drawn"] == two["drawn"]  # measuring is shared, and draws what one process draws
     assert len(set(one["drawn"])) > 20
-    first, second = (load_file(fixed[name] / "adapter" / "adapter_model.safetensors") for name in ("one", "two"))
+    first, second = (
+        load_file(fixed[name] / "adapter" / "adapter_model.safetensors") for name in ("one", "two")
+    )
     assert first.keys() == second.keys()
-    before, after = (torch.cat([w[k].float().flatten() for k in sorted(w) if "lora_B" in k]) for w in (first, second))
+    before, after = (
+        torch.cat([w[k].float().flatten() for k in sorted(w) if "lora_B" in k])
+        for w in (first, second)
+    )
     assert before.abs().max() > 1e-3  # they begin at 0
     # Two halves are added up in another order. Adam divides by the gradient's size, so a weight whose gradient is
     # almost 0 may go another way: a few single weights differ, the adapter as a whole does not.
@@ -161,7 +183,13 @@ def test_the_same_completions_give_the_same_advantages_and_the_same_adapter(fixe
 @pytest.mark.long
 def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
     folder = tmp_path / "run"
-    launcher = (sys.executable, "-m", "accelerate.commands.launch", "--config_file", "configs/cpu_two_processes.yaml")
+    launcher = (
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        "configs/cpu_two_processes.yaml",
+    )
     options = ("--steps", "50", "--heldout", "160", "--eval-batch", "40", "--expect-processes", "2")
     result = launch(*launcher, "-m", "grpo_workbook", "train", *options, "--output", folder)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -172,7 +200,12 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
     assert report["heldout"]["p_value"] < 1e-6
     assert [entry["step"] for entry in log] == list(range(1, 51))
     assert report["completions"]["total"] == 50 * 64
-    for words in ("Before training:", "Loading the model", "Five held-out questions", "strict, sampled"):
+    for words in (
+        "Before training:",
+        "Loading the model",
+        "Five held-out questions",
+        "strict, sampled",
+    ):
         assert result.stdout.count(words) == 1
     assert result.stderr.count("training: 100%") <= 3  # one bar, drawn anew
     assert "checkpoint-50" in [p.name for p in (folder / "checkpoints").glob("checkpoint-*")]
@@ -185,10 +218,21 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
 def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     from safetensors.torch import load_file
 
-    from grpo_workbook.checkpoints import last_checkpoint
+    from grpo_workbook.resume.checkpoints import last_checkpoint
 
     folder, said = tmp_path / "run", tmp_path / "said.txt"
-    options = ("--steps", "24", "--heldout", "8", "--batch-size", "16", "--save_steps", "2", "--output", folder)
+    options = (
+        "--steps",
+        "24",
+        "--heldout",
+        "8",
+        "--batch-size",
+        "16",
+        "--save_steps",
+        "2",
+        "--output",
+        folder,
+    )
     with said.open("w") as out:
         process = subprocess.Popen(
             [*map(str, (*TORCHRUN, "-m", "grpo_workbook", "train", *options))],
@@ -203,9 +247,16 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
             assert process.poll() is None, said.read_text()[-3000:]
             assert time.monotonic() < deadline, said.read_text()[-3000:]
             time.sleep(0.2)
-        workers = {int(p.environ()["RANK"]): p for p in psutil.Process(process.pid).children() if "RANK" in p.environ()}
+        workers = {
+            int(p.environ()["RANK"]): p
+            for p in psutil.Process(process.pid).children()
+            if "RANK" in p.environ()
+        }
         assert workers.keys() == {0, 1}
-        family = [*workers.values(), *(c for p in workers.values() for c in p.children(recursive=True))]
+        family = [
+            *workers.values(),
+            *(c for p in workers.values() for c in p.children(recursive=True)),
+        ]
         os.kill(workers[1].pid, signal.SIGKILL)
         process.wait(timeout=60)  # the promise
     finally:
@@ -214,8 +265,12 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     words = said.read_text()
     assert process.returncode != 0
     assert "process 0 of 2 cannot go on" in words
-    assert re.search(r"The last checkpoint is \S+checkpoint-\d+; the same command with --resume", words)
-    assert re.search(r"rank\s*: 1 .*\n\s*exitcode\s*: -9", words)  # torchrun's report names the one that was killed
+    assert re.search(
+        r"The last checkpoint is \S+checkpoint-\d+; the same command with --resume", words
+    )
+    assert re.search(
+        r"rank\s*: 1 .*\n\s*exitcode\s*: -9", words
+    )  # torchrun's report names the one that was killed
     psutil.wait_procs(family, timeout=10)
     assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     kept = last_checkpoint(folder / "checkpoints")
@@ -226,7 +281,9 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     again = launch(*TORCHRUN, "-m", "grpo_workbook", "train", *options, "--resume")
     assert again.returncode == 0, again.stderr[-3000:]
     assert again.stdout.count(f"Continuing from {kept.rsplit('/', 1)[1]}") == 1
-    assert [entry["step"] for entry in json.loads((folder / "log.json").read_text())] == list(range(1, 25))
+    assert [entry["step"] for entry in json.loads((folder / "log.json").read_text())] == list(
+        range(1, 25)
+    )
     assert report_of(folder)["resumed_from_step"] == int(kept.rsplit("-", 1)[1])
 
 
@@ -234,5 +291,7 @@ def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
     options = ("--data", tmp_path / "none.jsonl", "--output", tmp_path / "out")
     result = launch(*TORCHRUN, "-m", "grpo_workbook", "train", *options)
     assert result.returncode != 0
-    assert Counter(re.findall(r"error: .*does not exist", result.stderr)).total() == 1, result.stderr
+    assert Counter(re.findall(r"error: .*does not exist", result.stderr)).total() == 1, (
+        result.stderr
+    )
     assert not (tmp_path / "out").exists()

@@ -10,13 +10,13 @@ import pytest
 from conftest import REPO
 
 from grpo_workbook import run as run_module
-from grpo_workbook.architectures import KNOWN
 from grpo_workbook.config import grpo_config
-from grpo_workbook.estimate import estimate
-from grpo_workbook.profiles import CATALOGUE, find_entry, loader_for
+from grpo_workbook.planning.architectures import KNOWN
+from grpo_workbook.planning.estimate import estimate
+from grpo_workbook.planning.profiles import CATALOGUE, find_entry, loader_for
+from grpo_workbook.planning.step_time import GPUS
 from grpo_workbook.run import PROFILES, Run
 from grpo_workbook.settings import Settings
-from grpo_workbook.step_time import GPUS
 from grpo_workbook.training import load_policy
 
 UNSLOTH = Path(importlib.util.find_spec("unsloth").submodule_search_locations[0])
@@ -33,7 +33,9 @@ def gpu(monkeypatch):
         monkeypatch.setattr(run_module, "_why_no_vllm", lambda device: "")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *a, **k: bfloat16)
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *a: (8, 0) if bfloat16 else (7, 5))
+        monkeypatch.setattr(
+            torch.cuda, "get_device_capability", lambda *a: (8, 0) if bfloat16 else (7, 5)
+        )
 
     return pretend
 
@@ -60,7 +62,11 @@ def test_every_entry_is_a_config_that_the_installed_trl_takes(key, gpu, tmp_path
     assert made.generation_batch_size == s.batch_size
     assert s.batch_size % s.num_generations == 0
     assert (made.fp16, made.bf16) == (entry.profile == "t4", entry.profile != "t4")
-    assert (made.learning_rate, made.max_steps, made.num_generations) == (s.learning_rate, s.steps, s.num_generations)
+    assert (made.learning_rate, made.max_steps, made.num_generations) == (
+        s.learning_rate,
+        s.steps,
+        s.num_generations,
+    )
     assert made.gradient_checkpointing is True
     assert made.max_completion_length == s.max_completion_tokens
 
@@ -148,7 +154,7 @@ def test_the_text_part_of_a_model_that_sees_is_adapted(tmp_path):
     import torch
     from transformers import AutoTokenizer, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
-    from grpo_workbook.architectures import architecture
+    from grpo_workbook.planning.architectures import architecture
     from grpo_workbook.training import count_trained_parameters
 
     tokenizer = AutoTokenizer.from_pretrained(REPO / "data" / "tiny-qwen3")
@@ -157,7 +163,13 @@ def test_the_text_part_of_a_model_that_sees_is_adapted(tmp_path):
             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "linear_num_key_heads": 2,
             "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
             "tie_word_embeddings": True}  # fmt: skip
-    vision = {"depth": 1, "hidden_size": 64, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 128}
+    vision = {
+        "depth": 1,
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_heads": 2,
+        "out_hidden_size": 128,
+    }
     config = Qwen3_5Config(text_config=text, vision_config=vision, tie_word_embeddings=True)
     Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

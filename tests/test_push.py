@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from conftest import REPO, cli
 
+from grpo_workbook.cli.push import inspect
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.push import inspect
 
 TOKEN = "hf_" + "t" * 34
 
@@ -56,13 +56,25 @@ class Hub:
         if path == "/api/repos/create":
             return 200, {"url": f"{self.address}/me/model", "id": "1", "name": "me/model"}
         if "/preupload/" in path:
-            files = [{"path": f["path"], "uploadMode": "regular"} for f in json.loads(body)["files"]]
+            files = [
+                {"path": f["path"], "uploadMode": "regular"} for f in json.loads(body)["files"]
+            ]
             return 200, {"files": [f | {"shouldIgnore": False, "oid": None} for f in files]}
         if "/commit/" in path:
-            return 200, {"commitUrl": f"{self.address}/me/model/commit/0", "commitOid": "0" * 40, "success": True}
+            return 200, {
+                "commitUrl": f"{self.address}/me/model/commit/0",
+                "commitOid": "0" * 40,
+                "success": True,
+            }
         if path == "/api/validate-yaml":
             return 200, {"errors": [], "warnings": []}
-        return 200, {"id": "me/model", "private": self.private, "sha": "0" * 40, "tags": [], "siblings": []}
+        return 200, {
+            "id": "me/model",
+            "private": self.private,
+            "sha": "0" * 40,
+            "tags": [],
+            "siblings": [],
+        }
 
     def paths(self):
         return [path for _, path, _, _ in self.requests]
@@ -83,7 +95,12 @@ def model(tmp_path):
 
 def push(*arguments, hub=None, **env):
     at = {"HF_ENDPOINT": hub.address} if hub else {}
-    quiet = {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": TOKEN, "JPY_PARENT_PID": ""}
+    quiet = {
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_TOKEN": TOKEN,
+        "JPY_PARENT_PID": "",
+    }
     return cli("push", *arguments, **({**quiet, **at} | env))
 
 
@@ -104,10 +121,14 @@ def test_with_yes_every_file_arrives_and_the_token_is_not_shown(model, hub):
     result = push(model, "me/model", "--private", "--yes", hub=hub)
     assert result.returncode == 0, result.stderr
     assert f"sent to {hub.address}/me/model" in result.stdout
-    created = next(json.loads(body) for _, path, _, body in hub.requests if path == "/api/repos/create")
+    created = next(
+        json.loads(body) for _, path, _, body in hub.requests if path == "/api/repos/create"
+    )
     assert (created["name"], created["organization"]) == ("model", "me")
     assert created.get("private") is True or created.get("visibility") == "private"
-    lines = next(body for _, path, _, body in hub.requests if "/commit/" in path).decode().splitlines()
+    lines = (
+        next(body for _, path, _, body in hub.requests if "/commit/" in path).decode().splitlines()
+    )
     sent = {
         line["value"]["path"]: base64.b64decode(line["value"]["content"])
         for line in map(json.loads, lines)
@@ -162,7 +183,9 @@ def test_what_must_not_be_pushed_is_refused(model, tmp_path):
         inspect(model, "me/model")
     (model / "deep" / "training_args.bin").unlink()
     (model / "notes.txt").write_text(f"first\ntoken={TOKEN}\n")
-    with pytest.raises(WorkbookError, match="notes.txt, line 2, holds what looks like a token") as caught:
+    with pytest.raises(
+        WorkbookError, match="notes.txt, line 2, holds what looks like a token"
+    ) as caught:
         inspect(model, "me/model")
     assert TOKEN not in str(caught.value)
     (model / "notes.txt").unlink()

@@ -24,7 +24,11 @@ def test_the_readme_lists_the_chapters_that_exist_and_no_other():
 
 def test_the_readmes_minutes_were_measured_and_its_exercises_are_there():
     measured = dict(
-        re.findall(r"^\| (\d\d_\w+) \| (\d+) \|", (REPO / "docs" / "measurements.md").read_text(), re.MULTILINE)
+        re.findall(
+            r"^\| (\d\d_\w+) \| (\d+) \|",
+            (REPO / "docs" / "measurements.md").read_text(),
+            re.MULTILINE,
+        )
     )
     rows = re.findall(r"\(notebooks/(\w+)\.ipynb\) \|[^|]+\| ([\d.]+) \|[^|]*\| (\d+) \|", README)
     assert sorted(measured) == sorted(name for name, _, _ in rows)
@@ -45,8 +49,14 @@ def test_every_link_and_picture_in_the_readme_leads_somewhere():
 
 def test_the_list_of_helpers_names_every_module():
     listed = (REPO / "docs" / "helpers.md").read_text(encoding="utf-8")
-    modules = {path.name for path in (REPO / "grpo_workbook").glob("*.py") if not path.name.startswith("__")}
-    unlisted = [name for name in modules if f"`{name}`" not in listed and not name.startswith("sandbox_")]
+    modules = {
+        path.name
+        for path in (REPO / "grpo_workbook").glob("*.py")
+        if not path.name.startswith("__")
+    }
+    unlisted = [
+        name for name in modules if f"`{name}`" not in listed and not name.startswith("sandbox_")
+    ]
     assert unlisted == []
     assert set(re.findall(r"`(\w+\.py)`", listed)) <= modules
 
@@ -69,11 +79,17 @@ def test_everything_public_has_a_docstring():
             kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
             if isinstance(inner, kinds) and not inner.name.startswith(("_", "on_")):
                 found += [] if ast.get_docstring(inner) else [f"{place}.{inner.name}"]
-                found += without(inner, f"{place}.{inner.name}") if isinstance(inner, ast.ClassDef) else []
+                found += (
+                    without(inner, f"{place}.{inner.name}")
+                    if isinstance(inner, ast.ClassDef)
+                    else []
+                )
         return found
 
     paths = sorted((REPO / "grpo_workbook").rglob("*.py"))
-    assert [name for p in paths for name in without(ast.parse(p.read_text(encoding="utf-8")), p.stem)] == []
+    assert [
+        name for p in paths for name in without(ast.parse(p.read_text(encoding="utf-8")), p.stem)
+    ] == []
 
 
 def test_modules_import_only_from_those_before_them():
@@ -182,10 +198,14 @@ def test_modules_import_only_from_those_before_them():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module == "grpo_workbook":
                 used |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("grpo_workbook."):
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "grpo_workbook."
+            ):
                 used.add(node.module.split(".")[1])
             elif isinstance(node, ast.Import):
-                used |= {a.name.split(".")[1] for a in node.names if a.name.startswith("grpo_workbook.")}
+                used |= {
+                    a.name.split(".")[1] for a in node.names if a.name.startswith("grpo_workbook.")
+                }
         assert used & set(order) <= set(order[:place]), name
 
 
@@ -199,7 +219,14 @@ def test_what_the_package_imports_is_what_it_says_it_needs():
         return modules.get(requirement.name, requirement.name.replace("-", "_"))
 
     # the sandbox's programs import one another; Unsloth stands in a file of its own, llama.cpp has its own environment
-    own = {"grpo_workbook", "sandbox_candidate", "sandbox_jail", "sandbox_judge", "unsloth", "conversion"}
+    own = {
+        "grpo_workbook",
+        "sandbox_candidate",
+        "sandbox_jail",
+        "sandbox_judge",
+        "unsloth",
+        "conversion",
+    }
     imported = set()
     for path in (REPO / "grpo_workbook").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -212,23 +239,32 @@ def test_what_the_package_imports_is_what_it_says_it_needs():
 
 
 def test_each_package_is_pinned_once_and_within_the_range_that_is_asked_for():
-    lines = [line for f in sorted(REPO.glob("requirements*.txt")) for line in f.read_text().splitlines()]
+    lines = [
+        line for f in sorted(REPO.glob("requirements*.txt")) for line in f.read_text().splitlines()
+    ]
     pins = [line.split("#")[0].strip().split("==") for line in lines if not line.startswith("#")]
     names = [canonicalize_name(name) for name, _ in pins]
     assert sorted(names) == sorted(set(names))
     versions = dict(zip(names, (version for _, version in pins), strict=True))
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-    asked = [Requirement(r) for r in (*project["dependencies"], *project["optional-dependencies"]["unsloth"])]
+    asked = [
+        Requirement(r)
+        for r in (*project["dependencies"], *project["optional-dependencies"]["unsloth"])
+    ]
     both = [r for r in asked if canonicalize_name(r.name) in versions]
     assert len(both) > 15
     assert [str(r) for r in both if versions[canonicalize_name(r.name)] not in r.specifier] == []
 
 
 def test_nothing_loads_foreign_code_or_pickles():
-    for path in [*(REPO / "grpo_workbook").rglob("*.py"), *(REPO / "notebooks" / "source").glob("*.py")]:
+    for path in [
+        *(REPO / "grpo_workbook").rglob("*.py"),
+        *(REPO / "notebooks" / "source").glob("*.py"),
+    ]:
         text = path.read_text(encoding="utf-8")
         assert not re.search(
-            r"trust_remote_code|import pickle|torch\.load\(|os\.system|(?<![.\w])(eval|exec)\(", text
+            r"trust_remote_code|import pickle|torch\.load\(|os\.system|(?<![.\w])(eval|exec)\(",
+            text,
         ), path
 
 
@@ -277,15 +313,25 @@ def test_make_installs_once(tmp_path):
         (tmp_path / name).write_text((REPO / name).read_text())
     bin_ = tmp_path / ".venv" / "bin"
     bin_.mkdir(parents=True)
-    (bin_ / "python").write_text(f'#!/bin/sh\ntest "$3" = --version || echo $* >> {tmp_path}/calls\n')
+    (bin_ / "python").write_text(
+        f'#!/bin/sh\ntest "$3" = --version || echo $* >> {tmp_path}/calls\n'
+    )
     (bin_ / "python").chmod(0o755)
 
     def calls():
-        subprocess.run(["make", "setup", f"PYTHON={sys.executable}"], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            ["make", "setup", f"PYTHON={sys.executable}"],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
         return (tmp_path / "calls").read_text().splitlines()
 
     first = calls()
-    assert [("--no-deps" in c, "-r requirements-unsloth.txt" in c) for c in first][1] == (True, True)
+    assert [("--no-deps" in c, "-r requirements-unsloth.txt" in c) for c in first][1] == (
+        True,
+        True,
+    )
     assert calls() == first
     (tmp_path / "requirements.txt").write_text("torch==2.13.0\n")
     later = time.time() + 5
@@ -314,12 +360,17 @@ def test_an_environment_that_was_cut_off_is_made_again(small_project, left):
     if left == "an empty folder":
         bin_.mkdir(parents=True)
     if left == "Python and no pip":
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", small_project / ".venv"], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--without-pip", small_project / ".venv"], check=True
+        )
     makefile = small_project / "Makefile"
     makefile.write_text(makefile.read_text().replace("-m pip install", "-m pip --version #"))
     result = make(small_project, "setup")
     assert result.returncode == 0, result.stderr
-    assert subprocess.run([bin_ / "python", "-m", "pip", "--version"], capture_output=True).returncode == 0
+    assert (
+        subprocess.run([bin_ / "python", "-m", "pip", "--version"], capture_output=True).returncode
+        == 0
+    )
 
 
 def test_make_run_continues_what_was_stopped_and_replaces_what_had_ended(small_project):
@@ -342,8 +393,13 @@ def test_a_home_folder_that_cannot_be_written_gives_way_to_one_in_the_project(sm
     (bin_ / "jupyter").write_text('#!/bin/sh\necho "home $HOME"\ntouch "$HOME/written"\n')
     (bin_ / "jupyter").chmod(0o755)
     (small_project / ".venv" / ".installed").touch()
-    for home, expected in (("/nowhere/at all", small_project / ".home"), (small_project, small_project)):
+    for home, expected in (
+        ("/nowhere/at all", small_project / ".home"),
+        (small_project, small_project),
+    ):
         command = ["make", "lab"]
-        result = subprocess.run(command, cwd=small_project, env=os.environ | {"HOME": str(home)}, capture_output=True)
+        result = subprocess.run(
+            command, cwd=small_project, env=os.environ | {"HOME": str(home)}, capture_output=True
+        )
         assert f"home {expected}\n" in result.stdout.decode(), result.stderr
         assert (expected / "written").is_file()

@@ -28,7 +28,9 @@ def start(runs, **more) -> subprocess.CompletedProcess:
     """Do these runs in one process: a list for trainers, {"arguments", "armed"} for the command line."""
     command = [sys.executable, "tests/resumed.py", json.dumps(runs, default=str)]
     path = environment(PYTHONPATH=str(REPO), GRPO_WORKBOOK_PROFILE="smoke")
-    return subprocess.run(command, cwd=REPO, env=path, capture_output=True, text=True, timeout=580, **more)
+    return subprocess.run(
+        command, cwd=REPO, env=path, capture_output=True, text=True, timeout=580, **more
+    )
 
 
 def did(result: subprocess.CompletedProcess) -> list[dict]:
@@ -42,14 +44,19 @@ def adapter(folder) -> bytes:
 
 def history(folder) -> list[dict]:
     entries = json.loads((folder / "history.json").read_text())
-    return [{k: v for k, v in e.items() if k not in TIMED} for e in entries if "train_runtime" not in e]
+    return [
+        {k: v for k, v in e.items() if k not in TIMED} for e in entries if "train_runtime" not in e
+    ]
 
 
 @pytest.fixture(scope="module")
 def through(tmp_path_factory):
     """Folders of two runs that went through, and what they did."""
     root = tmp_path_factory.mktemp("through")
-    runs = [{"folder": root / "easy"} | EASY, {"folder": root / "hard", "save_total_limit": None} | HARD]
+    runs = [
+        {"folder": root / "easy"} | EASY,
+        {"folder": root / "hard", "save_total_limit": None} | HARD,
+    ]
     return root / "easy", root / "hard", did(start(runs))
 
 
@@ -79,7 +86,9 @@ def test_what_is_drawn_counted_and_logged_between_two_checkpoints_goes_on(throug
     before, said = (adapter(hard), history(hard)), through[2][1]["said"]
     copied, other = tmp_path / "copied", tmp_path / "other"
     for path in (copied, other):
-        shutil.copytree(hard / "checkpoints" / "checkpoint-3", path / "checkpoints" / "checkpoint-3")
+        shutil.copytree(
+            hard / "checkpoints" / "checkpoint-3", path / "checkpoints" / "checkpoint-3"
+        )
     runs = [{"folder": f, "resume": True} | HARD for f in (hard, copied, folder)]
     runs.insert(2, {"folder": folder, "arm": (5, "interrupted")} | HARD)
     runs.append({"folder": other, "resume": True} | HARD | {"rows": 16, "num_iterations": 1})
@@ -102,7 +111,17 @@ def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(tmp_path):
         pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
     disk = tmp_path / "disk"
     disk.mkdir()
-    arguments = ["run", "--steps", "8", "--batch-size", "8", "--num-generations", "4", "--heldout", "8"]
+    arguments = [
+        "run",
+        "--steps",
+        "8",
+        "--batch-size",
+        "8",
+        "--num-generations",
+        "4",
+        "--heldout",
+        "8",
+    ]
     arguments += ["--output", str(disk / "run")]
     full = {"arguments": arguments, "armed": [5, "full"]}
     again = {"arguments": [*arguments, "--resume"], "armed": None}
@@ -112,7 +131,9 @@ def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(tmp_path):
         {sys.executable} tests/resumed.py '{json.dumps(again)}'; echo "exit $?"
     }}; cp -r {disk}/run {tmp_path}/kept"""
     command = ["unshare", "-rm", "sh", "-c", script]
-    result = subprocess.run(command, cwd=REPO, env=environment(PYTHONPATH=str(REPO)), capture_output=True, text=True)
+    result = subprocess.run(
+        command, cwd=REPO, env=environment(PYTHONPATH=str(REPO)), capture_output=True, text=True
+    )
     went_on = result.stdout.split("exit 2", 1)[1]
     assert "Traceback" not in result.stderr
     error = result.stderr[result.stderr.index("error: ") :].splitlines()[0]
@@ -122,4 +143,6 @@ def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(tmp_path):
     assert "checkpoint-6" not in went_on.split("Continuing")[0]  # what there was of it is gone
     assert "Continuing from checkpoint-3" in went_on
     assert "exit 0" in went_on
-    assert [e["step"] for e in json.loads((tmp_path / "kept" / "log.json").read_text())] == list(range(1, 9))
+    assert [e["step"] for e in json.loads((tmp_path / "kept" / "log.json").read_text())] == list(
+        range(1, 9)
+    )

@@ -1,5 +1,6 @@
 import pytest
 
+from grpo_workbook.reward_lab.symbolic import SymbolicChecker
 from grpo_workbook.rewards import (
     REWARD_WEIGHTS,
     REWARDS,
@@ -12,7 +13,6 @@ from grpo_workbook.rewards import (
     symbolic_correctness,
     text_of,
 )
-from grpo_workbook.symbolic import SymbolicChecker
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 
@@ -29,7 +29,11 @@ def chat(text):
 
 def test_both_forms_of_completions():
     assert text_of(GOOD) == text_of(chat(GOOD)) == GOOD
-    assert correctness_reward([GOOD], answer=["42"]) == correctness_reward([chat(GOOD)], answer=["42"]) == [1.0]
+    assert (
+        correctness_reward([GOOD], answer=["42"])
+        == correctness_reward([chat(GOOD)], answer=["42"])
+        == [1.0]
+    )
 
 
 def test_the_best_completion_earns_the_maximum():
@@ -137,8 +141,20 @@ def test_soft_format(text, reward):
 
 
 def test_json_schema():
-    reward = json_schema({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}})
-    texts = ['{"n": 42}', '<answer>{"n": 42}</answer>', '{"n": "42"}', "[]", "42", "NaN", '{"n": 42', "", "[" * 9000]
+    reward = json_schema(
+        {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    )
+    texts = [
+        '{"n": 42}',
+        '<answer>{"n": 42}</answer>',
+        '{"n": "42"}',
+        "[]",
+        "42",
+        "NaN",
+        '{"n": 42',
+        "",
+        "[" * 9000,
+    ]
     assert reward(texts) == [1.0, 1.0, 0.25, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0]
     assert reward(['{"n": 4, "more": "' + "x" * 20_000 + '"}']) == [0.0]
     with pytest.raises(ValueError, match="no JSON schema: 'int' is not valid"):
@@ -148,10 +164,17 @@ def test_json_schema():
 def test_symbolic_correctness_says_nothing_where_nothing_is_known():
     with SymbolicChecker(time_limit=2.0) as checker:
         reward = symbolic_correctness(checker)
-        texts = [chat("<answer>2x</answer>"), "\\boxed{x}", "no answer", "<answer>9^{9^{9^{9}}}</answer>"]
+        texts = [
+            chat("<answer>2x</answer>"),
+            "\\boxed{x}",
+            "no answer",
+            "<answer>9^{9^{9^{9}}}</answer>",
+        ]
         assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
         assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
-        with pytest.raises(ValueError, match=r"1 of 1 completions could not be judged \(1 timeouts, 0 errors"):
+        with pytest.raises(
+            ValueError, match=r"1 of 1 completions could not be judged \(1 timeouts, 0 errors"
+        ):
             reward(texts[3:], answer=["x^2"])
         assert symbolic_correctness(checker, max_failed=1.0)(texts[3:], answer=["x^2"]) == [None]
 
@@ -159,7 +182,11 @@ def test_symbolic_correctness_says_nothing_where_nothing_is_known():
 def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
     good = "<reasoning>2+2=4</reasoning><answer>4</answer>"
     blocks = [{"role": "assistant", "content": [{"type": "text", "text": good}]}]
-    assert correctness_reward(completions=[blocks, good, good], answer=["4", None, "5"]) == [1.0, None, 0.0]
+    assert correctness_reward(completions=[blocks, good, good], answer=["4", None, "5"]) == [
+        1.0,
+        None,
+        0.0,
+    ]
     assert correctness_reward(completions=[], answer=[]) == []
     for completions, answer, words in (
         ([good], None, "needs the column 'answer'"),
@@ -169,7 +196,9 @@ def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
         ([[{"content": good}]], ["4"], "no list of messages with role and content"),
     ):
         with pytest.raises(ValueError, match=words):
-            correctness_reward(completions=completions, **({} if answer is None else {"answer": answer}))
+            correctness_reward(
+                completions=completions, **({} if answer is None else {"answer": answer})
+            )
 
 
 def test_no_completion_crashes_the_json_reward_and_a_reference_to_nowhere_is_said_at_once():
@@ -177,6 +206,10 @@ def test_no_completion_crashes_the_json_reward_and_a_reference_to_nowhere_is_sai
     assert tenth(completions=["0.25", "1e400", "1" + "0" * 400, "x"]) == [1.0, 0.25, 0.25, 0.0]
     inside = {"$defs": {"n": {"type": "number"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}
     assert json_schema(inside)(completions=['{"a": 1}', '{"a": "x"}']) == [1.0, 0.25]
-    for schema in ({"$ref": "#/nope"}, {"$ref": "http://x.y/z.json"}, {"properties": {"a": {"$ref": "#/$defs/m"}}}):
+    for schema in (
+        {"$ref": "#/nope"},
+        {"$ref": "http://x.y/z.json"},
+        {"properties": {"a": {"$ref": "#/$defs/m"}}},
+    ):
         with pytest.raises(ValueError, match="which it does not hold"):
             json_schema(schema)

@@ -77,7 +77,12 @@ def test_score_sees_what_grpo_would_see():
     scored = score(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
     assert scored.totals == [[3.0, 0.0, 2.0, 0.0], [0.0] * 4]
     rows = {row["reward"]: row for row in scored.rows()}
-    assert list(rows) == ["correctness_reward", "strict_format_reward", "incremental_format_reward", "total"]
+    assert list(rows) == [
+        "correctness_reward",
+        "strict_format_reward",
+        "incremental_format_reward",
+        "total",
+    ]
     assert rows["correctness_reward"]["mean"] == 0.25
     assert rows["total"] == {
         "reward": "total",
@@ -92,7 +97,10 @@ def test_score_sees_what_grpo_would_see():
     }
     assert json.loads(json.dumps(scored.to_dict()))["groups"]["total"] == scored.totals
     one_each = [row for row in ROWS for _ in range(4)]
-    assert score(functions, COMPLETIONS, one_each, group_size=4, weights=weights).totals == scored.totals
+    assert (
+        score(functions, COMPLETIONS, one_each, group_size=4, weights=weights).totals
+        == scored.totals
+    )
 
 
 def test_the_total_is_trls(tmp_path):
@@ -105,7 +113,10 @@ def test_the_total_is_trls(tmp_path):
     functions, weights = [rewards.correctness_reward, sometimes], [2.0, 0.3]
     scored = score(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
     table = torch.tensor(
-        [[math.nan if v is None else v for g in groups for v in g] for groups in scored.groups.values()]
+        [
+            [math.nan if v is None else v for g in groups for v in g]
+            for groups in scored.groups.values()
+        ]
     ).T
     theirs = (table * torch.tensor(weights).unsqueeze(0)).nansum(dim=1)  # as GRPOTrainer does
     assert [v for g in scored.totals for v in g] == pytest.approx(theirs.tolist())
@@ -119,7 +130,15 @@ def test_score_shows_a_table_of_80_columns_and_a_figure_with_words(capsys):
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert all(
-        word in out for word in ("2 groups of 4", "incremental_format", "without gradient", "total", "0.62", "50%")
+        word in out
+        for word in (
+            "2 groups of 4",
+            "incremental_format",
+            "without gradient",
+            "total",
+            "0.62",
+            "50%",
+        )
     )
     figure, words = scored.figure()
     assert "total has a mean of 0.62, and all rewards are equal in 1" in words
@@ -137,12 +156,21 @@ def test_the_rewards_get_what_trl_gives_them():
 
     rows = [{"prompt": [{"role": "user", "content": "q"}], "answer": "1", "question": "q"}]
     score([looks], ["a", "b"], rows, group_size=2)
-    assert seen == {"prompts": [rows[0]["prompt"]] * 2, "answer": ["1"] * 2, "question": ["q"] * 2, "rest": {}}
+    assert seen == {
+        "prompts": [rows[0]["prompt"]] * 2,
+        "answer": ["1"] * 2,
+        "question": ["q"] * 2,
+        "rest": {},
+    }
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [([1.0], "broke the contract"), ([1.0, math.nan], "broke the contract"), (["1", "0"], "broke the contract")],
+    [
+        ([1.0], "broke the contract"),
+        ([1.0, math.nan], "broke the contract"),
+        (["1", "0"], "broke the contract"),
+    ],
 )
 def test_a_broken_reward_is_named(values, message):
     def broken_reward(completions, **columns):
@@ -181,10 +209,12 @@ def test_importing_it_is_light():
     from conftest import REPO, environment
 
     code = (
-        "import sys, grpo_workbook.rubric, grpo_workbook.attacks, grpo_workbook.ensembles, grpo_workbook.symbolic;"
+        "import sys, grpo_workbook.rubric, grpo_workbook.reward_lab.attacks, grpo_workbook.ensembles, grpo_workbook.symbolic;"
         "print([m for m in ('torch', 'sympy', 'math_verify', 'jsonschema', 'matplotlib', 'rich') if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=REPO, env=environment(), capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, env=environment(), capture_output=True, text=True
+    )
     assert result.stdout.strip() == "[]", result.stderr
 
 
@@ -200,11 +230,18 @@ def test_score_takes_what_trl_takes_and_names_what_it_does_not(tmp_path):
         return None
 
     rows = [{"answer": "4"}]
-    assert score([functools.partial(numpy_reward)], ["x"] * 2, rows, group_size=2).rows()[0]["mean"] == 0.5
+    assert (
+        score([functools.partial(numpy_reward)], ["x"] * 2, rows, group_size=2).rows()[0]["mean"]
+        == 0.5
+    )
     for functions, data, words in (
         ([], rows, "no reward functions"),
         ([nothing], rows, "nothing broke the contract"),
-        ([numpy_reward], [{"answer": "4", "x": 1}, {"answer": "4"}], "row 1 has not the columns of row 0"),
+        (
+            [numpy_reward],
+            [{"answer": "4", "x": 1}, {"answer": "4"}],
+            "row 1 has not the columns of row 0",
+        ),
         (parse_rewards("correctness")[0], [{"q": "4"}], "needs the column 'answer'"),
     ):
         with pytest.raises(ValueError, match=words):

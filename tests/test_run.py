@@ -16,11 +16,24 @@ def _clean(monkeypatch):
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    modules = ("run", "data", "answers", "rewards", "training", "evaluate", "export", "figures", "pipeline", "checks")
+    modules = (
+        "run",
+        "data",
+        "answers",
+        "rewards",
+        "training",
+        "evaluate",
+        "export",
+        "figures",
+        "pipeline",
+        "checks",
+    )
     heavy = ("torch", "trl", "transformers", "datasets", "unsloth", "matplotlib", "scipy", "pandas")
     code = f"import sys, {', '.join(f'grpo_workbook.{m}' for m in modules)}\n"
     code += f"print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert out.strip() == "[]"
 
 
@@ -31,7 +44,9 @@ def test_default_on_this_machine_says_why():
     assert set(run.why) == {"device", "profile", "model", "seed", "output"}
     assert all(run.why.values())
     text = str(run)
-    assert all(word in text for word in ("device", "profile", "model", "seed", "output", "LoRA rank"))
+    assert all(
+        word in text for word in ("device", "profile", "model", "seed", "output", "LoRA rank")
+    )
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -53,7 +68,10 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"model": "llama"}, "unknown model 'llama': give a family"),
         ({"model": "org/Llama-3"}, "unknown family 'Llama-3' of model 'org/Llama-3'"),
         ({"model": "./nowhere"}, "unknown model './nowhere'"),
-        ({"num_generations": 6}, "batch of 64 completions cannot be cut into groups of 6: .* such as 66"),
+        (
+            {"num_generations": 6},
+            "batch of 64 completions cannot be cut into groups of 6: .* such as 66",
+        ),
         ({"num_generations": 1}, "needs at least 2"),
         ({"batch_size": 20}, "20 completions cannot be cut into groups of 8"),
         ({"per_device_batch": 24}, "64 completions cannot be cut into batches of 24"),
@@ -87,8 +105,14 @@ def test_bad_values_are_named_with_the_mend(arguments, message):
 def test_numbers_of_numpy_become_pythons():
     import numpy as np
 
-    settings = Run.from_env(steps=np.int64(30), learning_rate=np.float32(0.5), temperature=1).settings
-    assert [type(v) for v in (settings.steps, settings.learning_rate, settings.temperature)] == [int, float, float]
+    settings = Run.from_env(
+        steps=np.int64(30), learning_rate=np.float32(0.5), temperature=1
+    ).settings
+    assert [type(v) for v in (settings.steps, settings.learning_rate, settings.temperature)] == [
+        int,
+        float,
+        float,
+    ]
 
 
 def test_a_seed_that_is_no_number(monkeypatch):
@@ -160,7 +184,11 @@ def test_every_profile_is_a_batch_that_trl_takes(name):
 
 def test_a_smaller_batch_bends_the_device_batch_and_nothing_else():
     settings = Run.from_env(batch_size=48, num_generations=4).settings
-    assert (settings.batch_size, settings.per_device_batch, settings.prompts_per_step) == (48, 48, 12)
+    assert (settings.batch_size, settings.per_device_batch, settings.prompts_per_step) == (
+        48,
+        48,
+        12,
+    )
 
 
 def test_a_model_folder_without_a_model_type_is_said(tmp_path):

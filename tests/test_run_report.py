@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from grpo_workbook import run_report
+from grpo_workbook.cli import run_report
 
 
 def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
@@ -13,11 +13,24 @@ def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
 
 def test_a_name_in_brackets_is_printed_as_it_is(capsys):
     """To rich, [/so] is the end of a style: the table of a run that had ended well must not fail on it."""
-    shares = dict.fromkeys(("strict_sampled", "strict_greedy", "lenient_sampled", "well_formed_sampled"), 0.5)
+    shares = dict.fromkeys(
+        ("strict_sampled", "strict_greedy", "lenient_sampled", "well_formed_sampled"), 0.5
+    )
     held = {"n": 8, "before": {**shares, "ci95": [0, 1]}, "after": {**shares, "ci95": [0, 1]}}
-    merge = {"max_abs_logit_difference": 0.1, "same_greedy_tokens": 1.0, "merged_strict_greedy": 0.5}
+    merge = {
+        "max_abs_logit_difference": 0.1,
+        "same_greedy_tokens": 1.0,
+        "merged_strict_greedy": 0.5,
+    }
     numbers = dict.fromkeys(("steps", "train_seconds", "total_seconds", "peak_rss_mb"), 1)
-    report = {"heldout": held, "merge": merge, "model": "mine[/so]", "verdict": [], "examples": [], **numbers}
+    report = {
+        "heldout": held,
+        "merge": merge,
+        "model": "mine[/so]",
+        "verdict": [],
+        "examples": [],
+        **numbers,
+    }
     run_report.show_report(report, Path("out [bold] :smile:"))
     said = capsys.readouterr().out
     assert "8 held-out problems, mine[/so]" in said

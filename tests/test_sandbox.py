@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from conftest import REPO, SHARED
 
-from grpo_workbook.code_attacks import ENTRY_POINT, TEST, code_attacks
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.sandbox import MAX_PROGRAM, Job, Sandbox
+from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST, code_attacks
+from grpo_workbook.sandbox.sandbox import MAX_PROGRAM, Job, Sandbox
 
 HUMANEVAL = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
 GOOD = "def add(a, b):\n    return a + b\n"
@@ -60,7 +60,9 @@ def descendants(pid=None):
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            found.append((int(folder.name), int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])))
+            found.append(
+                (int(folder.name), int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1]))
+            )
     below, more = set(), {pid or os.getpid()}
     while more:
         more = {p for p, parent in found if parent in more} - below
@@ -129,7 +131,10 @@ def test_numpy_where_installed(sandbox):
 
 
 def test_every_canonical_solution_of_humaneval_passes(sandbox, tasks):
-    jobs = [Job(t["prompt"] + t["canonical_solution"], t["test"], t["entry_point"], t["prompt"]) for t in tasks]
+    jobs = [
+        Job(t["prompt"] + t["canonical_solution"], t["test"], t["entry_point"], t["prompt"])
+        for t in tasks
+    ]
     verdicts = sandbox.check(jobs)
     wrong = [f"{t['task_id']}: {v}" for t, v in zip(tasks, verdicts, strict=True) if not v.passed]
     assert (len(jobs), wrong) == (164, [])
@@ -137,8 +142,21 @@ def test_every_canonical_solution_of_humaneval_passes(sandbox, tasks):
 
 # ------------------------------------------------------------------ mutants: judged as plain execution judges them
 
-SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE}
-SWAPS |= {ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Mod: ast.FloorDiv, ast.And: ast.Or}
+SWAPS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+}
+SWAPS |= {
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Mod: ast.FloorDiv,
+    ast.And: ast.Or,
+}
 
 
 def mutant(source, seed):
@@ -184,11 +202,18 @@ def test_mutated_solutions_are_judged_as_plain_execution_judges_them(tasks):
     programs = [mutant(t["prompt"] + t["canonical_solution"], i) for i, t in enumerate(tasks)]
     with Sandbox(workers=2, time_limit=3.0) as sandbox:
         verdicts = sandbox.check(
-            [Job(p, t["test"], t["entry_point"], t["prompt"]) for p, t in zip(programs, tasks, strict=True)]
+            [
+                Job(p, t["test"], t["entry_point"], t["prompt"])
+                for p, t in zip(programs, tasks, strict=True)
+            ]
         )
-    wanted = [bool(plainly(p, t["test"], t["entry_point"])) for p, t in zip(programs, tasks, strict=True)]
+    wanted = [
+        bool(plainly(p, t["test"], t["entry_point"])) for p, t in zip(programs, tasks, strict=True)
+    ]
     differ = [
-        f"{t['task_id']}: plainly {w}, {v}" for t, v, w in zip(tasks, verdicts, wanted, strict=True) if v.passed != w
+        f"{t['task_id']}: plainly {w}, {v}"
+        for t, v, w in zip(tasks, verdicts, wanted, strict=True)
+        if v.passed != w
     ]
     assert differ == []
     assert 20 < sum(not w for w in wanted) < 164
@@ -201,7 +226,9 @@ def test_the_collection_is_large_and_no_attack_is_there_twice():
     assert len({a.program for a in ATTACKS}) == len({a.name for a in ATTACKS}) == len(ATTACKS) >= 40
 
 
-@pytest.mark.parametrize("attack", [a for a in ATTACKS if a.kind != "outside"], ids=lambda a: f"{a.kind}: {a.name}")
+@pytest.mark.parametrize(
+    "attack", [a for a in ATTACKS if a.kind != "outside"], ids=lambda a: f"{a.kind}: {a.name}"
+)
 def test_no_attack_passes_and_the_next_job_is_judged(quick, attack):
     servers = descendants()
     verdicts = quick.check([Job(attack.program, TEST, ENTRY_POINT), Job(GOOD, TEST, ENTRY_POINT)])
@@ -213,7 +240,9 @@ def test_no_attack_passes_and_the_next_job_is_judged(quick, attack):
         assert len(descendants()) <= 4 * 2 + len(servers), "something was left running"
 
 
-@pytest.mark.parametrize("attack", [a for a in ATTACKS if a.kind == "outside"], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "attack", [a for a in ATTACKS if a.kind == "outside"], ids=lambda a: a.name
+)
 def test_nothing_outside_is_harmed(quick, tmp_path, monkeypatch, attack):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     victim = tmp_path / "folder" / "file.txt"
@@ -236,7 +265,7 @@ def test_the_file_bomb_left_nothing():
 
 def test_without_namespaces_no_attack_passes_either(monkeypatch):
     with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
-        monkeypatch.setattr("grpo_workbook.sandbox._warned", False)
+        monkeypatch.setattr("grpo_workbook.sandbox.sandbox._warned", False)
         with pytest.warns(UserWarning, match="limits-only.*can read every file"):
             sandbox.probe()
         chosen = [a for a in ATTACKS if a.kind not in ("loops", "outside")]
@@ -271,7 +300,9 @@ def test_cases_are_counted_and_a_failed_one_does_not_hide_the_rest(sandbox):
 
 def test_a_program_that_dies_half_way_gets_the_cases_before(sandbox):
     test = "assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3\nassert f(4) == 4"
-    verdict = sandbox.check([job("import os\ndef f(x):\n    if x == 3: os._exit(0)\n    return x", test)])[0]
+    verdict = sandbox.check(
+        [job("import os\ndef f(x):\n    if x == 3: os._exit(0)\n    return x", test)]
+    )[0]
     assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("error", 2, 4)
 
 
@@ -296,7 +327,9 @@ def test_a_test_that_cannot_judge_is_rejected_and_is_the_tests_fault(sandbox, te
     assert words in verdict.reason
 
 
-@pytest.mark.parametrize("program", [None, 5, b"def f(x): return x + 1", "x" * 1_000_000, "#" * (MAX_PROGRAM + 1)])
+@pytest.mark.parametrize(
+    "program", [None, 5, b"def f(x): return x + 1", "x" * 1_000_000, "#" * (MAX_PROGRAM + 1)]
+)
 def test_what_is_no_program_is_rejected(sandbox, program):
     verdict = sandbox.check([job(program)])[0]
     assert (verdict.outcome, verdict.fault) == ("rejected", "program")
@@ -310,7 +343,14 @@ def test_a_task_that_cannot_be_judged_raises(sandbox, bad):
 
 @pytest.mark.parametrize(
     "bad",
-    [{"workers": 0}, {"time_limit": 0}, {"memory_mb": 1}, {"memory_mb": 100.5}, {"require": "most"}, {"level": "x"}],
+    [
+        {"workers": 0},
+        {"time_limit": 0},
+        {"memory_mb": 1},
+        {"memory_mb": 100.5},
+        {"require": "most"},
+        {"level": "x"},
+    ],
 )
 def test_bad_settings(bad):
     with pytest.raises(WorkbookError):
@@ -361,7 +401,7 @@ def test_closing_leaves_no_process():
 
 def test_a_killed_caller_leaves_no_process():
     script = (
-        "from grpo_workbook.sandbox import *\nimport warnings\nwarnings.simplefilter('ignore')\n"
+        "from grpo_workbook.sandbox.sandbox import *\nimport warnings\nwarnings.simplefilter('ignore')\n"
         "s = Sandbox(workers=1, time_limit=60)\ns.probe()\nprint('up', flush=True)\n"
         "s.check([Job('while True: pass', 'assert f(1)', 'f')])\n"
     )

@@ -9,12 +9,21 @@ def chat(text):
 
 def test_length_in_words_and_in_tokens():
     reward = length(4)
-    assert reward(["a b c d", "a b", "", "a b c d e f", "a " * 8, "a " * 9]) == [1.0, 0.5, 0.0, 0.5, 0.0, 0.0]
+    assert reward(["a b c d", "a b", "", "a b c d e f", "a " * 8, "a " * 9]) == [
+        1.0,
+        0.5,
+        0.0,
+        0.5,
+        0.0,
+        0.0,
+    ]
     assert reward([chat("a b c d")]) == [1.0]
     assert reward(["whatever"] * 3, completion_ids=[[1] * 4, [1], []]) == [1.0, 0.25, 0.0]
 
 
-@pytest.mark.parametrize(("tokens", "penalty"), [(0, 0), (80, 0), (85, -0.25), (90, -0.5), (100, -1), (5000, -1)])
+@pytest.mark.parametrize(
+    ("tokens", "penalty"), [(0, 0), (80, 0), (85, -0.25), (90, -0.5), (100, -1), (5000, -1)]
+)
 def test_overlong_is_dapos_equation_13(tokens, penalty):
     assert overlong(100, 20)(["x"], completion_ids=[[7] * tokens]) == [penalty]
     assert overlong(100)(["x " * tokens]) == [penalty]
@@ -24,7 +33,9 @@ def test_overlong_agrees_with_trls_own():
     rewards = pytest.importorskip("trl.rewards")
     theirs = rewards.get_soft_overlong_punishment(max_completion_len=50, soft_punish_cache=10)
     ids = [[1] * n for n in range(0, 70)]
-    assert overlong(50, 10)([""] * 70, completion_ids=ids) == pytest.approx(theirs(completion_ids=ids))
+    assert overlong(50, 10)([""] * 70, completion_ids=ids) == pytest.approx(
+        theirs(completion_ids=ids)
+    )
 
 
 def test_repetition():
@@ -41,7 +52,12 @@ def test_repetition():
 
 def test_style():
     reward = style(["sure!", "as an ai"], cost=0.4)
-    assert reward(["42", "Sure! 42", "Sure! As an AI ...", "sure! sure! sure!"]) == [0.0, -0.4, -0.8, -0.4]
+    assert reward(["42", "Sure! 42", "Sure! As an AI ...", "sure! sure! sure!"]) == [
+        0.0,
+        -0.4,
+        -0.8,
+        -0.4,
+    ]
     assert style(["a", "b", "c"])(["abc"]) == [-1.0]
 
 
@@ -72,7 +88,10 @@ def test_debug_prints_a_sample_now_and_then_and_never_counts():
     reward = debug(every=2, say=said.append)
     prompts = [[{"role": "user", "content": "6*7?"}]] * 2
     for _ in range(5):
-        assert reward([chat("it is 42"), chat("41")], prompts=prompts, answer=["42", "42"]) == [0.0, 0.0]
+        assert reward([chat("it is 42"), chat("41")], prompts=prompts, answer=["42", "42"]) == [
+            0.0,
+            0.0,
+        ]
     assert reward([]) == []
     assert len(said) == 3
     assert all(word in said[1] for word in ("call 3", "6*7?", "it is 42", "right: 42"))

@@ -53,12 +53,21 @@ def test_every_format_gives_the_same_rows(tmp_path):
     }  # fmt: skip
     wanted = [row | {"solution": row["answer"]} for row in GOOD]
     found = [write(tmp_path / name, text) for name, text in texts.items()]
-    for source in (*found, str(found[0]), tmp_path / "a.parquet", dataset, GOOD, sources.open_source(GOOD)):
+    for source in (
+        *found,
+        str(found[0]),
+        tmp_path / "a.parquet",
+        dataset,
+        GOOD,
+        sources.open_source(GOOD),
+    ):
         assert load(source).dataset.to_list() == wanted, source
 
 
 def test_procedural_tasks_are_seeded_and_sized():
-    one, again, other = (load(f"reasoning-gym:chain_sum,size=7,seed={s}").dataset.to_list() for s in (1, 1, 2))
+    one, again, other = (
+        load(f"reasoning-gym:chain_sum,size=7,seed={s}").dataset.to_list() for s in (1, 1, 2)
+    )
     assert one == again != other
     assert len(one) == 7
     assert load("reasoning-gym:chain_sum,size=7", seed=1).dataset.to_list() == one
@@ -133,7 +142,11 @@ def test_a_folder_lists_what_is_in_it(tmp_path):
         ("le.jsonl", LINES.encode("utf-16-le"), "is UTF-16"),
         ("be.csv", "question,answer\na,1\n".encode("utf-16-be"), "is UTF-16"),
         ("key.json", '[{"question": "a", "question": "b"}]', "'question' stands there twice"),
-        ("cut.json.gz", gzip.compress(b"[" + LINES.encode() * 99, mtime=0)[:-10], "is no whole gzip file"),
+        (
+            "cut.json.gz",
+            gzip.compress(b"[" + LINES.encode() * 99, mtime=0)[:-10],
+            "is no whole gzip file",
+        ),
         ("wide.csv", "question,answer\na,1\n".encode("utf-16"), "is UTF-16"),
         ("no.parquet", "PAR1 or so", "is no Parquet file"),
         ("cut.jsonl.gz", gzip.compress(LINES.encode(), mtime=0)[:-10], "is no whole gzip file"),
@@ -142,7 +155,11 @@ def test_a_folder_lists_what_is_in_it(tmp_path):
         ("twice.csv", "question,answer,question\na,1,b\n", "two columns are called 'question'"),
         ("mac.csv", "question,answer\ra,1\r", "\\r alone"),
         ("latin.csv", "fräge,answer\na,1\n".encode("latin-1"), "the header is not UTF-8"),
-        ("open.csv", 'question,answer\na,1\n"b,2\nc,3\n', "row 2 (line 3): a quoted field begins here"),
+        (
+            "open.csv",
+            'question,answer\na,1\n"b,2\nc,3\n',
+            "row 2 (line 3): a quoted field begins here",
+        ),
         ("quote.csv", 'question,answer\n"a"b,2\n', "row 1 (line 2)"),
     ],
 )
@@ -168,26 +185,66 @@ def test_a_cut_parquet_file_is_named(tmp_path, damage):
 DEEP = "[" * 100_000
 BAD_LINES = {
     "cut short": ('{"question": "wh', "not JSON", "may have been cut short"),
-    "latin-1": ('{"question": "café", "answer": "1"}\n'.encode("latin-1"), "not UTF-8", "byte 0xe9 at place 18"),
+    "latin-1": (
+        '{"question": "café", "answer": "1"}\n'.encode("latin-1"),
+        "not UTF-8",
+        "byte 0xe9 at place 18",
+    ),
     "null bytes": (b"\0" * 500 + b"\n", "null bytes", "null bytes"),
-    "null escape": ('{"question": "a\\u0000", "answer": "1"}\n', "null bytes", "'question' holds a null character"),
-    "half a character": ('{"question": "a \\uD83d", "answer": "1"}\n', "broken character", "half of a surrogate pair"),
-    "half of one inside": ('{"question": "a", "answer": "1", "m": ["\\udc00"]}\n', "broken character", "half"),
+    "null escape": (
+        '{"question": "a\\u0000", "answer": "1"}\n',
+        "null bytes",
+        "'question' holds a null character",
+    ),
+    "half a character": (
+        '{"question": "a \\uD83d", "answer": "1"}\n',
+        "broken character",
+        "half of a surrogate pair",
+    ),
+    "half of one inside": (
+        '{"question": "a", "answer": "1", "m": ["\\udc00"]}\n',
+        "broken character",
+        "half",
+    ),
     "deep": (DEEP + "\n", "too deep", "nested too deeply (more than 32 levels)"),
-    "rather deep": ('{"question": "a", "answer": "1", "m": ' + "[" * 99 + "]" * 99 + "}\n", "too deep", "32"),
+    "rather deep": (
+        '{"question": "a", "answer": "1", "m": ' + "[" * 99 + "]" * 99 + "}\n",
+        "too deep",
+        "32",
+    ),
     "NaN": ('{"question": "a", "answer": NaN}\n', "not JSON", "NaN is no JSON value"),
     "Infinity": ('{"question": "a", "answer": "1", "x": -Infinity}\n', "not JSON", "-Infinity"),
-    "too large": ('{"question": "a", "answer": 1e999}\n', "too large", "1e999 is larger than a float"),
-    "a key twice": ('{"question": "a", "answer": "1", "answer": "2"}\n', "repeated key", "'answer' stands there twice"),
-    "a key twice inside": ('{"question": "a", "answer": "1", "m": {"b": 1, "b": 1}}\n', "repeated key", "'b' stands"),
-    "5,000 digits": ('{"question": "a", "answer": ' + "9" * 5000 + "}\n", "not JSON", "4300 digits"),
+    "too large": (
+        '{"question": "a", "answer": 1e999}\n',
+        "too large",
+        "1e999 is larger than a float",
+    ),
+    "a key twice": (
+        '{"question": "a", "answer": "1", "answer": "2"}\n',
+        "repeated key",
+        "'answer' stands there twice",
+    ),
+    "a key twice inside": (
+        '{"question": "a", "answer": "1", "m": {"b": 1, "b": 1}}\n',
+        "repeated key",
+        "'b' stands",
+    ),
+    "5,000 digits": (
+        '{"question": "a", "answer": ' + "9" * 5000 + "}\n",
+        "not JSON",
+        "4300 digits",
+    ),
     "a list": ("[1, 2]\n", "not an object", "a list, not a JSON object"),
     "truth": ('{"question": "a", "answer": true}\n', "not text", "'answer' is True"),
     "null": ('{"question": null, "answer": "1"}\n', "empty field", "'question' is None"),
     "blank": ('{"question": " ", "answer": "1"}\n', "empty field", "'question' is ' '"),
     "a number as question": ('{"question": 5, "answer": "1"}\n', "not text", "'question' is 5"),
     "no answer": ('{"question": "a"}\n', "missing field", "no 'answer' among ['question']"),
-    "no number": ('{"question": "a", "answer": "lots"}\n', "no number", "no number in the answer 'lots'"),
+    "no number": (
+        '{"question": "a", "answer": "lots"}\n',
+        "no number",
+        "no number in the answer 'lots'",
+    ),
 }
 
 
@@ -208,7 +265,9 @@ def test_a_bad_row_is_named_and_the_others_are_kept(tmp_path, name):
 
 def test_a_ragged_row_is_counted_and_quoted_line_ends_do_not_shift_it(tmp_path):
     path = write(tmp_path / "r.csv", 'question,answer\n"a\nb\nc",1\nd,2,3\n\ne,4\n"f\ng",5\nh,é\n')
-    assert message_of(path).startswith("r.csv, row 2 (line 5): 3 fields where the header has 2 (separator: comma)")
+    assert message_of(path).startswith(
+        "r.csv, row 2 (line 5): 3 fields where the header has 2 (separator: comma)"
+    )
     found = load(path, skip_invalid=True)
     assert found.dataset["question"][:] == ["a\nb\nc", "e", "f\ng"]
     assert [place for place, _ in found.faults] == ["r.csv, row 2 (line 5)", "r.csv, row 5"]
@@ -238,7 +297,9 @@ def test_two_columns_of_one_name_in_parquet_are_refused(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_arrays([pa.array([t]) for t in ("q", "1", "2")], names=["question", "answer", "answer"])
+    table = pa.Table.from_arrays(
+        [pa.array([t]) for t in ("q", "1", "2")], names=["question", "answer", "answer"]
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     assert "two columns are called 'answer'" in message_of(tmp_path / "a.parquet")
 
@@ -248,7 +309,9 @@ def test_an_unknown_time_zone_is_named(tmp_path):
     import pyarrow.parquet as pq
 
     when = pa.array([1], pa.timestamp("s", "Mars/Olympus"))
-    pq.write_table(pa.table({"question": ["q"], "answer": ["1"], "when": when}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"question": ["q"], "answer": ["1"], "when": when}), tmp_path / "a.parquet"
+    )
     assert "unknown time zone 'Mars/Olympus'" in message_of(tmp_path / "a.parquet")
 
 

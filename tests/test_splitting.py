@@ -28,7 +28,8 @@ def test_split_is_seeded_and_disjoint(by):
 
 def test_strata_keep_their_shares():
     rows = [
-        {"question": "q" * (1 + i % 50), "answer": "1", "level": "hard" if i % 10 == 0 else "easy"} for i in range(500)
+        {"question": "q" * (1 + i % 50), "answer": "1", "level": "hard" if i % 10 == 0 else "easy"}
+        for i in range(500)
     ]
     train, heldout = split(Dataset.from_list(rows), 50, seed=0, by="level")
     assert shares(train, "level") == shares(heldout, "level") == {"easy": 0.9, "hard": 0.1}
@@ -66,7 +67,10 @@ def test_nothing_held_out_is_said_as_such():
 
 
 def test_leaked_questions_leave_the_training_set():
-    held = questions("How  Many?", "Ana has 3 red shells and finds 4 more shells. How many red shells has Ana now?")
+    held = questions(
+        "How  Many?",
+        "Ana has 3 red shells and finds 4 more shells. How many red shells has Ana now?",
+    )
     train = questions(
         "how many",
         "another",

@@ -9,7 +9,7 @@ from conftest import cli
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.run import Run
-from grpo_workbook.stage import Stage, read_stages, rounds
+from grpo_workbook.stages.stage import Stage, read_stages, rounds
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,13 @@ def test_a_stage_that_cannot_be_is_refused(values, said):
 
 
 def test_a_stage_from_plain_values_and_back():
-    given = {"name": "correct", "steps": 20, "rewards": "correctness:2", "pass_rate": [0.1, 0.9], "ordered": True}
+    given = {
+        "name": "correct",
+        "steps": 20,
+        "rewards": "correctness:2",
+        "pass_rate": [0.1, 0.9],
+        "ordered": True,
+    }
     stage = Stage.from_dict(given)
     assert stage.pass_rate == (0.1, 0.9)
     assert stage.learning_rate is None
@@ -55,7 +61,10 @@ def test_a_stage_from_plain_values_and_back():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"name": "a", "steps": 1, "learning_rat": 1e-4}, "no 'learning_rat': did you mean learning_rate?"),
+        (
+            {"name": "a", "steps": 1, "learning_rat": 1e-4},
+            "no 'learning_rat': did you mean learning_rate?",
+        ),
         ({"name": "a", "steps": 1, "zzz": 1}, "no 'zzz': choose from name, steps"),
         ({"name": "a", "steps": 1, 7: 1}, "no 7"),
         ({"name": "a", "steps": 1, "keep": "x"}, "no 'keep'"),
@@ -73,7 +82,10 @@ def test_plain_values_that_are_no_stage(given, said):
 
 def test_stages_from_yaml(tmp_path):
     file = tmp_path / "stages.yaml"
-    wanted = [{"name": "format", "steps": 8, "rewards": "strict_format"}, {"name": "correct", "steps": 2}]
+    wanted = [
+        {"name": "format", "steps": 8, "rewards": "strict_format"},
+        {"name": "correct", "steps": 2},
+    ]
     file.write_text(yaml.safe_dump(wanted))
     assert [(s.name, s.steps, s.rewards) for s in read_stages(file)] == [
         ("format", 8, "strict_format"),
@@ -123,11 +135,26 @@ def test_the_run_names_its_stages():
 
 # ------------------------------------------------------------------ training
 
-SMALL = {"batch_size": 16, "num_generations": 4, "max_completion_tokens": 32, "heldout": 8, "eval_batch": 8}
+SMALL = {
+    "batch_size": 16,
+    "num_generations": 4,
+    "max_completion_tokens": 32,
+    "heldout": 8,
+    "eval_batch": 8,
+}
 STAGES = (
     Stage("format", 3, rewards="strict_format,incremental_format", beta=0.1, learning_rate=2e-3),
     Stage("correct", 3, beta=0.1, keep=lambda row: len(row["question"]) < 80),
-    Stage("last", 2, beta=0.1, reference="base", pass_rate=(0.0, 1.0), measured=16, samples=4, ordered=True),
+    Stage(
+        "last",
+        2,
+        beta=0.1,
+        reference="base",
+        pass_rate=(0.0, 1.0),
+        measured=16,
+        samples=4,
+        ordered=True,
+    ),
 )
 
 
@@ -144,14 +171,18 @@ class Seen:
 
     def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
         held = optimizer.state_dict()
-        self.begun.append({i: {k: v.clone() for k, v in values.items()} for i, values in held["state"].items()})
+        self.begun.append(
+            {i: {k: v.clone() for k, v in values.items()} for i, values in held["state"].items()}
+        )
 
 
 @pytest.fixture(scope="module")
 def problems():
     from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 
-    train, heldout = (to_dataset(read_problems(WORD_PROBLEMS[name])) for name in ("train", "heldout"))
+    train, heldout = (
+        to_dataset(read_problems(WORD_PROBLEMS[name])) for name in ("train", "heldout")
+    )
     return train.select(range(200)), heldout.select(range(8))
 
 
@@ -162,12 +193,14 @@ def small_run(folder, **more):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, problems):
     """(folder, report, what it said, what the optimizers held): three short stages on the real tiny model."""
-    from grpo_workbook.stages import train_stages
+    from grpo_workbook.stages.training import train_stages
     from grpo_workbook.training import load_policy
 
     run = small_run(tmp_path_factory.mktemp("stages") / "run", stages=STAGES)
     said, seen = [], Seen()
-    report = train_stages(run, *load_policy(run), *problems, probe_every=2, callbacks=[seen], say=said.append)
+    report = train_stages(
+        run, *load_policy(run), *problems, probe_every=2, callbacks=[seen], say=said.append
+    )
     return run.output, report, said, seen.begun
 
 
@@ -181,12 +214,15 @@ def test_the_optimizer_goes_on_where_the_stage_before_ended(trained):
     assert begun[0] == {}  # nothing to carry on yet
     for i in (0, 1):
         left = load_file(folder / FOLDERS[i] / "optimizer.safetensors")
-        taken = {f"{k}.{name}": v for k, values in begun[i + 1].items() for name, v in values.items()}
+        taken = {
+            f"{k}.{name}": v for k, values in begun[i + 1].items() for name, v in values.items()
+        }
         assert left.keys() == taken.keys()
         assert all((left[k] == taken[k]).all() for k in left)
         assert any(v.abs().sum() > 0 for k, v in left.items() if k.endswith("exp_avg"))
     steps = [
-        {int(v) for k, v in load_file(folder / f / "optimizer.safetensors").items() if ".step" in k} for f in FOLDERS
+        {int(v) for k, v in load_file(folder / f / "optimizer.safetensors").items() if ".step" in k}
+        for f in FOLDERS
     ]
     assert steps == [{3}, {6}, {8}]  # AdamW's own count goes on
 
@@ -216,7 +252,7 @@ def test_the_adapter_is_saved_without_the_reference(trained):
 
 
 def test_reports_compare_each_stage_with_the_one_before(trained, capsys):
-    from grpo_workbook.stages import show_stages
+    from grpo_workbook.stages.training import show_stages
 
     folder, report, said, _ = trained
     assert json.loads((folder / "stages.json").read_text()) == json.loads(json.dumps(report))
@@ -227,7 +263,9 @@ def test_reports_compare_each_stage_with_the_one_before(trained, capsys):
     assert first["rows"] == 200 > second["rows"] > third["rows"] > 0
     assert [point[0] for point in second["curve"]] == [3, 5]
     assert third["measured"] == 16 >= third["rows"] + sum(third["left_out"].values())
-    assert third["rows"] == 8  # of those that can teach, in order, what two steps of four problems can use
+    assert (
+        third["rows"] == 8
+    )  # of those that can teach, in order, what two steps of four problems can use
     assert any("rows can teach" in line for line in said)
     show_stages(report)
     lines = capsys.readouterr().out.splitlines()
@@ -239,7 +277,7 @@ def test_a_run_that_was_killed_skips_finished_stages_and_ends_the_same(trained, 
     """The last two stages are lost with the process; from disk they are trained again to the same adapter."""
     from safetensors.torch import load_file
 
-    from grpo_workbook.stages import train_stages
+    from grpo_workbook.stages.training import train_stages
     from grpo_workbook.training import load_policy
 
     folder, report, _, _ = trained
@@ -249,10 +287,14 @@ def test_a_run_that_was_killed_skips_finished_stages_and_ends_the_same(trained, 
         shutil.rmtree(again / lost)
     run, said = small_run(again), []
     model, tokenizer = load_policy(run)
-    repeated = train_stages(run, model, tokenizer, *problems, stages=STAGES[:2], resume=True, say=said.append)
+    repeated = train_stages(
+        run, model, tokenizer, *problems, stages=STAGES[:2], resume=True, say=said.append
+    )
     assert any("format had been finished" in line for line in said)
     assert repeated["stages"][0] == report["stages"][0]
-    whole, ours = (load_file(f / FOLDERS[1] / "adapter" / "adapter_model.safetensors") for f in (folder, again))
+    whole, ours = (
+        load_file(f / FOLDERS[1] / "adapter" / "adapter_model.safetensors") for f in (folder, again)
+    )
     assert all((whole[k] == ours[k]).all() for k in whole)
     assert repeated["stages"][1]["heldout"] == report["stages"][1]["heldout"]
 
@@ -265,20 +307,34 @@ def test_a_run_that_was_killed_skips_finished_stages_and_ends_the_same(trained, 
             b'{"stage": {"name"',
             r"report\.json was written by the run and cannot be read: delete that stage",
         ),
-        ("report.json", b"{}", r"the finished stage .*stage-1-format is damaged \('stage'\): delete that stage"),
+        (
+            "report.json",
+            b"{}",
+            r"the finished stage .*stage-1-format is damaged \('stage'\): delete that stage",
+        ),
         (
             "adapter/adapter_model.safetensors",
             b"",
             "the finished stage .*stage-1-format is damaged .* delete that stage",
         ),
-        ("adapter/adapter_model.safetensors", None, "the finished stage .*stage-1-format is damaged"),
-        ("after.json", b'["one"]', r"after\.json does not hold the completions of \d+ problems: delete that stage"),
+        (
+            "adapter/adapter_model.safetensors",
+            None,
+            "the finished stage .*stage-1-format is damaged",
+        ),
+        (
+            "after.json",
+            b'["one"]',
+            r"after\.json does not hold the completions of \d+ problems: delete that stage",
+        ),
         ("optimizer.safetensors", b"\xff" * 20, "the finished stage .*stage-1-format is damaged"),
         ("../before.json", b"[", r"before\.json was written by the run and cannot be read"),
     ],
 )
-def test_a_finished_stage_that_was_damaged_is_named(trained, problems, tmp_path, name, content, message):
-    from grpo_workbook.stages import train_stages
+def test_a_finished_stage_that_was_damaged_is_named(
+    trained, problems, tmp_path, name, content, message
+):
+    from grpo_workbook.stages.training import train_stages
     from grpo_workbook.training import load_policy
 
     again = tmp_path / "again"
@@ -288,12 +344,14 @@ def test_a_finished_stage_that_was_damaged_is_named(trained, problems, tmp_path,
     damaged.unlink() if content is None else damaged.write_bytes(content)
     run = small_run(again)
     with pytest.raises(WorkbookError, match=message):
-        train_stages(run, *load_policy(run), *problems, stages=STAGES[:2], resume=True, say=lambda text: None)
+        train_stages(
+            run, *load_policy(run), *problems, stages=STAGES[:2], resume=True, say=lambda text: None
+        )
 
 
 def test_after_a_stage_that_is_trained_again_the_later_ones_are_too(trained, problems, tmp_path):
     """A finished stage began with the adapter of the one before: with another it is another stage."""
-    from grpo_workbook.stages import train_stages
+    from grpo_workbook.stages.training import train_stages
     from grpo_workbook.training import load_policy
 
     again, said = tmp_path / "again", []
@@ -308,7 +366,7 @@ def test_after_a_stage_that_is_trained_again_the_later_ones_are_too(trained, pro
 def test_a_skipped_stage_gives_its_rewards_their_state_back(problems, tmp_path):
     from grpo_workbook.ensembles import AdaptiveWeight
     from grpo_workbook.rewards import strict_format_reward
-    from grpo_workbook.stages import train_stages
+    from grpo_workbook.stages.training import train_stages
     from grpo_workbook.training import load_policy
 
     def stage():
@@ -320,7 +378,9 @@ def test_a_skipped_stage_gives_its_rewards_their_state_back(problems, tmp_path):
     first, trained_with = stage()
     train_stages(run, model, tokenizer, *problems, stages=[first], say=lambda text: None)
     again, given_back = stage()
-    train_stages(run, model, tokenizer, *problems, stages=[again], resume=True, say=lambda text: None)
+    train_stages(
+        run, model, tokenizer, *problems, stages=[again], resume=True, say=lambda text: None
+    )
     assert trained_with.batches == 2
     assert given_back.state_dict() == trained_with.state_dict()
     log = json.loads((tmp_path / "run" / "stage-1-fading" / "log.json").read_text())
@@ -328,12 +388,14 @@ def test_a_skipped_stage_gives_its_rewards_their_state_back(problems, tmp_path):
 
 
 def test_other_stages_in_the_same_folder_are_refused(trained, problems, tmp_path):
-    from grpo_workbook.stages import read_report
+    from grpo_workbook.stages.training import read_report
 
     folder = trained[0] / FOLDERS[0]
     assert read_report(folder, STAGES[0])["stage"]["name"] == "format"
     with pytest.raises(WorkbookError, match="differs in steps, learning_rate"):
-        read_report(folder, Stage("format", 4, rewards="strict_format,incremental_format", beta=0.1))
+        read_report(
+            folder, Stage("format", 4, rewards="strict_format,incremental_format", beta=0.1)
+        )
     assert read_report(tmp_path, STAGES[0]) is None
 
 
@@ -346,7 +408,7 @@ def test_other_stages_in_the_same_folder_are_refused(trained, problems, tmp_path
     ],
 )
 def test_stages_that_cannot_be_trained_stop_before_training(stage, said, problems, tiny, tmp_path):
-    from grpo_workbook.stages import train_stages
+    from grpo_workbook.stages.training import train_stages
 
     run = small_run(tmp_path / "run")
     with pytest.raises(WorkbookError) as error:
@@ -356,7 +418,7 @@ def test_stages_that_cannot_be_trained_stop_before_training(stage, said, problem
 
 
 def test_a_stage_without_enough_rows_is_refused(problems, tiny, tmp_path):
-    from grpo_workbook.stages import choose_rows
+    from grpo_workbook.stages.training import choose_rows
 
     none = Stage("a", 2, keep=lambda row: False)
     with pytest.raises(WorkbookError, match="'a' has 0 rows left and one step needs 4"):
@@ -366,7 +428,7 @@ def test_a_stage_without_enough_rows_is_refused(problems, tiny, tmp_path):
 def test_moments_of_another_rank_are_refused(tmp_path):
     import torch
 
-    from grpo_workbook.stage_carry import load_moments, save_moments
+    from grpo_workbook.stages.carry import load_moments, save_moments
 
     def optimizer(rank):
         weight = torch.nn.Parameter(torch.ones(rank, 4))
@@ -399,11 +461,22 @@ def test_the_command_trains_and_goes_on_with_a_stage_more(tmp_path):
         {"name": "format", "steps": 2, "rewards": "strict_format"},
         {"name": "correct", "steps": 1, "learning_rate": 5e-4},
     )
-    options = ["--output", tmp_path / "out", "--heldout", 8, "--batch-size", 16, "--num-generations", 4]
+    options = [
+        "--output",
+        tmp_path / "out",
+        "--heldout",
+        8,
+        "--batch-size",
+        16,
+        "--num-generations",
+        4,
+    ]
     result = cli("stages", file, *options)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "strict, held out" in result.stdout
-    assert (tmp_path / "out" / "stage-2-correct" / "adapter" / "adapter_model.safetensors").is_file()
+    assert (
+        tmp_path / "out" / "stage-2-correct" / "adapter" / "adapter_model.safetensors"
+    ).is_file()
     wrong = cli("stages", file, *options)
     assert wrong.returncode == 2
     assert "--resume" in wrong.stderr
@@ -431,7 +504,9 @@ def test_the_command_refuses_a_bad_file(tmp_path, stage, said):
 
 def test_own_rewards_lie_beside_the_file_and_are_tried_first(tmp_path):
     """Named from the file's folder, as `train` has it; what fails on a made-up completion writes nothing."""
-    (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return [1 / len(completions[0])] * 3\n")
+    (tmp_path / "mine.py").write_text(
+        "def mine(completions, **kwargs):\n    return [1 / len(completions[0])] * 3\n"
+    )
     file = write_stages(tmp_path, {"name": "a", "steps": 1, "rewards": "mine.py:mine:1"})
     result = cli("stages", file, "--output", tmp_path / "out")
     assert result.returncode == 2

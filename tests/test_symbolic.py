@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import REPO, environment
 
-from grpo_workbook.symbolic import SymbolicChecker, decide
+from grpo_workbook.reward_lab.symbolic import SymbolicChecker, decide
 
 BOMB = "9^{9^{9^{9}}}"
 
@@ -72,7 +72,11 @@ WRONG = [
 def test_pairs_are_judged_in_order(checker):
     before = dict(checker.counts)
     outcomes = checker.check(RIGHT + WRONG)
-    assert [(p, o.verdict, o.reason) for p, o in zip(RIGHT, outcomes, strict=False) if o.verdict != "right"] == []
+    assert [
+        (p, o.verdict, o.reason)
+        for p, o in zip(RIGHT, outcomes, strict=False)
+        if o.verdict != "right"
+    ] == []
     told = zip(WRONG, outcomes[len(RIGHT) :], strict=True)
     assert [(p, o.verdict, o.reason) for p, o in told if o.verdict != "wrong"] == []
     assert checker.counts["right"] - before.get("right", 0) == len(RIGHT)
@@ -86,7 +90,10 @@ def test_nothing_is_nothing(checker):
 
 def test_a_number_as_gold_needs_no_worker():
     with SymbolicChecker() as checker:
-        assert [o.verdict for o in checker.check([("72", "72"), ("2+70", "72")])] == ["right", "wrong"]
+        assert [o.verdict for o in checker.check([("72", "72"), ("2+70", "72")])] == [
+            "right",
+            "wrong",
+        ]
         assert checker.pids == []
     assert decide("x", "y") is None
 
@@ -120,7 +127,9 @@ def test_a_killed_worker_comes_back_and_no_job_is_lost_or_judged_twice():
         killed = []
 
         def assassin():
-            while not done.wait(0.7) and len(killed) < 2:  # with the one below: fewer deaths than tries
+            while (
+                not done.wait(0.7) and len(killed) < 2
+            ):  # with the one below: fewer deaths than tries
                 for pid in checker.pids[:1]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -168,9 +177,14 @@ def test_workers_end_with_the_block_and_with_the_process():
         pids = checker.pids
         assert len(pids) == 2
     assert not any(map(_alive, pids))
-    code = "from grpo_workbook.symbolic import SymbolicChecker as S; c = S(); c.check([('x', 'y')]); print(*c.pids)"
+    code = "from grpo_workbook.reward_lab.symbolic import SymbolicChecker as S; c = S(); c.check([('x', 'y')]); print(*c.pids)"
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPO, env=environment(), capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code],
+        cwd=REPO,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert result.returncode == 0, result.stderr
     assert not _alive(int(result.stdout))
@@ -178,10 +192,12 @@ def test_workers_end_with_the_block_and_with_the_process():
 
 def test_a_worker_whose_parent_was_killed_ends():
     code = (
-        "from grpo_workbook.symbolic import SymbolicChecker; c = SymbolicChecker(); c.check([('x', 'y')]);"
+        "from grpo_workbook.reward_lab.symbolic import SymbolicChecker; c = SymbolicChecker(); c.check([('x', 'y')]);"
         "print(*c.pids, flush=True); import time; time.sleep(600)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=REPO, env=environment(), stdout=subprocess.PIPE)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=REPO, env=environment(), stdout=subprocess.PIPE
+    )
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.wait()
@@ -207,9 +223,18 @@ def _alive(pid: int) -> bool:
 
 
 def test_words_between_two_terms_and_long_chains_are_several_answers():
-    from grpo_workbook.symbolic import decide
+    from grpo_workbook.reward_lab.symbolic import decide
 
-    for answer in ("\\sqrt{2} \\text{ bzw. } \\sqrt{3}", "\\sqrt{3}=\\sqrt{2}", "\\sqrt{3}=\\sqrt{5}=\\sqrt{2}"):
+    for answer in (
+        "\\sqrt{2} \\text{ bzw. } \\sqrt{3}",
+        "\\sqrt{3}=\\sqrt{2}",
+        "\\sqrt{3}=\\sqrt{5}=\\sqrt{2}",
+    ):
         assert decide(answer, "\\sqrt{2}").reason == "several answers"
-    for answer in ("\\sqrt{2}\\text{ cm}^2", "x=\\sqrt{2}", "\\text{It is } \\sqrt{2}", "\\sum_{i=1}^{2} i"):
+    for answer in (
+        "\\sqrt{2}\\text{ cm}^2",
+        "x=\\sqrt{2}",
+        "\\text{It is } \\sqrt{2}",
+        "\\sum_{i=1}^{2} i",
+    ):
         assert decide(answer, "\\sqrt{2}") is None

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from grpo_workbook.terminal import cells, shorten, visible, wrap
+from grpo_workbook.errors import cells, shorten, visible, wrap
 
 TEXTS = [
     "a plain text of many words " * 9,

@@ -21,13 +21,26 @@ def test_folder_is_small_safe_and_has_a_card(family):
 @pytest.mark.parametrize(("family", "kind"), [("qwen", "qwen3"), ("gemma", "gemma3_text")])
 def test_models_are_of_their_family(tiny, family, kind):
     model, _ = tiny[family]
-    assert model.config.model_type == kind == json.loads((FOLDERS[family] / "config.json").read_text())["model_type"]
+    assert (
+        model.config.model_type
+        == kind
+        == json.loads((FOLDERS[family] / "config.json").read_text())["model_type"]
+    )
     assert model.config.hidden_size >= 64  # narrower layers cannot be quantized to 4 bits
 
 
 @pytest.mark.parametrize("family", FOLDERS)
 @pytest.mark.parametrize(
-    "text", ["plain", "naïve café", "数学 ٣", "🦥 emoji\u200d", "\x00\x07 control", "a\tb\r\nc  d ", "1,234.5"]
+    "text",
+    [
+        "plain",
+        "naïve café",
+        "数学 ٣",
+        "🦥 emoji\u200d",
+        "\x00\x07 control",
+        "a\tb\r\nc  d ",
+        "1,234.5",
+    ],
 )
 def test_any_text_survives_the_tokenizer(tiny, family, text):
     _, tokenizer = tiny[family]
@@ -43,10 +56,16 @@ def test_digits_stand_apart(tiny, family):
 
 
 def test_chat_templates_are_like_the_family_s_own(tiny):
-    messages = [*chat_prompt("How many?"), {"role": "assistant", "content": "5"}, {"role": "user", "content": "Sure?"}]
+    messages = [
+        *chat_prompt("How many?"),
+        {"role": "assistant", "content": "5"},
+        {"role": "user", "content": "Sure?"},
+    ]
 
     def shown(family):
-        return tiny[family][1].apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return tiny[family][1].apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
 
     assert shown("qwen") == (
         f"<|im_start|>system\n{SYSTEM_PROMPT}<|im_end|>\n<|im_start|>user\nHow many?<|im_end|>\n"
@@ -63,7 +82,10 @@ def test_chat_templates_are_like_the_family_s_own(tiny):
 def test_the_end_of_turn_ends_generation(tiny, family):
     model, tokenizer = tiny[family]
     assert tokenizer.eos_token == {"qwen": "<|im_end|>", "gemma": "<end_of_turn>"}[family]
-    assert model.generation_config.eos_token_id in (tokenizer.eos_token_id, [tokenizer.eos_token_id])
+    assert model.generation_config.eos_token_id in (
+        tokenizer.eos_token_id,
+        [tokenizer.eos_token_id],
+    )
     assert tokenizer.pad_token_id not in (None, tokenizer.eos_token_id)
 
 
@@ -77,7 +99,9 @@ def test_what_the_tiny_models_learn_from_is_only_the_tiny_pool(monkeypatch):
 
     drawn = []
     monkeypatch.setattr(
-        models, "draw_problem", lambda rng, pool: drawn.append(words.draw_problem(rng, pool)) or drawn[-1]
+        models,
+        "draw_problem",
+        lambda rng, pool: drawn.append(words.draw_problem(rng, pool)) or drawn[-1],
     )
     tokenizer = models.make_tokenizer("qwen")
     rng = random.Random(1)

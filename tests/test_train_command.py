@@ -6,8 +6,8 @@ import shutil
 import pytest
 from conftest import REPO, cli, report_of
 
+from grpo_workbook.cli.train_command import prepare, read_yaml
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.train_command import prepare, read_yaml
 
 TEMPLATE = REPO / "templates" / "my_project"
 
@@ -21,13 +21,24 @@ def write(path, text):
 
 
 def prepared(tmp_path, text="", given=None, rest=()):
-    return prepare(read_yaml(write(tmp_path / "my.yaml", text)) if text else {}, given or {}, list(rest), "my.yaml")
+    return prepare(
+        read_yaml(write(tmp_path / "my.yaml", text)) if text else {},
+        given or {},
+        list(rest),
+        "my.yaml",
+    )
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_profile(tmp_path):
     text = "steps: 7\nlearning-rate: 1e-4\nmax_grad_norm: 0.25\nadam_beta1: 0.8\nbatch_size: 32\n"
-    run, options, overrides, processes = prepared(tmp_path, text, {"batch_size": 16}, ["--max-grad-norm", "0.5"])
-    assert (run.settings.steps, run.settings.learning_rate, run.settings.batch_size) == (7, 1e-4, 16)
+    run, options, overrides, processes = prepared(
+        tmp_path, text, {"batch_size": 16}, ["--max-grad-norm", "0.5"]
+    )
+    assert (run.settings.steps, run.settings.learning_rate, run.settings.batch_size) == (
+        7,
+        1e-4,
+        16,
+    )
     assert run.settings.num_generations == 8  # the profile's
     assert overrides == {"max_grad_norm": 0.5, "adam_beta1": 0.8}
     assert processes.count == 1
@@ -44,7 +55,9 @@ def test_names_of_grpo_config_become_the_runs_settings(tmp_path):
     s = run.settings
     assert (s.steps, s.batch_size, s.per_device_batch, s.max_completion_tokens) == (3, 32, 8, 48)
     assert overrides == {}
-    assert prepared(tmp_path, "max_steps: 3\n", {"steps": 5})[0].settings.steps == 5  # the command line wins
+    assert (
+        prepared(tmp_path, "max_steps: 3\n", {"steps": 5})[0].settings.steps == 5
+    )  # the command line wins
 
 
 @pytest.mark.parametrize(
@@ -73,7 +86,11 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
 @pytest.mark.parametrize(
     ("text", "rest", "message"),
     [
-        ("leraning_rate: 1", (), r"my\.yaml: no setting .* called leraning_rate: did you mean learning_rate\?"),
+        (
+            "leraning_rate: 1",
+            (),
+            r"my\.yaml: no setting .* called leraning_rate: did you mean learning_rate\?",
+        ),
         ("max_grad_nrm: 1", (), r"my\.yaml: .* did you mean max_grad_norm\?"),
         ("", ("--max_grad_nrm", "1"), r"called --max_grad_nrm: did you mean --max_grad_norm\?"),
         ("", ("--stpes=3",), r"did you mean --steps\?"),
@@ -87,9 +104,17 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("epsilon: [1, 2]", (), r"epsilon is \[1, 2\]: it takes one value"),
         ("", ("--max_grad_norm", "high"), "--max_grad_norm: invalid float value: 'high'"),
         ("", ("stray",), "'stray' belongs to no option"),
-        ("output_dir: x", (), "output_dir cannot be set: checkpoints lie in the run's folder: say output"),
+        (
+            "output_dir: x",
+            (),
+            "output_dir cannot be set: checkpoints lie in the run's folder: say output",
+        ),
         ("num_train_epochs: 2", (), "num_train_epochs cannot be set: a run's length is its steps"),
-        ("logging_steps: 10\nsteps: 5", (), "logging_steps is 10 and the run has 5 steps: nothing would be logged"),
+        (
+            "logging_steps: 10\nsteps: 5",
+            (),
+            "logging_steps is 10 and the run has 5 steps: nothing would be logged",
+        ),
         ("fsdp: full_shard", (), "fsdp cannot be set: the launcher says it: see configs/"),
         ("hub_token: abc", (), "hub_token cannot be set: it would be written into the run's files"),
         ("use_vllm: true", (), "use_vllm cannot be set: say vllm: off, colocate or server"),
@@ -110,7 +135,11 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("max_grad_norm: .nan", (), "max_grad_norm is nan: it must be a finite number"),
         ("", ("--epsilon", "1e400"), "epsilon is inf: it must be a finite number"),
         ("save_steps: 0", (), "save_steps is 0: it must be more than 0"),
-        (f"save_total_limit: {10**400}", (), "save_total_limit is a number of more than 300 digits"),
+        (
+            f"save_total_limit: {10**400}",
+            (),
+            "save_total_limit is a number of more than 300 digits",
+        ),
         ("num_iterations: 0", (), "num_iterations is 0: it must be at least 1"),
         ("adam_beta1: 1", (), "adam_beta1 is 1: it must be less than 1"),
         ("adam_beta1: 7", (), "adam_beta1 is 7: it must be at most 1"),
@@ -119,7 +148,11 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("scale_rewards: some", (), "scale_rewards is 'some': choose one of group, batch, none"),
         ("eval_batch: 0", (), "eval_batch is 0: it must be at least 1"),
         ("lora_rank: 1000000000000", (), "lora_rank is 1000000000000: it must be at most 10000"),
-        ("steps: 99999999999999999999", (), "steps is 99999999999999999999: it must be at most 1000000000"),
+        (
+            "steps: 99999999999999999999",
+            (),
+            "steps is 99999999999999999999: it must be at most 1000000000",
+        ),
         ("model: true", (), "model is True: it must be a text"),
         ("output: ''", {"output": " "}, "the output ' ' is no folder's name"),
     ],
@@ -144,7 +177,9 @@ def test_what_cannot_be_is_named_with_the_mend(tmp_path, text, rest, message):
 def test_a_file_that_is_no_mapping(tmp_path, text, message):
     with pytest.raises(WorkbookError, match=message):
         read_yaml(write(tmp_path / "my.yaml", text))
-    with pytest.raises(WorkbookError, match=r"mine\.yaml' does not exist \(its folder has my\.yaml\)"):
+    with pytest.raises(
+        WorkbookError, match=r"mine\.yaml' does not exist \(its folder has my\.yaml\)"
+    ):
         read_yaml(tmp_path / "mine.yaml")
 
 
@@ -153,7 +188,8 @@ def test_paths_in_a_file_start_from_its_folder(tmp_path):
         write(tmp_path / name, "")
     found = read_yaml(
         write(
-            tmp_path / "my.yaml", "data: rows.jsonl\nmodel: org/Qwen3-x\noutput: out\nrewards: [r.py:f:2, length=9]\n"
+            tmp_path / "my.yaml",
+            "data: rows.jsonl\nmodel: org/Qwen3-x\noutput: out\nrewards: [r.py:f:2, length=9]\n",
         )
     )
     assert found["data"] == str(tmp_path / "rows.jsonl")
@@ -175,12 +211,14 @@ def test_bad_input_ends_with_status_2_and_writes_nothing(tmp_path):
 
 
 def test_every_field_is_listed(tmp_path):
-    from grpo_workbook.grpo_fields import field_names
+    from grpo_workbook.cli.grpo_fields import field_names
 
     result = cli("train", "--list-fields")
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
-    listed = {line.split(":")[0].strip() for line in result.stdout.splitlines() if line.startswith("  ")}
+    listed = {
+        line.split(":")[0].strip() for line in result.stdout.splitlines() if line.startswith("  ")
+    }
     assert set(field_names()) <= listed
     assert {"steps", "vllm", "system_prompt"} <= listed
 
@@ -194,7 +232,14 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere") / "my_project"
     shutil.copytree(TEMPLATE, folder)
     result = cli(
-        "train", "--config", "my.yaml", "--steps", "4", "--max_grad_norm=0.75", cwd=folder, PYTHONPATH=str(REPO)
+        "train",
+        "--config",
+        "my.yaml",
+        "--steps",
+        "4",
+        "--max_grad_norm=0.75",
+        cwd=folder,
+        PYTHONPATH=str(REPO),
     )
     return folder, result
 
@@ -203,10 +248,17 @@ def project(tmp_path_factory):
 def test_the_template_runs_where_it_is_copied_to(project):
     folder, result = project
     assert result.returncode == 0, result.stderr[-3000:]
-    report, log = report_of(folder / "outputs"), json.loads((folder / "outputs" / "log.json").read_text())
+    report, log = (
+        report_of(folder / "outputs"),
+        json.loads((folder / "outputs" / "log.json").read_text()),
+    )
     assert report["profile"] == "smoke"
     assert report["steps"] == len(log) == 4  # the command line's, not the file's
-    assert report["reward_weights"] == {"right_number": 2.0, "short_answer": 0.5, "strict_format_reward": 0.5}
+    assert report["reward_weights"] == {
+        "right_number": 2.0,
+        "short_answer": 0.5,
+        "strict_format_reward": 0.5,
+    }
     assert report["overrides"] == {"max_grad_norm": 0.75, "lr_scheduler_type": "cosine"}
     assert report["data"]["train"] + report["data"]["heldout"] == 40
     assert set(report["heldout"]["rewards"]) == set(report["reward_weights"])
@@ -231,11 +283,21 @@ def test_changed_rewards_are_another_run(project):
 
 
 def test_a_folder_is_one_runs_at_a_time(tmp_path):
-    from grpo_workbook.folder import alone
+    from grpo_workbook.files import alone
 
     output = tmp_path / "ein Läuf"
     with alone(output):
-        result = cli("train", "--data", TEMPLATE / "data.jsonl", "--heldout", "4", "--steps", "1", "--output", output)
+        result = cli(
+            "train",
+            "--data",
+            TEMPLATE / "data.jsonl",
+            "--heldout",
+            "4",
+            "--steps",
+            "1",
+            "--output",
+            output,
+        )
     assert result.returncode == 2
     assert "another process is writing to" in result.stderr
     assert not output.exists()
@@ -243,7 +305,16 @@ def test_a_folder_is_one_runs_at_a_time(tmp_path):
 
 def test_what_trl_finds_out_late_is_named_before_a_step(tmp_path):
     """Transformers looks at report_to when the trainer is made, after the baseline was measured."""
-    given = ("--heldout", "1", "--steps", "1", "--max-completion-tokens", "4", "--report_to", "nope")
+    given = (
+        "--heldout",
+        "1",
+        "--steps",
+        "1",
+        "--max-completion-tokens",
+        "4",
+        "--report_to",
+        "nope",
+    )
     result = cli("train", "--data", TEMPLATE / "data.jsonl", *given, "--output", tmp_path / "out")
     assert result.returncode == 2, result.stderr[-2000:]
     assert "error: TRL does not take report_to='nope': nope is not supported" in result.stderr
@@ -251,7 +322,7 @@ def test_what_trl_finds_out_late_is_named_before_a_step(tmp_path):
 
 
 def test_a_run_with_other_options_is_refused_by_their_names(tmp_path):
-    from grpo_workbook.folder import check_folder
+    from grpo_workbook.cli.folder import check_folder
 
     kept = {"seed": 0, "settings": {"steps": 30, "beta": 0.0}, "overrides": {"max_grad_norm": 0.5}}
     (tmp_path / "run.json").write_text(json.dumps(kept))

@@ -58,7 +58,10 @@ def test_fresh_adapters_change_nothing_and_follow_the_seed():
     import torch
 
     policies = [load_policy(Run.from_env(seed=seed))[0] for seed in (1, 1, 2)]
-    adapters = [torch.cat([p.detach().flatten() for n, p in m.named_parameters() if "lora_A" in n]) for m in policies]
+    adapters = [
+        torch.cat([p.detach().flatten() for n, p in m.named_parameters() if "lora_A" in n])
+        for m in policies
+    ]
     assert torch.equal(adapters[0], adapters[1])
     assert not torch.equal(adapters[0], adapters[2])
     ids = torch.arange(300, 330).unsqueeze(0)
@@ -79,7 +82,9 @@ def test_an_unknown_backend_is_named():
 
 def test_a_model_that_is_not_there_is_named():
     run = Run.from_env(model="unsloth/Qwen3-no-such-model")
-    with pytest.raises(WorkbookError, match="'unsloth/Qwen3-no-such-model' cannot be loaded .*check the name"):
+    with pytest.raises(
+        WorkbookError, match="'unsloth/Qwen3-no-such-model' cannot be loaded .*check the name"
+    ):
         load_policy(run)
 
 

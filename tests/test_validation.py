@@ -6,8 +6,8 @@ import random
 import pytest
 from conftest import SHARED
 
+from grpo_workbook.cli.data_report import as_text
 from grpo_workbook.data import KNOWLEDGE_BASE, WORD_PROBLEMS, chat_prompt
-from grpo_workbook.data_report import as_text
 from grpo_workbook.lengths import percentiles
 from grpo_workbook.problems import load
 from grpo_workbook.validation import validate
@@ -16,7 +16,10 @@ GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
 
 
 def rows(count=100, **changes):
-    return [{"question": f"What is {i} plus {i * i}?", "answer": str(i + i * i)} | changes for i in range(count)]
+    return [
+        {"question": f"What is {i} plus {i * i}?", "answer": str(i + i * i)} | changes
+        for i in range(count)
+    ]
 
 
 def report_on(source, heldout=None, **options):
@@ -26,7 +29,9 @@ def report_on(source, heldout=None, **options):
 
 def test_good_data_is_called_good(tiny):
     found = load(WORD_PROBLEMS["train"])
-    report = validate(found, load(WORD_PROBLEMS["heldout"]), tokenizer=tiny["qwen"][1], max_prompt_tokens=160)
+    report = validate(
+        found, load(WORD_PROBLEMS["heldout"]), tokenizer=tiny["qwen"][1], max_prompt_tokens=160
+    )
     assert report.hurts == []
     assert (report.rows, report.invalid, report.answers) == (2400, {}, "number")
     assert report.duplicates | {"examples": []} == {
@@ -48,7 +53,11 @@ def test_lengths_are_those_of_the_models_own_template(tiny, family):
     data = rows(70)
     report = report_on(data, tokenizer=tokenizer, max_prompt_tokens=60)
     wanted = [
-        len(tokenizer.apply_chat_template(chat_prompt(r["question"]), add_generation_prompt=True)["input_ids"])
+        len(
+            tokenizer.apply_chat_template(chat_prompt(r["question"]), add_generation_prompt=True)[
+                "input_ids"
+            ]
+        )
         for r in data
     ]
     assert list(report.token_counts) == wanted
@@ -61,8 +70,14 @@ def test_each_harm_is_named():
     good = rows()
     cases = {
         "1 of 101 rows are invalid": ([*good, {"question": "q", "answer": "lots"}], None),
-        "1 held-out questions are also training questions and 0 nearly so": (good, [good[7], *rows(80)[79:]][:1]),
-        "1 questions stand there with different answers": ([*good, good[3] | {"answer": "0"}], None),
+        "1 held-out questions are also training questions and 0 nearly so": (
+            good,
+            [good[7], *rows(80)[79:]][:1],
+        ),
+        "1 questions stand there with different answers": (
+            [*good, good[3] | {"answer": "0"}],
+            None,
+        ),
         "10 rows repeat an earlier question": (good + good[:10], None),
         "63 rows are few": (rows(63), None),
     }
@@ -77,7 +92,10 @@ def test_each_harm_is_named():
 
 def test_near_leaks_are_counted_apart():
     train = [
-        {"question": f"{name} had {i} red shells and sold {i + 1} of them in May. How many are left?", "answer": "1"}
+        {
+            "question": f"{name} had {i} red shells and sold {i + 1} of them in May. How many are left?",
+            "answer": "1",
+        }
         for i, name in enumerate(["Ana", "Ben"] * 50)
     ]
     held = [{"question": train[9]["question"].replace("Ben", "Mia"), "answer": "1"}]
@@ -97,7 +115,10 @@ def test_prompts_over_the_budget_hurt(tiny):
 
 def test_diversity_tells_one_sentence_from_many():
     rng = random.Random(0)
-    one = [{"question": f"Add {rng.randrange(900)} and {rng.randrange(900)} now", "answer": "1"} for _ in range(200)]
+    one = [
+        {"question": f"Add {rng.randrange(900)} and {rng.randrange(900)} now", "answer": "1"}
+        for _ in range(200)
+    ]
     many = load(KNOWLEDGE_BASE, answer_column="expert_answer")
     monotone, varied = report_on(one).diversity, validate(many).diversity
     assert monotone["templates"] == 1

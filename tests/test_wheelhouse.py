@@ -24,14 +24,20 @@ def make_wheel(tmp_path):
         files[f"{info}/METADATA"] = (
             metadata + "".join(f"Requires-Dist: {n}\n" for n in needs) + "\nRequires-Dist: prose\n"
         )
-        files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: here\nRoot-Is-Purelib: true\nTag: {tag}\n"
+        files[f"{info}/WHEEL"] = (
+            f"Wheel-Version: 1.0\nGenerator: here\nRoot-Is-Purelib: true\nTag: {tag}\n"
+        )
         path = tmp_path / f"{name}-1.0-{tag}.whl"
         with zipfile.ZipFile(path, "w") as wheel:
             listing = io.StringIO()
             rows = csv.writer(listing, lineterminator="\n")
             for file, text in files.items():
                 wheel.writestr(file, text)
-                digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+                digest = (
+                    base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest())
+                    .rstrip(b"=")
+                    .decode()
+                )
                 rows.writerow([file, f"sha256={digest}", len(text.encode())])
             wheel.writestr(f"{info}/RECORD", listing.getvalue() + f"{info}/RECORD,,\n")
         return path
@@ -39,7 +45,11 @@ def make_wheel(tmp_path):
     return make
 
 
-STUDIO = {"studio/app.js": "x" * 10_000, "studio/keep.so": "y" * 5000, 'parts/a,"odd".txt': "odd name"}
+STUDIO = {
+    "studio/app.js": "x" * 10_000,
+    "studio/keep.so": "y" * 5000,
+    'parts/a,"odd".txt': "odd name",
+}
 
 
 def test_a_slimmed_wheel_holds_what_is_left_and_says_so(make_wheel, tmp_path):
@@ -52,7 +62,10 @@ def test_a_slimmed_wheel_holds_what_is_left_and_says_so(make_wheel, tmp_path):
         names = wheel.namelist()
         assert "studio/app.js" not in names
         assert "studio/keep.so" in names
-        rows = {row[0]: row[1:] for row in csv.reader(wheel.read("parts-1.0.dist-info/RECORD").decode().splitlines())}
+        rows = {
+            row[0]: row[1:]
+            for row in csv.reader(wheel.read("parts-1.0.dist-info/RECORD").decode().splitlines())
+        }
         assert set(rows) == set(names)
         for name, (digest, size) in rows.items():
             if name.endswith("RECORD"):
@@ -68,10 +81,23 @@ def test_pip_installs_it(make_wheel, tmp_path):
     new, site = tmp_path / "new", tmp_path / "site"
     new.mkdir()
     made = wheelhouse.slim(make_wheel(extra=STUDIO), ("studio/*",), (), new)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site), str(made)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        str(site),
+        str(made),
+    ]
     subprocess.run(pip, check=True)
     code = "import parts, importlib.metadata as m; print(parts.VALUE, m.version('parts'))"
-    out = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(site)}, capture_output=True, text=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(site)}, capture_output=True, text=True
+    )
     assert out.stdout == "7 1.0\n"
     assert not (site / "studio").exists()
 
@@ -83,12 +109,21 @@ def test_only_the_named_cuda_libraries_are_kept(make_wheel):
         "*/libbitsandbytes_cuda128.so",
         "*/libbitsandbytes_cuda130.so",
     )
-    with pytest.raises(wheelhouse.WheelhouseError, match=r"no library for CUDA 12\.9: choose from 11\.8, 12\.8, 13\.0"):
+    with pytest.raises(
+        wheelhouse.WheelhouseError,
+        match=r"no library for CUDA 12\.9: choose from 11\.8, 12\.8, 13\.0",
+    ):
         wheelhouse.cuda_libraries(wheel, ["12.9"])
 
 
 def test_what_nobody_thought_of_is_named(make_wheel):
-    needs = ["torch>=2", "other>=2", "newer>=1; python_version >= '3.14'", "unknown", "tests; extra == 'dev'"]
+    needs = [
+        "torch>=2",
+        "other>=2",
+        "newer>=1; python_version >= '3.14'",
+        "unknown",
+        "tests; extra == 'dev'",
+    ]
     wheels = [make_wheel(needs=needs), make_wheel("other")]
     assert wheelhouse.unmet(wheels, {"torch"}, "3.12") == [
         "parts needs other>=2, and 1.0 is here",
@@ -97,7 +132,10 @@ def test_what_nobody_thought_of_is_named(make_wheel):
 
 
 def test_the_limit_is_kept_to(capsys):
-    rows = [("big-1.0-1slim-py3-none-any.whl", 90 * wheelhouse.MIB, 60 * wheelhouse.MIB), ("small-1.0-x.whl", 9, 9)]
+    rows = [
+        ("big-1.0-1slim-py3-none-any.whl", 90 * wheelhouse.MIB, 60 * wheelhouse.MIB),
+        ("small-1.0-x.whl", 9, 9),
+    ]
     assert wheelhouse.show(rows, 64) == 0
     assert "slimmed" in capsys.readouterr().out
     assert wheelhouse.show(rows, 59) == 1
@@ -111,5 +149,7 @@ def test_every_wanted_package_has_one_version():
 
 
 def test_an_addition_without_a_pin_is_refused(tmp_path):
-    with pytest.raises(wheelhouse.WheelhouseError, match="--also nonsense: only what requirements.txt pins"):
+    with pytest.raises(
+        wheelhouse.WheelhouseError, match="--also nonsense: only what requirements.txt pins"
+    ):
         wheelhouse.collect("3.12", ["12.8"], tmp_path, [], ["nonsense"])

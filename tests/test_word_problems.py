@@ -15,7 +15,9 @@ from grpo_workbook.data import WORD_PROBLEMS, read_problems
 @pytest.mark.parametrize("split", words.SIZES)
 def test_the_files_are_what_the_script_makes(split):
     made = [p.row() for p in words.build(split)]
-    there = [json.loads(line) for line in WORD_PROBLEMS[split].read_text(encoding="utf-8").splitlines()]
+    there = [
+        json.loads(line) for line in WORD_PROBLEMS[split].read_text(encoding="utf-8").splitlines()
+    ]
     assert there == made
     assert len(there) >= {"train": 2000, "heldout": 400}[split]
 
@@ -23,7 +25,9 @@ def test_the_files_are_what_the_script_makes(split):
 def test_check_says_when_a_file_differs(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / "build_word_problems.py").write_text((REPO / "data" / "build_word_problems.py").read_text())
+    (folder / "build_word_problems.py").write_text(
+        (REPO / "data" / "build_word_problems.py").read_text()
+    )
     command = [sys.executable, str(folder / "build_word_problems.py")]
     assert subprocess.run([*command, "--check"]).returncode == 1
     assert subprocess.run(command).returncode == 0
@@ -35,7 +39,9 @@ def test_no_pool_shares_a_template_with_the_same_operands():
     assert all(len(keys[split]) == words.SIZES[split] for split in keys)
     assert not keys["train"] & keys["heldout"]
     rng = random.Random(1)
-    tiny = {(p.template, p.operands) for p in (words.draw_problem(rng, "tiny") for _ in range(20_000))}
+    tiny = {
+        (p.template, p.operands) for p in (words.draw_problem(rng, "tiny") for _ in range(20_000))
+    }
     assert not tiny & (keys["train"] | keys["heldout"])
 
 

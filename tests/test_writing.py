@@ -7,7 +7,7 @@ import os
 import pytest
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.writing import check_writable, whole_file, write_json
+from grpo_workbook.files import check_writable, whole_file, write_json
 
 
 def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -33,7 +33,9 @@ def test_a_link_stays_one(tmp_path):
 @pytest.mark.parametrize("name", ["missing/report.json", "file/report.json", "."])
 def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path, name):
     (tmp_path / "file").write_text("")
-    with pytest.raises(WorkbookError, match=r"cannot be written \(.+\): choose another place") as caught:
+    with pytest.raises(
+        WorkbookError, match=r"cannot be written \(.+\): choose another place"
+    ) as caught:
         write_json(tmp_path / name, 1)
     assert isinstance(caught.value.__cause__, OSError)  # resume.py tells a full disk by it
 

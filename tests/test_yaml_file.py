@@ -2,11 +2,12 @@
 
 import pytest
 
+from grpo_workbook.cli.yaml_file import read_yaml_file
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.yaml_file import read_yaml_file
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -19,14 +20,21 @@ def read(tmp_path, text):
 def test_anchors_and_merge_keys_are_read_as_yaml_has_them(tmp_path):
     text = "- &first {name: a, steps: 3}\n- {<<: *first, name: b}\n- {<<: [*first], name: c, steps: 1e1}\n"
     found = read(tmp_path, text)
-    assert found == [{"name": "a", "steps": 3}, {"name": "b", "steps": 3}, {"name": "c", "steps": 10.0}]
+    assert found == [
+        {"name": "a", "steps": 3},
+        {"name": "b", "steps": 3},
+        {"name": "c", "steps": 10.0},
+    ]
     assert read(tmp_path, "") is None
     assert read(tmp_path, "# nothing but words\n") is None
 
 
 def test_words_and_numbers_are_what_they_look_like(tmp_path):
     """YAML 1.1 reads these as false, true, a text, 90, 8 and a date."""
-    found = read(tmp_path, "[off, yes, 1e-3, 1:30, 010, 2026-11-21, true, null, ~, -3, .5, .inf, '1', 0, 1_000]\n")
+    found = read(
+        tmp_path,
+        "[off, yes, 1e-3, 1:30, 010, 2026-11-21, true, null, ~, -3, .5, .inf, '1', 0, 1_000]\n",
+    )
     assert found == [
         "off",
         "yes",
@@ -75,7 +83,10 @@ def test_what_cannot_be_meant_is_refused(tmp_path, text, message):
 
 def test_a_name_that_is_not_there_gets_the_nearest(tmp_path):
     (tmp_path / "stages.yaml").write_text("- 1\n")
-    with pytest.raises(WorkbookError, match=r"the file of stages .*se\.yaml' does not exist \(.* has stages\.yaml\)"):
+    with pytest.raises(
+        WorkbookError,
+        match=r"the file of stages .*se\.yaml' does not exist \(.* has stages\.yaml\)",
+    ):
         read_yaml_file(tmp_path / "stagse.yaml", "the file of stages")
     with pytest.raises(WorkbookError, match="is a folder"):
         read_yaml_file(tmp_path, "the config file")

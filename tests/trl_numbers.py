@@ -29,17 +29,28 @@ TRUNCATED = [length == LIMIT for length in LENGTHS]
 PROMPT_LENGTHS = [12, 7]
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
 GRID = list(
-    itertools.product(LOSS_TYPES, (0.0, 0.04), ("token", "sequence"), (False, True), ("group", "batch", "none"))
+    itertools.product(
+        LOSS_TYPES, (0.0, 0.04), ("token", "sequence"), (False, True), ("group", "batch", "none")
+    )
 )
 # (loss type, level, epsilon low, epsilon high, delta): unequal sides, and the cap on the open one
 CLIPPING = [(t, level, 0.1, 0.28, 1.15) for t in LOSS_TYPES[:4] for level in ("token", "sequence")]
 EPSILON_HIGH = {"cispo": 1.3}  # elsewhere 0.2; a cap that a ratio here does reach
 NAN = float("nan")
 REWARDS = {
-    "plain": ([[2.0, 0.0, 0.5, 0.125, 0.25, 0.0, 2.0, 1.0], [0.5, 0.0, 0.0, 0.5, 0.5, 0.5, 0.0, 0.0]], [1.0, 0.5]),
+    "plain": (
+        [[2.0, 0.0, 0.5, 0.125, 0.25, 0.0, 2.0, 1.0], [0.5, 0.0, 0.0, 0.5, 0.5, 0.5, 0.0, 0.0]],
+        [1.0, 0.5],
+    ),
     "equal": ([[0.1] * 4 + [3.3] * 4, [0.7] * 8], [1.0, 0.3]),
     "one group equal": ([[1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0]], [1.0]),
-    "none": ([[1.0, None, 0.5, None, None, 2.0, 0.0, 1.0], [0.0, 1.0, None, None, None, 0.25, 1.0, None]], [2.0, 0.5]),
+    "none": (
+        [
+            [1.0, None, 0.5, None, None, 2.0, 0.0, 1.0],
+            [0.0, 1.0, None, None, None, 0.25, 1.0, None],
+        ],
+        [2.0, 0.5],
+    ),
     "a group without": ([[None] * 4 + [0.0, 1.0, 1.0, 0.0]], [1.0]),
     "a single one": ([[None, None, 5.0, None, 0.0, 1.0, 1.0, 0.0]], [1.0]),
 }
@@ -49,11 +60,15 @@ class PlainLogProbs:
     """TRL's plain function in the place of its Triton kernel: same arguments, same five answers."""
 
     @staticmethod
-    def apply(hidden, weight, bias, targets, temperature, chunk_size, softcap, logit_scale, outputs):
+    def apply(
+        hidden, weight, bias, targets, temperature, chunk_size, softcap, logit_scale, outputs
+    ):
         assert bias is None
         assert softcap is None
         logits = hidden @ weight.T * logit_scale
-        logps, entropy = trl_utils.selective_log_softmax_and_entropy(logits, targets, temperature=temperature)
+        logps, entropy = trl_utils.selective_log_softmax_and_entropy(
+            logits, targets, temperature=temperature
+        )
         return logps, entropy, None, None, None
 
 
@@ -74,7 +89,9 @@ def tokens():
     generator = torch.Generator().manual_seed(1)
     draw = lambda n: torch.randint(5, 600, (n,), generator=generator).tolist()  # noqa: E731
     prompts = [draw(n) for n in PROMPT_LENGTHS]
-    completions = [draw(n) if cut else [*draw(n - 1), EOS] for n, cut in zip(LENGTHS, TRUNCATED, strict=True)]
+    completions = [
+        draw(n) if cut else [*draw(n - 1), EOS] for n, cut in zip(LENGTHS, TRUNCATED, strict=True)
+    ]
     return [prompts[i // GROUP] for i in range(len(LENGTHS))], completions
 
 
@@ -121,7 +138,9 @@ def make_trainer(model, functions=1, **arguments) -> GRPOTrainer:
 
 def prepared(trainer) -> dict:
     """What TRL makes of the fixed completions."""
-    return trainer._generate_and_score_completions([{"prompt": "a"}] * GROUP + [{"prompt": "b"}] * GROUP)
+    return trainer._generate_and_score_completions(
+        [{"prompt": "a"}] * GROUP + [{"prompt": "b"}] * GROUP
+    )
 
 
 def write_down(out: dict, name: str, trainer, batch: dict) -> None:
@@ -157,7 +176,9 @@ def main(path: str) -> None:
             ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
             mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
             with torch.no_grad():
-                old = trainer._get_per_token_logps_and_entropies(model, ids, mask, batch["completion_ids"].shape[1])[0]
+                old = trainer._get_per_token_logps_and_entropies(
+                    model, ids, mask, batch["completion_ids"].shape[1]
+                )[0]
             shift = torch.randn(old.shape, generator=torch.Generator().manual_seed(2))
             old = old + 0.3 * shift + torch.linspace(-0.4, 0.4, len(old)).unsqueeze(1)
             out |= {"inputs/old_logp": old, "inputs/ids": ids, "inputs/attention": mask}
@@ -171,7 +192,12 @@ def main(path: str) -> None:
     for loss_type, level, low, high, delta in CLIPPING:
         trainer.loss_type, trainer.importance_sampling_level = loss_type, level
         trainer.epsilon_low, trainer.epsilon_high, trainer.args.delta = low, high, delta
-        write_down(out, f"clipping/{loss_type}/{level}", trainer, {**prepared(trainer), "old_per_token_logps": old})
+        write_down(
+            out,
+            f"clipping/{loss_type}/{level}",
+            trainer,
+            {**prepared(trainer), "old_per_token_logps": old},
+        )
 
     trainer.epsilon_low, trainer.epsilon_high, trainer.args.delta = 0.2, 0.2, None
     trainer.args.use_bias_correction_kl, trainer.loss_type = False, "grpo"
@@ -200,7 +226,13 @@ def accumulate(out: dict) -> None:
             i = len(seen)
             seen.append(i)
             out[f"{name}/{i}/loss"] = loss.detach().clone()
-            for key in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages"):
+            for key in (
+                "prompt_ids",
+                "prompt_mask",
+                "completion_ids",
+                "completion_mask",
+                "advantages",
+            ):
                 out[f"{name}/{i}/{key}"] = batch[key].clone()
             out[f"{name}/{i}/ref_logp"] = batch["ref_per_token_logps"].clone()
             return loss

@@ -81,7 +81,7 @@ for name, (trained, frozen) in methods.items():
 # %%
 import os
 
-from grpo_workbook import doctor
+from grpo_workbook.cli import doctor
 from grpo_workbook.notebook import quiet
 
 quiet()
@@ -217,7 +217,7 @@ for name, scores in (("before", before), ("after", after)):
 # this notebook, and then a sick one that was recorded: its reward gives every completion the same.
 
 # %%
-from grpo_workbook.monitor import as_text, diagnose, read_run
+from grpo_workbook.diagnosis.monitor import as_text, diagnose, read_run
 from grpo_workbook.run import REPO
 
 this_run = read_run(trainer.state.log_history)
@@ -236,7 +236,7 @@ print("\n" + as_text(diagnose(sick), sick))
 # Whoever wants to train first goes to 04 and comes back.
 
 # %%
-from grpo_workbook.checks.course import course_map
+from grpo_workbook.exercises.course import course_map
 
 course_map()
 
@@ -276,7 +276,7 @@ if run.profile == "smoke":
 # The rewards of one group. Does the group teach anything: is any advantage different from 0?
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def teaches(rewards: list[float]) -> bool:

@@ -719,7 +719,7 @@ assert accuracy(after) >= 0.8 and accuracy(before) < 0.35, "the model did not le
 # Python is enough. Add 1e-4 to the deviation.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def advantages(rewards: list[float], group_size: int) -> list[float]:

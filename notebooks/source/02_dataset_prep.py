@@ -523,7 +523,7 @@ print(f"in a plain draw of 100: from {min(plain):.0%} to {max(plain):.0%}")
 # the command's exit status is then 1, so that a script can stop.
 
 # %%
-from grpo_workbook.data_report import as_text
+from grpo_workbook.cli.data_report import as_text
 
 report = validate(train, heldout, tokenizer=tokenizer, max_prompt_tokens=budget)
 print(as_text(report))
@@ -548,7 +548,7 @@ folder.cleanup()
 # then the question. Every message is a dict with `role` and `content`.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def few_shot_prompt(

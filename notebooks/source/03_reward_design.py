@@ -328,7 +328,7 @@ def naive_format(completions, **columns):
 # bombs, invisible characters, texts of a million characters.
 
 # %%
-from grpo_workbook.attacks import attacks, honest
+from grpo_workbook.reward_lab.attacks import attacks, honest
 
 collection = attacks(right="42", wrong="41", prompt="What is 6 times 7?")
 print(len(collection), "attacks of", len({a.kind for a in collection}), "kinds\n")
@@ -425,7 +425,7 @@ for gold, prediction in [
 # in a process of its own. One that is late is killed: *timeout* is an outcome, not a wrong answer.
 
 # %%
-from grpo_workbook.symbolic import SymbolicChecker
+from grpo_workbook.reward_lab.symbolic import SymbolicChecker
 
 pairs = [
     ("1, 2, 3 or 72", "72"),
@@ -502,7 +502,7 @@ for well_formed in (0, 2, 4, 6, 8, 8, 8, 8):
 # the row's `answer`, else 0.0.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def exact_reward(completions: list, answer: list[str], **columns) -> list[float]:

@@ -432,7 +432,7 @@ if run.profile == "smoke":
 # accumulation steps does each process need? Raise `ValueError` when groups or batches do not come out whole.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def accumulation_steps(

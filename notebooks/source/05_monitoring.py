@@ -44,7 +44,7 @@ for lengths in ([20, 20, 20, 20], [30, 30, 20, 20], [20, 20, 30, 30]):
 # checkpoint, a `trainer_state.json`, logged completions, or `trainer.state.log_history`.
 
 # %%
-from grpo_workbook.monitor import read_run
+from grpo_workbook.diagnosis.monitor import read_run
 from grpo_workbook.run import REPO
 
 LOGS = REPO / "tests" / "diagnosis_logs"
@@ -70,7 +70,8 @@ for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
 # is 0.
 
 # %%
-from grpo_workbook import figures, panels
+from grpo_workbook import figures
+from grpo_workbook.diagnosis import panels
 
 figures.show(*panels.run_panels(healthy, title="A healthy run"))
 
@@ -105,7 +106,7 @@ figures.show(*charts.line_chart(
 # A machine can read them too:
 
 # %%
-from grpo_workbook.monitor import as_text, diagnose
+from grpo_workbook.diagnosis.monitor import as_text, diagnose
 
 print(as_text(diagnose(healthy), healthy))
 
@@ -129,7 +130,7 @@ if os.path.isdir(run.model):
 import unsloth
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import load_policy
-from grpo_workbook.vitals import HeldoutProbe, watch
+from grpo_workbook.diagnosis.vitals import HeldoutProbe, watch
 
 model, tokenizer = load_policy(run)
 functions, weights = parse_rewards(run.settings.rewards)
@@ -157,7 +158,7 @@ args.save_strategy = "no"
 from transformers import PrinterCallback
 from trl import GRPOTrainer
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.health import HealthCallback, LivePanels
+from grpo_workbook.diagnosis.health import HealthCallback, LivePanels
 
 train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
 heldout_set = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
@@ -197,7 +198,7 @@ print(f"\nthree probes in 20 steps took {seconds:.1%} of the steps' time")
 # No number replaces reading. The best, a typical and the worst completion of one group, from the logged completions:
 
 # %%
-from grpo_workbook.runlog import samples
+from grpo_workbook.diagnosis.runlog import samples
 
 for step in (1, 20):
     for sample in samples(run.output / "checkpoints", step):
@@ -269,7 +270,7 @@ print(log[["heldout/strict", "heldout/lenient"]].dropna().to_string())
 
 # %%
 from IPython.display import Markdown, display
-from grpo_workbook.monitor import symptom_table
+from grpo_workbook.diagnosis.monitor import symptom_table
 
 display(Markdown(symptom_table()))
 
@@ -277,7 +278,7 @@ display(Markdown(symptom_table()))
 # No bound in it is hidden. Each is in one table with its reason, and most compare the run with itself:
 
 # %%
-from grpo_workbook.findings import THRESHOLDS
+from grpo_workbook.diagnosis.findings import THRESHOLDS
 
 for name in ("sure", "silent", "same_text", "jump", "hardly", "drown", "kl_of_entropy"):
     print(f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}")
@@ -352,7 +353,7 @@ if run.profile == "smoke":
 # steps have fewer.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def moving_average(values: list[float], window: int) -> list[float]:
@@ -489,7 +490,7 @@ check("05.4", is_gamed);
 # Six runs, each with one disease. No labels; what you have is their log.
 
 # %%
-from grpo_workbook.checks.ch05 import CLINIC
+from grpo_workbook.exercises.ch05 import CLINIC
 
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
 shown = {"reward": "reward", "frac_reward_zero_std": "silent", "grad_norm": "gradient",

@@ -58,7 +58,7 @@ for name, program in programs.items():
 # gives one `Verdict` for each.
 
 # %%
-from grpo_workbook.sandbox import Job, Sandbox
+from grpo_workbook.sandbox.sandbox import Job, Sandbox
 
 sandbox = Sandbox(time_limit=2.0)
 print("isolation:", *sandbox.probe())
@@ -81,7 +81,7 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 #    tuple, set, frozenset and dict; `_ITERATORS` and `_VIEWS` are Python's own, such as `map` and `dict.keys()`):
 
 # %%
-from grpo_workbook import sandbox_judge
+from grpo_workbook.sandbox import sandbox_judge
 from grpo_workbook.notebook import show
 
 show(sandbox_judge.encode)
@@ -120,7 +120,7 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 import tempfile
 from pathlib import Path
 
-from grpo_workbook.code_attacks import ENTRY_POINT, TEST as ATTACK_TEST, code_attacks
+from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST as ATTACK_TEST, code_attacks
 
 victim = Path(tempfile.mkdtemp()) / "victim.txt"
 victim.write_text("still here")
@@ -167,7 +167,7 @@ print(dict(Counter(v.outcome for v in verdicts)))
 # tasks share no combination of template and constant with the training tasks.
 
 # %%
-from grpo_workbook.code_tasks import CODE_TASKS, TINY_CODER, read_tasks
+from grpo_workbook.sandbox.tasks import CODE_TASKS, TINY_CODER, read_tasks
 
 train_tasks = read_tasks(CODE_TASKS["train"])
 heldout_tasks = read_tasks(CODE_TASKS["heldout"])
@@ -276,7 +276,7 @@ tokenizer.padding_side = "left"
 # is also kept as code in a column of its own, `prompt_code`.
 
 # %%
-from grpo_workbook.code_tasks import to_code_dataset
+from grpo_workbook.sandbox.tasks import to_code_dataset
 from grpo_workbook.data import drop_long_prompts, render
 
 train_set = to_code_dataset(train_tasks)
@@ -290,7 +290,7 @@ print(render([train_set[2]["prompt"]], tokenizer)[0])
 # such a block the text itself is taken as code, which continues the prompt unless it defines the function:
 
 # %%
-from grpo_workbook.code_rewards import code_format_reward, program_of, unit_tests
+from grpo_workbook.sandbox.rewards import code_format_reward, program_of, unit_tests
 
 show(program_of)
 
@@ -328,7 +328,7 @@ for i, name in enumerate(samples):
 # Groups of eight for 40 training tasks, drawn as training draws them, and judged once:
 
 # %%
-from grpo_workbook.code_tasks import verdicts_of
+from grpo_workbook.sandbox.tasks import verdicts_of
 from grpo_workbook.evaluate import generate
 
 in_groups = train_set.select([i for i in range(40) for _ in range(8)])
@@ -417,7 +417,7 @@ for constant in ("0", "True", "False", "[]", "''"):
 # greedy:
 
 # %%
-from grpo_workbook.code_tasks import pass_at_1
+from grpo_workbook.sandbox.tasks import pass_at_1
 from grpo_workbook.evaluate import paired_p_value, wilson_interval
 
 
@@ -542,7 +542,7 @@ if run.profile == "smoke":
 # easy to learn much from; take harder tasks of your own, or MBPP's training part.
 
 # %%
-from grpo_workbook.code_tasks import HUMANEVAL
+from grpo_workbook.sandbox.tasks import HUMANEVAL
 
 if run.profile == "smoke":
     print("skipped in the smoke profile: so small a model solves none of HumanEval")
@@ -576,7 +576,7 @@ sandbox.close()
 # the code of the last one, from the line after its opening fence to its closing fence, and `None` where there is none.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def last_block(text: str) -> str | None:

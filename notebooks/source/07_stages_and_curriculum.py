@@ -113,7 +113,7 @@ print(run.model_name, "on", run.device)
 # right number between answer tags, whatever stands around them):
 
 # %%
-from grpo_workbook.difficulty import curriculum, pass_rates
+from grpo_workbook.stages.difficulty import curriculum, pass_rates
 
 some = train_set.shuffle(seed=run.seed).select(range(64))
 settings = run.settings
@@ -160,7 +160,7 @@ print(f"share of the variance that is luck:   {luck / pstdev(rates_before) ** 2:
 # A stage has a name, its steps, and whatever differs from the run: rewards, learning rate, rows.
 
 # %%
-from grpo_workbook.stage import Stage
+from grpo_workbook.stages.stage import Stage
 
 STAGES = (
     Stage("format", steps=8, rewards="strict_format:0.5,incremental_format:0.5"),
@@ -170,7 +170,7 @@ run = Run.from_env(heldout=96, stages=STAGES)
 print(run)
 
 # %% [markdown]
-# The same as a YAML file, which `grpo_workbook.stage.read_stages` reads. A setting that no stage has is refused, not
+# The same as a YAML file, which `grpo_workbook.stages.stage.read_stages` reads. A setting that no stage has is refused, not
 # ignored: a misspelt learning rate would otherwise train with another one, and nobody would know.
 
 # %%
@@ -194,7 +194,7 @@ except WorkbookError as error:
 # are saved at a stage's end and given to the next:
 
 # %%
-from grpo_workbook import stages
+from grpo_workbook.stages import training as stages
 
 show(stages.Carry)
 
@@ -210,7 +210,7 @@ show(stages.stage_run)
 # Training. The held-out problems are answered before, between and after the stages, and every four steps in between.
 
 # %%
-from grpo_workbook.stages import show_stages, train_stages
+from grpo_workbook.stages.training import show_stages, train_stages
 
 report = train_stages(run, model, tokenizer, train_set, heldout_set, probe_every=4)
 
@@ -230,7 +230,7 @@ show_stages(report)
 # steps and then falls to 0. The grey line at 80 % is the goal of the experiment further down.
 
 # %%
-from grpo_workbook import stage_figures
+from grpo_workbook.stages import figures as stage_figures
 
 figures.show(*stage_figures.stage_curve(report["stages"], goal=0.8))
 
@@ -300,7 +300,7 @@ print("after: ", curriculum(rates_after))
 # %%
 from dataclasses import replace
 
-from grpo_workbook.stage import rounds
+from grpo_workbook.stages.stage import rounds
 
 again = rounds(Stage("round", steps=4, beta=0.1, learning_rate=5e-4), 2)
 fixed = Stage("fixed", steps=2, beta=0.1, learning_rate=5e-4, reference="base")
@@ -428,7 +428,7 @@ figures.show(*stage_figures.race(bench["table"], bench["goal"]))
 # "Goes on" should mean: as if nothing had happened. A small run to prove it, 4 steps with a checkpoint every 2:
 
 # %%
-from grpo_workbook.resume import train
+from grpo_workbook.resume.training import train
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import make_trainer
 
@@ -540,7 +540,7 @@ if run.profile == "smoke":
 # `ValueError`.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def smallest_group(rate: float, share: float) -> int:

@@ -592,7 +592,7 @@ if run.profile == "smoke":
 # least one right one?
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:

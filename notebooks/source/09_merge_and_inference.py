@@ -422,7 +422,7 @@ command("generate", folder / "merged", rows[0]["question"])
 # %%
 from transformers import pipeline
 
-from grpo_workbook.ask import conversation
+from grpo_workbook.cli.ask import conversation
 from grpo_workbook.data import CHAT_TEMPLATE_KWARGS
 
 chat = conversation(tokenizer, rows[0]["question"])
@@ -485,7 +485,7 @@ _ = model.generate(**one, **greedy, streamer=streamer)
 # pieces; these answers hold hardly a space, so each piece is a line:
 
 # %%
-from grpo_workbook.ask import stream
+from grpo_workbook.cli.ask import stream
 from grpo_workbook.generation import sampling
 
 pieces = stream(
@@ -657,7 +657,7 @@ for name, (strict, voted, distinct) in effects.items():
 # %%
 from importlib.util import find_spec
 
-from grpo_workbook.serving import serve
+from grpo_workbook.cli.serving import serve
 
 engine = "vllm" if run.profile != "smoke" and find_spec("vllm") else "transformers"
 print("served by", engine)
@@ -761,7 +761,7 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 import textwrap
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.gguf import find_converter, to_gguf
+from grpo_workbook.cli.gguf import find_converter, to_gguf
 
 try:
     converter = find_converter()
@@ -784,7 +784,7 @@ from dataclasses import asdict
 from grpo_workbook.cards import write_card
 from grpo_workbook.data import sha256_of
 from grpo_workbook.evaluate import summary
-from grpo_workbook.run_report import versions
+from grpo_workbook.cli.run_report import versions
 from grpo_workbook.training import count_trained_parameters
 
 report = {
@@ -864,7 +864,7 @@ if run.profile == "smoke":
 # The merged weight, with matrices as lists of rows: `W` is outputs x inputs, `A` is r x inputs, `B` is outputs x r.
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def merge_lora(

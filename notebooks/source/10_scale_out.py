@@ -73,9 +73,9 @@ quiet()
 run = Run.from_env()
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
-from grpo_workbook.architectures import architecture
+from grpo_workbook.planning.architectures import architecture
 from grpo_workbook.loading import load_for_measuring
-from grpo_workbook.memory import weight_bytes
+from grpo_workbook.planning.memory import weight_bytes
 
 shape = architecture(run.model)
 for four_bit in (False, True):
@@ -93,7 +93,7 @@ for four_bit in (False, True):
 # ([measured](../docs/measurements.md)). For Qwen3-4B the same formula says what 4-bit is for:
 
 # %%
-from grpo_workbook.memory import GIB
+from grpo_workbook.planning.memory import GIB
 
 large = architecture("Qwen/Qwen3-4B")
 for four_bit in (False, True):
@@ -168,7 +168,7 @@ for checkpointing in (False, True):
 # time come on top, while it is computed again; *kept* does not count them. (*A pass* is forward and backward.)
 
 # %%
-from grpo_workbook.memory import activation_bytes
+from grpo_workbook.planning.memory import activation_bytes
 
 computed = {}
 for checkpointing, (held, seconds) in measured.items():
@@ -189,7 +189,7 @@ print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
 # 32 bits:
 
 # %%
-from grpo_workbook.memory import logits_bytes
+from grpo_workbook.planning.memory import logits_bytes
 
 for name in ("qwen3-4b", "gemma-3-4b"):
     size = logits_bytes(architecture(name), 8, 512) / GIB
@@ -201,7 +201,7 @@ for name in ("qwen3-4b", "gemma-3-4b"):
 # of prompt and 60 of completion:
 
 # %%
-from grpo_workbook.memory import kv_cache_bytes
+from grpo_workbook.planning.memory import kv_cache_bytes
 
 plain = model.unload().eval()
 prompts = torch.randint(5, 200, (8, 40), device=run.device)
@@ -230,8 +230,8 @@ print(f"measured {held_cache:,}, computed {said:,} bytes")
 
 # %%
 import psutil
-from grpo_workbook.estimate import estimate
-from grpo_workbook.estimate_command import report
+from grpo_workbook.planning.estimate import estimate
+from grpo_workbook.cli.estimate_command import report
 
 gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
 print(report(estimate(run.model, run.profile, gib=gib)))
@@ -263,7 +263,7 @@ print(said[said.index("It does not fit") : said.index("had you chosen")])
 
 # %%
 from grpo_workbook import figures
-from grpo_workbook.cost_figures import cost_panels, gpu_counts
+from grpo_workbook.planning.cost_figures import cost_panels, gpu_counts
 
 figures.show(*cost_panels(estimate("qwen3-4b", "t4")))
 
@@ -280,7 +280,7 @@ figures.show(*cost_panels(estimate("qwen3-4b", "t4")))
 # common values that fit on paper. Two of its entries are below; `python -m grpo_workbook estimate --list` prints all.
 
 # %%
-from grpo_workbook.profiles import CATALOGUE
+from grpo_workbook.planning.profiles import CATALOGUE
 
 small = CATALOGUE["t4", "qwen3-1.7b"]
 big = CATALOGUE["80gb", "qwen3-8b"]
@@ -558,7 +558,7 @@ if run.profile == "smoke":
 # number of completions for a step that fills whole rounds, and consists of whole groups of `group`?
 
 # %% tags=["exercise"]
-from grpo_workbook.checks import check
+from grpo_workbook.exercises import check
 
 
 def smallest_batch(per_device: int, processes: int, group: int) -> int:

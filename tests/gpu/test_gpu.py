@@ -25,7 +25,12 @@ def with_gpus() -> dict[str, str]:
 @cache
 def has_cuda() -> bool:
     code = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
-    return subprocess.run([sys.executable, "-c", code], env=with_gpus(), capture_output=True).returncode == 0
+    return (
+        subprocess.run(
+            [sys.executable, "-c", code], env=with_gpus(), capture_output=True
+        ).returncode
+        == 0
+    )
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +68,9 @@ def test_the_tiny_models_learn_as_on_the_cpu(part, family):
     row = next(r for r in part("learning") if r["family"] == family)
     assert "error" not in row, row
     assert row["bounds_judged"]
-    assert row["problems"] == []  # the accuracy bounds, the metrics' names, every step logged, every layer in 4-bit
+    assert (
+        row["problems"] == []
+    )  # the accuracy bounds, the metrics' names, every step logged, every layer in 4-bit
     assert "healthy" in row["diagnosis"]
 
 

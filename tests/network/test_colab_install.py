@@ -28,7 +28,9 @@ def test_a_fresh_runtime_gets_the_pins_restarts_and_then_goes_on(tmp_path):
     if subprocess.run(pip).returncode:
         pytest.skip("the package index cannot be reached")
     kept = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
-    env = {k: v for k, v in os.environ.items() if k in kept or k.startswith("PIP_")} | {"COLAB_RELEASE_TAG": "release"}
+    env = {k: v for k, v in os.environ.items() if k in kept or k.startswith("PIP_")} | {
+        "COLAB_RELEASE_TAG": "release"
+    }
     cell = build.first_cells(str(clone))[1].source
 
     def run(more=""):

@@ -17,14 +17,25 @@ from conftest import REPO, environment
 def test_the_wheelhouse_is_all_that_such_a_machine_lacks(tmp_path):
     wheels, python = tmp_path / "wheels", tmp_path / "venv" / "bin" / "python"
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    command = [sys.executable, "benchmarks/wheelhouse.py", "--python", version, "--out", str(wheels)]
+    command = [
+        sys.executable,
+        "benchmarks/wheelhouse.py",
+        "--python",
+        version,
+        "--out",
+        str(wheels),
+    ]
     made = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     if "could not download" in made.stderr:
         pytest.skip("the package index cannot be reached")
     assert made.returncode == 0, made.stderr[-2000:]
     assert sum(w.stat().st_size for w in wheels.iterdir()) <= 64 * 2**20
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    pins = [line.split()[0] for line in (REPO / "requirements.txt").read_text().splitlines() if "==" in line]
+    pins = [
+        line.split()[0]
+        for line in (REPO / "requirements.txt").read_text().splitlines()
+        if "==" in line
+    ]
     had = [p for p in pins if p.split("==")[0] in ("torch", "transformers", "accelerate", "peft")]
     assert len(had) == 4
     subprocess.run([python, "-m", "pip", "install", "-q", *had], check=True)

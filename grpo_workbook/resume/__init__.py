@@ -1,0 +1,1 @@
+"""Stop a run anywhere and resume it exactly."""

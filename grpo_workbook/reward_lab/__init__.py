@@ -1,0 +1,1 @@
+"""Look at rewards before training: scores in a table, attacks, symbolic answers."""

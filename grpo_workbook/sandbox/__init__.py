@@ -1,0 +1,1 @@
+"""Run model-written Python against tests, and pay for what passes."""

@@ -1,0 +1,1 @@
+"""Train in stages, and choose problems by their difficulty."""

@@ -1,0 +1,392 @@
+"""Both ways: the solutions in the notebooks pass, stubs and typical mistakes are told what they are."""
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import jupytext
+import pytest
+from conftest import REPO
+
+from grpo_workbook import exercises
+from grpo_workbook.exercises import limits
+
+SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
+exercises.load_all()
+
+
+def _blocks():
+    """(notebook, exercise, stub code, solution code) of every exercise in every notebook."""
+    for source in SOURCES:
+        cells = jupytext.read(source, fmt="py:percent").cells
+        for heading, stub, answer in zip(cells, cells[1:], cells[2:], strict=False):
+            match = re.match(
+                r"### Exercise (\d\d\.\d) · `(\w+)` · (easy|medium|hard) · \d+ minutes",
+                heading.source,
+            )
+            if match:
+                solution = re.search(
+                    r"<summary>Solution</summary>\n\n```python\n(.*?)```", answer.source, re.DOTALL
+                )
+                yield pytest.param(
+                    source.stem,
+                    match[1],
+                    match[2],
+                    stub.source,
+                    solution and solution[1],
+                    id=match[1],
+                )
+
+
+blocks = list(_blocks())
+
+
+def test_every_exercise_has_its_place_in_a_notebook():
+    placed = [b.values[:3] for b in blocks]
+    assert sorted(placed) == sorted(
+        (e.notebook, e.number, e.name) for e in exercises.EXERCISES.values()
+    )
+    for source in SOURCES:
+        numbers = [number for notebook, number, _ in placed if notebook == source.stem]
+        assert numbers == [f"{source.stem[:2]}.{i + 1}" for i in range(len(numbers))]
+        assert 3 <= len(numbers) <= 6
+
+
+@pytest.fixture
+def progress(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "deep" / "progress.json"))
+    return tmp_path / "deep" / "progress.json"
+
+
+@pytest.mark.parametrize(("notebook", "number", "name", "stub", "solution"), blocks)
+def test_solution_passes_and_is_recorded(notebook, number, name, stub, solution, progress, capsys):
+    space = {"check": exercises.check}
+    exec(solution, space)
+    result = exercises.check(number, space[name])
+    assert result.status == "solved", result
+    assert "Solved" in capsys.readouterr().out
+    assert set(exercises.solved()) == {number}
+
+
+@pytest.mark.parametrize(("notebook", "number", "name", "stub", "solution"), blocks)
+def test_stub_runs_through_and_is_not_attempted(
+    notebook, number, name, stub, solution, progress, capsys
+):
+    exec(stub, {"check": exercises.check})
+    assert f'check("{number}", {name});' in stub
+    assert "Not attempted" in capsys.readouterr().out
+    assert exercises.solved() == {}
+    assert "raise NotImplementedError" in stub
+    # the stub is typed, and the solution keeps its signature
+    signature = re.search(rf"def {name}\((.*?)\) -> (.*?):\n", stub, re.DOTALL)
+    assert signature
+    assert signature[0] in solution
+
+
+@pytest.mark.parametrize("number", exercises.EXERCISES)
+def test_typical_mistakes_fail_and_are_named(number):
+    task = exercises.EXERCISES[number]
+    assert len(task.mistakes) >= 2
+    for wrong, sentence in task.mistakes:
+        result = exercises.judge(number, wrong)
+        assert (result.status, result.message) == ("wrong", sentence)
+        assert len(sentence) > 30
+
+
+def test_an_unknown_mistake_is_shown_its_case():
+    assert exercises.judge("04.2", lambda shapes, rank: 7).message == (
+        "lora_parameters([(128, 128)], 16) should give 4096, but gave 7"
+    )
+
+
+def test_a_learners_exception_is_shown_with_its_arguments_and_line(progress, capsys):
+    def lora_parameters(shapes, rank):
+        return sum(rank * a for a, b, c in shapes)
+
+    result = exercises.check("04.2", lora_parameters)
+    assert result.status == "wrong"
+    out = capsys.readouterr().out
+    assert (
+        "lora_parameters([(128, 128)], 16) should give 4096, but raised ValueError: not enough values"
+        in out
+    )
+    assert "in your line: return sum(rank * a for a, b, c in shapes)" in out
+
+
+class _Wordless(Exception):
+    def __str__(self):
+        return 5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        ZeroDivisionError("x" * 10_000),
+        type("Odd", (Exception,), {})(),
+        _Wordless(),
+        type("Base", (BaseException,), {})("custom"),
+        GeneratorExit(),
+    ],
+)
+def test_whatever_a_learner_raises_check_does_not(error, progress):
+    def lora_parameters(shapes, rank):
+        raise error
+
+    result = exercises.check("04.2", lora_parameters)
+    assert result.status == "wrong"
+    assert f"raised {type(error).__name__}" in result.message
+    assert len(result.message) < 600
+
+
+class _Broken(list):
+    def __len__(self):
+        raise RuntimeError("len")
+
+    def tolist(self):
+        raise RuntimeError("tolist")
+
+    def __repr__(self):
+        raise RuntimeError("repr")
+
+
+@pytest.mark.parametrize("number", ["01.1", "03.1", "04.2"])
+def test_a_result_that_cannot_be_compared_is_wrong(number):
+    import torch
+
+    for odd in (
+        torch.Tensor,
+        torch.empty(3, device="meta"),
+        _Broken([1]),
+        10**400,
+        10**5000,
+        [10**400] * 2,
+    ):
+        result = exercises.judge(number, lambda *arguments, odd=odd: odd)
+        assert result.status == "wrong"
+        assert len(result.message) < 900
+
+
+def test_ctrl_c_is_no_wrong_answer():
+    def lora_parameters(shapes, rank):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        exercises.judge("04.2", lora_parameters)
+
+
+def test_what_is_no_function_is_said():
+    assert "give the function itself" in exercises.judge("04.2", 4096).message
+
+
+def _loop(shapes, rank):
+    while True:
+        pass
+
+
+def _stubborn_loop(shapes, rank):
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(1)
+
+
+def _bare_except(shapes, rank):
+    while True:
+        try:  # noqa: SIM105
+            time.sleep(0.01)
+        except:  # noqa: E722
+            pass
+
+
+def _bare_except_in_a_called_function(shapes, rank):
+    def inner():
+        try:
+            time.sleep(0.01)
+        except:  # noqa: E722
+            return 0
+
+    while True:
+        inner()
+
+
+def test_a_loop_around_a_function_that_catches_everything_is_stopped(monkeypatch):
+    monkeypatch.setattr(exercises, "TIME_LIMIT", 1.0)
+    assert (
+        "was stopped after 1 s"
+        in exercises.judge("04.2", _bare_except_in_a_called_function).message
+    )
+
+
+class _EndlessRepr(list):
+    def __repr__(self):
+        while True:
+            pass
+
+
+@pytest.mark.parametrize("where", ["main thread", "another thread"])
+@pytest.mark.parametrize("loop", [_loop, _stubborn_loop, _bare_except])
+def test_an_endless_loop_is_stopped(loop, where, monkeypatch):
+    monkeypatch.setattr(exercises, "TIME_LIMIT", 1.0)
+    results = []
+    if where == "main thread":
+        results.append(exercises.judge("04.2", loop))
+    else:
+        thread = threading.Thread(
+            target=lambda: results.append(exercises.judge("04.2", loop)), daemon=True
+        )
+        thread.start()
+        thread.join(60)
+    assert results
+    assert results[0].status == "wrong"
+    assert "was stopped after 1 s" in results[0].message
+
+
+@pytest.mark.parametrize("where", ["main thread", "another thread"])
+def test_a_result_that_never_shows_itself_is_stopped(where, monkeypatch):
+    monkeypatch.setattr(exercises, "TIME_LIMIT", 1.0)
+    results = []
+    if where == "main thread":
+        results.append(exercises.judge("04.2", lambda shapes, rank: _EndlessRepr([1])))
+    else:
+        thread = threading.Thread(
+            target=lambda: results.append(
+                exercises.judge("04.2", lambda shapes, rank: _EndlessRepr([1]))
+            ),
+            daemon=True,
+        )
+        thread.start()
+        thread.join(60)
+    assert results
+    assert results[0].status == "wrong"
+    assert "_EndlessRepr" in results[0].message
+
+
+def test_after_an_endless_loop_nothing_is_left_behind(monkeypatch):
+    monkeypatch.setattr(exercises, "TIME_LIMIT", 0.5)
+    tracer, handler = sys.gettrace(), signal.getsignal(signal.SIGALRM)
+    assert exercises.judge("04.2", _bare_except).status == "wrong"
+    assert (sys.gettrace(), signal.getsignal(signal.SIGALRM)) == (tracer, handler)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_after_the_limit_nothing_is_left_running():
+    assert limits.within(0.2, int, "7") == 7
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    time.sleep(0.4)  # an alarm left behind would end this
+
+
+def test_a_function_that_changes_its_arguments_does_not_spoil_the_cases():
+    def lora_parameters(shapes, rank):
+        total = 0
+        while shapes:
+            a, b = shapes.pop()
+            total += rank * (a + b)
+        return total
+
+    assert (
+        exercises.judge("04.2", lora_parameters).status
+        == exercises.judge("04.2", lora_parameters).status
+        == "solved"
+    )
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    import numpy as np
+    import torch
+
+    def right(shapes, rank):
+        return sum(rank * (a + b) for a, b in shapes)
+
+    assert (
+        exercises.judge("04.2", lambda shapes, rank: np.int64(right(shapes, rank))).status
+        == "solved"
+    )
+    assert (
+        exercises.judge("04.2", lambda shapes, rank: torch.tensor(right(shapes, rank))).status
+        == "solved"
+    )
+    assert (
+        exercises.judge("04.2", lambda shapes, rank: float(right(shapes, rank))).status == "wrong"
+    )
+
+
+def test_a_wrong_number_is_said():
+    with pytest.raises(
+        ValueError, match=r"no exercise has the number '99\.9': choose from .*04\.1"
+    ):
+        exercises.judge("99.9", print)
+
+
+def test_a_damaged_progress_file_is_kept_aside(progress, capsys):
+    progress.parent.mkdir(parents=True)
+    progress.write_text("{broken")
+    assert exercises.record("04.2") is None
+    assert set(exercises.solved()) == {"04.2"}
+    assert progress.with_suffix(".damaged").read_text() == "{broken"
+
+
+def test_progress_in_a_folder_or_a_damaged_file_of_that_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path))
+    assert exercises.solved() == {}
+    assert "set GRPO_WORKBOOK_PROGRESS to a file" in capsys.readouterr().out
+    (tmp_path / "p.damaged").write_text("{broken")
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "p.damaged"))
+    assert exercises.solved() == {}
+    assert (tmp_path / "p.damaged.damaged").read_text() == "{broken"
+
+
+def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "file" / "progress.json"))
+    result = exercises.check("04.2", lambda shapes, rank: sum(rank * (a + b) for a, b in shapes))
+    assert result.status == "solved"
+    assert "set GRPO_WORKBOOK_PROGRESS" in capsys.readouterr().out
+
+
+def test_progress_in_the_home_folder_and_behind_a_link(tmp_path, monkeypatch):
+    """~ is the home folder also where no shell has read it, and a link to another disk stays a link."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", "~/mine.json")
+    (tmp_path / "mine.json").symlink_to(tmp_path / "far.json")
+    assert exercises.record("04.2") is None
+    assert set(json.loads((tmp_path / "far.json").read_text())["solved"]) == {"04.2"}
+    assert (tmp_path / "mine.json").is_symlink()
+
+
+def test_two_notebooks_at_once_lose_nothing(progress):
+    """Four processes record a hundred solutions each: none overwrites another's."""
+    code = "import sys; from grpo_workbook.exercises import record\n"
+    code += "for i in range(100): assert record(f'{sys.argv[1]}.{i}') is None"
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(k)], cwd=REPO) for k in range(4)]
+    assert [p.wait(timeout=300) for p in processes] == [0] * 4
+    assert set(exercises.solved()) == {f"{k}.{i}" for k in range(4) for i in range(100)}
+
+
+def test_a_killed_write_leaves_a_whole_file(progress):
+    code = "from grpo_workbook.exercises import record\nimport itertools\n"
+    code += "for i in itertools.count(): record(f'1.{i}'); print(i, flush=True)"
+    for _ in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=REPO, stdout=subprocess.PIPE, text=True
+        )
+        written = [int(process.stdout.readline()) for _ in range(30)]
+        process.kill()
+        process.wait()
+        assert set(exercises.solved()) >= {f"1.{i}" for i in written}
+    assert not progress.with_suffix(".damaged").exists()
+
+
+def test_progress_lists_every_exercise(progress, capsys):
+    exercises.record("04.2")
+    assert exercises.show_progress() == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^  \[x\] 04\.2  lora_parameters +\d{4}-\d\d-\d\d$", out, re.MULTILINE)
+    assert re.search(r"^  \[ \] 04\.1  accumulation_steps$", out, re.MULTILINE)
+    assert re.search(r"^04_grpo_run  1 of \d$", out, re.MULTILINE)
+    assert out.strip().endswith(f"1 of {len(exercises.EXERCISES)} solved")
+    assert max(map(len, out.splitlines())) <= 80
