@@ -28,7 +28,7 @@ from grpo_workbook.cli.run_measures import (
     trained_whole,
 )
 from grpo_workbook.cli.run_report import draw, from_log, peak_rss_mb, verdict, versions
-from grpo_workbook.config import batch_arguments, grpo_config
+from grpo_workbook.config import RunConfig, batch_arguments, grpo_config
 from grpo_workbook.data import (
     SYSTEM_PROMPT,
     drop_long_prompts,
@@ -41,7 +41,6 @@ from grpo_workbook.files import write_json
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_files import file_hashes, own, try_rewards
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import Run
 
 
 class Interrupted(KeyboardInterrupt):
@@ -49,7 +48,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def main_run(
-    run: Run,
+    run: RunConfig,
     *,
     data: Path | str | None = None,
     heldout_data: Path | str | None = None,
@@ -72,7 +71,7 @@ def main_run(
     """
     started = time.monotonic()
     overrides = overrides or {}
-    functions, weights = parse_rewards(run.settings.rewards)
+    functions, weights = parse_rewards(run.rewards)
     answers = answers_for(functions, data or heldout_data)
     train_rows, heldout_rows, leaked = processes.first(
         lambda: load_rows(run, data, heldout_data, reading, answers)
@@ -95,7 +94,7 @@ def main_run(
     say(str(run))
     if processes.count > 1:
         say(
-            f"{processes.count} processes share the {run.settings.batch_size} completions of a step"
+            f"{processes.count} processes share the {run.batch_size} completions of a step"
         )
 
     downloads = not Path(run.model).is_dir()
@@ -111,7 +110,7 @@ def main_run(
         if downloads
         else load_policy(run, backend)
     )
-    limit = run.settings.max_prompt_tokens
+    limit = run.max_prompt_length
     fold = needs_folding(tokenizer)
     train_set, heldout_set = (
         to_dataset(rows, system_prompt, fold=fold) for rows in (train_rows, heldout_rows)
@@ -120,9 +119,9 @@ def main_run(
     heldout_set, dropped_heldout = drop_long_prompts(
         heldout_set, tokenizer, limit, "the held-out data"
     )
-    if len(train_set) < run.settings.prompts_per_step:
+    if len(train_set) < run.prompts_per_step:
         raise WorkbookError(
-            f"{len(train_set)} training problems are left and one step needs {run.settings.prompts_per_step}: "
+            f"{len(train_set)} training problems are left and one step needs {run.prompts_per_step}: "
             "give more, or lower --batch-size"
         )
     grpo_config(
@@ -135,10 +134,10 @@ def main_run(
         "model": run.model_name,
         "family": run.family,
         "backend": backend,
-        "load_in_4bit": run.settings.load_in_4bit,
+        "load_in_4bit": run.load_in_4bit,
         "linear4bit_layers": count_4bit_layers(model),
         "lora_parameters": count_trained_parameters(model),
-        "steps": run.settings.steps,
+        "steps": run.max_steps,
         "reward_weights": identity["reward_weights"],
         "seed": run.seed,
         "processes": processes.count,
@@ -151,7 +150,7 @@ def main_run(
             "dropped_too_long_train": dropped_train,
             "dropped_too_long_heldout": dropped_heldout,
             "dropped_leaked": leaked,
-            "max_prompt_tokens": limit,
+            "max_prompt_length": limit,
             "source": data_name(data),
         },
     }
@@ -238,7 +237,7 @@ def main_run(
         return report
 
 
-def check_backend(run: Run, backend: str, processes: Processes = ALONE) -> None:
+def check_backend(run: RunConfig, backend: str, processes: Processes = ALONE) -> None:
     """Raise WorkbookError when there is no such backend, or this machine cannot train with it."""
     from grpo_workbook.training import BACKENDS, why_not_plain
 
@@ -264,7 +263,7 @@ def try_own_rewards(functions, rows, system_prompt: str = SYSTEM_PROMPT) -> None
 
 
 def train_once(
-    run: Run,
+    run: RunConfig,
     model,
     tokenizer,
     dataset,
@@ -282,7 +281,7 @@ def train_once(
     from grpo_workbook.diagnosis.health import HealthCallback, log_the_end
     from grpo_workbook.diagnosis.vitals import watch
     from grpo_workbook.export import save_adapter
-    from grpo_workbook.resume.training import train
+    from grpo_workbook.resume import train
     from grpo_workbook.training import make_trainer
 
     functions, weights = rewards
@@ -292,7 +291,7 @@ def train_once(
         trainer.add_callback(callback)
     started = time.monotonic()
     with log_the_end(trainer, run.output / "log.json") if processes.main else nullcontext():
-        trained = train(trainer, resume=resume, say=say, processes=processes)
+        trained = train(trainer, resume=resume, say=say)
     seconds = time.monotonic() - started
     log = trained.log
     whole = trainer.accelerator.get_state_dict(trainer.model_wrapped) if processes.sharded else None
@@ -301,7 +300,7 @@ def train_once(
         save_adapter(model, tokenizer, run.output / "adapter", whole)
     processes.wait()
     if trained.interrupted:
-        raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.settings.steps}")
+        raise Interrupted(f"stopped after step {trainer.state.global_step} of {run.max_steps}")
     seconds += sum(
         entry["step_time"] for entry in log if entry["step"] <= trained.resumed_from_step
     )  # what was trained before counts too

@@ -1,8 +1,8 @@
-"""Which checkpoints are whole: each is sealed with a manifest of its files, written last; one cut off has none.
+"""Which checkpoints are whole: each is sealed with a manifest of its files, written last.
 
-A checkpoint counts only if every file is there with the size and the SHA-256 that its manifest.json names. What the
-Trainer wrote without us (or an older version of this package did) has no manifest and does not count: nothing tells it
-from one that a kill has cut off, and it could not be resumed exactly.
+A checkpoint counts only if every file is there with the size and the SHA-256 that its manifest.json
+names. What the Trainer wrote without us has no manifest and does not count: nothing tells it from
+one that a kill has cut off.
 """
 
 import hashlib
@@ -19,65 +19,59 @@ EARLIER = "manifest.earlier.json"  # of a run that was begun anew in the same fo
 
 
 def seal(checkpoint: Path) -> None:
-    """Flush every file of the checkpoint to the disk, then write its manifest: from here on it counts."""
+    """Flush every file of the checkpoint to the disk, then write its manifest: now it counts."""
     files = {}
     for path in sorted(p for p in checkpoint.rglob("*") if p.is_file()):
         name = path.relative_to(checkpoint).as_posix()
         if name in (MANIFEST, EARLIER):
             continue
         with path.open("rb") as file:
-            os.fsync(
-                file.fileno()
-            )  # or a pulled plug could leave the manifest without what it names
-            files[name] = {
-                "bytes": path.stat().st_size,
-                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-            }
+            os.fsync(file.fileno())  # else a power cut could keep the manifest without the files
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files[name] = {"bytes": path.stat().st_size, "sha256": sha256}
     (checkpoint / EARLIER).unlink(missing_ok=True)
     write_json(checkpoint / MANIFEST, {"step": step_of(checkpoint), "files": files})
 
 
 def fault(checkpoint: Path) -> str | None:
-    """Why the checkpoint is not whole, or None when it is. Reads all of it (1 to 3 s for each GB)."""
+    """Why the checkpoint is not whole, or None when it is. Reads all of it (1 to 3 s a GB)."""
     try:
         files = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
         named = [(name, known["bytes"], known["sha256"]) for name, known in files.items()]
     except FileNotFoundError:
         if (checkpoint / EARLIER).is_file():
-            return "it belongs to an earlier run, after which training was begun anew in the same folder"
-        return f"it has no {MANIFEST}: it was cut off while it was written, or not written by this package"
+            return "it belongs to an earlier run, after which training was begun anew here"
+        return f"it has no {MANIFEST}: it was cut off while written, or not written by this package"
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"its {MANIFEST} cannot be read"
-    for name, size, digest in named:
+    for name, size, sha256 in named:
         path = checkpoint / name
         if not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size} of {size} bytes"
         with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 return f"{name} has other contents than were written"
     return None
 
 
 def all_checkpoints(folder: Path) -> list[Path]:
     """The folders checkpoint-N in `folder`, newest first, whole or not."""
-    found = [
-        p
-        for p in Path(folder).glob("checkpoint-*")
-        if p.is_dir() and p.name.rpartition("-")[2].isdecimal()
-    ]
+    found = [p for p in Path(folder).glob("checkpoint-*") if p.name[11:].isdecimal() and p.is_dir()]
     return sorted(found, key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path | str) -> int:
-    """After which step the checkpoint was written, by its name; ValueError for a folder that is not checkpoint-N."""
+    """After which step a folder checkpoint-N was written: N."""
     return int(Path(checkpoint).name.rpartition("-")[2])
 
 
-def last_checkpoint(folder: Path, say: Callable[[str], None] = lambda text: None) -> str | None:
-    """The newest whole checkpoint in `folder`, or None. Each that is passed over is named to `say`, with the reason."""
-    for checkpoint in all_checkpoints(folder):
+def last_checkpoint(
+    folder: Path | str, say: Callable[[str], None] = lambda text: None
+) -> str | None:
+    """The newest whole checkpoint in `folder`, or None; `say` gets each passed over, and why."""
+    for checkpoint in all_checkpoints(Path(folder)):
         why = fault(checkpoint)
         if why is None:
             return str(checkpoint)
@@ -86,16 +80,14 @@ def last_checkpoint(folder: Path, say: Callable[[str], None] = lambda text: None
 
 
 def clear_torn(folder: Path) -> None:
-    """Remove the checkpoints that are not whole: the Trainer would count them when it removes the oldest."""
+    """Remove checkpoints that are not whole: the Trainer would count them to remove the oldest."""
     for checkpoint in all_checkpoints(folder):
         if fault(checkpoint) is not None:
             shutil.rmtree(checkpoint)
 
 
 def set_aside(folder: Path) -> None:
-    """A run begins anew in `folder`: the checkpoints of the earlier one stay until they are replaced, but no longer
-    count.
-    """
+    """A run begins anew in `folder`: checkpoints of the earlier one stay, but no longer count."""
     for checkpoint in all_checkpoints(folder):
         if (checkpoint / MANIFEST).is_file():
             os.replace(checkpoint / MANIFEST, checkpoint / EARLIER)
