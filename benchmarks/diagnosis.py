@@ -211,7 +211,7 @@ CASES: dict[str, Case] = {
     ),
     "cold_sampling": Case("collapsed", "temperature 0.05", {"steps": 15, "temperature": 0.05}),
     "four_tokens": Case(
-        "truncated", "max_completion_length 4", {"steps": 15, "max_completion_tokens": 4}
+        "truncated", "max_completion_length 4", {"steps": 15, "max_completion_length": 4}
     ),
     "wrong_end_token": Case(
         "never_ends",
@@ -274,25 +274,25 @@ def train(name: str, seed: int, out: Path) -> None:
     from grpo_workbook.notebook import quiet
 
     quiet()
+    from grpo_workbook.config import RunConfig
     from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-    from grpo_workbook.diagnosis.vitals import HeldoutProbe, Vitals, watch
-    from grpo_workbook.run import Run
+    from grpo_workbook.diagnosis.vitals import Vitals, watch
+    from grpo_workbook.training import HeldoutProbe
     from grpo_workbook.training import load_policy
 
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         settings = {"steps": STEPS, **case.settings}
-        run = Run.from_env(profile="smoke", model=case.model, seed=seed, output=folder, **settings)
+        run = RunConfig.from_env(profile="smoke", model=case.model, seed=seed, output=folder, **settings)
         model, tokenizer = load_policy(run)
         from transformers import PrinterCallback
         from trl import GRPOTrainer
 
-        from grpo_workbook.config import grpo_config
 
         functions, weights = (case.rewards or _default)()
         heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"])[:64])
         dataset = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-        args = grpo_config(run, weights)
+        args = run.to_grpo_config(weights)
         args.save_strategy = "no"
         if case.prepare:
             case.prepare(model, tokenizer)
@@ -307,13 +307,13 @@ def train(name: str, seed: int, out: Path) -> None:
             optimizers=(case.optimizer(model) if case.optimizer else None, None),
         )
         trainer.remove_callback(PrinterCallback)
-        s = run.settings
+        s = run
         trainer.add_callback(
             HeldoutProbe(
                 model,
                 tokenizer,
                 heldout,
-                max_new_tokens=s.max_completion_tokens,
+                max_new_tokens=s.max_completion_length,
                 every=10,
                 problems=64,
             )
@@ -336,13 +336,13 @@ def train(name: str, seed: int, out: Path) -> None:
             "model": run.model_name,
             "num_generations": s.num_generations,
             "batch_size": s.batch_size,
-            "max_completion_length": s.max_completion_tokens,
+            "max_completion_length": s.max_completion_length,
             "temperature": s.temperature,
             "beta": s.beta,
             "learning_rate": s.learning_rate,
             "loss_type": s.loss_type,
             "scale_rewards": s.scale_rewards,
-            "max_steps": s.steps,
+            "max_steps": s.max_steps,
             "reward_weights": dict(zip([f.__name__ for f in functions], weights, strict=True)),
         }
     out.parent.mkdir(parents=True, exist_ok=True)

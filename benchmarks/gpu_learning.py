@@ -8,10 +8,9 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from grpo_workbook.config import PROFILES, RunConfig
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 from grpo_workbook.files import write_json
-from grpo_workbook.run import Run
-from grpo_workbook.settings import PROFILES
 
 FULL = PROFILES["smoke"].steps
 # What the chapters and the diagnosis read; a name with "|" may be logged by either name.
@@ -21,9 +20,9 @@ NEEDED = (
 )  # fmt: skip
 
 
-def make_run(job: dict) -> Run:
+def make_run(job: dict) -> RunConfig:
     """The main run's settings on this device, in its own dtype."""
-    run = Run.from_env(
+    run = RunConfig.from_env(
         profile="smoke",
         model=job["family"],
         output=job["folder"],
@@ -35,18 +34,18 @@ def make_run(job: dict) -> Run:
     return replace(run, device=job["device"])
 
 
-def _problems(run: Run):
-    heldout = read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+def _problems(run: RunConfig):
+    heldout = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
     return to_dataset(read_problems(WORD_PROBLEMS["train"])), to_dataset(heldout)
 
 
-def _measure(run: Run, model, tokenizer, heldout) -> tuple[dict, list[str]]:
+def _measure(run: RunConfig, model, tokenizer, heldout) -> tuple[dict, list[str]]:
     """(strict accuracy sampled and greedy, the greedy completions)."""
     from grpo_workbook.evaluate import accuracy, evaluate
 
     how = {
-        "max_new_tokens": run.settings.max_completion_tokens,
-        "batch_size": run.settings.eval_batch,
+        "max_new_tokens": run.max_completion_length,
+        "batch_size": run.eval_batch,
         "seed": run.seed,
     }
     sampled, greedy = (evaluate(model, tokenizer, heldout, sample=s, **how) for s in (True, False))
@@ -56,11 +55,11 @@ def _measure(run: Run, model, tokenizer, heldout) -> tuple[dict, list[str]]:
     }, greedy.completions
 
 
-def _trainer(run: Run, model, tokenizer, train):
+def _trainer(run: RunConfig, model, tokenizer, train):
     from grpo_workbook.rubric import parse_rewards
     from grpo_workbook.training import make_trainer
 
-    functions, weights = parse_rewards(run.settings.rewards)
+    functions, weights = parse_rewards(run.rewards)
     return make_trainer(run, model, tokenizer, train, functions, weights)
 
 
@@ -83,8 +82,8 @@ def learning(job: dict) -> dict:
     log = _log(trainer)
     findings = diagnose(read_run(log))
     problems = metric_problems(log)
-    if [entry["step"] for entry in log] != list(range(1, run.settings.steps + 1)):
-        problems.append(f"{len(log)} steps logged instead of {run.settings.steps}")
+    if [entry["step"] for entry in log] != list(range(1, run.max_steps + 1)):
+        problems.append(f"{len(log)} steps logged instead of {run.max_steps}")
     if count_4bit_layers(model) != 7 * model.config.num_hidden_layers:
         problems.append(f"{count_4bit_layers(model)} layers in 4-bit")
     if judged := job["steps"] >= FULL and job["heldout"] >= 400:
@@ -184,8 +183,8 @@ def prove(job: dict) -> dict:
     _, heldout = _problems(run)
     completions = json.loads((folder / "completions.json").read_text(encoding="utf-8"))
     proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), completions)
-    s = run.settings
-    how = {"max_new_tokens": s.max_completion_tokens, "batch_size": s.eval_batch}
+    s = run
+    how = {"max_new_tokens": s.max_completion_length, "batch_size": s.eval_batch}
     adapter, alone = (
         accuracy(evaluate(m, t, heldout, **how).strict)
         for m, t in ((ours, tokenizer), (merged, words))

@@ -6,12 +6,11 @@ import statistics
 import time
 from pathlib import Path
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import CHAT_TEMPLATE_KWARGS, WORD_PROBLEMS, chat_prompt, read_problems
-from grpo_workbook.run import Run
-from grpo_workbook.settings import Settings
 
 
-def make_run(job: dict) -> Run:
+def make_run(job: dict) -> RunConfig:
     """The Run of a speed job: the same settings for both sides."""
     settings = Settings(
         dtype=job["dtype"],
@@ -23,13 +22,13 @@ def make_run(job: dict) -> Run:
         per_device_batch=job["per_device"],
         learning_rate=1e-5,
         lora_rank=job["rank"],
-        max_prompt_tokens=job["prompt_tokens"],
-        max_completion_tokens=job["completion_tokens"],
+        max_prompt_length=job["prompt_tokens"],
+        max_completion_length=job["completion_tokens"],
         heldout=1,
         eval_batch=1,
         gradient_checkpointing=job["checkpointing"],
     )
-    return Run(
+    return RunConfig(
         job["device"], "benchmark", job["model"], job["family"], 0, Path(job["folder"]), settings
     )
 
@@ -106,15 +105,14 @@ def speed(job: dict) -> dict:
     }
 
 
-def _train(run: Run, model, tokenizer, memory: "Memory") -> tuple[list[dict], list[float]]:
+def _train(run: RunConfig, model, tokenizer, memory: "Memory") -> tuple[list[dict], list[float]]:
     """(TRL's log, the clock at the start and after every step): stock GRPOTrainer, completions of a fixed length."""
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOTrainer
 
-    from grpo_workbook.config import grpo_config
 
-    s = run.settings
+    s = run
     ends: list[float] = []
 
     class Clock(TrainerCallback):
@@ -123,11 +121,11 @@ def _train(run: Run, model, tokenizer, memory: "Memory") -> tuple[list[dict], li
 
         on_step_end = on_train_begin
 
-    args = grpo_config(run)
+    args = run.to_grpo_config()
     # No completion may end before the last token: the end token is forbidden until then.
-    args.generation_kwargs = {"min_new_tokens": s.max_completion_tokens}
+    args.generation_kwargs = {"min_new_tokens": s.max_completion_length}
     args.save_strategy = "no"
-    prompts = prompts_of(s.max_prompt_tokens, tokenizer, s.prompts_per_step * 4)
+    prompts = prompts_of(s.max_prompt_length, tokenizer, s.prompts_per_step * 4)
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=[spread_reward],
@@ -176,7 +174,7 @@ class Memory:
         return {name: round(value / 2**30, 3) for name, value in found.items()}
 
 
-def estimate_gib(run: Run) -> float | None:
+def estimate_gib(run: RunConfig) -> float | None:
     """What `grpo_workbook estimate` says of this run, in GiB; None where this copy has no estimate."""
     try:
         from grpo_workbook.planning.architectures import architecture

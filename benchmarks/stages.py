@@ -70,11 +70,10 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
     from grpo_workbook.notebook import quiet
 
     quiet()
-    from grpo_workbook.callback import Callback
+    from grpo_workbook.config import RunConfig
     from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-    from grpo_workbook.run import Run
     from grpo_workbook.stages.training import train_stages
-    from grpo_workbook.training import load_policy
+    from grpo_workbook.training import Callback, load_policy
 
     class Enough(Callback):
         """Stops training when two measurements in a row reached the goal."""
@@ -86,7 +85,7 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
             if len(seen) > 1 and min(seen[-2:]) >= GOAL:
                 control.should_training_stop = True
 
-    run = Run.from_env(seed=seed, model="qwen", profile="smoke", output=folder, heldout=HELDOUT)
+    run = RunConfig.from_env(seed=seed, model="qwen", profile="smoke", output=folder, heldout=HELDOUT)
     model, tokenizer = load_policy(run)
     train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
     heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"])[:HELDOUT])

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_workbook.data import WORD_PROBLEMS
-from grpo_workbook.files import readable
+from grpo_workbook.files import REPO, readable
 from grpo_workbook.intervals import wilson_interval
-from grpo_workbook.run import REPO
 
 RUN_CARD = "run_card.json"
 COURSE = "the word problems of the GRPO Workbook"
@@ -180,7 +179,7 @@ def data_section(report: Mapping, data, heldout_data) -> str:
     said = ", ".join(f"{count} {name}" for name, count in dropped.items() if count) or "none"
     return (
         f"## Data\n\nTrained on {data_name(data)}{held}: {found.get('train')} problems to train on, "
-        f"{found.get('heldout')} held out. Dropped: {said} (limit {found.get('max_prompt_tokens')} tokens).\n\n"
+        f"{found.get('heldout')} held out. Dropped: {said} (limit {found.get('max_prompt_length')} tokens).\n\n"
         f"SHA-256 of all rows: `{report.get('data_sha256')}`"
     )
 

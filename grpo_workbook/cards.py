@@ -108,7 +108,7 @@ def model_card(
             else (proof_section(report),)
         ),
         loading_section(
-            base, kind, system_prompt, (settings or {}).get("max_completion_tokens", 64)
+            base, kind, system_prompt, (settings or {}).get("max_completion_length", 64)
         ),
         limits_section(report, base),
         versions_section(report),

@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 
 from grpo_workbook.cli.doctor import MIN_PYTHON, pins
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.settings import REPO
+from grpo_workbook.files import REPO
 
 UNSLOTH = REPO / "requirements-unsloth.txt"
 # Colab's own, and other programs of Colab need them as they are.

@@ -11,10 +11,10 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA, SYSTEM_PROMPT
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
 from grpo_workbook.problems import load
-from grpo_workbook.run import DATA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 WORD_PROBLEMS = {split: DATA / "word_problems" / f"{split}.jsonl" for split in ("train", "heldout")}
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
-
-SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
-
-# Qwen3's own template would otherwise open a <think> block before ours. Templates without the switch ignore it.
-CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
 
 # One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
@@ -235,10 +230,10 @@ def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> 
 def drop_long_prompts(
     dataset: "Dataset",
     tokenizer: "PreTrainedTokenizerBase",
-    max_prompt_tokens: int,
+    max_prompt_length: int,
     name: str = "the data",
 ) -> tuple["Dataset", int]:
-    """(the rows whose prompt has at most `max_prompt_tokens`, how many have more). TRL truncates none.
+    """(the rows whose prompt has at most `max_prompt_length`, how many have more). TRL truncates none.
 
     Raises WorkbookError when there are no rows, or none fits; `name` is what it calls the data.
     """
@@ -247,11 +242,11 @@ def drop_long_prompts(
     if not len(dataset):
         raise WorkbookError(f"{name} has no rows: give at least one")
     lengths = prompt_lengths(dataset, tokenizer)
-    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_prompt_tokens)
+    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_prompt_length)
     if not len(fitting):
         raise WorkbookError(
-            f"every prompt of {name} is longer than {max_prompt_tokens} tokens (the shortest has "
-            f"{min(lengths)}): raise --max-prompt-tokens"
+            f"every prompt of {name} is longer than {max_prompt_length} tokens (the shortest has "
+            f"{min(lengths)}): raise --max-prompt-length"
         )
     return (dataset if len(fitting) == len(lengths) else dataset.select(fitting)), len(
         lengths

@@ -23,7 +23,6 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import generate
 from grpo_workbook.intervals import accuracy, wilson_interval
 from grpo_workbook.intervals import paired_p_value as paired_p_value
-from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_lab.symbolic import SymbolicChecker
 
 if TYPE_CHECKING:
@@ -108,7 +107,6 @@ def evaluate(
     batch_size: int = 128,
     progress: str | None = None,
     answers: str = "number",
-    processes: Processes = ALONE,
 ) -> Scores:
     """Generate one completion for every row of the dataset (`prompt`, `answer`) and judge it (see `score`).
 
@@ -125,7 +123,6 @@ def evaluate(
         seed=seed,
         batch_size=batch_size,
         progress=progress,
-        processes=processes,
     )
     return score(completions, list(dataset["answer"]), answers)
 

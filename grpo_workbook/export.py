@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import load_tokenizer, render
 from grpo_workbook.files import readable, swap_folder, write_json
 from grpo_workbook.loading import BASE_RECORD, check_base, find_adapter, fingerprint, read_config
-from grpo_workbook.run import Run
 from grpo_workbook.training import torch_dtype
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def save_adapter(
 
 
 def merge(
-    run: Run, adapter: Path, folder: Path, backend: str = "unsloth"
+    run: RunConfig, adapter: Path, folder: Path, backend: str = "unsloth"
 ) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
     """Reload base and adapter in 16-bit, write the merged model, return base-plus-adapter for the proof.
 
@@ -57,10 +57,10 @@ def merge(
         return _merge_plain(run, adapter, folder)
     from unsloth import FastLanguageModel  # isort: skip
 
-    s = run.settings
+    s = run
     model, tokenizer = FastLanguageModel.from_pretrained(
         str(adapter),
-        max_seq_length=s.max_prompt_tokens + s.max_completion_tokens,
+        max_seq_length=s.max_prompt_length + s.max_completion_length,
         dtype=torch_dtype(s.dtype),
         load_in_4bit=False,
         use_gradient_checkpointing=False,
@@ -75,11 +75,11 @@ def merge(
     return model, tokenizer
 
 
-def _merge_plain(run: Run, adapter: Path, folder: Path):
+def _merge_plain(run: RunConfig, adapter: Path, folder: Path):
     """The same with PEFT alone."""
     from peft import PeftModel
 
-    base, tokenizer = load_merged(run.model, run.settings.dtype, run.device)
+    base, tokenizer = load_merged(run.model, run.dtype, run.device)
     model = PeftModel.from_pretrained(base, adapter).eval()
     swap_folder(folder, lambda target: write_merged(model, tokenizer, target))
     return model, tokenizer

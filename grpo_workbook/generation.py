@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from grpo_workbook.data import render
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.processes import ALONE, Processes
 
 SEEDS_APART = 1_000_003  # between two seeds' first batches: more problems than are ever measured
 
@@ -115,7 +114,6 @@ def generate(
     seed: int = 0,
     batch_size: int = 128,
     progress: str | None = None,
-    processes: Processes = ALONE,
 ) -> list[str]:
     """One completion per chat prompt (a list of role and content), as text without special tokens.
 
@@ -127,20 +125,24 @@ def generate(
     batches, draw what one would, and each gets all of it. `progress` names the main one's bar; None shows none.
     """
     import torch
+    from accelerate.utils import gather_object
     from tqdm import tqdm
 
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    index = torch.distributed.get_rank() if together else 0
+    count = torch.distributed.get_world_size() if together else 1
     texts = render(prompts, tokenizer)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     results = [""] * len(texts)
     batches = [
         (start, order[start : start + batch_size]) for start in range(0, len(order), batch_size)
     ]
-    hidden = progress is None or not processes.main
+    hidden = progress is None or index > 0
     bar = tqdm(
         total=len(texts), desc=progress, unit="problem", ncols=80, disable=hidden, leave=False
     )
     with ready(model, tokenizer), bar:
-        for start, chosen in batches[processes.index :: processes.count]:
+        for start, chosen in batches[index::count]:
             torch.manual_seed(seed * SEEDS_APART + start)
             how = sampling(temperature if sample else 0)
             batch = complete(
@@ -149,8 +151,8 @@ def generate(
             for i, completion in zip(chosen, batch, strict=True):
                 results[i] = completion.text
             bar.update(len(chosen))
-    for index, theirs in enumerate(processes.gather(results) if processes.count > 1 else ()):
-        for _, chosen in batches[index :: processes.count]:
+    for index, theirs in enumerate(gather_object([results]) if count > 1 else ()):
+        for _, chosen in batches[index::count]:
             for i in chosen:
                 results[i] = theirs[i]
     return results

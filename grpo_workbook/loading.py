@@ -9,10 +9,10 @@ import json
 import os
 from pathlib import Path
 
+from grpo_workbook.config import FAMILIES, RunConfig
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
-from grpo_workbook.run import FAMILIES, Run
 from grpo_workbook.sources import why_offline
 from grpo_workbook.training import torch_dtype
 
@@ -33,7 +33,7 @@ def find_model(name: str) -> str:
     is not in the cache while the hub cannot be asked.
     """
     if name in FAMILIES:
-        return Run.from_env(model=name).model
+        return RunConfig.from_env(model=name).model
     folder = Path(name).expanduser()
     if folder.is_dir():
         if (folder / "config.json").is_file():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from grpo_workbook.cards import write_card
 from grpo_workbook.cli.run_report import versions
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import chat_prompt, fold_system, needs_folding
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import score
@@ -29,7 +30,6 @@ from grpo_workbook.loading import (
     read_config,
     without_4bit,
 )
-from grpo_workbook.run import Run
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
 RELATIVE = 0.02  # of the logits' spread: rounding was seen at 0.002 to 0.004, merges into tied embeddings from 0.04 on
@@ -257,7 +257,7 @@ def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input, before anything is loaded."""
     from grpo_workbook.notebook import quiet
 
-    run = Run.from_env(profile=args.profile, model="qwen")
+    run = RunConfig.from_env(profile=args.profile, model="qwen")
     if args.items < 1:
         raise WorkbookError(f"--items is {args.items}: a proof needs at least 1 prompt")
     # the adapter's files are checked first: its config names the base
@@ -274,8 +274,8 @@ def main(args: argparse.Namespace) -> int:
         args.output,
         [chat_prompt(q) for q in heldout.questions],
         device=run.device,
-        max_new_tokens=settings.get("max_completion_tokens", run.settings.max_completion_tokens),
-        batch_size=run.settings.eval_batch,
+        max_new_tokens=settings.get("max_completion_length", run.max_completion_length),
+        batch_size=run.eval_batch,
         allow_mismatch=args.allow_mismatch,
         heldout=heldout,
         load_in_4bit=not args.load_in_16bit and settings.get("load_in_4bit", True),

@@ -15,12 +15,12 @@ from functools import cached_property
 from pathlib import Path
 
 from grpo_workbook import rewards, shaping
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.reward_files import OWN, load_reward
 from grpo_workbook.rewards import Completion, RewardFunction
-from grpo_workbook.run import Settings
 
-DEFAULT_REWARDS = Settings.rewards
+DEFAULT_REWARDS = RunConfig.rewards
 
 
 @dataclass(frozen=True)

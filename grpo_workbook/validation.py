@@ -63,13 +63,13 @@ def validate(
     heldout: Loaded | None = None,
     *,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
-    max_prompt_tokens: int | None = None,
+    max_prompt_length: int | None = None,
     system_prompt: str | None = SYSTEM_PROMPT,
     skip_invalid: bool = False,
 ) -> Report:
     """The report on data that `problems.load(..., skip_invalid=True)` has read.
 
-    `heldout` is compared with it. With a tokenizer, prompts are measured against `max_prompt_tokens`.
+    `heldout` is compared with it. With a tokenizer, prompts are measured against `max_prompt_length`.
     """
     report = Report(
         name=loaded.source.name,
@@ -85,7 +85,7 @@ def validate(
     _find_duplicates(report, loaded, heldout)
     report.diversity = diversity(loaded)
     if tokenizer is not None:
-        _measure(report, loaded, heldout, tokenizer, max_prompt_tokens, system_prompt)
+        _measure(report, loaded, heldout, tokenizer, max_prompt_length, system_prompt)
     if len(loaded.dataset) < FEWEST:
         report.hurts.append(
             f"{len(loaded.dataset)} rows are few: below {FEWEST} a model learns them by heart"

@@ -12,20 +12,20 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import WORD_PROBLEMS, render, to_dataset
 from grpo_workbook.diagnosis.vitals import Callback
 from grpo_workbook.evaluate import evaluate
 from grpo_workbook.problems import load
 from grpo_workbook.processes import from_env, start
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import Run
 from grpo_workbook.training import load_policy, make_trainer
 
 folder = Path(sys.argv[1])
 overrides = (
     {"optim": sys.argv[2], "learning_rate": 0.1} if len(sys.argv) > 2 else None
 )  # such as sgd
-run = Run.from_env(output=folder, steps=4, batch_size=32, num_generations=8)
+run = RunConfig.from_env(output=folder, max_steps=4, batch_size=32, num_generations=8)
 
 
 def completion(question: str, answer: str, number: int) -> str:
@@ -73,7 +73,7 @@ with start(from_env(), run.device) as processes:
     sample = to_dataset(rows.select(range(40)))
     how = {"max_new_tokens": 48, "sample": True, "batch_size": 8, "seed": 3}
     drawn_before = evaluate(model, tokenizer, sample, **how, processes=processes).completions
-    functions, weights = parse_rewards(run.settings.rewards)
+    functions, weights = parse_rewards(run.rewards)
     trainer = make_trainer(
         run, model, tokenizer, to_dataset(rows), functions, weights, overrides, processes
     )

@@ -14,27 +14,28 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-BASE = {"steps": 10, "batch_size": 8, "num_generations": 4, "max_completion_tokens": 12}
+BASE = {"steps": 10, "batch_size": 8, "num_generations": 4, "max_completion_length": 12}
 
 
 def make(folder: Path, options: dict):
     """A trainer; options are settings, names of GRPOConfig, "rows" and "adaptive"."""
     from grpo_workbook import training
+    from grpo_workbook.config import RunConfig
     from grpo_workbook.data import WORD_PROBLEMS, to_dataset
     from grpo_workbook.diagnosis.health import HealthCallback
-    from grpo_workbook.diagnosis.vitals import HeldoutProbe, watch
+    from grpo_workbook.diagnosis.vitals import watch
+    from grpo_workbook.training import HeldoutProbe
     from grpo_workbook.notebook import quiet
     from grpo_workbook.problems import load
     from grpo_workbook.rubric import parse_rewards
-    from grpo_workbook.run import Run
 
     options = BASE | options
     quiet()
     settings = {
-        k: options[k] for k in ("steps", "batch_size", "num_generations", "max_completion_tokens")
+        k: options[k] for k in ("steps", "batch_size", "num_generations", "max_completion_length")
     }
     settings |= {k: options[k] for k in ("per_device_batch", "beta") if k in options}
-    run = Run.from_env(profile="smoke", output=folder, **settings)
+    run = RunConfig.from_env(profile="smoke", output=folder, **settings)
     functions, weights = parse_rewards("strict_format:0.5,incremental_format:0.5")
     if options.get("adaptive"):
         from grpo_workbook.ensembles import AdaptiveWeight, mean_of
@@ -65,8 +66,8 @@ def die():
 
 def arm(trainer, step: int, where: str) -> None:
     """Make the process kill itself in this step, or (in "interrupted") get a Ctrl-C, or (in "full") fill the disk."""
-    from grpo_workbook.callback import Callback
     from grpo_workbook.resume import training as resume
+    from grpo_workbook.training import Callback
 
     def before(function, stage, act=die):
         def armed(*args, **kwargs):

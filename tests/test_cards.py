@@ -42,7 +42,7 @@ REPORT = {
         "heldout": 400,
         "dropped_too_long_train": 7,
         "dropped_leaked": 0,
-        "max_prompt_tokens": 160,
+        "max_prompt_length": 160,
     },
     "heldout": {
         "n": 400,
@@ -62,7 +62,7 @@ REPORT = {
 SETTINGS = {
     "steps": 120,
     "rewards": "json_schema=/home/ada/private/schema.json:1",
-    "max_completion_tokens": 64,
+    "max_completion_length": 64,
 }
 
 

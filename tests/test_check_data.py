@@ -78,7 +78,7 @@ BAD = {
     "missing": (["none.jsonl"], "none.jsonl does not exist"),
     "header": (["messy.jsonl"], "--question-column 'frage'"),
     "nothing fits": (
-        ["messy.jsonl", *COLUMNS, "--max-prompt-tokens", "3", "--output", "o.jsonl"],
+        ["messy.jsonl", *COLUMNS, "--max-prompt-length", "3", "--output", "o.jsonl"],
         "o.jsonl is not",
     ),
     "format": (["messy.jsonl", *COLUMNS, "--output", "o.txt"], "name it .jsonl or .parquet"),
@@ -266,7 +266,7 @@ def test_a_knowledge_base_is_checked_as_text(capsys):
 def test_gsm8k_is_reported_in_one_go(tmp_path):
     if not GSM8K.is_file():
         pytest.skip("GSM8K's train set is not beside the project (shared/data/gsm8k/train.jsonl)")
-    result = cli("check-data", GSM8K, "--max-prompt-tokens", "1024")
+    result = cli("check-data", GSM8K, "--max-prompt-length", "1024")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "7,473 valid" in result.stdout
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from grpo_workbook import config
+from grpo_workbook.config import PROFILES, RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run import PROFILES, Run
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (facts of TRL 1.15 and Unsloth 2026.10).
 DIFFERS = (
@@ -39,7 +39,7 @@ DIFFERS = (
 
 
 def test_every_value_that_differs_is_written_down():
-    written = set(config.grpo_arguments(Run.from_env()))
+    written = set(config.grpo_arguments(RunConfig.from_env()))
     assert set(DIFFERS) <= written
 
 
@@ -53,9 +53,9 @@ def test_every_value_that_differs_is_written_down():
     ],
 )
 def test_trl_takes_the_config_and_keeps_our_values(tmp_path, changes):
-    run = Run.from_env(output=tmp_path, seed=11, **changes)
-    made = config.grpo_config(run)
-    s = run.settings
+    run = RunConfig.from_env(output=tmp_path, seed=11, **changes)
+    made = run.to_grpo_config()
+    s = run
     assert made.per_device_train_batch_size * made.gradient_accumulation_steps == s.batch_size
     assert made.generation_batch_size == s.batch_size
     assert (made.num_generations, made.max_steps, made.seed) == (s.num_generations, s.steps, 11)
@@ -69,9 +69,9 @@ def test_trl_takes_the_config_and_keeps_our_values(tmp_path, changes):
 
 
 def test_reward_weights_reach_trl(tmp_path):
-    run = Run.from_env(output=tmp_path)
-    assert config.grpo_config(run).reward_weights is None
-    assert config.grpo_config(run, (2.0, 0.5)).reward_weights == [2.0, 0.5]
+    run = RunConfig.from_env(output=tmp_path)
+    assert run.to_grpo_config().reward_weights is None
+    assert run.to_grpo_config((2.0, 0.5)).reward_weights == [2.0, 0.5]
 
 
 def test_no_group_of_arguments_hides_anothers():
@@ -105,7 +105,7 @@ def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
 @pytest.mark.parametrize("profile", PROFILES)
 def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, profile, vllm):
     settings = replace(PROFILES[profile], vllm=vllm, vllm_server="10.0.0.7:8123", dtype="float32")
-    made = config.grpo_config(Run("cpu", profile, "m", "qwen", 0, Path(tmp_path), settings))
+    made = config.grpo_config(RunConfig("cpu", profile, "m", "qwen", 0, Path(tmp_path), settings))
     assert made.use_vllm is (vllm != "off")
     assert made.vllm_importance_sampling_correction is (vllm != "off")
     if vllm != "off":
@@ -114,18 +114,18 @@ def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, profile, vllm):
         assert 0 < made.vllm_gpu_memory_utilization < 1
         assert (
             made.vllm_max_model_length
-            == settings.max_prompt_tokens + settings.max_completion_tokens
+            == settings.max_prompt_length + settings.max_completion_length
         )
     if vllm == "server":
         assert (made.vllm_server_host, made.vllm_server_port) == ("10.0.0.7", 8123)
 
 
 def test_overrides_win_and_what_trl_refuses_is_named(tmp_path):
-    run = Run.from_env(output=tmp_path)
-    made = config.grpo_config(run, overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
+    run = RunConfig.from_env(output=tmp_path)
+    made = run.to_grpo_config(overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
     assert (made.max_grad_norm, made.generation_batch_size) == (0.25, 128)
     assert made.steps_per_generation == 2
     with pytest.raises(
         WorkbookError, match=r"TRL does not take generation_batch_size=65: .*divisible"
     ):
-        config.grpo_config(run, overrides={"generation_batch_size": 65})
+        run.to_grpo_config(overrides={"generation_batch_size": 65})

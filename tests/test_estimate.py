@@ -6,6 +6,7 @@ from conftest import cli
 from PIL import Image
 
 from grpo_workbook.cli.estimate_command import parse, report
+from grpo_workbook.config import PROFILES, replace_settings
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.planning.architectures import architecture
 from grpo_workbook.planning.cost_figures import COUNTS, cost_panels, gpu_counts
@@ -18,7 +19,6 @@ from grpo_workbook.planning.step_time import (
     step_seconds,
     update_seconds,
 )
-from grpo_workbook.settings import PROFILES, replace_settings
 
 
 def test_what_a_user_reads():
@@ -99,7 +99,7 @@ def test_where_no_setting_is_enough_a_smaller_model_is_named():
     ("changes", "grows"),
     [
         ({"batch_size": 64}, "KV cache"),
-        ({"max_completion_tokens": 1024}, "KV cache"),
+        ({"max_completion_length": 1024}, "KV cache"),
         ({"lora_rank": 64}, "optimizer (AdamW)"),
         ({"load_in_4bit": False}, "weights (16-bit)"),
         ({"per_device_batch": 16}, "logits, in pieces"),
@@ -263,7 +263,7 @@ def test_figures_and_their_words(tmp_path):
     _, words = cost_panels(found)
     small = memory(
         architecture("gemma-3-4b"),
-        replace_settings(found.settings, {"max_completion_tokens": 128}),
+        replace_settings(found.settings, {"max_completion_length": 128}),
         gib=22.1,
     )
     assert f"longest completion, tokens from 128 to 2048: {small.total / GIB:.1f} to " in words

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from conftest import REPO
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluate import generate
 from grpo_workbook.export import compare_logits, merge, swap_folder
 from grpo_workbook.loading import fingerprint
 from grpo_workbook.merging import is_proved
-from grpo_workbook.run import Run
 
 ROWS = read_problems(WORD_PROBLEMS["heldout"])[:8]
 PROMPTS = [chat_prompt(r["question"]) for r in ROWS]
@@ -141,12 +141,12 @@ def test_a_base_that_has_changed_since_is_not_merged_into(tmp_path):
         with pytest.raises(
             WorkbookError, match=r"base is not the base that the adapter .* was trained on"
         ):
-            merge(Run.from_env(model=str(base)), adapter, tmp_path / "merged", backend)
+            merge(RunConfig.from_env(model=str(base)), adapter, tmp_path / "merged", backend)
     assert not (tmp_path / "merged").exists()
 
 
 def test_merging_a_folder_without_adapter_is_refused(tmp_path):
-    run = Run.from_env(model="qwen")
+    run = RunConfig.from_env(model="qwen")
     with pytest.raises(WorkbookError, match="holds no adapter"):
         merge(run, Path(run.model), tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

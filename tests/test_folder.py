@@ -80,7 +80,7 @@ def test_a_run_from_python_keeps_others_out_too(tmp_path):
     """As two notebooks would: the second calls main_run and never the command line."""
     code = (
         "from grpo_workbook.cli.pipeline import main_run; from grpo_workbook.run import Run; import sys;"
-        "main_run(Run.from_env(steps=1, heldout=8, output=sys.argv[1]))"
+        "main_run(Run.from_env(max_steps=1, heldout=8, output=sys.argv[1]))"
     )
     with alone(tmp_path / "out"):
         second = subprocess.run(

@@ -4,6 +4,7 @@ import pytest
 import torch
 from conftest import REPO
 
+from grpo_workbook.config import PROFILES, replace_settings
 from grpo_workbook.planning.architectures import ADAPTED, architecture
 from grpo_workbook.planning.memory import (
     ADAPTER_BYTES,
@@ -14,7 +15,6 @@ from grpo_workbook.planning.memory import (
     memory,
     weight_bytes,
 )
-from grpo_workbook.settings import PROFILES, replace_settings
 
 FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 RANK, ROWS, TOKENS = 16, 4, 96

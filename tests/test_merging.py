@@ -232,7 +232,7 @@ def in_a_run(tmp_path_factory):
     }
     (folder / "after.json").write_text(json.dumps(after))
     (folder / "run.json").write_text(
-        json.dumps({"settings": {"load_in_4bit": True, "max_completion_tokens": 48}})
+        json.dumps({"settings": {"load_in_4bit": True, "max_completion_length": 48}})
     )
     return str(base), str(folder / "adapter")
 

@@ -414,7 +414,7 @@ def test_the_json_has_no_infinity(tmp_path):
             "settings": {
                 "num_generations": "x",
                 "beta": "x",
-                "max_completion_tokens": [],
+                "max_completion_length": [],
                 "steps": None,
             }
         },

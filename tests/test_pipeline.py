@@ -237,7 +237,7 @@ BAD_INPUT = {
         "unknown reward 'corectness': choose from correct",
     ),
     "groups": (lambda t: ["--batch-size", "20"], "20 completions cannot be cut into groups of 8"),
-    "all prompts too long": (lambda t: ["--max-prompt-tokens", "3"], "longer than 3 tokens"),
+    "all prompts too long": (lambda t: ["--max-prompt-length", "3"], "longer than 3 tokens"),
     "no such model": (
         lambda t: ["--model", "unsloth/Qwen3-none"],
         "'unsloth/Qwen3-none' cannot be loaded",
@@ -263,10 +263,10 @@ def test_bad_input_is_named_and_nothing_is_written(tmp_path, name):
 
 
 def test_plain_backend_says_why_not(tmp_path):
-    from grpo_workbook.run import Run
+    from grpo_workbook.config import RunConfig
     from grpo_workbook.training import why_not_plain
 
-    if why_not_plain(Run.from_env()) is None:
+    if why_not_plain(RunConfig.from_env()) is None:
         pytest.skip("the plain backend can train here")
     result = cli("run", "--backend", "plain", "--output", tmp_path / "out")
     assert result.returncode == 2

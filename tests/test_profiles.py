@@ -10,13 +10,11 @@ import pytest
 from conftest import REPO
 
 from grpo_workbook import run as run_module
-from grpo_workbook.config import grpo_config
+from grpo_workbook.config import PROFILES, RunConfig
 from grpo_workbook.planning.architectures import KNOWN
 from grpo_workbook.planning.estimate import estimate
 from grpo_workbook.planning.profiles import CATALOGUE, find_entry, loader_for
 from grpo_workbook.planning.step_time import GPUS
-from grpo_workbook.run import PROFILES, Run
-from grpo_workbook.settings import Settings
 from grpo_workbook.training import load_policy
 
 UNSLOTH = Path(importlib.util.find_spec("unsloth").submodule_search_locations[0])
@@ -55,8 +53,8 @@ def test_every_entry_is_a_config_that_the_installed_trl_takes(key, gpu, tmp_path
     # no CUDA here: the devices are set up when a Trainer asks for them, and only the values are looked at
     monkeypatch.setattr(TrainingArguments, "_setup_devices", property(lambda self: None))
     monkeypatch.setattr(TrainingArguments, "world_size", property(lambda self: 1))
-    run = Run.from_env(profile=entry.profile, model=entry.model, output=tmp_path)
-    made, s = grpo_config(run), entry.settings
+    run = RunConfig.from_env(profile=entry.profile, model=entry.model, output=tmp_path)
+    made, s = run.to_grpo_config(), entry.settings
     assert run.settings == s
     assert made.per_device_train_batch_size * made.gradient_accumulation_steps == s.batch_size
     assert made.generation_batch_size == s.batch_size
@@ -68,7 +66,7 @@ def test_every_entry_is_a_config_that_the_installed_trl_takes(key, gpu, tmp_path
         s.num_generations,
     )
     assert made.gradient_checkpointing is True
-    assert made.max_completion_length == s.max_completion_tokens
+    assert made.max_completion_length == s.max_completion_length
 
 
 @pytest.mark.parametrize("key", CATALOGUE, ids="-".join)
@@ -97,17 +95,17 @@ def test_the_catalogue_covers_what_the_course_names():
 
 def test_a_run_takes_the_entrys_values_and_arguments_win(gpu):
     gpu(bfloat16=False)
-    default = Run.from_env(profile="t4", model="qwen")
+    default = RunConfig.from_env(profile="t4", model="qwen")
     assert default.model == "unsloth/Qwen3-1.7B"
     assert default.settings == CATALOGUE["t4", "qwen3-1.7b"].settings
-    other = Run.from_env(profile="t4", model="unsloth/Qwen3-8B", steps=7)
+    other = RunConfig.from_env(profile="t4", model="unsloth/Qwen3-8B", max_steps=7)
     assert other.settings.batch_size == CATALOGUE["t4", "qwen3-8b"].settings.batch_size == 16
     assert other.settings.steps == 7
     assert "catalogue's for this model" in other.why["settings"]
-    unknown = Run.from_env(profile="t4", model="me/Qwen3-4B-poems")
+    unknown = RunConfig.from_env(profile="t4", model="me/Qwen3-4B-poems")
     assert unknown.settings == PROFILES["t4"]
     assert "lacks this model" in unknown.why["settings"]
-    assert Run.from_env(profile="smoke").settings == PROFILES["smoke"]
+    assert RunConfig.from_env(profile="smoke").settings == PROFILES["smoke"]
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -174,13 +172,13 @@ def test_the_text_part_of_a_model_that_sees_is_adapted(tmp_path):
     Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert loader_for(str(tmp_path)) == "FastModel"
-    run = Run.from_env(model=str(tmp_path))
+    run = RunConfig.from_env(model=str(tmp_path))
     assert run.family == "qwen"
     model, _ = load_policy(run)
     learning = [n for n, p in model.named_parameters() if p.requires_grad]
     assert learning
     assert not [n for n in learning if "visual" in n or "vision" in n]
-    assert count_trained_parameters(model) == architecture(tmp_path).lora(run.settings.lora_rank)
+    assert count_trained_parameters(model) == architecture(tmp_path).lora(run.lora_rank)
 
 
 def test_a_damaged_config_is_no_reason_to_fail_here(tmp_path):

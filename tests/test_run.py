@@ -5,8 +5,8 @@ import sys
 import pytest
 from conftest import REPO
 
+from grpo_workbook.config import PROFILES, RunConfig, _fitting_profile
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run import PROFILES, Run, _fitting_profile
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 def test_default_on_this_machine_says_why():
-    run = Run.from_env()
+    run = RunConfig.from_env()
     assert run.family == "qwen"
     assert run.seed == 0
     assert set(run.why) == {"device", "profile", "model", "seed", "output"}
@@ -54,10 +54,10 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
     monkeypatch.setenv("GRPO_WORKBOOK_MODEL", "gemma")
     monkeypatch.setenv("GRPO_WORKBOOK_SEED", "5")
     monkeypatch.setenv("GRPO_WORKBOOK_OUTPUT", "elsewhere")
-    run = Run.from_env()
+    run = RunConfig.from_env()
     assert (run.family, run.seed, str(run.output)) == ("gemma", 5, "elsewhere")
     assert run.why["seed"] == "GRPO_WORKBOOK_SEED is set"
-    run = Run.from_env(model="qwen", seed=7)
+    run = RunConfig.from_env(model="qwen", seed=7)
     assert (run.family, run.seed, run.why["seed"]) == ("qwen", 7, "given as an argument")
 
 
@@ -99,14 +99,14 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
 )
 def test_bad_values_are_named_with_the_mend(arguments, message):
     with pytest.raises(WorkbookError, match=message):
-        Run.from_env(**arguments)
+        RunConfig.from_env(**arguments)
 
 
 def test_numbers_of_numpy_become_pythons():
     import numpy as np
 
-    settings = Run.from_env(
-        steps=np.int64(30), learning_rate=np.float32(0.5), temperature=1
+    settings = RunConfig.from_env(
+        max_steps=np.int64(30), learning_rate=np.float32(0.5), temperature=1
     ).settings
     assert [type(v) for v in (settings.steps, settings.learning_rate, settings.temperature)] == [
         int,
@@ -118,37 +118,37 @@ def test_numbers_of_numpy_become_pythons():
 def test_a_seed_that_is_no_number(monkeypatch):
     monkeypatch.setenv("GRPO_WORKBOOK_SEED", "lucky")
     with pytest.raises(WorkbookError, match="'lucky' is not a whole number"):
-        Run.from_env()
+        RunConfig.from_env()
 
 
 def test_model_folders(tmp_path):
     with pytest.raises(WorkbookError, match=r"no config\.json"):
-        Run.from_env(model=str(tmp_path))
+        RunConfig.from_env(model=str(tmp_path))
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(WorkbookError, match="not a JSON object"):
-        Run.from_env(model=str(tmp_path))
+        RunConfig.from_env(model=str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     with pytest.raises(WorkbookError, match="unknown family 'gpt2'"):
-        Run.from_env(model=str(tmp_path))
+        RunConfig.from_env(model=str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3_text"}))
-    assert Run.from_env(model=str(tmp_path)).family == "gemma"
-    assert Run.from_env(model=str(REPO / "data" / "tiny-qwen3")).family == "qwen"
+    assert RunConfig.from_env(model=str(tmp_path)).family == "gemma"
+    assert RunConfig.from_env(model=str(REPO / "data" / "tiny-qwen3")).family == "qwen"
 
 
 def test_a_model_has_one_name_from_every_folder(tmp_path, monkeypatch):
-    here = Run.from_env(model="qwen")
+    here = RunConfig.from_env(model="qwen")
     monkeypatch.chdir(REPO / "data")
-    there = Run.from_env(model="tiny-qwen3")
+    there = RunConfig.from_env(model="tiny-qwen3")
     assert here.model == there.model == str(REPO / "data" / "tiny-qwen3")
     assert here.model_name == there.model_name == "data/tiny-qwen3"
-    assert Run.from_env(model="Qwen/Qwen3-0.6B").model_name == "Qwen/Qwen3-0.6B"
+    assert RunConfig.from_env(model="Qwen/Qwen3-0.6B").model_name == "Qwen/Qwen3-0.6B"
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
-    assert Run.from_env(model=str(tmp_path)).model_name == str(tmp_path)
+    assert RunConfig.from_env(model=str(tmp_path)).model_name == str(tmp_path)
 
 
 def test_a_hub_id_needs_no_network():
-    assert Run.from_env(model="unsloth/gemma-3-1b-it").family == "gemma"
-    assert Run.from_env(model="Qwen/Qwen3-0.6B").model == "Qwen/Qwen3-0.6B"
+    assert RunConfig.from_env(model="unsloth/gemma-3-1b-it").family == "gemma"
+    assert RunConfig.from_env(model="Qwen/Qwen3-0.6B").model == "Qwen/Qwen3-0.6B"
 
 
 def test_a_gpu_profile_without_a_gpu():
@@ -157,7 +157,7 @@ def test_a_gpu_profile_without_a_gpu():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(WorkbookError, match="profile 't4' needs a CUDA GPU"):
-        Run.from_env(profile="t4")
+        RunConfig.from_env(profile="t4")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_every_profile_is_a_batch_that_trl_takes(name):
 
 
 def test_a_smaller_batch_bends_the_device_batch_and_nothing_else():
-    settings = Run.from_env(batch_size=48, num_generations=4).settings
+    settings = RunConfig.from_env(batch_size=48, num_generations=4).settings
     assert (settings.batch_size, settings.per_device_batch, settings.prompts_per_step) == (
         48,
         48,
@@ -194,4 +194,4 @@ def test_a_smaller_batch_bends_the_device_batch_and_nothing_else():
 def test_a_model_folder_without_a_model_type_is_said(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": null}')
     with pytest.raises(WorkbookError, match="unknown family ''"):
-        Run.from_env(model=str(tmp_path))
+        RunConfig.from_env(model=str(tmp_path))

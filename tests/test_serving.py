@@ -8,9 +8,9 @@ import pytest
 
 from grpo_workbook.cli.ask import answer, conversation
 from grpo_workbook.cli.serving import serve
+from grpo_workbook.config import DATA
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.generation import sampling
-from grpo_workbook.run import DATA
 
 QUESTION = "Ada has 7 pens and buys 5 more. How many pens does Ada have now?"
 

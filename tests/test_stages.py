@@ -7,8 +7,8 @@ import pytest
 import yaml
 from conftest import cli
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run import Run
 from grpo_workbook.stages.stage import Stage, read_stages, rounds
 
 
@@ -125,12 +125,12 @@ def test_rounds_are_the_stage_again_under_other_names():
 
 
 def test_the_run_names_its_stages():
-    run = Run.from_env(profile="smoke", stages=[Stage("format", 8), Stage("correct", 20)])
+    run = RunConfig.from_env(profile="smoke", stages=[Stage("format", 8), Stage("correct", 20)])
     assert "training 28 steps" in str(run)
     assert "2 correct, 20 steps" in str(run)
-    assert Run.from_env(profile="smoke").stages == ()
+    assert RunConfig.from_env(profile="smoke").stages == ()
     with pytest.raises(WorkbookError, match="two stages are called a"):
-        Run.from_env(profile="smoke", stages=[Stage("a", 1), Stage("a", 2)])
+        RunConfig.from_env(profile="smoke", stages=[Stage("a", 1), Stage("a", 2)])
 
 
 # ------------------------------------------------------------------ training
@@ -138,7 +138,7 @@ def test_the_run_names_its_stages():
 SMALL = {
     "batch_size": 16,
     "num_generations": 4,
-    "max_completion_tokens": 32,
+    "max_completion_length": 32,
     "heldout": 8,
     "eval_batch": 8,
 }
@@ -187,7 +187,7 @@ def problems():
 
 
 def small_run(folder, **more):
-    return Run.from_env(profile="smoke", output=folder, **SMALL, **more)
+    return RunConfig.from_env(profile="smoke", output=folder, **SMALL, **more)
 
 
 @pytest.fixture(scope="module")

@@ -34,12 +34,12 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_profile(tmp_p
     run, options, overrides, processes = prepared(
         tmp_path, text, {"batch_size": 16}, ["--max-grad-norm", "0.5"]
     )
-    assert (run.settings.steps, run.settings.learning_rate, run.settings.batch_size) == (
+    assert (run.max_steps, run.learning_rate, run.batch_size) == (
         7,
         1e-4,
         16,
     )
-    assert run.settings.num_generations == 8  # the profile's
+    assert run.num_generations == 8  # the profile's
     assert overrides == {"max_grad_norm": 0.5, "adam_beta1": 0.8}
     assert processes.count == 1
     assert options["reading"]["question_column"] == "question"
@@ -52,8 +52,8 @@ def test_off_is_off_and_not_false(tmp_path):
 def test_names_of_grpo_config_become_the_runs_settings(tmp_path):
     text = "max_steps: 3\nper_device_train_batch_size: 8\ngradient_accumulation_steps: 4\nmax_completion_length: 48\n"
     run, _, overrides, _ = prepared(tmp_path, text)
-    s = run.settings
-    assert (s.steps, s.batch_size, s.per_device_batch, s.max_completion_tokens) == (3, 32, 8, 48)
+    s = run
+    assert (s.steps, s.batch_size, s.per_device_batch, s.max_completion_length) == (3, 32, 8, 48)
     assert overrides == {}
     assert (
         prepared(tmp_path, "max_steps: 3\n", {"steps": 5})[0].settings.steps == 5
@@ -76,11 +76,10 @@ def test_names_of_grpo_config_become_the_runs_settings(tmp_path):
     ],
 )
 def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
-    from grpo_workbook.config import grpo_config
 
     run, _, overrides, _ = prepared(tmp_path, text + f"\noutput: {tmp_path / 'out'}\n")
     assert set(overrides) == {field}
-    assert getattr(grpo_config(run, None, overrides), field) == value
+    assert getattr(run.to_grpo_config(None, overrides), field) == value
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run import Run
 from grpo_workbook.training import count_4bit_layers, load_policy, reward_bar
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_the_policy_is_4bit_and_only_adapters_learn(family):
-    run = Run.from_env(model=family)
+    run = RunConfig.from_env(model=family)
     model, tokenizer = load_policy(run)
     assert count_4bit_layers(model) == 4 * 7
     bases = [m.base_layer.weight for m in model.modules() if hasattr(m, "base_layer")]
@@ -38,7 +38,7 @@ def test_generating_does_not_spoil_the_gradient(family):
     from grpo_workbook.data import chat_prompt
     from grpo_workbook.evaluate import generate
 
-    model, tokenizer = load_policy(Run.from_env(model=family))
+    model, tokenizer = load_policy(RunConfig.from_env(model=family))
     ids = torch.arange(300, 340).reshape(2, 20)
 
     def gradients():
@@ -57,7 +57,7 @@ def test_generating_does_not_spoil_the_gradient(family):
 def test_fresh_adapters_change_nothing_and_follow_the_seed():
     import torch
 
-    policies = [load_policy(Run.from_env(seed=seed))[0] for seed in (1, 1, 2)]
+    policies = [load_policy(RunConfig.from_env(seed=seed))[0] for seed in (1, 1, 2)]
     adapters = [
         torch.cat([p.detach().flatten() for n, p in m.named_parameters() if "lora_A" in n])
         for m in policies
@@ -72,16 +72,16 @@ def test_fresh_adapters_change_nothing_and_follow_the_seed():
 
 
 def test_16bit_loads_no_4bit_layer():
-    assert count_4bit_layers(load_policy(Run.from_env(load_in_4bit=False))[0]) == 0
+    assert count_4bit_layers(load_policy(RunConfig.from_env(load_in_4bit=False))[0]) == 0
 
 
 def test_an_unknown_backend_is_named():
     with pytest.raises(WorkbookError, match="unknown backend 'pain': choose one of unsloth, plain"):
-        load_policy(Run.from_env(), "pain")
+        load_policy(RunConfig.from_env(), "pain")
 
 
 def test_a_model_that_is_not_there_is_named():
-    run = Run.from_env(model="unsloth/Qwen3-no-such-model")
+    run = RunConfig.from_env(model="unsloth/Qwen3-no-such-model")
     with pytest.raises(
         WorkbookError, match="'unsloth/Qwen3-no-such-model' cannot be loaded .*check the name"
     ):

@@ -30,7 +30,7 @@ def report_on(source, heldout=None, **options):
 def test_good_data_is_called_good(tiny):
     found = load(WORD_PROBLEMS["train"])
     report = validate(
-        found, load(WORD_PROBLEMS["heldout"]), tokenizer=tiny["qwen"][1], max_prompt_tokens=160
+        found, load(WORD_PROBLEMS["heldout"]), tokenizer=tiny["qwen"][1], max_prompt_length=160
     )
     assert report.hurts == []
     assert (report.rows, report.invalid, report.answers) == (2400, {}, "number")
@@ -51,7 +51,7 @@ def test_good_data_is_called_good(tiny):
 def test_lengths_are_those_of_the_models_own_template(tiny, family):
     _, tokenizer = tiny[family]
     data = rows(70)
-    report = report_on(data, tokenizer=tokenizer, max_prompt_tokens=60)
+    report = report_on(data, tokenizer=tokenizer, max_prompt_length=60)
     wanted = [
         len(
             tokenizer.apply_chat_template(chat_prompt(r["question"]), add_generation_prompt=True)[
@@ -106,7 +106,7 @@ def test_near_leaks_are_counted_apart():
 
 def test_prompts_over_the_budget_hurt(tiny):
     long = rows(80) + [{"question": "word " * 300 + str(i), "answer": "1"} for i in range(30)]
-    report = report_on(long, long[-1:], tokenizer=tiny["qwen"][1], max_prompt_tokens=160)
+    report = report_on(long, long[-1:], tokenizer=tiny["qwen"][1], max_prompt_length=160)
     said = " ".join(report.hurts)
     assert "30 of 110 prompts are longer than 160 tokens" in said
     assert "1 held-out prompts are longer" in said
@@ -129,7 +129,7 @@ def test_diversity_tells_one_sentence_from_many():
 
 
 def test_the_report_as_json_is_complete(tiny):
-    report = report_on(rows(), tokenizer=tiny["qwen"][1], max_prompt_tokens=160)
+    report = report_on(rows(), tokenizer=tiny["qwen"][1], max_prompt_length=160)
     kept = json.loads(json.dumps(report.to_dict()))
     assert kept["well"] is True
     assert {"rows", "invalid", "duplicates", "lengths", "diversity", "hurts", "notes"} <= set(kept)
@@ -139,7 +139,7 @@ def test_the_report_as_json_is_complete(tiny):
 def test_gsm8k_is_as_it_is_known(tiny):
     if not GSM8K.is_file():
         pytest.skip("GSM8K's train set is not beside the project (shared/data/gsm8k/train.jsonl)")
-    report = report_on(GSM8K, tokenizer=tiny["qwen"][1], max_prompt_tokens=1024)
+    report = report_on(GSM8K, tokenizer=tiny["qwen"][1], max_prompt_length=1024)
     assert (report.rows, report.invalid) == (7473, {})
     assert report.duplicates["same_question"] == 0
     assert report.duplicates["near"] == 1

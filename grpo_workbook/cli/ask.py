@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt, fold_system, needs_folding, render
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.generation import (
@@ -16,7 +17,6 @@ from grpo_workbook.generation import (
     temperature_for,
 )
 from grpo_workbook.loading import find_adapter, find_model, load_for_measuring
-from grpo_workbook.run import Run
 
 EXAMPLES = """examples:
   python -m grpo_workbook generate outputs/run/merged \\
@@ -166,10 +166,10 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Answer what was asked. Raises WorkbookError for bad input, before any model is loaded."""
-    run = Run.from_env(profile=args.profile, model="qwen", seed=args.seed)
+    run = RunConfig.from_env(profile=args.profile, model="qwen", seed=args.seed)
     temperature = temperature_for(args.samples, args.temperature)
     limit = (
-        run.settings.max_completion_tokens if args.max_new_tokens is None else args.max_new_tokens
+        run.max_completion_length if args.max_new_tokens is None else args.max_new_tokens
     )
     check_sampling(args.samples, temperature, args.top_p, limit)
     asked: Iterator[str] = iter(args.questions) if args.questions else _from_input()
@@ -183,7 +183,7 @@ def main(args: argparse.Namespace) -> int:
 
     quiet()
     loaded, tokenizer = load_for_measuring(
-        model, adapter, dtype=run.settings.dtype, device=run.device, load_in_4bit=args.load_in_4bit
+        model, adapter, dtype=run.dtype, device=run.device, load_in_4bit=args.load_in_4bit
     )
     how = {
         "max_new_tokens": limit,

@@ -5,12 +5,12 @@ import datetime
 import json
 from pathlib import Path
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, shorten, wrap
 from grpo_workbook.files import check_writable, readable, whole_file, write_json
 from grpo_workbook.lengths import histogram
 from grpo_workbook.problems import KINDS, Loaded, load
-from grpo_workbook.run import Run
 from grpo_workbook.validation import Report, validate
 
 WIDTH = 80
@@ -79,7 +79,7 @@ def add_parser(commands) -> None:
         "--profile", metavar="P", help="whose prompt budget (default: what fits the device)"
     )
     how.add_argument(
-        "--max-prompt-tokens", type=int, metavar="N", help="the budget (default: the profile's)"
+        "--max-prompt-length", type=int, metavar="N", help="the budget (default: the profile's)"
     )
     where = parser.add_argument_group("what is written")
     where.add_argument("--json", type=Path, metavar="FILE", help="the report as JSON")
@@ -96,8 +96,8 @@ def main(args: argparse.Namespace) -> int:
         )
     written = {"--output": args.output, "--json": args.json}
     check_writable(written, {"the source": args.source, "--heldout-data": args.heldout_data})
-    run = Run.from_env(
-        profile=args.profile, model=args.model, max_prompt_tokens=args.max_prompt_tokens
+    run = RunConfig.from_env(
+        profile=args.profile, model=args.model, max_prompt_length=args.max_prompt_length
     )
     reading = {
         "question_column": args.question_column,
@@ -108,12 +108,12 @@ def main(args: argparse.Namespace) -> int:
     }
     loaded = load(args.source, answers=args.answers, **reading)
     heldout = load(args.heldout_data, answers=loaded.kind, **reading) if args.heldout_data else None
-    budget = run.settings.max_prompt_tokens
+    budget = run.max_prompt_length
     report = validate(
         loaded,
         heldout,
         tokenizer=load_tokenizer(run.model),
-        max_prompt_tokens=budget,
+        max_prompt_length=budget,
         skip_invalid=args.skip_invalid,
     )
     print(as_text(report))
@@ -135,7 +135,7 @@ def write_rows(loaded: Loaded, report: Report, budget: int, path: Path) -> int:
     kept = [row for row, tokens in enumerate(report.token_counts) if tokens <= budget]
     if not kept:
         raise WorkbookError(
-            f"no prompt has at most {budget} tokens: raise --max-prompt-tokens; {path} is not written"
+            f"no prompt has at most {budget} tokens: raise --max-prompt-length; {path} is not written"
         )
     rows = loaded.dataset.select(kept).remove_columns("answer").rename_column("solution", "answer")
     with whole_file(path) as new:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.run import REPO, Run
+from grpo_workbook.files import REPO
 
 MIN_PYTHON = (3, 11)
 REINSTALL = (
@@ -45,7 +46,7 @@ def examine() -> list[Finding]:
         return findings  # nothing more can be said without them
     findings += [*_machine(), _four_bit(), _sandbox(), *_models()]
     try:
-        run = Run.from_env()
+        run = RunConfig.from_env()
         findings.append(Finding("device", run.device))
         findings.append(Finding("profile", f"{run.profile} ({run.why['profile']})"))
         findings.append(Finding("model", f"{Path(run.model).name} ({run.why['model']})"))

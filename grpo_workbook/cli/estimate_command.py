@@ -6,6 +6,7 @@ import difflib
 import json
 from pathlib import Path
 
+from grpo_workbook.config import PROFILES
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import check_writable, readable
 from grpo_workbook.planning.architectures import KNOWN
@@ -13,7 +14,6 @@ from grpo_workbook.planning.estimate import UNMEASURED, USABLE, Estimate, estima
 from grpo_workbook.planning.memory import GIB
 from grpo_workbook.planning.profiles import CATALOGUE
 from grpo_workbook.planning.step_time import ASSUMED, GPUS
-from grpo_workbook.settings import PROFILES, Settings
 
 EXAMPLES = """examples:
   python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4
@@ -202,8 +202,8 @@ def _time(e: Estimate) -> list[str]:
         *room,
         f"a step with {who}: {sum(e.seconds.values()):.0f} s ({parts}),",
         f"of {s.prompts_per_step} x {s.num_generations} completions of full length "
-        f"({s.max_prompt_tokens} + {s.max_completion_tokens} tokens)",
-        f"{s.steps} steps: at most about {_duration(e.minutes or 0)} (on what it rests: --assumptions)",
+        f"({s.max_prompt_length} + {s.max_completion_length} tokens)",
+        f"{s.max_steps} steps: at most about {_duration(e.minutes or 0)} (on what it rests: --assumptions)",
     ]
 
 
@@ -224,7 +224,7 @@ def listing() -> str:
         mark = "" if entry.tried else " *"
         lines.append(
             f"{profile:<5}{name + mark:<15}{f'{s.prompts_per_step}x{s.num_generations}':>6}{s.per_device_batch:>5}"
-            f"{f'{s.max_prompt_tokens}+{s.max_completion_tokens}':>9}{s.learning_rate:>7g}{s.steps:>6} "
+            f"{f'{s.max_prompt_length}+{s.max_completion_length}':>9}{s.learning_rate:>7g}{s.max_steps:>6} "
             f"{'4-bit' if s.load_in_4bit else '16-bit':<7}{'no' if s.vllm == 'off' else f'{s.vllm_gpu_memory:g}':<5}"
             f"{found.memory.total / GIB:>5.1f}{(found.minutes or 0) / 60:>6.1f}"
         )

@@ -5,13 +5,13 @@ import textwrap
 from pathlib import Path
 
 from grpo_workbook.cli.data_report import add_reading_options, reading_options
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import SYSTEM_PROMPT
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation_report import NAMES, build_report, write
 from grpo_workbook.evaluation_run import Plan, answer_all, read_evaluation
 from grpo_workbook.files import alone, readable
 from grpo_workbook.generation import temperature_for
-from grpo_workbook.run import Run
 
 WIDTH = 80
 EXAMPLES = """examples:
@@ -125,8 +125,8 @@ def add_parsers(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Evaluate, report, print a summary; the exit status. Raises WorkbookError for bad input."""
-    run = Run.from_env(profile=args.profile, model="qwen", seed=args.seed)
-    s = run.settings
+    run = RunConfig.from_env(profile=args.profile, model="qwen", seed=args.seed)
+    s = run
     plan = Plan(
         model=args.model,
         data=args.data,
@@ -138,7 +138,7 @@ def main(args: argparse.Namespace) -> int:
         temperature=temperature_for(args.samples, args.temperature),
         top_p=args.top_p,
         seed=run.seed,
-        max_new_tokens=s.max_completion_tokens
+        max_new_tokens=s.max_completion_length
         if args.max_new_tokens is None
         else args.max_new_tokens,
         batch_size=s.eval_batch if args.batch_size is None else args.batch_size,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import alone, check_disk, write_json
-from grpo_workbook.run import Run
 
 PARTS = (
     "run.json",
@@ -32,7 +32,7 @@ def parts(output: Path) -> list[str]:
     )
 
 
-def check_room(run: Run) -> None:
+def check_room(run: RunConfig) -> None:
     """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights.
 
     Six times the base and 50 MiB for a folder; for a hub model, whose size is not known yet, a guess by profile.
@@ -52,7 +52,7 @@ def add_choice(group) -> None:
     choice.add_argument("--resume", action="store_true", help="continue the run that is there")
 
 
-def identity_of(run: Run, backend: str, data_sha256: str, **more) -> dict:
+def identity_of(run: RunConfig, backend: str, data_sha256: str, **more) -> dict:
     """What makes a run this one and no other, for run.json: --resume continues only what has the same."""
     return {
         "profile": run.profile,

@@ -17,8 +17,7 @@ import sys
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import check_disk, readable, whole_file
-from grpo_workbook.run import REPO
+from grpo_workbook.files import REPO, check_disk, readable, whole_file
 
 CONVERTER = "convert_hf_to_gguf.py"
 VARIABLE = "LLAMA_CPP"  # llama.cpp's folder

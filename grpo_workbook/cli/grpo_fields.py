@@ -18,7 +18,7 @@ from grpo_workbook.errors import WorkbookError
 SAME_AS = {
     "max_steps": "steps",
     "per_device_train_batch_size": "per_device_batch",
-    "max_completion_length": "max_completion_tokens",
+    "max_completion_length": "max_completion_length",
     "vllm_gpu_memory_utilization": "vllm_gpu_memory",
 }
 _OWN_MODEL = "the model is loaded before the config is made, so it would change nothing"
@@ -169,7 +169,6 @@ def divide(fields: dict) -> tuple[dict, dict]:
     """(settings of the run, fields that stay GRPOConfig's). Raises WorkbookError for a field that is refused."""
     from dataclasses import fields as fields_of
 
-    from grpo_workbook.run import Settings
 
     ours = {f.name for f in fields_of(Settings)}
     settings, kept = {}, {}

@@ -7,9 +7,9 @@ from pathlib import Path
 from grpo_workbook.cli.data_report import add_reading_options, reading_options
 from grpo_workbook.cli.folder import add_choice
 from grpo_workbook.cli.run_report import show_report
+from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
 from grpo_workbook.files import readable
 from grpo_workbook.processes import Processes, from_env, start
-from grpo_workbook.run import FAMILIES, PROFILES, Run
 
 EXAMPLES = """examples:
   python -m grpo_workbook run                       the course's main run
@@ -34,7 +34,7 @@ OPTIONS: dict[str, tuple[type, str, str]] = {
     "num_generations": (int, "N", "completions in a group"),
     "learning_rate": (float, "X", "at its highest"),
     "heldout": (int, "N", "held-out problems measured"),
-    "max_prompt_tokens": (int, "N", "longer prompts are dropped"),
+    "max_prompt_length": (int, "N", "longer prompts are dropped"),
 }
 SETTINGS = (
     "rewards",
@@ -43,7 +43,7 @@ SETTINGS = (
     "num_generations",
     "learning_rate",
     "heldout",
-    "max_prompt_tokens",
+    "max_prompt_length",
     "load_in_4bit",
     "gradient_checkpointing",
 )
@@ -104,7 +104,7 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit status: 0 well, 1 when another process was lost, 130 interrupted. Raises WorkbookError for bad input."""
-    run = Run.from_env(
+    run = RunConfig.from_env(
         profile=args.profile,
         model=args.model,
         seed=args.seed,
@@ -123,7 +123,7 @@ def main(args: argparse.Namespace) -> int:
     )
 
 
-def carry_out(run: Run, processes: Processes, **options) -> int:
+def carry_out(run: RunConfig, processes: Processes, **options) -> int:
     """The main run with these options (see pipeline.main_run) in every process, and its report on the terminal.
 
     Returns the exit status: 0 well, 130 interrupted.

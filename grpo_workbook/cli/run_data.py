@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import WORD_PROBLEMS
 from grpo_workbook.problems import load
-from grpo_workbook.run import Run
 from grpo_workbook.splitting import drop_leaked, split
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def answers_for(functions: Sequence[Callable], data: Path | str | None) -> str:
 
 
 def load_rows(
-    run: Run, data, heldout_data, reading: dict | None = None, answers: str = "number"
+    run: RunConfig, data, heldout_data, reading: dict | None = None, answers: str = "number"
 ) -> tuple["Dataset", "Dataset", int]:
     """(training rows, held-out rows, leaked rows dropped). Without files: the course's own word problems.
 
@@ -39,12 +39,12 @@ def load_rows(
         return load(source, answers=kind, seed=run.seed, progress=True, **options).dataset
 
     if data is not None and heldout_data is None:
-        train, heldout = split(read(data), run.settings.heldout, run.seed)
+        train, heldout = split(read(data), run.heldout, run.seed)
     else:
         train, heldout = (
             read(s)
             for s in (data or WORD_PROBLEMS["train"], heldout_data or WORD_PROBLEMS["heldout"])
         )
-        heldout = heldout.select(range(min(run.settings.heldout, len(heldout))))
+        heldout = heldout.select(range(min(run.heldout, len(heldout))))
     train, leaked = drop_leaked(train, heldout)
     return train, heldout, leaked

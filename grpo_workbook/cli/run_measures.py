@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import read_json, readable, write_json
 from grpo_workbook.processes import ALONE, Processes
 from grpo_workbook.reward_files import call
-from grpo_workbook.run import Run
 
 
-def baseline(run: Run, model, tokenizer, heldout, answers: str, processes: Processes, say):
+def baseline(run: RunConfig, model, tokenizer, heldout, answers: str, processes: Processes, say):
     """(sampled, greedy) scores before training: measured once and kept in before.json, so that a resumed run compares
     with where it began.
     """
@@ -50,14 +50,14 @@ def kept_scores(
 
 
 def measure(
-    run: Run, model, tokenizer, heldout, answers: str, label: str, processes: Processes = ALONE
+    run: RunConfig, model, tokenizer, heldout, answers: str, label: str, processes: Processes = ALONE
 ):
     """(sampled, greedy) scores on the held-out problems; the processes share the work."""
     from grpo_workbook.evaluate import evaluate
 
-    s = run.settings
+    s = run
     how = {
-        "max_new_tokens": s.max_completion_tokens,
+        "max_new_tokens": s.max_completion_length,
         "seed": run.seed,
         "batch_size": s.eval_batch,
         "answers": answers,
@@ -82,17 +82,17 @@ def mean_reward(function, tokenizer, heldout, scores) -> float | None:
     return round(sum(kept) / len(kept), 4) if kept else None
 
 
-def trained_whole(run: Run):
+def trained_whole(run: RunConfig):
     """Base and saved adapter, loaded whole, as training had them."""
     from grpo_workbook.loading import load_for_measuring
 
-    s = run.settings
+    s = run
     how = {"dtype": s.dtype, "device": run.device, "load_in_4bit": s.load_in_4bit}
     return load_for_measuring(run.model, str(run.output / "adapter"), **how)[0]
 
 
 def merge_proved(
-    run: Run, backend: str, heldout, answers: str, after_greedy, say
+    run: RunConfig, backend: str, heldout, answers: str, after_greedy, say
 ) -> tuple[dict, list[str]]:
     """(the merge's proof, the merged model's answers to the first 5 held-out questions); writes the folder merged.
 
@@ -103,8 +103,8 @@ def merge_proved(
 
     say("Merging the adapter into 16-bit weights and proving it")
     ours, tokenizer = merge(run, run.output / "adapter", run.output / "merged", backend)
-    merged, merged_tokenizer = load_merged(run.output / "merged", run.settings.dtype, run.device)
-    s = run.settings
+    merged, merged_tokenizer = load_merged(run.output / "merged", run.dtype, run.device)
+    s = run
     # whole logits are kept for the comparison: a quarter of what generating holds
     proof = compare_logits(
         ours,
@@ -118,7 +118,7 @@ def merge_proved(
         merged,
         merged_tokenizer,
         heldout,
-        max_new_tokens=s.max_completion_tokens,
+        max_new_tokens=s.max_completion_length,
         batch_size=s.eval_batch,
         answers=answers,
     )

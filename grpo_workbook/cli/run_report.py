@@ -5,9 +5,9 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible
 from grpo_workbook.files import readable
-from grpo_workbook.run import Run
 
 VERSIONS = (
     "unsloth",
@@ -22,7 +22,7 @@ VERSIONS = (
 )
 
 
-def from_log(log: list[dict], run: Run) -> dict:
+def from_log(log: list[dict], run: RunConfig) -> dict:
     """Completions (how many, mean length in tokens) and each function's mean reward in the first and the last tenth of
     the log's entries, to 4 places. `log` holds at least one entry with a reward.
     """
@@ -39,7 +39,7 @@ def from_log(log: list[dict], run: Run) -> dict:
     )
     return {
         "completions": {
-            "total": log[-1]["step"] * run.settings.batch_size,
+            "total": log[-1]["step"] * run.batch_size,
             "mean_length": mean(length, log),
         },
         "rewards": {
@@ -72,7 +72,7 @@ def verdict(heldout: dict) -> list[str]:
     return said
 
 
-def draw(run: Run, log: list[dict], report: dict) -> None:
+def draw(run: RunConfig, log: list[dict], report: dict) -> None:
     """Write figures/rewards.png, before_after.png and health.png, each with its words beside it (.txt).
 
     The last is what `diagnose` sees, so it is drawn from what the run's folder holds.

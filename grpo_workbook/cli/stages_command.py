@@ -11,12 +11,12 @@ from grpo_workbook.cli.folder import add_choice, check_folder, check_room, ident
 from grpo_workbook.cli.pipeline import Interrupted, check_backend, try_own_rewards
 from grpo_workbook.cli.run_command import add_options
 from grpo_workbook.cli.run_data import answers_for, load_rows
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import drop_long_prompts, needs_folding, sha256_of, to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
 from grpo_workbook.reward_files import beside, file_hashes
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import Run
 from grpo_workbook.stages.stage import Stage, read_stages
 
 EXAMPLES = """a file of stages:
@@ -74,7 +74,7 @@ def _from(folder: Path, stage: Stage) -> Stage:
 
 def main(args: argparse.Namespace) -> int:
     """Exit status: 0 trained, 130 interrupted. What is wrong with the input is found before anything is written."""
-    run = Run.from_env(
+    run = RunConfig.from_env(
         profile=args.profile,
         model=args.model,
         seed=args.seed,
@@ -93,7 +93,7 @@ def main(args: argparse.Namespace) -> int:
     for number, stage in enumerate(run.stages, 1):
         stage_run(run, stage, number)  # whether its settings can be
     functions = [
-        f for stage in run.stages for f in parse_rewards(stage.rewards or run.settings.rewards)[0]
+        f for stage in run.stages for f in parse_rewards(stage.rewards or run.rewards)[0]
     ]
     judges = [f for stage in run.stages for f in parse_rewards(stage.success)[0]]
     answers = answers_for(functions, args.data or args.heldout_data)
@@ -122,7 +122,7 @@ def main(args: argparse.Namespace) -> int:
     model, tokenizer = load_policy(run, args.backend)
     fold = needs_folding(tokenizer)
     train_set, heldout = (
-        drop_long_prompts(to_dataset(part, fold=fold), tokenizer, run.settings.max_prompt_tokens)[0]
+        drop_long_prompts(to_dataset(part, fold=fold), tokenizer, run.max_prompt_length)[0]
         for part in (rows, heldout_rows)
     )
     how = {"answers": answers, "resume": args.resume, "probe_every": args.probe_every}

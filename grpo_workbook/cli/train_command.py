@@ -12,12 +12,11 @@ from pathlib import Path
 from grpo_workbook.cli import grpo_fields
 from grpo_workbook.cli.run_command import add_all_options, carry_out
 from grpo_workbook.cli.yaml_file import read_yaml_file
+from grpo_workbook.config import FAMILIES, KINDS, RunConfig
 from grpo_workbook.data import SYSTEM_PROMPT
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.processes import Processes, from_env
 from grpo_workbook.reward_files import beside
-from grpo_workbook.run import FAMILIES, Run, Settings
-from grpo_workbook.settings import KINDS
 
 EXAMPLES = """examples:
   python -m grpo_workbook train --config my.yaml
@@ -126,7 +125,7 @@ def main(args: argparse.Namespace, rest: list[str]) -> int:
 
 def prepare(
     file: dict, given: dict, rest: list[str], where: str = "the file"
-) -> tuple[Run, dict, dict, Processes]:
+) -> tuple[RunConfig, dict, dict, Processes]:
     """(run, options of main_run, fields of GRPOConfig, processes) of a file's values, the command line's, and its rest.
 
     Raises WorkbookError for a name that nothing has (with the nearest), a value of the wrong type, a field that is
@@ -158,16 +157,16 @@ def prepare(
     grpo_fields.whole_batch(own, overrides, processes.count)
     if own.get("resume") and own.get("overwrite"):
         raise WorkbookError("resume and overwrite are both given: choose one")
-    run = Run.from_env(
+    run = RunConfig.from_env(
         profile=own.pop("profile", None),
         model=own.pop("model", None),
         seed=own.pop("seed", None),
         output=own.pop("output", None),
         **{name: own.pop(name) for name in SETTINGS if name in own},
     )
-    if (overrides.get("logging_steps") or 1) > run.settings.steps:
+    if (overrides.get("logging_steps") or 1) > run.max_steps:
         raise WorkbookError(
-            f"logging_steps is {overrides['logging_steps']:g} and the run has {run.settings.steps} steps: nothing "
+            f"logging_steps is {overrides['logging_steps']:g} and the run has {run.max_steps} steps: nothing "
             "would be logged, and the report is made from the log"
         )
     reading = {

@@ -5,13 +5,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook.callback import Callback
 from grpo_workbook.diagnosis.findings import CATALOGUE, SEVERE, WARNING, Evidence, Finding
 from grpo_workbook.diagnosis.monitor import as_text, diagnose
 from grpo_workbook.diagnosis.runlog import read_run
 from grpo_workbook.diagnosis.vitals import Vitals, check_every
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import write_json
+from grpo_workbook.training import Callback
 
 
 class HealthCallback(Vitals):

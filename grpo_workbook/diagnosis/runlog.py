@@ -118,7 +118,7 @@ def _settings_of(folder: Path) -> dict:
     known: dict = {}
     if (folder / "run.json").is_file() and isinstance(there := _load(folder / "run.json"), Mapping):
         known = _mapping(there.get("settings"))
-        known["max_completion_length"] = known.get("max_completion_tokens")
+        known["max_completion_length"] = known.get("max_completion_length")
         known["max_steps"] = known.get("steps")
         # as written then: to make the functions again would run a file of the user's, in a run from elsewhere too
         known["reward_weights"] = there.get("reward_weights")

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 
-from grpo_workbook.callback import Callback
 from grpo_workbook.diagnosis.runlog import unique_share
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import text_of
+from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with where they began
 
@@ -142,61 +142,4 @@ def check_every(every: int) -> None:
     if every < 1:
         raise WorkbookError(
             f"every is {every}: give the steps from one look to the next, at least 1"
-        )
-
-
-class HeldoutProbe(Callback):
-    """Samples one completion for each of a few held-out problems every N steps, and logs what they are worth.
-
-    Logs heldout/strict, heldout/lenient and heldout/well_formed (shares) and heldout/seconds, at the start and then
-    every `every` steps. At the default, 32 problems each 20 steps beside 64 completions a step, it costs about 2 % of
-    the time. `seen` keeps the completions: a list of (step, list of texts). Raises WorkbookError for `every` under 1.
-    """
-
-    def __init__(
-        self, model, tokenizer, dataset, *, max_new_tokens: int, every: int = 20, problems: int = 32
-    ):
-        check_every(every)
-        self.model, self.tokenizer, self.every, self.max_new_tokens = (
-            model,
-            tokenizer,
-            every,
-            max_new_tokens,
-        )
-        self.dataset = dataset.select(range(min(problems, len(dataset))))
-        self.seen: list[tuple[int, list[str]]] = []
-
-    def state_dict(self) -> dict:
-        """For a checkpoint: what was seen so far."""
-        return {"seen": self.seen}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Go on from `state_dict()`."""
-        self.seen = [(step, texts) for step, texts in state["seen"]]
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0:
-            self._measure(state)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step % self.every == 0:
-            self._measure(state)
-
-    def _measure(self, state):
-        from grpo_workbook.evaluate import evaluate
-        from grpo_workbook.intervals import accuracy
-
-        started = time.perf_counter()
-        scores = evaluate(
-            self.model,
-            self.tokenizer,
-            self.dataset,
-            max_new_tokens=self.max_new_tokens,
-            sample=True,
-        )
-        self.seen.append((state.global_step, scores.completions))
-        shares = {k: accuracy(getattr(scores, k)) for k in ("strict", "lenient", "well_formed")}
-        state.log_history.append(
-            {f"heldout/{k}": v for k, v in shares.items()}
-            | {"heldout/seconds": time.perf_counter() - started, "step": state.global_step}
         )

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import BLUE, GREEN, GREY, ORANGE
 from grpo_workbook.planning.architectures import architecture
 from grpo_workbook.planning.estimate import Estimate, model_sizes
 from grpo_workbook.planning.memory import GIB, memory
 from grpo_workbook.planning.step_time import GPUS, saturation, step_seconds
-from grpo_workbook.settings import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def cost_panels(e: Estimate) -> tuple["Figure", str]:
     columns: dict[str, dict] = {
         "completions in a group": {g: (a, _group(s, g)) for g in GROUPS},
         "longest completion, tokens": {
-            n: (a, replace(s, max_completion_tokens=n)) for n in LENGTHS
+            n: (a, replace(s, max_completion_length=n)) for n in LENGTHS
         },
         "model": model_sizes(e.profile, s, maker),
     }
@@ -104,7 +104,7 @@ def _memory_bars(axes, names: Sequence[str], memories: Sequence, budget: float) 
     axes.set_xticks(range(len(names)), names)
 
 
-def _group(s: Settings, group: int) -> Settings:
+def _group(s: RunConfig, group: int) -> RunConfig:
     return replace(s, num_generations=group, batch_size=s.prompts_per_step * group)
 
 

@@ -7,6 +7,7 @@ a GPU yet, and every report says so.
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
+from grpo_workbook.config import PROFILES, RunConfig, replace_settings
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.planning.architectures import KNOWN, Architecture, architecture, short_name
 from grpo_workbook.planning.memory import (
@@ -19,7 +20,6 @@ from grpo_workbook.planning.memory import (
 )
 from grpo_workbook.planning.profiles import CATALOGUE, find_entry
 from grpo_workbook.planning.step_time import GPUS, Gpu, step_seconds, vllm_room
-from grpo_workbook.settings import PROFILES, Settings, replace_settings
 
 USABLE = 0.92  # assumed: the rest of a GPU's memory is lost between the blocks that torch reserves
 UNMEASURED = "computed, not measured: no GPU has been compared with these numbers"
@@ -42,7 +42,7 @@ COSTS = {  # the settings that save memory, the cheapest first, and what each co
     "vllm": "time: Transformers draws the completions instead",
     "load_in_4bit": "time to unpack the weights, and a little accuracy",
     "batch_size": "a noisier gradient, so more steps",
-    "max_completion_tokens": "answers that are cut before they earn",
+    "max_completion_length": "answers that are cut before they earn",
     "num_generations": "more silent groups, coarser advantages",
 }
 
@@ -53,7 +53,7 @@ class Estimate:
 
     model: str
     profile: str
-    settings: Settings
+    settings: RunConfig
     memory: Memory
     budget: float | None
     seconds: dict[str, float]  # of one step, by part; empty without a GPU
@@ -136,7 +136,7 @@ def estimate(
     each = activation_value_bytes(a, settings.dtype)
     rows, tokens = (
         settings.per_device_batch,
-        settings.max_prompt_tokens + settings.max_completion_tokens,
+        settings.max_prompt_length + settings.max_completion_length,
     )
     return Estimate(
         model,
@@ -168,7 +168,7 @@ def usable(gpu: Gpu | None, gib: float | None = None) -> float | None:
 
 
 def mend(
-    a: Architecture, model: str, s: Settings, budget: float, processes: int = 1, gib: float = 0.0
+    a: Architecture, model: str, s: RunConfig, budget: float, processes: int = 1, gib: float = 0.0
 ) -> Iterator[Change]:
     """What to change, the cheapest first, so that the run fits; where no change is enough, a smaller model.
 
@@ -197,13 +197,13 @@ def mend(
 
 
 def _change(
-    what: str, cost: str, a: Architecture, s: Settings, processes: int, gib: float
+    what: str, cost: str, a: Architecture, s: RunConfig, processes: int, gib: float
 ) -> Change:
     m = memory(a, s, processes, gib)
     return Change(what, cost, m.total, m.generating, m.learning)
 
 
-def _ways(s: Settings, processes: int) -> Iterator[tuple[str, dict]]:
+def _ways(s: RunConfig, processes: int) -> Iterator[tuple[str, dict]]:
     """(setting, the changed settings), the cheapest first."""
     if s.per_device_batch > 1:
         yield "per_device_batch", {"per_device_batch": s.per_device_batch // 2}
@@ -216,15 +216,15 @@ def _ways(s: Settings, processes: int) -> Iterator[tuple[str, dict]]:
     half = s.batch_size // 2
     if half and half % s.num_generations == half % processes == 0:
         yield "batch_size", {"batch_size": half}
-    if s.max_completion_tokens >= 512:
-        yield "max_completion_tokens", {"max_completion_tokens": s.max_completion_tokens // 2}
+    if s.max_completion_length >= 512:
+        yield "max_completion_length", {"max_completion_length": s.max_completion_length // 2}
     group = s.num_generations // 2
     if group >= 4 and half % group == half % processes == 0:
         yield "num_generations", {"num_generations": group, "batch_size": half}
 
 
 def _smaller(
-    a: Architecture, model: str, s: Settings, budget: float, processes: int, gib: float
+    a: Architecture, model: str, s: RunConfig, budget: float, processes: int, gib: float
 ) -> Iterator[Change]:
     """The largest smaller model of the course, of the same maker, that fits with these settings."""
     maker = short_name(model)[:4] if short_name(model) in KNOWN else a.model_type[:4]
@@ -238,7 +238,7 @@ def _smaller(
 
 
 def model_sizes(
-    profile: str, s: Settings, maker: str = "qwen3-"
+    profile: str, s: RunConfig, maker: str = "qwen3-"
 ) -> dict[str, tuple[Architecture, Settings]]:
     """The catalogue's models of one family with the same settings, from small to large: {name: (architecture, s)}."""
     names = sorted(

@@ -11,8 +11,8 @@ here, and its checkpointing moves the layers' inputs to the host. Its own 4-bit 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.planning.architectures import ADAPTED, Architecture, Layer
-from grpo_workbook.settings import Settings
 
 GIB = 2**30
 NF4_BYTES = (
@@ -119,21 +119,21 @@ def activation_bytes(
     }
 
 
-def vllm_cache_bytes(a: Architecture, s: Settings, gib: float) -> float:
+def vllm_cache_bytes(a: Architecture, s: RunConfig, gib: float) -> float:
     """Bytes that vLLM beside the training has for keys and values: its share of the GPU (`gib` GiB), less the weights,
     which both use.
     """
     return max(0.0, s.vllm_gpu_memory * gib * GIB - weight_bytes(a, s.dtype, s.load_in_4bit))
 
 
-def memory(a: Architecture, s: Settings, processes: int = 1, gib: float = 0.0) -> Memory:
+def memory(a: Architecture, s: RunConfig, processes: int = 1, gib: float = 0.0) -> Memory:
     """All parts for one process of `processes`, each with a whole copy of the model and its share of the batch.
 
     `gib` is the GPU's memory in GiB, of which vLLM beside the training takes its share whether it generates or not.
     """
     rows = max(1, s.batch_size // processes)
     training = min(s.per_device_batch, rows)
-    tokens, wide = s.max_prompt_tokens + s.max_completion_tokens, value_bytes(s.dtype)
+    tokens, wide = s.max_prompt_length + s.max_completion_length, value_bytes(s.dtype)
     adapters = a.lora(s.lora_rank) * ADAPTER_BYTES
     always = {
         f"weights ({'4-bit' if s.load_in_4bit else f'{8 * wide}-bit'})": weight_bytes(
@@ -159,19 +159,19 @@ def memory(a: Architecture, s: Settings, processes: int = 1, gib: float = 0.0) -
             ),
             # the logits and their gradient
             "logits, in pieces": 2
-            * logits_bytes(a, training, s.max_completion_tokens)
+            * logits_bytes(a, training, s.max_completion_length)
             / LOGIT_CHUNKS,
         },
     )
 
 
 def _generation(
-    a: Architecture, s: Settings, rows: int, tokens: int, wide: int
+    a: Architecture, s: RunConfig, rows: int, tokens: int, wide: int
 ) -> dict[str, float]:
     """With Transformers all completions of a step are written side by side."""
     cache = kv_cache_bytes(a, rows, tokens, s.dtype)
     widest = max(layer.inner for layer in a.layers)
-    prefill = rows * s.max_prompt_tokens * (2 * a.hidden + 2 * widest) * wide
+    prefill = rows * s.max_prompt_length * (2 * a.hidden + 2 * widest) * wide
     return {
         "KV cache": cache,
         "one layer's cache, copied": cache / len(a.layers),

@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_workbook.config import PROFILES, RunConfig, replace_settings
 from grpo_workbook.planning.architectures import KNOWN, short_name
-from grpo_workbook.settings import PROFILES, Settings, replace_settings
 
 # Checkpoints with vision or sound: Unsloth's FastModel takes their text part (text_only=True).
 MANY_SENSES = ("gemma-3-4b", "gemma-3-12b", "gemma-3-27b", "gemma-4-", "qwen3.5-")
@@ -62,7 +62,7 @@ class Entry:
     profile: str
     name: str  # as architectures.KNOWN has it
     model: str  # as the hub has it
-    settings: Settings
+    settings: RunConfig
     loader: str  # "FastLanguageModel" or "FastModel"
     tried: bool = False
 
@@ -91,8 +91,8 @@ def _entry(line: str) -> Entry:
             "batch_size": int(batch),
             "num_generations": int(group),
             "per_device_batch": int(device),
-            "max_prompt_tokens": int(prompt),
-            "max_completion_tokens": int(completion),
+            "max_prompt_length": int(prompt),
+            "max_completion_length": int(completion),
             "learning_rate": float(rate),
             "steps": int(steps),
             "load_in_4bit": base == "4-bit",

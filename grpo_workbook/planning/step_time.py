@@ -8,6 +8,7 @@ adapters' gradients are added up (a ring all-reduce). Every function gives secon
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.planning.architectures import Architecture
 from grpo_workbook.planning.memory import (
     ADAPTER_BYTES,
@@ -16,7 +17,6 @@ from grpo_workbook.planning.memory import (
     vllm_cache_bytes,
     weight_bytes,
 )
-from grpo_workbook.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ ASSUMED: dict[str, tuple[float, str]] = {
 }
 
 
-def generation_seconds(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> float:
+def generation_seconds(a: Architecture, s: RunConfig, gpu: Gpu, rows: int) -> float:
     """Writing `rows` completions of full length: the longest decides, so this is an upper bound.
 
     Side by side, or, where vLLM beside the training has no room for all, one wave after another.
@@ -59,15 +59,15 @@ def generation_seconds(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> flo
     return _writing(a, s, gpu, rows)
 
 
-def vllm_room(a: Architecture, s: Settings, gib: float) -> int:
+def vllm_room(a: Architecture, s: RunConfig, gib: float) -> int:
     """How many completions of full length vLLM beside the training can write at once."""
-    each = kv_cache_bytes(a, 1, s.max_prompt_tokens + s.max_completion_tokens, s.dtype)
+    each = kv_cache_bytes(a, 1, s.max_prompt_length + s.max_completion_length, s.dtype)
     return int(vllm_cache_bytes(a, s, gib) // each)
 
 
-def _writing(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> float:
-    tokens = s.max_completion_tokens
-    middle = s.max_prompt_tokens + tokens // 2
+def _writing(a: Architecture, s: RunConfig, gpu: Gpu, rows: int) -> float:
+    tokens = s.max_completion_length
+    middle = s.max_prompt_length + tokens // 2
     read = weight_bytes(a, s.dtype, s.load_in_4bit) - _tables(a, s)
     if s.load_in_4bit and rows > 1:
         read += a.quantizable * ASSUMED["unpacking"][0]
@@ -75,29 +75,29 @@ def _writing(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> float:
     moving = read / (gpu.bandwidth * 1e9 * ASSUMED["bandwidth"][0])
     computing = 2 * rows * a.multiplied / _speed(gpu)
     starting = len(a.layers) * ASSUMED["start_ms" if s.vllm == "off" else "start_ms_vllm"][0] / 1000
-    prompts = 2 * rows * s.max_prompt_tokens * a.quantizable / _speed(gpu)
+    prompts = 2 * rows * s.max_prompt_length * a.quantizable / _speed(gpu)
     return tokens * (max(moving, computing) + starting) + prompts
 
 
-def _tables(a: Architecture, s: Settings) -> float:
+def _tables(a: Architecture, s: RunConfig) -> float:
     """Bytes of embedding tables from which a token reads one row only; the head is read whole."""
     return max(0, a.embedding - a.vocabulary * a.hidden) * value_bytes(s.dtype)
 
 
-def update_seconds(a: Architecture, s: Settings, gpu: Gpu, rows: int) -> float:
+def update_seconds(a: Architecture, s: RunConfig, gpu: Gpu, rows: int) -> float:
     """Forward and backward over `rows` completions of full length.
 
     2 operations for each weight and token forward, 2 back: frozen weights need no gradient of their own, which saves a
     third against full training. Checkpointing computes forward once more; a KL penalty adds the reference's forward.
     """
-    tokens = rows * (s.max_prompt_tokens + s.max_completion_tokens)
+    tokens = rows * (s.max_prompt_length + s.max_completion_length)
     passes = 2 + s.gradient_checkpointing + (s.beta > 0)
-    length = s.max_prompt_tokens + s.max_completion_tokens
+    length = s.max_prompt_length + s.max_completion_length
     attention = sum(2 * min(length, layer.window or length) * layer.query for layer in a.layers)
     return passes * tokens * (2 * a.multiplied + attention) / _speed(gpu)
 
 
-def communication_seconds(a: Architecture, s: Settings, processes: int) -> float:
+def communication_seconds(a: Architecture, s: RunConfig, processes: int) -> float:
     """Adding up the adapters' gradients around a ring: 2 (n-1) / n of their bytes, and 2 (n-1) messages."""
     if processes == 1:
         return 0.0
@@ -106,7 +106,7 @@ def communication_seconds(a: Architecture, s: Settings, processes: int) -> float
     return volume / (ASSUMED["network_gb"][0] * 1e9) + messages
 
 
-def step_seconds(a: Architecture, s: Settings, gpu: Gpu, processes: int = 1) -> dict[str, float]:
+def step_seconds(a: Architecture, s: RunConfig, gpu: Gpu, processes: int = 1) -> dict[str, float]:
     """Seconds of one optimizer step by part; the batch is shared out, and more GPUs than completions are idle."""
     rows = -(-s.batch_size // processes)
     return {
@@ -117,7 +117,7 @@ def step_seconds(a: Architecture, s: Settings, gpu: Gpu, processes: int = 1) -> 
 
 
 def saturation(
-    a: Architecture, s: Settings, gpu: Gpu, counts: tuple[int, ...]
+    a: Architecture, s: RunConfig, gpu: Gpu, counts: tuple[int, ...]
 ) -> tuple[dict[int, Mapping[str, float]], str, int]:
     """(seconds by part for each number of GPUs, the part that stops shrinking first, from how many GPUs on).
 

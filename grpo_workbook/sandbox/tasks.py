@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.readers import Fault
-from grpo_workbook.run import DATA
 from grpo_workbook.sandbox.rewards import jobs_of
 from grpo_workbook.sources import open_source
 

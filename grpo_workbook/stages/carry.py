@@ -3,10 +3,10 @@
 from contextlib import contextmanager
 from pathlib import Path
 
-from grpo_workbook.callback import Callback
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
 from grpo_workbook.stages.stage import Stage
+from grpo_workbook.training import Callback
 
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that the KL penalty compares with
 MOMENTS = "optimizer.safetensors"

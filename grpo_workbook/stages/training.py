@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.cli.pipeline import train_once
 from grpo_workbook.cli.run_measures import kept_scores
+from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import read_json, write_json
 from grpo_workbook.resume.states import stateful_rewards
 from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.run import Run
-from grpo_workbook.settings import replace_settings
 from grpo_workbook.stages.carry import (
     AGAIN,
     MOMENTS,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def train_stages(
-    run: Run,
+    run: RunConfig,
     model,
     tokenizer,
     dataset: "Dataset",
@@ -97,26 +96,24 @@ def train_stages(
     return whole
 
 
-def stage_run(run: Run, stage: Stage, number: int) -> Run:
+def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
     """The run of one stage: its settings, its folder, its seed. With one seed all stages would draw the same rows."""
-    settings = replace_settings(
-        run.settings,
-        {
-            "steps": stage.steps,
-            "learning_rate": stage.learning_rate,
-            "beta": stage.beta,
-            "rewards": stage.rewards if isinstance(stage.rewards, str) else None,
-            "shuffle": not stage.ordered,
-        },
-    )
-    folder = run.output / f"stage-{number}-{stage.name}"
-    return replace(
-        run, settings=settings, seed=(run.seed + 10_007 * number) % 2**32, output=folder, stages=()
+    own = {
+        "learning_rate": stage.learning_rate,
+        "beta": stage.beta,
+        "rewards": stage.rewards if isinstance(stage.rewards, str) else None,
+    }
+    return run.replace(
+        max_steps=stage.steps,
+        shuffle_dataset=not stage.ordered,
+        seed=(run.seed + 10_007 * number) % 2**32,
+        output=run.output / f"stage-{number}-{stage.name}",
+        **{name: value for name, value in own.items() if value is not None},
     )
 
 
 def choose_rows(
-    stage: Stage, run: Run, model, tokenizer, dataset: "Dataset", say=print
+    stage: Stage, run: RunConfig, model, tokenizer, dataset: "Dataset", say=print
 ) -> tuple["Dataset", dict]:
     """(the rows that this stage trains on, what is to be said of them). WorkbookError when they make no step."""
     rows = dataset
@@ -124,14 +121,14 @@ def choose_rows(
         rows = dataset.select([i for i, row in enumerate(dataset) if stage.keep(row)])
     told = {"rows": len(rows)}
     if stage.pass_rate is not None and len(rows):
-        needed = run.settings.prompts_per_step * stage.steps
+        needed = run.prompts_per_step * stage.steps
         rows = rows.shuffle(seed=run.seed).select(
             range(min(len(rows), stage.measured or 2 * needed))
         )
         success = parse_rewards(stage.success)[0][0]
-        s = run.settings
+        s = run
         how = {
-            "max_new_tokens": s.max_completion_tokens,
+            "max_new_tokens": s.max_completion_length,
             "batch_size": s.eval_batch,
             "temperature": s.temperature,
         }
@@ -151,9 +148,9 @@ def choose_rows(
             "left_out": _kinds(found),
             "pass_rates": rates,
         }
-    if len(rows) < run.settings.prompts_per_step:
+    if len(rows) < run.prompts_per_step:
         raise WorkbookError(
-            f"stage {stage.name!r} has {len(rows)} rows left and one step needs {run.settings.prompts_per_step}: "
+            f"stage {stage.name!r} has {len(rows)} rows left and one step needs {run.prompts_per_step}: "
             "widen keep or pass_rate"
         )
     return rows, told
@@ -163,11 +160,11 @@ def _kinds(found) -> dict:
     return {kind: getattr(found, kind) for kind in ("hopeless", "too_hard", "too_easy", "mastered")}
 
 
-def _rewards(run: Run, stage: Stage):
+def _rewards(run: RunConfig, stage: Stage):
     if stage.rewards is None or isinstance(stage.rewards, str):
         try:
             parse_rewards(stage.success)
-            return parse_rewards(stage.rewards or run.settings.rewards)
+            return parse_rewards(stage.rewards or run.rewards)
         except WorkbookError as error:
             raise WorkbookError(f"stage {stage.name!r}: {error}") from None
     try:
@@ -185,15 +182,15 @@ def _rewards(run: Run, stage: Stage):
         ) from None
 
 
-def _measure(run: Run, model, tokenizer, heldout, answers: str, path: Path, kept: bool):
+def _measure(run: RunConfig, model, tokenizer, heldout, answers: str, path: Path, kept: bool):
     """Sampled scores on the held-out problems; the completions are written to `path`, and read from it if `kept`."""
     from grpo_workbook.evaluate import evaluate
 
     if kept and path.is_file():
         return kept_scores(read_json(path, AGAIN), path, heldout, answers, AGAIN)
-    s = run.settings
+    s = run
     how = {
-        "max_new_tokens": s.max_completion_tokens,
+        "max_new_tokens": s.max_completion_length,
         "batch_size": s.eval_batch,
         "answers": answers,
     }
@@ -208,7 +205,7 @@ def _train_stage(
     answers, resume, probe_every, callbacks, steps, say,
 ):  # fmt: skip
     """(the report of one stage, the scores after it)."""
-    from grpo_workbook.diagnosis.vitals import HeldoutProbe
+    from grpo_workbook.training import HeldoutProbe
 
     dataset, heldout = data
     drop_reference(model)
@@ -216,7 +213,7 @@ def _train_stage(
     run.output.mkdir(parents=True, exist_ok=True)
     added = [Carry(stage, moments, run.output / MOMENTS), *callbacks]
     if probe_every:
-        length = run.settings.max_completion_tokens
+        length = run.max_completion_length
         probe = HeldoutProbe(
             model,
             tokenizer,
@@ -235,7 +232,7 @@ def _train_stage(
         **compare(before, after),
         "train_seconds": round(seconds, 1),
     }
-    report |= {"resumed_from_step": resumed, "learning_rate": run.settings.learning_rate}
+    report |= {"resumed_from_step": resumed, "learning_rate": run.learning_rate}
     report["rewards_state"] = {
         name: reward.state_dict() for name, reward in stateful_rewards(rewards[0])
     }

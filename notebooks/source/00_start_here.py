@@ -100,9 +100,9 @@ print(f"{len(findings)} things looked at, {trouble} to mend")
 # environment choose otherwise.
 
 # %%
-from grpo_workbook.run import PROFILES, Run
+from grpo_workbook.config import PROFILES, RunConfig
 
-run = Run.from_env(steps=40, heldout=160)
+run = RunConfig.from_env(max_steps=40, heldout=160)
 print(run, "\n")
 print(f"   {'profile':7} {'qwen':12} {'gemma':15} numbers in")
 for name, s in PROFILES.items():
@@ -132,7 +132,7 @@ print(count_4bit_layers(model), "layers in 4-bit")
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 
 train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-heldout_rows = read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+heldout_rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
 heldout_set = to_dataset(heldout_rows)
 for message in heldout_set[0]["prompt"]:
     print(f"{message['role']}: {message['content']}")
@@ -148,8 +148,8 @@ from grpo_workbook.evaluate import evaluate, wilson_interval
 how = {
     "sample": True,
     "seed": run.seed,
-    "batch_size": run.settings.eval_batch,
-    "max_new_tokens": run.settings.max_completion_tokens,
+    "batch_size": run.eval_batch,
+    "max_new_tokens": run.max_completion_length,
 }
 before = evaluate(model, tokenizer, heldout_set, **how)
 print(f"{sum(before.strict)} of {before.n} held-out problems strictly right\n")
@@ -164,8 +164,8 @@ print(before.completions[0])
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import make_trainer
 
-print(run.settings.rewards)
-functions, weights = parse_rewards(run.settings.rewards)
+print(run.rewards)
+functions, weights = parse_rewards(run.rewards)
 trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 trainer.train();
 
@@ -218,7 +218,7 @@ for name, scores in (("before", before), ("after", after)):
 
 # %%
 from grpo_workbook.diagnosis.monitor import as_text, diagnose, read_run
-from grpo_workbook.run import REPO
+from grpo_workbook.files import REPO
 
 this_run = read_run(trainer.state.log_history)
 print(as_text(diagnose(this_run), this_run))

@@ -273,7 +273,7 @@ for name, values in estimates.items():
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_workbook.run import DATA
+from grpo_workbook.config import DATA
 
 torch.manual_seed(0)
 tokenizer = AutoTokenizer.from_pretrained(DATA / "tiny-qwen3")
@@ -691,9 +691,9 @@ print(f"a reward model of the policy's size {network * 1e3:.1f} ms")
 # not help.
 
 # %%
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
-run = Run.from_env()
+run = RunConfig.from_env()
 run.output.mkdir(parents=True, exist_ok=True)
 proved = {
     "steps": len(log),

@@ -41,12 +41,12 @@ prompt = [
 
 # %%
 from grpo_workbook.notebook import quiet, show
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
 quiet()
 from transformers import AutoTokenizer
 
-run = Run.from_env()
+run = RunConfig.from_env()
 tokenizer = AutoTokenizer.from_pretrained(run.model)
 text = tokenizer.apply_chat_template(
     prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False
@@ -120,7 +120,7 @@ for name, examples in {
 # user's turn.
 
 # %%
-from grpo_workbook.run import DATA
+from grpo_workbook.config import DATA
 
 gemma = AutoTokenizer.from_pretrained(DATA / "tiny-gemma3")
 print(render([prompt], gemma)[0])
@@ -350,7 +350,7 @@ from grpo_workbook import figures
 from grpo_workbook.data import prompt_lengths
 from grpo_workbook.lengths import percentiles
 
-budget = run.settings.max_prompt_tokens
+budget = run.max_prompt_length
 long = [
     "Read this first. " * n + "What is 1 + 1?" for n in range(budget // 16, budget // 4)
 ]
@@ -360,7 +360,7 @@ lengths = prompt_lengths(mixed, tokenizer)
 print(percentiles(lengths))
 
 # %% [markdown]
-# The budget is a setting of the profile: `max_prompt_tokens`. Choose it so that few prompts are lost, and look at those
+# The budget is a setting of the profile: `max_prompt_length`. Choose it so that few prompts are lost, and look at those
 # that are: are they noise, or your hardest problems?
 
 # %%
@@ -525,14 +525,14 @@ print(f"in a plain draw of 100: from {min(plain):.0%} to {max(plain):.0%}")
 # %%
 from grpo_workbook.cli.data_report import as_text
 
-report = validate(train, heldout, tokenizer=tokenizer, max_prompt_tokens=budget)
+report = validate(train, heldout, tokenizer=tokenizer, max_prompt_length=budget)
 print(as_text(report))
 
 # %% [markdown]
 # And on the small messy file from above, to see it complain:
 
 # %%
-report = validate(kept, tokenizer=tokenizer, max_prompt_tokens=budget)
+report = validate(kept, tokenizer=tokenizer, max_prompt_length=budget)
 print(*report.hurts, sep="\n")
 folder.cleanup()
 

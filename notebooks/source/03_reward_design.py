@@ -220,10 +220,10 @@ from grpo_workbook.notebook import quiet
 
 quiet()
 import unsloth
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 from grpo_workbook.training import load_policy
 
-run = Run.from_env()
+run = RunConfig.from_env()
 model, tokenizer = load_policy(run)
 
 # %% [markdown]
@@ -239,7 +239,7 @@ completions = generate(
     model,
     tokenizer,
     prompts,
-    max_new_tokens=run.settings.max_completion_tokens,
+    max_new_tokens=run.max_completion_length,
     sample=True,
     seed=run.seed,
 )

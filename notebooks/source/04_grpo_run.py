@@ -41,9 +41,9 @@ print([r - mean(group) for r in group])
 # it; without a GPU it chooses the smoke profile.
 
 # %%
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
-run = Run.from_env()
+run = RunConfig.from_env()
 print(run)
 
 # %% [markdown]
@@ -70,7 +70,7 @@ import unsloth
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 
 train_rows = read_problems(WORD_PROBLEMS["train"])
-heldout_rows = read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+heldout_rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
 print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
 print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
 
@@ -93,14 +93,13 @@ train_set[0]
 import torch
 from unsloth import FastLanguageModel
 
-settings = run.settings
 torch.manual_seed(run.seed)
 model, tokenizer = FastLanguageModel.from_pretrained(
     model_name=run.model,
-    max_seq_length=settings.max_prompt_tokens + settings.max_completion_tokens,
-    dtype=getattr(torch, settings.dtype),
-    load_in_4bit=settings.load_in_4bit,
-    use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+    max_seq_length=run.max_prompt_length + run.max_completion_length,
+    dtype=getattr(torch, run.dtype),
+    load_in_4bit=run.load_in_4bit,
+    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
 )
 
 # %% [markdown]
@@ -110,12 +109,12 @@ model, tokenizer = FastLanguageModel.from_pretrained(
 # %%
 model = FastLanguageModel.get_peft_model(
     model,
-    r=settings.lora_rank,
-    lora_alpha=2 * settings.lora_rank,
+    r=run.lora_rank,
+    lora_alpha=2 * run.lora_rank,
     lora_dropout=0.0,
     target_modules=["q_proj", "k_proj", "v_proj", "o_proj",
                     "gate_proj", "up_proj", "down_proj"],
-    use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
     random_state=run.seed,
 )
 tokenizer.padding_side = "left"  # the model continues its prompt: padding comes before
@@ -138,7 +137,7 @@ print(f"{count_trained_parameters(model):,} adapter weights will learn")
 # %%
 from grpo_workbook.data import drop_long_prompts, render
 
-train_set, dropped = drop_long_prompts(train_set, tokenizer, settings.max_prompt_tokens)
+train_set, dropped = drop_long_prompts(train_set, tokenizer, run.max_prompt_length)
 print(dropped, "dropped\n")
 print(render([train_set[0]["prompt"]], tokenizer)[0])
 
@@ -163,7 +162,7 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # )
 # trainer = GRPOTrainer(
 #     model=model, processing_class=tokenizer, peft_config=adapters,
-#     args=config.grpo_config(run, weights), reward_funcs=functions,
+#     args=run.to_grpo_config(weights), reward_funcs=functions,
 #     train_dataset=train_set,
 # )
 # ```
@@ -189,8 +188,8 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 from grpo_workbook.rewards import correctness_reward
 from grpo_workbook.rubric import parse_rewards
 
-print(settings.rewards)
-functions, weights = parse_rewards(settings.rewards)
+print(run.rewards)
+functions, weights = parse_rewards(run.rewards)
 show(correctness_reward)
 
 # %% [markdown]
@@ -222,8 +221,8 @@ for name, text in samples.items():
 # %%
 from grpo_workbook.evaluate import evaluate, summary
 
-how = {"max_new_tokens": settings.max_completion_tokens,
-       "batch_size": settings.eval_batch, "seed": run.seed}
+how = {"max_new_tokens": run.max_completion_length,
+       "batch_size": run.eval_batch, "seed": run.seed}
 before_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
 before_greedy = evaluate(model, tokenizer, heldout_set, **how)
 before = summary(before_sampled, before_greedy)
@@ -290,17 +289,17 @@ show(config.grpo_config)
 # %%
 from trl import GRPOTrainer
 from transformers import PrinterCallback
-from grpo_workbook.training import reward_bar, stop_on_interrupt
+from grpo_workbook.training import RewardBar, stop_on_interrupt
 
 trainer = GRPOTrainer(
     model=model,
     processing_class=tokenizer,
-    args=config.grpo_config(run, weights),
+    args=run.to_grpo_config(weights),
     reward_funcs=functions,
     train_dataset=train_set,
 )
 trainer.remove_callback(PrinterCallback)
-trainer.add_callback(reward_bar())
+trainer.add_callback(RewardBar())
 with stop_on_interrupt(trainer):
     result = trainer.train()
 
@@ -371,7 +370,7 @@ from grpo_workbook.export import compare_logits, load_merged, merge, save_adapte
 save_adapter(model, tokenizer, run.output / "adapter")
 folder = run.output / "merged"
 unmerged, _ = merge(run, run.output / "adapter", folder)
-merged, merged_tokenizer = load_merged(folder, settings.dtype, run.device)
+merged, merged_tokenizer = load_merged(folder, run.dtype, run.device)
 
 # %% [markdown]
 # A merge is proved by its logits: on the same tokens, the 16-bit base with the adapter beside it and the merged model
@@ -380,7 +379,7 @@ merged, merged_tokenizer = load_merged(folder, settings.dtype, run.device)
 # %%
 prompts = list(heldout_set["prompt"])
 proof = compare_logits(unmerged, merged, tokenizer, prompts, after_greedy.completions,
-                       settings.eval_batch // 4)
+                       run.eval_batch // 4)
 proof
 
 # %% [markdown]
@@ -413,7 +412,7 @@ proved = {"steps": trainer.state.global_step,
           "linear4bit_layers": count_4bit_layers(model), **proof,
           "merged_strict_greedy": mean(merged_greedy.strict)}
 (run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == settings.steps and len(log) == settings.steps
+assert trainer.state.global_step == run.max_steps and len(log) == run.max_steps
 assert all(entry["step_time"] > 0 for entry in log)
 if run.profile == "smoke":
     assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "no gain"

@@ -45,7 +45,7 @@ for lengths in ([20, 20, 20, 20], [30, 30, 20, 20], [20, 20, 30, 30]):
 
 # %%
 from grpo_workbook.diagnosis.monitor import read_run
-from grpo_workbook.run import REPO
+from grpo_workbook.files import REPO
 
 LOGS = REPO / "tests" / "diagnosis_logs"
 healthy = read_run(LOGS / "healthy_0.json")
@@ -120,20 +120,21 @@ print(as_text(diagnose(healthy), healthy))
 import os
 
 from grpo_workbook.notebook import quiet
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
 quiet()
-run = Run.from_env(steps=20)
+run = RunConfig.from_env(max_steps=20)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 
 import unsloth
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import load_policy
-from grpo_workbook.diagnosis.vitals import HeldoutProbe, watch
+from grpo_workbook.diagnosis import watch
+from grpo_workbook.training import HeldoutProbe
 
 model, tokenizer = load_policy(run)
-functions, weights = parse_rewards(run.settings.rewards)
+functions, weights = parse_rewards(run.rewards)
 watched = watch(functions)
 
 # %% [markdown]
@@ -142,9 +143,8 @@ watched = watch(functions)
 # same name once they are installed; offline, set `WANDB_MODE=offline`. `log_completions` keeps what the model wrote.
 
 # %%
-from grpo_workbook.config import grpo_config
 
-args = grpo_config(run, weights)
+args = run.to_grpo_config(weights)
 args.report_to = ["tensorboard"]
 os.environ["TENSORBOARD_LOGGING_DIR"] = str(run.output / "tensorboard")
 args.log_completions, args.num_completions_to_print = True, 0  # in a file, unprinted
@@ -163,7 +163,7 @@ from grpo_workbook.diagnosis.health import HealthCallback, LivePanels
 train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
 heldout_set = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
 probe = HeldoutProbe(model, tokenizer, heldout_set, every=10,
-                     max_new_tokens=run.settings.max_completion_tokens)
+                     max_new_tokens=run.max_completion_length)
 health = HealthCallback(watched, stop_on={"nan", "collapsed"})
 trainer = GRPOTrainer(
     model=model, processing_class=tokenizer, args=args,
@@ -289,11 +289,11 @@ for name in ("sure", "silent", "same_text", "jump", "hardly", "drown", "kl_of_en
 # The same model again, with a learning rate 300 times too high. `stop_on` names the findings that end training:
 
 # %%
-sick_run = Run.from_env(steps=30, learning_rate=0.3, output=run.output / "sick")
+sick_run = RunConfig.from_env(max_steps=30, learning_rate=0.3, output=run.output / "sick")
 model, tokenizer = load_policy(sick_run)
 watched = watch(functions)
 guard = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
-args = grpo_config(sick_run, weights)
+args = sick_run.to_grpo_config(weights)
 args.save_strategy = "no"
 stopped = GRPOTrainer(
     model=model, processing_class=tokenizer, args=args,
@@ -301,7 +301,7 @@ stopped = GRPOTrainer(
 )
 stopped.remove_callback(PrinterCallback)
 stopped.train()
-print(f"\nstopped after {stopped.state.global_step} of {sick_run.settings.steps} steps")
+print(f"\nstopped after {stopped.state.global_step} of {sick_run.max_steps} steps")
 
 # %% [markdown]
 # ## When it is slow, or memory is short

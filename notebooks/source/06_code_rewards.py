@@ -224,14 +224,13 @@ import os
 from dataclasses import replace
 
 from grpo_workbook.notebook import quiet
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
 quiet()
-run = Run.from_env()
+run = RunConfig.from_env()
 if run.profile == "smoke":
-    run = Run.from_env(model=str(TINY_CODER), steps=60, max_completion_tokens=48)
+    run = RunConfig.from_env(model=str(TINY_CODER), max_steps=60, max_completion_length=48)
 run = replace(run, output=run.output / "code")
-settings = run.settings
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 print(run)
@@ -247,10 +246,10 @@ from unsloth import FastLanguageModel
 torch.manual_seed(run.seed)
 model, tokenizer = FastLanguageModel.from_pretrained(
     model_name=run.model,
-    max_seq_length=settings.max_prompt_tokens + settings.max_completion_tokens,
-    dtype=getattr(torch, settings.dtype),
-    load_in_4bit=settings.load_in_4bit,
-    use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+    max_seq_length=run.max_prompt_length + run.max_completion_length,
+    dtype=getattr(torch, run.dtype),
+    load_in_4bit=run.load_in_4bit,
+    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
 )
 
 # %% [markdown]
@@ -259,12 +258,12 @@ model, tokenizer = FastLanguageModel.from_pretrained(
 # %%
 model = FastLanguageModel.get_peft_model(
     model,
-    r=settings.lora_rank,
-    lora_alpha=2 * settings.lora_rank,
+    r=run.lora_rank,
+    lora_alpha=2 * run.lora_rank,
     lora_dropout=0.0,
     target_modules=["q_proj", "k_proj", "v_proj", "o_proj",
                     "gate_proj", "up_proj", "down_proj"],
-    use_gradient_checkpointing="unsloth" if settings.gradient_checkpointing else False,
+    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
     random_state=run.seed,
 )
 tokenizer.padding_side = "left"
@@ -280,8 +279,8 @@ from grpo_workbook.sandbox.tasks import to_code_dataset
 from grpo_workbook.data import drop_long_prompts, render
 
 train_set = to_code_dataset(train_tasks)
-train_set, dropped = drop_long_prompts(train_set, tokenizer, settings.max_prompt_tokens)
-heldout_set = to_code_dataset(heldout_tasks[: settings.heldout])
+train_set, dropped = drop_long_prompts(train_set, tokenizer, run.max_prompt_length)
+heldout_set = to_code_dataset(heldout_tasks[: run.heldout])
 print(dropped, "dropped; columns:", ", ".join(train_set.column_names), "\n")
 print(render([train_set[2]["prompt"]], tokenizer)[0])
 
@@ -332,8 +331,8 @@ from grpo_workbook.sandbox.tasks import verdicts_of
 from grpo_workbook.evaluate import generate
 
 in_groups = train_set.select([i for i in range(40) for _ in range(8)])
-how = {"max_new_tokens": settings.max_completion_tokens,
-       "batch_size": settings.eval_batch, "seed": run.seed}
+how = {"max_new_tokens": run.max_completion_length,
+       "batch_size": run.eval_batch, "seed": run.seed}
 completions = generate(model, tokenizer, list(in_groups["prompt"]), sample=True, **how)
 verdicts = verdicts_of(completions, in_groups, sandbox)
 print(dict(Counter(v.outcome for v in verdicts)), "\n")
@@ -448,18 +447,17 @@ print({name: value for name, value in before.items() if name != "passed"})
 # %%
 from transformers import PrinterCallback
 from trl import GRPOTrainer
-from grpo_workbook.config import grpo_config
-from grpo_workbook.training import count_4bit_layers, reward_bar, stop_on_interrupt
+from grpo_workbook.training import count_4bit_layers, RewardBar, stop_on_interrupt
 
 trainer = GRPOTrainer(
     model=model,
     processing_class=tokenizer,
-    args=grpo_config(run, weights),
+    args=run.to_grpo_config(weights),
     reward_funcs=functions,
     train_dataset=train_set,
 )
 trainer.remove_callback(PrinterCallback)
-trainer.add_callback(reward_bar())
+trainer.add_callback(RewardBar())
 with stop_on_interrupt(trainer):
     result = trainer.train()
 
@@ -526,7 +524,7 @@ proved = {"steps": trainer.state.global_step,
           "linear4bit_layers": count_4bit_layers(model),
           "outcomes": dict(sandbox.counts)}
 (run.output / "notebook_06.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == settings.steps == len(log)
+assert trainer.state.global_step == run.max_steps == len(log)
 assert sandbox.counts["sandbox error"] == 0
 if run.profile == "smoke":
     assert after["ci95"][0] > before["ci95"][1] and p_value < 1e-6, "no gain"

@@ -90,10 +90,10 @@ figures.show(
 import os
 
 from grpo_workbook.notebook import quiet, show
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
 quiet()
-run = Run.from_env(heldout=96)
+run = RunConfig.from_env(heldout=96)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
@@ -103,7 +103,7 @@ from grpo_workbook.training import load_policy
 model, tokenizer = load_policy(run)
 train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
 heldout_set = to_dataset(
-    read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+    read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
 )
 print(run.model_name, "on", run.device)
 
@@ -116,12 +116,11 @@ print(run.model_name, "on", run.device)
 from grpo_workbook.stages.difficulty import curriculum, pass_rates
 
 some = train_set.shuffle(seed=run.seed).select(range(64))
-settings = run.settings
 how = {
-    "max_new_tokens": settings.max_completion_tokens,
+    "max_new_tokens": run.max_completion_length,
     "seed": run.seed,
-    "batch_size": settings.eval_batch,
-    "temperature": settings.temperature,
+    "batch_size": run.eval_batch,
+    "temperature": run.temperature,
 }
 rates_before = pass_rates(model, tokenizer, some, n=8, **how)
 print(f"on average {sum(rates_before) / len(some):.0%} right")
@@ -166,7 +165,7 @@ STAGES = (
     Stage("format", steps=8, rewards="strict_format:0.5,incremental_format:0.5"),
     Stage("correct", steps=16, rewards="correctness:2,strict_format:0.5"),
 )
-run = Run.from_env(heldout=96, stages=STAGES)
+run = RunConfig.from_env(heldout=96, stages=STAGES)
 print(run)
 
 # %% [markdown]
@@ -354,7 +353,7 @@ for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
 # each step is in TRL's log. Here it is in the stored runs of the experiment that comes next:
 
 # %%
-from grpo_workbook.settings import REPO
+from grpo_workbook.files import REPO
 
 bench = json.loads((REPO / "benchmarks" / "stages.json").read_text())
 curves = {
@@ -434,11 +433,11 @@ from grpo_workbook.training import make_trainer
 
 
 def small_trainer(name):
-    small = Run.from_env(
-        steps=4, batch_size=16, num_generations=4, output=run.output / name
+    small = RunConfig.from_env(
+        max_steps=4, batch_size=16, num_generations=4, output=run.output / name
     )
     policy, tokens = load_policy(small)
-    rewards = parse_rewards(small.settings.rewards)
+    rewards = parse_rewards(small.rewards)
     trainer = make_trainer(small, policy, tokens, train_set, *rewards)
     trainer.args.save_steps = 2
     return trainer
@@ -453,7 +452,7 @@ whole.state.global_step
 # which finds the checkpoint of step 2:
 
 # %%
-from grpo_workbook.callback import Callback
+from grpo_workbook.training import Callback
 
 
 class PowerCut(Callback):

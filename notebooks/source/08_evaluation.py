@@ -118,10 +118,10 @@ figures.show(
 import os
 
 from grpo_workbook.notebook import quiet, show
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
 quiet()
-run = Run.from_env(steps=40, heldout=160)
+run = RunConfig.from_env(max_steps=40, heldout=160)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
@@ -138,7 +138,7 @@ from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 from grpo_workbook.evaluate import generate
 
 SAMPLES = 8
-rows = read_problems(WORD_PROBLEMS["heldout"])[: run.settings.heldout]
+rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
 prompts = [prompt for prompt in to_dataset(rows)["prompt"] for _ in range(SAMPLES)]
 
 
@@ -149,8 +149,8 @@ def answer_all():
         prompts,
         sample=True,
         seed=run.seed,
-        batch_size=run.settings.eval_batch,
-        max_new_tokens=run.settings.max_completion_tokens,
+        batch_size=run.eval_batch,
+        max_new_tokens=run.max_completion_length,
     )
     return [texts[i : i + SAMPLES] for i in range(0, len(texts), SAMPLES)]
 
@@ -295,7 +295,7 @@ print(f"bare sums before: {sum(sums_before)} of {len(sums)} right")
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import make_trainer, stop_on_interrupt
 
-functions, weights = parse_rewards(run.settings.rewards)
+functions, weights = parse_rewards(run.rewards)
 train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
 trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
@@ -571,7 +571,7 @@ proved = {
     "command": report["verdict"],
 }
 (run.output / "notebook_08.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == run.settings.steps == len(log)
+assert trainer.state.global_step == run.max_steps == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
 if run.profile == "smoke":
     learned = strict["after"] > strict["before"] + 0.3 and p_value < 1e-6

@@ -105,9 +105,9 @@ figures.show(
 # %%
 import os
 
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
-run = Run.from_env(steps=24, heldout=120)
+run = RunConfig.from_env(max_steps=24, heldout=120)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
@@ -125,12 +125,11 @@ from statistics import mean
 from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
 from grpo_workbook.evaluate import evaluate, paired_p_value, wilson_interval
 
-settings = run.settings
-rows = read_problems(WORD_PROBLEMS["heldout"])[: settings.heldout]
+rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
 heldout = to_dataset(rows)
 how = {
-    "max_new_tokens": settings.max_completion_tokens,
-    "batch_size": settings.eval_batch,
+    "max_new_tokens": run.max_completion_length,
+    "batch_size": run.eval_batch,
     "seed": run.seed,
 }
 before = evaluate(policy, tokenizer, heldout, sample=True, **how)
@@ -144,7 +143,7 @@ print(f"before: {mean(before.strict):.1%} strict, sampled, of {len(rows)}")
 from grpo_workbook.rubric import parse_rewards
 from grpo_workbook.training import make_trainer, stop_on_interrupt
 
-functions, weights = parse_rewards(settings.rewards)
+functions, weights = parse_rewards(run.rewards)
 train_rows = read_problems(WORD_PROBLEMS["train"])
 train_set = to_dataset(train_rows)
 trainer = make_trainer(run, policy, tokenizer, train_set, functions, weights)
@@ -197,8 +196,8 @@ from unsloth import FastLanguageModel
 
 unmerged, _ = FastLanguageModel.from_pretrained(
     str(folder / "adapter"),
-    max_seq_length=settings.max_prompt_tokens + settings.max_completion_tokens,
-    dtype=getattr(torch, settings.dtype),
+    max_seq_length=run.max_prompt_length + run.max_completion_length,
+    dtype=getattr(torch, run.dtype),
     load_in_4bit=False,  # the 16-bit weights
 )
 unmerged.save_pretrained_merged(
@@ -214,7 +213,7 @@ for path in sorted((folder / "merged").iterdir()):
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained(
-    folder / "merged", dtype=getattr(torch, settings.dtype), device_map=run.device
+    folder / "merged", dtype=getattr(torch, run.dtype), device_map=run.device
 ).eval()
 tokenizer = AutoTokenizer.from_pretrained(folder / "merged", padding_side="left")
 print(type(model).__name__, f"{model.num_parameters():,} parameters")
@@ -243,7 +242,7 @@ prompts = list(heldout["prompt"])
 
 def prove(reference, candidate):
     texts = after_greedy.completions
-    size = settings.eval_batch // 4  # all logits of a batch are held at once
+    size = run.eval_batch // 4  # all logits of a batch are held at once
     return compare_logits(reference, candidate, tokenizer, prompts, texts, size)
 
 
@@ -270,7 +269,7 @@ def with_adapter(load_in_4bit=False):
     return load_for_measuring(
         run.model,
         str(folder / "adapter"),
-        dtype=settings.dtype,
+        dtype=run.dtype,
         device=run.device,
         load_in_4bit=load_in_4bit,
     )[0]
@@ -363,7 +362,7 @@ from peft import PeftModel
 del unmerged, candidate  # room for others
 trained = with_adapter(load_in_4bit=True)
 unpacked, _ = load_for_measuring(
-    run.model, dtype=settings.dtype, device=run.device, load_in_4bit=True
+    run.model, dtype=run.dtype, device=run.device, load_in_4bit=True
 )
 unpacked = PeftModel.from_pretrained(unpacked.dequantize(), folder / "adapter")
 unpacked = unpacked.merge_and_unload()
@@ -427,7 +426,7 @@ from grpo_workbook.data import CHAT_TEMPLATE_KWARGS
 
 chat = conversation(tokenizer, rows[0]["question"])
 ask = pipeline("text-generation", model=model, tokenizer=tokenizer)
-greedy = {"do_sample": False, "max_new_tokens": settings.max_completion_tokens}
+greedy = {"do_sample": False, "max_new_tokens": run.max_completion_length}
 result = ask(chat, tokenizer_encode_kwargs=CHAT_TEMPLATE_KWARGS, **greedy)
 for turn in result[0]["generated_text"]:
     print(f"[{turn['role']}] {turn['content']}")
@@ -492,7 +491,7 @@ pieces = stream(
     model,
     tokenizer,
     rows[2]["question"],
-    max_new_tokens=settings.max_completion_tokens,
+    max_new_tokens=run.max_completion_length,
     how=sampling(temperature=0),
 )
 print("|".join(pieces).replace("\n", "\\n"))
@@ -580,7 +579,7 @@ gold = [row["answer"] for row in rows[:FEW]]
 def measure(**settings_of_generate):
     """(strict, maj@8, distinct) of K answers to each of the first FEW problems"""
     many = [text for text in texts[:FEW] for _ in range(K)]
-    limit, size = settings.max_completion_tokens, settings.eval_batch
+    limit, size = run.max_completion_length, run.eval_batch
     drawn, more = [], {"max_new_tokens": limit, "how": settings_of_generate}
     with ready(model, tokenizer):
         torch.manual_seed(run.seed)
@@ -676,7 +675,7 @@ print("served by", engine)
 # %%
 import openai
 
-options = {"max_tokens": settings.max_completion_tokens, "temperature": 0}
+options = {"max_tokens": run.max_completion_length, "temperature": 0}
 with serve(str(folder / "merged"), device=run.device, engine=engine) as server:
     by_http = server.ask(chat, chat_template_kwargs=CHAT_TEMPLATE_KWARGS, **options)
     client = openai.OpenAI(
@@ -791,12 +790,12 @@ report = {
     "backend": "unsloth",
     "seed": run.seed,
     "steps": trainer.state.global_step,
-    "load_in_4bit": settings.load_in_4bit,
+    "load_in_4bit": run.load_in_4bit,
     "lora_parameters": count_trained_parameters(policy),
     "data": {
         "train": len(train_rows),
         "heldout": len(rows),
-        "max_prompt_tokens": settings.max_prompt_tokens,
+        "max_prompt_length": run.max_prompt_length,
     },
     "data_sha256": sha256_of(train_rows, rows),
     "heldout": {
@@ -843,7 +842,7 @@ proved = {
     "port_closed": closed,
 }
 (run.output / "notebook_09.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == settings.steps == len(log)
+assert trainer.state.global_step == run.max_steps == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
 assert by_client == by_http == "".join(pieces)
 if run.profile == "smoke":

@@ -67,10 +67,10 @@ for processes in (1, 2, 4, 8):
 import os
 
 from grpo_workbook.notebook import quiet
-from grpo_workbook.run import Run
+from grpo_workbook.config import RunConfig
 
 quiet()
-run = Run.from_env()
+run = RunConfig.from_env()
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 from grpo_workbook.planning.architectures import architecture
@@ -288,7 +288,7 @@ print(f"{'':24}{'T4, 16 GB':>14}{'80 GB':>14}")
 print(f"{'model':24}{small.name:>14}{big.name:>14}")
 values_shown = (
     "dtype load_in_4bit lora_rank num_generations batch_size per_device_batch "
-    "max_prompt_tokens max_completion_tokens learning_rate steps "
+    "max_prompt_length max_completion_length learning_rate steps "
     "gradient_checkpointing vllm beta loss_type"
 )
 for name in values_shown.split():
@@ -304,7 +304,7 @@ for name in values_shown.split():
 # | `num_generations` | 8: the fewer, the more groups are silent (drawn in chapters 01 and 07) | 8; up to 16 with harder problems |
 # | `batch_size` | 32: four problems in a step, a noisy gradient | 128: sixteen problems |
 # | `per_device_batch` | what fits; the rest is accumulated. Changes nothing but time | 16 |
-# | `max_completion_tokens` | 512: enough for two steps of arithmetic | 1024: reasoning needs room |
+# | `max_completion_length` | 512: enough for two steps of arithmetic | 1024: reasoning needs room |
 # | `learning_rate` | 1e-5: ten times TRL's default, which is for full training; LoRA bears it | 5e-6: smaller for a larger model |
 # | `steps` | 250: a first answer in an afternoon | 250: the same, on more problems |
 # | `gradient_checkpointing` | on: without it one completion fills gigabytes | on, with long completions |
@@ -429,7 +429,7 @@ print("steps:", len(rewarded), " mean reward of all completions of both:",
 # model:
 
 # %%
-from grpo_workbook.settings import REPO
+from grpo_workbook.files import REPO
 
 print((REPO / "configs" / "data_parallel.yaml").read_text())
 
