@@ -1,309 +1,350 @@
-"""The plots. Each returns (figure, text alternative): the same finding in words, for those who cannot see it.
+"""Every plot of the course: each function returns (figure, text alternative), the finding in words.
 
-Colours are from Okabe and Ito's palette, which survives colour blindness; lines differ in style as well.
+The words are made from the data and cannot drift from it; `finding` puts the lesson's own sentence
+before them. Colours are Okabe and Ito's, which survive colour blindness; dash, marker and hatch
+differ as well, so that no colour is needed.
 """
 
-from collections.abc import Sequence
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
-
-from grpo_workbook.lengths import histogram, percentiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
-_COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_DASHES = ("-", "--", "-.", ":")
+_COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", GREY, "#56B4E9", "#000000")
+_DASHES, _MARKERS, HATCHES = ("-", "--", "-.", ":"), "os^Dx", ("", "//", "..", "xx", "--")
+# (colour, dash, marker) of the first, second, ... line of a chart; they repeat only after 28
+STYLES = [(_COLOURS[i % 7], _DASHES[i % 4], _MARKERS[i % 5]) for i in range(28)]
+
+
+def new_axes(width: float = 7.0, height: float = 3.6, rows: int = 1, columns: int = 1):
+    """(figure, its axes) in the look of the course, inches; a flat list of axes when it has
+    several."""
+    from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.25)
+    return figure, grid[0] if rows * columns == 1 else grid
+
+
+def _legend(axes: "Axes") -> None:
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _words(kind: str, finding: str, parts: Mapping[str, str]) -> str:
+    said = "; ".join(f"{name}: {text}" for name, text in parts.items()) + "."
+    return " ".join(filter(None, [f"{kind}.", finding, said]))
+
+
+def _number(value: float, form: str = ".3g") -> str:
+    return format(0.0 if abs(value) < 1e-6 else float(value), form)  # no 1.8e-07 of rounding
+
+
+def _values(values: Sequence[float], labels: Sequence[str], form: str = ".3g") -> str:
+    pairs = zip(values, labels, strict=True)
+    return ", ".join(f"{_number(value, form)} for {label}" for value, label in pairs)
 
 
 def smooth(values: Sequence[float], window: int = 7) -> list[float]:
     """The mean of each value and up to window - 1 before it."""
-    return [
-        sum(values[max(0, i - window + 1) : i + 1]) / (i + 1 - max(0, i - window + 1))
-        for i in range(len(values))
-    ]
+    return [mean(values[max(0, i - window + 1) : i + 1]) for i in range(len(values))]
+
+
+def line_chart(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    finding: str = "",
+    log_x: bool = False,
+    markers: bool = True,
+) -> tuple["Figure", str]:
+    """One line for each name: (x values, y values), as many of each; `log_x` has base 2."""
+    figure, axes = new_axes()
+    parts = {}
+    for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
+        look = {"color": colour, "linestyle": dash, "marker": marker if markers else None}
+        axes.plot(xs, ys, **look, markersize=4, linewidth=2, label=name)
+        ends = [f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1)]
+        parts[name] = ", ".join(ends)
+    if log_x:
+        axes.set_xscale("log", base=2)
+        ticks = sorted({float(v) for xs, _ in series.values() for v in xs})
+        axes.set_xticks(ticks, [_number(v) for v in ticks])
+        axes.minorticks_off()
+    axes.set(xlabel=x, ylabel=y, title=title)
+    _legend(axes)
+    return figure, _words(f"Line chart of {y} over {x}", finding, parts)
+
+
+def bar_chart(
+    series: Mapping[str, Sequence[float]],
+    labels: Sequence[str],
+    *,
+    y: str,
+    title: str,
+    finding: str = "",
+    form: str = ".3g",
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+) -> tuple["Figure", str]:
+    """Bars in groups: for each name one value per label, written above its bar as `form` says.
+
+    `intervals`: for a name the (low, high) of its first value, drawn as a whisker.
+    """
+    figure, axes = new_axes()
+    width, parts = 0.8 / len(series), {}
+    for i, (name, values) in enumerate(series.items()):
+        parts[name] = _values(values, labels, form)
+        places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
+        look = {"color": STYLES[i][0], "hatch": HATCHES[i % 5], "edgecolor": "white"}
+        bars = axes.bar(places, values, width * 0.94, **look, label=name)
+        text = axes.bar_label(bars, [_number(v, form) for v in values], padding=2, fontsize=9)
+        if intervals and name in intervals:
+            low, high = intervals[name]
+            ends = [[values[0] - low], [high - values[0]]]
+            axes.errorbar(places[0], values[0], ends, color="black", capsize=4)
+            parts[name] += f" (95 % interval of the first: {low:{form}} to {high:{form}})"
+            text[0].xy = (text[0].xy[0], high)  # above the whisker
+    axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel=y, title=title)
+    axes.margins(y=0.15)
+    _legend(axes)
+    return figure, _words(f"Bar chart of {y}", finding, parts)
+
+
+def bar_panels(
+    panels: Mapping[str, Sequence[float]],
+    labels: Sequence[str],
+    *,
+    y: str,
+    title: str,
+    finding: str = "",
+    muted: Sequence[int] = (),
+) -> tuple["Figure", str]:
+    """A small bar chart for each name on one scale, four in a row; a value of 0 is a cross.
+
+    `muted`: the places of the labels whose bars are grey and hatched.
+    """
+    across = min(4, len(panels))
+    rows = -(-len(panels) // across)
+    figure, grid = new_axes(max(7.0, 2.3 * across), 0.8 + 1.7 * rows, rows, across)
+    grid, top = grid if isinstance(grid, list) else [grid], max(max(v) for v in panels.values())
+    for axes, (name, values) in zip(grid, panels.items(), strict=False):
+        for i, value in enumerate(values):
+            grey = {"color": "#BBBBBB", "hatch": "//", "edgecolor": "white"}
+            axes.bar(i, value, 0.8, **(grey if i in muted else {"color": BLUE}))
+            if value == 0:
+                axes.plot(i, 0.0, "x", color=ORANGE, markersize=6, clip_on=False)
+        axes.set_title(name, fontsize=9, loc="left")
+        axes.set_xticks(range(len(labels)), labels, fontsize=8)
+        axes.set_ylim(0, 1.05 * top)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    figure.supylabel(y, fontsize=9)
+    figure.suptitle(title, fontsize=11)
+    parts = {name: _values(values, labels) for name, values in panels.items()}
+    return figure, _words(f"{len(panels)} small bar charts of {y}", finding, parts)
+
+
+def dot_chart(rows: Mapping[str, Mapping[str, Sequence[float]]], *, x: str, title: str) -> "Figure":
+    """For each row the values of every series as dots, a little apart; no words yet."""
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    figure, axes = new_axes(7.0, 0.9 + 0.3 * len(rows))
+    axes.grid(visible=False)
+    for i, name in enumerate(names):
+        height = 0.6 * ((i + 0.5) / len(names) - 0.5)
+        dots = [(v, k + height) for k, row in enumerate(rows.values()) for v in row.get(name, ())]
+        look = {"color": STYLES[i][0], "marker": STYLES[i][2], "s": 18, "linewidths": 1}
+        axes.scatter(*zip(*dots, strict=True), **look, label=name, zorder=3)
+    axes.set(yticks=range(len(rows)), yticklabels=list(rows), xlabel=x, title=title)
+    axes.invert_yaxis()
+    _legend(axes)
+    return figure
 
 
 def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
-    """Each reward function over the optimizer steps, from TRL's log history (`trainer.state.log_history`).
-
-    Raises ValueError when no entry has a reward.
-    """
-    figure, axes = new_axes(7.0, 3.6)
-    steps = [entry["step"] for entry in log if "reward" in entry]
-    if not steps:
-        raise ValueError(
-            "the log has no step with a reward: did training run with logging_steps=1?"
-        )
-    names = sorted(
-        {
-            k
-            for e in log
-            if "reward" in e
-            for k in e
-            if k.startswith("rewards/") and k.endswith("/mean")
-        }
+    """Each reward function over the steps of TRL's log history, smoothed; single steps are
+    faint."""
+    log = [entry for entry in log if "reward" in entry]
+    if not log:
+        raise ValueError("the log has no step with a reward: was it logged with logging_steps=1?")
+    keys = sorted({k for e in log for k in e if k.startswith("rewards/") and k.endswith("/mean")})
+    raw = {}
+    for key in ("reward", *keys):
+        name = "total" if key == "reward" else key.split("/")[1].removesuffix("_reward")
+        points = [(e["step"], e[key]) for e in log if e.get(key) is not None]
+        raw[name] = tuple(zip(*points, strict=True))
+    lines = {name: (xs, smooth(ys)) for name, (xs, ys) in raw.items()}
+    title = "Reward while training"
+    figure, words = line_chart(
+        lines, x="optimizer step", y="mean reward", title=title, markers=False
     )
-    said, few = [], min(10, len(steps))
-    for i, (key, name) in enumerate(
-        [("reward", "total"), *((k, k.split("/")[1].removesuffix("_reward")) for k in names)]
-    ):
-        colour, style = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
-        at, values = zip(
-            *((e["step"], e[key]) for e in log if "reward" in e and key in e), strict=True
-        )
-        axes.plot(at, values, color=colour, alpha=0.18, linewidth=1)
-        axes.plot(at, smooth(values), color=colour, linestyle=style, linewidth=2, label=name)
-        said.append(
-            f"{name} goes from {_mean(values[:few]):.2f} (first {few} steps) to {_mean(values[-few:]):.2f} (last {few})"
-        )
-    axes.set(xlabel="optimizer step", ylabel="mean reward", title="Reward while training")
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure, f"Line chart of mean reward over {len(steps)} optimizer steps: " + "; ".join(
-        said
-    ) + "."
+    for (xs, ys), (colour, _, _) in zip(raw.values(), STYLES, strict=False):
+        figure.axes[0].plot(xs, ys, color=colour, alpha=0.18, linewidth=1)
+    return figure, words
 
 
 def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
-    """Held-out accuracy before and after as bars; the whisker is the 95 % interval of the strict sampled one.
-
-    `before` and `after` are from evaluate.summary (shares from 0 to 1), `n` is how many problems were measured.
-    """
-    figure, axes = new_axes(7.0, 3.6)
-    keys = {
-        "strict_sampled": "strict, sampled",
-        "strict_greedy": "strict, greedy",
-        "lenient_sampled": "lenient, sampled",
-    }
-    for offset, scores, colour, hatch, label in (
-        (-0.19, before, GREY, "//", "before"),
-        (0.19, after, BLUE, "", "after"),
-    ):
-        for x, key in enumerate(keys):
-            axes.bar(
-                x + offset,
-                scores[key],
-                0.36,
-                color=colour,
-                hatch=hatch,
-                edgecolor="white",
-                label=label if x == 0 else None,
-            )
-            top = scores["ci95"][1] if key == "strict_sampled" else scores[key]
-            axes.annotate(
-                f"{scores[key]:.1%}",
-                (x + offset, top),
-                ha="center",
-                va="bottom",
-                fontsize=10,
-                xytext=(0, 2),
-                textcoords="offset points",
-            )
-            if key == "strict_sampled":
-                low, high = scores["ci95"]
-                axes.errorbar(
-                    x + offset,
-                    scores[key],
-                    [[scores[key] - low], [high - scores[key]]],
-                    color="black",
-                    capsize=4,
-                )
-    axes.set(
-        xticks=range(len(keys)),
-        xticklabels=list(keys.values()),
-        ylim=(0, 1.12),
-        ylabel="share of problems",
+    """Held-out accuracy before and after training, from `evaluation.summary`, on `n` problems."""
+    keys = ("strict_sampled", "strict_greedy", "lenient_sampled")
+    both = {"before": before, "after": after}
+    return bar_chart(
+        {name: [scores[key] for key in keys] for name, scores in both.items()},
+        [key.replace("_", ", ") for key in keys],
+        y="accuracy",
         title=f"{n} held-out problems",
-    )
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    said = "; ".join(f"{name} from {before[k]:.1%} to {after[k]:.1%}" for k, name in keys.items())
-    low, high = after["ci95"]
-    return figure, (
-        f"Bar chart of accuracy on {n} held-out problems before and after training: {said}. "
-        f"The 95 % interval of the first is {low:.1%} to {high:.1%} after training."
+        form=".1%",
+        intervals={name: scores["ci95"] for name, scores in both.items()},
     )
 
 
 def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
-    """Prompt lengths in tokens as bars on a logarithmic scale, so that a few long ones are seen.
+    """Prompt lengths in tokens on a logarithmic scale; those over the budget are hatched."""
+    import numpy as np
 
-    Those over the budget are hatched, and a line marks it. Raises ValueError for no prompts.
-    """
     figure, axes = new_axes(7.0, 3.2)
-    for low, high, count in histogram(counts, bins=24):
-        over = sum(max(low, budget + 1) <= n < high for n in counts)
-        bar = {"width": high - low, "align": "edge", "edgecolor": "white"}
-        axes.bar(low, count - over, color=BLUE, **bar)
-        axes.bar(low, over, bottom=count - over, color=ORANGE, hatch="//", **bar)
-    axes.bar(min(counts), 0, color=BLUE, label="fit")
-    axes.bar(min(counts), 0, color=ORANGE, hatch="//", edgecolor="white", label="over the budget")
-    axes.set_yscale("log")
-    axes.set_ylim(0.7, 2 * axes.get_ylim()[1])
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    fit, over = ([n for n in counts if (n > budget) is long] for long in (False, True))
+    edges = np.unique(np.linspace(min(counts), max(counts) + 1, 25).round())
+    look = {"stacked": True, "color": [BLUE, ORANGE], "label": ["fit", "over the budget"]}
+    for bar in axes.hist([fit, over], edges, **look)[2][1]:
+        bar.set_hatch("//")
     axes.axvline(budget, color="black", linestyle="--", linewidth=1.5)
-    axes.annotate(f" budget: {budget}", (budget, axes.get_ylim()[1]), va="top")
     axes.set(xlabel="tokens in the prompt", ylabel="prompts (log scale)", title="Prompt lengths")
-    dropped, middle = sum(n > budget for n in counts), percentiles(counts)
+    axes.set_yscale("log")
+    _legend(axes)
+    low, half, most, high = np.percentile(counts, (0, 50, 95, 100), method="inverted_cdf")
     return figure, (
-        f"Histogram of the lengths of {len(counts):,} prompts: from {middle[0]} to {middle[100]} tokens, half of them "
-        f"at most {middle[50]}, 95 % at most {middle[95]}. {dropped:,} lie over the budget of {budget} tokens."
+        f"Histogram of the lengths of {len(counts):,} prompts: {low} to {high} tokens, half at "
+        f"most {half}, 95 % at most {most}. {len(over):,} are over the budget of {budget} tokens."
     )
 
 
-def reward_distributions(
-    groups: dict[str, Sequence[Sequence[float | None]]],
-) -> tuple["Figure", str]:
-    """For each reward function, the rewards within each group; groups whose rewards are all equal are grey crosses.
+def reward_distributions(groups: Mapping[str, Sequence[Sequence[float | None]]]):
+    """The rewards in each group, a panel per function; groups of equal rewards are grey crosses.
 
-    `groups` is {name: groups}, a group the rewards of one prompt's completions, None where the function does not apply.
-    Raises ValueError for no function.
+    `groups` is {function: groups}; None stands where the function does not apply.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 0.5 + 1.15 * len(groups)), layout="constrained")
-    panels = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
-    said = []
-    for axes, (name, table) in zip(panels, groups.items(), strict=True):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.25)
-        equal = 0
+    figure, grid = new_axes(7.0, 0.5 + 1.15 * len(groups), len(groups), 1)
+    grid, parts = grid if isinstance(grid, list) else [grid], {}
+    for axes, (name, table) in zip(grid, groups.items(), strict=True):
+        equal = [len(set(group)) == 1 for group in table]
         for x, group in enumerate(table, 1):
-            values = [v for v in group if v is not None]
-            same = len(set(group)) == 1
-            equal += same
-            # Side by side where they are equal, so that each completion is seen.
-            shift = [0.5 * (i + 0.5) / len(values) - 0.25 for i in range(len(values))]
-            how = {"color": GREY, "marker": "x"} if same else {"color": BLUE, "marker": "o"}
-            axes.scatter([x + s for s in shift], sorted(values), s=14, linewidths=1, **how)
-        axes.set_title(
-            f"{name.removesuffix('_reward')}: {equal} of {len(table)} groups all equal",
-            fontsize=10,
-            loc="left",
-        )
-        given = [v for group in table for v in group if v is not None]
+            values = sorted(v for v in group if v is not None)
+            colour, marker = (GREY, "x") if equal[x - 1] else (BLUE, "o")
+            places = [x + 0.5 * (i + 0.5) / len(values) - 0.25 for i in range(len(values))]
+            axes.scatter(places, values, s=14, linewidths=1, color=colour, marker=marker)
+        told = f"{sum(equal)} of {len(table)} groups all equal"
+        axes.set_title(f"{name.removesuffix('_reward')}: {told}", fontsize=10, loc="left")
+        axes.set(xticks=range(1, len(table) + 1), xlim=(0.4, len(table) + 0.6))
         axes.margins(y=0.2)
-        if len(set(given)) == 1:
-            axes.set_ylim(given[0] - 0.5, given[0] + 0.5)
-        axes.set_xticks(range(1, len(table) + 1))
-        said.append(
-            f"{name} has a mean of {_mean(given):.2f}, and all rewards are equal in {equal}"
-            if given
-            else f"{name} applies to none, and is equal in {equal}"
-        )
-    panels[-1].set_xlabel(
-        "group (one dot for each completion; grey crosses: all equal, no gradient)"
-    )
-    figure.supylabel("reward", fontsize=10)
-    count = len(next(iter(groups.values())))
-    return figure, f"Dot plot of rewards within {count} groups, by reward function: " + "; ".join(
-        said
-    ) + "."
+        given = [v for group in table for v in group if v is not None]
+        parts[name] = f"mean {_number(mean(given))}, {told}" if given else f"never applies, {told}"
+    figure.supxlabel("group (a dot per completion; grey crosses: all equal, no gradient)")
+    figure.supylabel("reward")
+    return figure, _words("Dot plot of rewards within groups", "", parts)
 
 
-def attack_shares(earned: dict[str, dict[str, Sequence[float]]]) -> tuple["Figure", str]:
-    """What attacks earn as a share of the honest answer: a row for each kind, a colour for each set of rewards.
+def attack_rates(earned: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple["Figure", str]:
+    """What attacks earn, as a fraction of the honest answer's reward; 1 or more gets through.
 
-    `earned` is {rewards: {kind: shares}}, of exactly two sets of rewards (else ValueError). A share of 1 or more gets
-    through; what lies outside of -0.5 to 1.5 is drawn at the edge.
+    `earned` is {rewards: {kind of attack: fractions}}; dots stay between -0.5 and 1.5.
     """
     kinds = list(next(iter(earned.values())))
-    figure, axes = new_axes(7.0, 0.9 + 0.26 * len(kinds))
-    axes.grid(axis="y", visible=False)
-    axes.axvline(1.0, color="black", linewidth=1)
-    said = []
-    for (name, table), colour, marker, shift in zip(
-        earned.items(), (ORANGE, BLUE), ("x", "o"), (-0.15, 0.15), strict=True
-    ):
-        for row, kind in enumerate(kinds):
-            values = [min(1.5, max(-0.5, v)) for v in table[kind]]
-            label = name if row == 0 else None
-            axes.scatter(
-                values,
-                [row + shift] * len(values),
-                s=16,
-                linewidths=1,
-                color=colour,
-                marker=marker,
-                label=label,
-            )
-        for row, kind in enumerate(kinds):
-            if through := sum(v >= 1 for v in table[kind]):
-                axes.text(
-                    1.64,
-                    row + shift,
-                    f"{through} of {len(table[kind])}",
-                    color=colour,
-                    va="center",
-                    fontsize=9,
-                )
+    rows = {
+        kind: {name: [min(1.5, max(-0.5, v)) for v in t[kind]] for name, t in earned.items()}
+        for kind in kinds
+    }
+    x = "fraction of the honest answer's reward (on the line or right of it: gets through)"
+    figure = dot_chart(rows, x=x, title="What attacks earn")
+    figure.axes[0].axvline(1.0, color="black", linewidth=1)
+    parts = {}
+    for name, table in earned.items():
         every = [v for kind in kinds for v in table[kind]]
         through = sum(v >= 1 for v in every)
-        said.append(
-            f"{name}: {through} of {len(every)} get through, the best earns {max(every):.0%}"
-        )
-    axes.text(1.64, -1, "get through:", va="center", fontsize=9)
-    axes.set(
-        yticks=range(len(kinds)), yticklabels=kinds, xlim=(-0.6, 1.6), title="What attacks earn"
-    )
-    axes.set_xlabel(
-        "share of the honest answer's reward (on the line or right of it: gets through)"
-    )
-    axes.invert_yaxis()
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.12, 0.5))
-    return (
-        figure,
-        f"Dot plot of {len(kinds)} kinds of attack against {len(earned)} sets of rewards. "
-        + "; ".join(said)
-        + ".",
+        parts[name] = f"{through} of {len(every)} get through, at most {max(every):.0%}"
+    return figure, _words(f"Dot plot of {len(kinds)} kinds of attack", "", parts)
+
+
+def stage_curve(curves: Mapping[str, Sequence], goal: float | None = None) -> tuple["Figure", str]:
+    """Held-out accuracy over all stages: {stage: [(optimizer step, accuracy), ...]}."""
+    lines = {name: tuple(zip(*points, strict=True)) for name, points in curves.items()}
+    title = "A new stage begins at each dotted line" if len(lines) > 1 else "One stage"
+    x, y = "optimizer step, over all stages", "strictly right, held out"
+    figure, words = line_chart(lines, x=x, y=y, title=title)
+    for xs, _ in list(lines.values())[1:]:
+        figure.axes[0].axvline(xs[0], color="black", linestyle=":", linewidth=1)
+    if goal is not None:
+        figure.axes[0].axhline(goal, color=GREY, linewidth=1)
+        words += f" A grey line marks {goal:.0%}."
+    return figure, words
+
+
+def pass_rate_histogram(measured: Mapping[str, Sequence[float]], samples: int, low=0.0, high=1.0):
+    """How many rows have each pass rate; grey and hatched: what a curriculum(low, high) leaves out.
+
+    `measured` is {title: pass rates of `samples` completions}, a panel each.
+    """
+    places = range(samples + 1)
+    return bar_panels(
+        {
+            title: [sum(round(rate * samples) == k for rate in rates) for k in places]
+            for title, rates in measured.items()
+        },
+        [str(k) for k in places],
+        y="rows",
+        title=f"Right completions of {samples}; grey: left out",
+        muted=[k for k in places if not low < k / samples < high],
     )
 
 
-def save(figure: "Figure", alternative: str, path: Path) -> None:
-    """Write the PNG with its text alternative inside (as Description) and beside it (.txt), with the folder."""
+def race(rows: Sequence[dict], goal: float) -> tuple["Figure", str]:
+    """Completions until the goal, a dot per seed, a line for the mean: benchmarks/stages.json."""
+    there = {r["way"]: {s: n for s, n in r["completions"].items() if n is not None} for r in rows}
+    dots = {way: {f"seed {s}": [n] for s, n in found.items()} for way, found in there.items()}
+    title = f"Until {goal:.0%} of the held-out problems are strictly right"
+    figure = dot_chart(dots, x="completions sampled (the black line: mean)", title=title)
+    parts = {}
+    for place, row in enumerate(rows):
+        values = list(there[row["way"]].values())
+        if not values or len(values) < len(row["completions"]):
+            parts[row["way"]] = "not with every seed"
+            continue
+        ends = [place - 0.36, place + 0.36]
+        figure.axes[0].plot([mean(values)] * 2, ends, color="black", linewidth=2)
+        parts[row["way"]] = f"{mean(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+    return figure, _words(f"Dot plot of completions until {goal:.0%}, mean and range", "", parts)
+
+
+def save(figure: "Figure", words: str, path: Path) -> None:
+    """Write the PNG with its text alternative inside (as Description) and beside it (.txt)."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # No software version in the file: the same run then gives the same bytes.
-    figure.savefig(
-        path, dpi=120, bbox_inches="tight", metadata={"Description": alternative, "Software": None}
-    )
-    path.with_suffix(".txt").write_text(alternative + "\n", encoding="utf-8")
+    about = {"Description": words, "Software": None}  # no version: the same run, the same bytes
+    figure.savefig(path, dpi=120, bbox_inches="tight", metadata=about)
+    path.with_suffix(".txt").write_text(words + "\n", encoding="utf-8")
 
 
-def show(figure: "Figure", alternative: str) -> None:
-    """Display in a notebook as an image that carries its text alternative."""
-    from IPython.display import display
-
-    display(as_html(figure, alternative))
-
-
-def as_html(figure: "Figure", alternative: str):
+def as_html(figure: "Figure", words: str):
     """The figure as an image for a notebook, with its text alternative."""
-    import base64
-    import html
-    import io
-
     from IPython.display import HTML
 
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, bbox_inches="tight", metadata={"Software": None})
     image = base64.b64encode(buffer.getvalue()).decode()
-    return HTML(
-        f'<img src="data:image/png;base64,{image}" alt="{html.escape(alternative, quote=True)}">'
-    )
+    return HTML(f'<img src="data:image/png;base64,{image}" alt="{html.escape(words, quote=True)}">')
 
 
-def new_axes(width: float, height: float) -> tuple["Figure", "Axes"]:
-    """(figure, axes) of that many inches, in the look of the course."""
-    from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
+def show(figure: "Figure", words: str) -> None:
+    """Display in a notebook as an image that carries its text alternative."""
+    from IPython.display import display
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.25)
-    return figure, axes
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    display(as_html(figure, words))

@@ -1,8 +1,9 @@
-"""GRPO's formulas in plain PyTorch: advantages, log-probabilities, KL estimators, the loss. grpo_trainer.py trains.
+"""GRPO's formulas in plain PyTorch: advantages, log-probabilities, KL estimators, the loss.
 
-Papers: DeepSeekMath (arXiv 2402.03300, GRPO), Dr. GRPO (2503.20783), DAPO (2503.14476), GSPO (2507.18071, the ratio of
-whole sequences), MiniMax-M1 (2506.13585, CISPO), Schulman's note "Approximating KL Divergence" (2020; k1, k2, k3).
-Tests compare losses and gradients with TRL 1.15's own. Letters in shapes: B completions, T tokens of a completion.
+Papers: DeepSeekMath (arXiv 2402.03300, GRPO), Dr. GRPO (2503.20783), DAPO (2503.14476),
+GSPO (2507.18071, the ratio of whole sequences), MiniMax-M1 (2506.13585, CISPO), DeepSeek-V3.2
+(2512.02556), Schulman's note "Approximating KL Divergence" (2020; k1, k2, k3). Tests compare losses
+and gradients with TRL 1.15's own. Letters in shapes: B completions of T tokens, G groups of n.
 """
 
 from collections.abc import Sequence
@@ -11,87 +12,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grpo_workbook.grpo_checks import (
-    at_least,
-    checked_mask,
-    numbers,
-    one_of,
-    one_per_row,
-    refuse_non_finite,
-    same_shape,
-)
-from grpo_workbook.settings import SCALES
-
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
 LEVELS = ("token", "sequence")
+SCALES = ("group", "batch", "none")
 EPSILON_STD = 1e-4  # TRL's: keeps the division harmless where rewards hardly differ
 
 
 def group_advantages(
     rewards: Tensor | np.ndarray | Sequence[float | None], group_size: int, scale: str = "group"
 ) -> Tensor:
-    """How much better each completion is than the others of its group: A = (r - mean) / (std + 1e-4).
+    """How much better each completion is than its group: A = (r - mean) / (std + 1e-4).
 
-    `rewards`: one flat row of any number of groups, each of `group_size` neighbours. A tensor of the same length comes
-    back (float64 from float64 tensors and arrays, else float32). The mean is the group's; `scale` says which standard
-    deviation divides, with n - 1: the "group"'s (DeepSeekMath, 4.1.2), the whole "batch"'s, or "none" (Dr. GRPO).
+    `rewards` is one flat row, every `group_size` neighbours a group. The mean is the group's;
+    `scale` says which standard deviation divides (n - 1): the "group"'s (DeepSeekMath, 4.1.2), the
+    whole "batch"'s, or "none" (Dr. GRPO). Float64 rewards give float64, all others float32.
 
-    Groups whose rewards are all equal get exactly 0. None means "no reward function applies": such a completion stays
-    out of mean and deviation and gets 0, as in TRL. Raises ValueError for rewards that are not one row of whole groups,
-    and for NaN or infinite ones, with the index.
+    Groups of equal rewards get exactly 0. None, for "no reward function applies", stays out of mean
+    and deviation and gets 0, as in TRL. ValueError for no whole groups, and for NaN or infinity.
     """
-    one_of("scale", scale, SCALES)
-    r, scored, device = _as_rewards(rewards)
-    if not isinstance(group_size, int | np.integer) or group_size < 2:
+    _one_of("scale", scale, SCALES)
+    r, scored = _as_array(rewards)
+    if group_size < 2 or r.ndim != 1 or r.size == 0 or r.size % group_size:
         raise ValueError(
-            f"group_size is {group_size}: a group needs at least 2 completions, or nothing is compared"
-        )
-    if r.ndim != 1 or r.size == 0 or r.size % group_size:
-        raise ValueError(
-            f"rewards of shape {r.shape} are not one flat row of whole groups of {group_size}"
+            f"rewards of shape {r.shape} are not one row of groups of {group_size} >= 2"
         )
     with np.errstate(over="ignore", invalid="ignore"):  # what these would warn of is raised below
         centred, std = _centre(r.reshape(-1, group_size), scored, scale)
     if not np.isfinite(std.sum()):  # a NaN or an infinity anywhere in r arrives here
-        refuse_non_finite(r)
+        i = int(np.argmin(np.isfinite(r)))
+        raise ValueError(f"reward {i} is {r[i]:g}: rewards must be finite (None: not applicable)")
     if scale != "none":
         centred /= std + r.dtype.type(EPSILON_STD)
+    device = rewards.device if isinstance(rewards, Tensor) else None
     return torch.from_numpy(centred.reshape(-1)).to(device)
 
 
-def _as_rewards(rewards) -> tuple[np.ndarray, np.ndarray | None, torch.device | None]:
-    """(a float array, which entries are scored or None when all are, the device to return to)."""
-    scored, device = None, None
+def _as_array(rewards) -> tuple[np.ndarray, np.ndarray | None]:
+    """(the rewards as floats, which of them are scored; None: all)."""
     if isinstance(rewards, Tensor):
-        device, rewards = rewards.device, rewards.detach().cpu()
-        rewards = (rewards if rewards.dtype == torch.float64 else rewards.float()).numpy()
-    elif not hasattr(rewards, "dtype") or rewards.dtype.kind == "O":
-        missing = [value is None for value in rewards]
-        if any(missing):
-            scored = ~np.array(missing)
-            rewards = [0.0 if value is None else value for value in rewards]
-        exact = numbers(rewards)
-        with np.errstate(over="ignore"):
-            rewards = exact.astype(np.float32)
-        if np.isinf(rewards).any() and np.isfinite(exact).all():
-            raise ValueError(
-                f"rewards up to {np.abs(exact).max():g} overflow float32: scale them down"
-            )
-    else:
-        rewards = numbers(rewards)
-    return (
-        rewards if rewards.dtype == np.float64 else rewards.astype(np.float32, copy=False),
-        scored,
-        device,
-    )
+        narrow = rewards.dtype != torch.float64  # NumPy has no bfloat16
+        rewards = (rewards.float() if narrow else rewards).detach().cpu().numpy()
+    if isinstance(rewards, np.ndarray) and rewards.dtype != object:
+        wide = rewards.dtype == np.float64
+        return rewards.astype(np.float64 if wide else np.float32, copy=False), None
+    scored = np.array([value is not None for value in rewards])
+    values = np.array([0.0 if value is None else value for value in rewards], dtype=np.float32)
+    return values, None if scored.all() else scored
 
 
-def _centre(
-    groups: np.ndarray, scored: np.ndarray | None, scale: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """(r - mean of the group (G, n), the deviation to divide by: (G, 1), or one number for "batch").
+def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
+    """(r - mean of the group (G, n), the deviation that divides: (G, 1), or a number for "batch").
 
-    einsum sums short rows without starting threads, which costs more than the sums do (benchmarks/advantages.py).
+    einsum sums short rows without starting threads, which cost more (benchmarks/advantages.py).
     """
     if scored is None:
         gaps, count, first = np.s_[:0], groups.shape[1], groups[:, :1]
@@ -104,9 +76,8 @@ def _centre(
     centred -= np.einsum("gn->g", centred)[:, None] / count
     centred[gaps] = 0.0
     if scale == "group":
-        return centred, np.sqrt(
-            np.einsum("gn,gn->g", centred, centred)[:, None] / np.maximum(count - 1, 1)
-        )
+        squares = np.einsum("gn,gn->g", centred, centred)[:, None]
+        return centred, np.sqrt(squares / np.maximum(count - 1, 1))
     values = groups.reshape(-1) if scored is None else groups[~gaps]
     return centred, values.std(ddof=1) if scale == "batch" and len(values) > 1 else centred.sum()
 
@@ -114,18 +85,12 @@ def _centre(
 def combine_rewards(
     per_function: Sequence[Sequence[float | None]], weights: Sequence[float] | None = None
 ) -> list[float | None]:
-    """One reward per completion: the weighted sum over the functions that apply, None where none does (TRL's rule).
+    """Each completion's weighted sum of the rewards that apply, None where none does (TRL's rule).
 
-    `per_function[i][j]` is what function i gave completion j; `weights[i]` counts function i, None counts each once.
-    NaN gives NaN, which `group_advantages` refuses. Raises ValueError when lengths differ.
+    `per_function[i][j]` is what function i gave completion j; weights None counts each once.
+    ValueError for as many rewards or weights as others lack.
     """
-    weights = [1.0] * len(per_function) if weights is None else list(weights)
-    sizes = [len(values) for values in per_function]
-    if len(weights) != len(sizes) or len(set(sizes)) > 1:
-        raise ValueError(
-            f"{len(sizes)} reward functions gave {sizes} rewards, and there are {len(weights)} "
-            "weights: give one weight for each function, and one reward of each for every completion"
-        )
+    weights = [1.0] * len(per_function) if weights is None else weights
     combined: list[float | None] = []
     for values in zip(*per_function, strict=True):
         terms = [w * v for w, v in zip(weights, values, strict=True) if v is not None]
@@ -133,136 +98,98 @@ def combine_rewards(
     return combined
 
 
-def sequence_logprobs(
-    model,
-    input_ids: Tensor,
-    attention_mask: Tensor,
-    completion_length: int,
-    temperature: float = 1.0,
-) -> Tensor:
-    """log pi(token | all tokens before it), for the last `completion_length` tokens of each row: (B, T).
+def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature=1.0) -> Tensor:
+    """log pi(token | all tokens before it), for the last `length` tokens of each row: (B, length).
 
-    `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions on the right. A whole
-    sequence's log-probability is the sum over its tokens. Gradients flow: wrap in torch.no_grad() for old or reference
-    log-probabilities. Raises ValueError when nothing stands before the completion.
+    `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions right.
+    Gradients flow: wrap in torch.no_grad() for old or reference log-probabilities.
     """
-    if input_ids.shape != attention_mask.shape or not 0 < completion_length < input_ids.shape[1]:
-        raise ValueError(
-            f"input_ids {tuple(input_ids.shape)}, attention_mask {tuple(attention_mask.shape)} and a completion of "
-            f"{completion_length} tokens do not fit: the shapes must be equal and a prompt must stand before it"
-        )
-    logits = model(
-        input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=completion_length + 1
-    ).logits
-    logits = logits[:, :-1].float() / temperature  # position t predicts token t + 1
-    targets = input_ids[:, -completion_length:].unsqueeze(-1)
+    out = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=length + 1)
+    logits = out.logits[:, :-1].float() / temperature  # position t predicts token t + 1
+    targets = input_ids[:, -length:].unsqueeze(-1)
     return logits.log_softmax(dim=-1).gather(-1, targets).squeeze(-1)
 
 
 def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
-    """Per-token estimate of KL(policy || reference) from tokens that the policy drew; same shape as `logp`.
+    """KL(policy || reference), estimated for each token that the policy sampled; shape of `logp`.
 
     With d = log pi_ref - log pi (Schulman, 2020):
         k1 = -d               unbiased; wide, and often negative
         k2 = d^2 / 2          never negative; biased
         k3 = exp(d) - d - 1   unbiased and never negative: GRPO's penalty (DeepSeekMath, equation 4)
-    exp(d) is pi_ref / pi. With the ratio turned over, k3 estimates another quantity. Raises ValueError for shapes that
-    differ.
+    exp(d) is pi_ref / pi. With the ratio turned over, k3 estimates another quantity.
     """
-    one_of("kind", kind, ("k1", "k2", "k3"))
-    same_shape("ref_logp", ref_logp, logp)
-    d = ref_logp - logp
+    _one_of("kind", kind, ("k1", "k2", "k3"))
+    d = _same_shape("ref_logp", ref_logp, logp) - logp
     if kind == "k1":
         return -d
-    if kind == "k2":
-        return d.square() / 2
-    return d.exp() - d - 1
+    return d.square() / 2 if kind == "k2" else d.exp() - d - 1
 
 
 def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "token") -> Tensor:
     """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1).
 
-    The ratio of a sequence is the geometric mean of its tokens' (GSPO, equation 7): long answers do not run away.
+    A sequence's is the geometric mean of its tokens' (GSPO, 7): long answers do not run away.
     """
-    one_of("level", level, LEVELS)
-    same_shape("old_logp", old_logp, logp)
-    same_shape("mask", mask, logp)
-    log_ratio = (logp - old_logp.detach()) * mask
+    _one_of("level", level, LEVELS)
+    log_ratio = (logp - _same_shape("old_logp", old_logp, logp).detach()) * mask
     if level == "sequence":
-        log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(
-            min=1.0
-        )
+        log_ratio = log_ratio.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)
     return log_ratio.exp()
 
 
-def clipped_losses(
-    ratio: Tensor,
-    A: Tensor,
-    epsilon_low: float = 0.2,
-    epsilon_high: float = 0.2,
-    delta: float | None = None,
-) -> Tensor:
-    """-min(ratio A, clip(ratio, 1 - epsilon_low, 1 + epsilon_high) A) (DeepSeekMath, equation 3; PPO).
+def clipped_losses(ratio: Tensor, A: Tensor, low=0.2, high=0.2, delta=None) -> Tensor:
+    """-min(ratio A, clip(ratio, 1 - low, 1 + high) A) (DeepSeekMath, equation 3; PPO).
 
-    The minimum stops a token whose ratio has already gone far enough the way A wants. The other way stays open, and
-    `delta` caps the ratio there (A < 0). DAPO raises epsilon_high alone, so that rare tokens can become likely.
+    The minimum stops a token whose ratio has already gone far enough the way A (B, 1) wants. The
+    other way stays open, where `delta` caps the ratio (A < 0). DAPO raises `high` alone, so that
+    rare tokens can become likely.
     """
-    one_per_row("A", A, ratio)
-    clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
+    clipped = ratio.clamp(1 - low, 1 + high)
     capped = ratio if delta is None else ratio.clamp(max=delta)
     return -torch.min(capped * A, clipped * A)
 
 
-def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, epsilon_high: float | None) -> Tensor:
-    """-min(ratio, epsilon_high) A log pi, the weight held constant: no token loses its gradient (CISPO, equation 4).
-
-    `ratio` and `logp` (B, T), `A` (B, 1); (B, T) comes back. Raises ValueError without epsilon_high.
-    """
-    if epsilon_high is None:
+def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, high: float | None) -> Tensor:
+    """-min(ratio, high) A log pi, the weight a constant: no token loses its gradient (CISPO, 4)."""
+    if high is None:
         raise ValueError(
-            "cispo caps the ratio at epsilon_high itself (not 1 + epsilon_high): give it, such as 5.0"
+            "cispo caps the ratio at epsilon_high itself, without 1 +: give one, as 5.0"
         )
-    return -ratio.clamp(max=epsilon_high).detach() * A * logp
+    return -ratio.clamp(max=high).detach() * A * logp
 
 
 def reduce_tokens(
-    per_token: Tensor,
-    mask: Tensor,
-    loss_type: str,
-    max_completion_length: int | None = None,
-    num_items_in_batch: int | None = None,
-    accumulation_steps: int = 1,
+    per_token,
+    mask,
+    loss_type,
+    max_completion_length=None,
+    num_items_in_batch=None,
+    accumulation_steps=1,
 ) -> Tensor:
-    """From (B, T) to one number:
+    """From (B, T) to one number; the first three are divided by `accumulation_steps`, as in TRL:
 
-        grpo      mean over tokens, then over completions: a token of a long answer counts less
-        dr_grpo   sum / (B max_completion_length): every token counts the same, whatever the length
-        bnpo      sum / number of tokens in this batch
-        dapo, cispo   sum / num_items_in_batch, the tokens of the whole optimizer step (None: of this batch)
-
-    When a step is cut into `accumulation_steps` batches, the first three are divided by that number (TRL's rule).
+    grpo      mean over tokens, then over completions: a token of a long answer counts less
+    dr_grpo   sum / (B max_completion_length): every token counts the same, whatever the length
+    bnpo      sum / number of tokens in this batch
+    dapo, cispo   sum / num_items_in_batch, the tokens of the whole step (None: of this batch)
     """
-    one_of("loss_type", loss_type, LOSS_TYPES)
-    if loss_type == "dr_grpo" and max_completion_length is None:
-        raise ValueError(
-            "dr_grpo divides by max_completion_length, a constant: give the sampling limit"
-        )
-    at_least(1, max_completion_length=max_completion_length, accumulation_steps=accumulation_steps)
-    at_least(0, num_items_in_batch=num_items_in_batch)
-    one_per_row("per_token", per_token, mask)  # (B, 1) where the ratio is the sequence's
+    _one_of("loss_type", loss_type, LOSS_TYPES)
     per_token = per_token * mask
     if loss_type == "grpo":
         return (per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).mean() / accumulation_steps
     if loss_type == "dr_grpo":
+        if not max_completion_length:
+            raise ValueError(
+                "dr_grpo divides by max_completion_length, the sampling limit: give it"
+            )
         return per_token.sum() / (len(mask) * max_completion_length) / accumulation_steps
     if loss_type == "bnpo":
         return per_token.sum() / mask.sum().clamp(min=1.0) / accumulation_steps
-    return per_token.sum() / max(
-        1.0, float(mask.sum() if num_items_in_batch is None else num_items_in_batch)
-    )
+    return per_token.sum() / max(1.0, float(num_items_in_batch or mask.sum()))
 
 
-def grpo_loss(
+def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     logp: Tensor,
     advantages: Tensor,
     mask: Tensor,
@@ -277,35 +204,30 @@ def grpo_loss(
     delta: float | None = None,
     loss_type: str = "dapo",
     level: str = "token",
-    max_completion_length: int | None = None,
-    num_items_in_batch: int | None = None,
-    accumulation_steps: int = 1,
+    **reduction,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss to minimise, and what to log: kl (when there is a reference), clip_low, clip_high (shares of tokens).
+    """(the loss to minimise, what to log: fractions clip_low and clip_high, kl with a reference).
 
-    logp (B, T)       log-probabilities under the policy, with gradient; old_logp those when the completions were drawn
-                      (None: this is the first update, they are the same numbers), ref_logp the frozen reference's
+    logp (B, T)       log-probabilities under the policy, with gradient; old_logp those at sampling
+                      (None: the first update, they are the same), ref_logp the frozen reference's
     advantages (B,)   from group_advantages
-    mask (B, T)       1 for tokens of the completion, 0 for padding; truncated (B,) True leaves a completion out
-    beta              weight of k3. Its value is unbiased, its gradient is not: `unbiased_kl` multiplies by the ratio,
-                      which mends that (DeepSeek-V3.2, 2512.02556; TRL 1.15's default). False: DeepSeekMath as printed
+    mask (B, T)       1 for the completion's tokens, 0 for padding; truncated (B,) leaves some out
+    beta              weight of k3. Its value is unbiased, its gradient is not: `unbiased_kl`
+                      multiplies by the ratio, as DeepSeek-V3.2 and TRL; False: DeepSeekMath
     epsilon_high      None is epsilon_low; "cispo" has no default, 5.0 is common
-    Raises ValueError for shapes that do not fit, an empty completion, a mask of zeros, a missing reference.
+    reduction         what `reduce_tokens` takes: max_completion_length, num_items_in_batch, ...
     """
-    one_of("loss_type", loss_type, LOSS_TYPES)
-    at_least(0, beta=beta, epsilon_low=epsilon_low, epsilon_high=epsilon_high, delta=delta)
-    mask = checked_mask(logp, advantages, mask, truncated)
+    mask = _checked_mask(logp, advantages, mask)
+    if truncated is not None:  # when all are, the loss is 0 and so is its gradient
+        mask = mask * (~_same_shape("truncated", truncated, advantages).bool()).unsqueeze(1)
     if beta and ref_logp is None:
-        raise ValueError(
-            f"beta is {beta}: the KL penalty needs ref_logp, the reference's log-probabilities"
-        )
+        raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, the reference's numbers")
     # padding is 0 from here on: nothing that stands there can overflow
     logp, old_logp, ref_logp = (
-        None if x is None else same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
+        None if x is None else _same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
         for name, x in (("logp", logp), ("old_logp", old_logp), ("ref_logp", ref_logp))
     )
-    A = advantages.detach().unsqueeze(1)  # (B, 1): every token of a completion shares its advantage
-
+    A = advantages.detach().unsqueeze(1)  # (B, 1): a completion's tokens share its advantage
     ratio = policy_ratio(logp, logp if old_logp is None else old_logp, mask, level)
     if loss_type == "cispo":
         low, high = 0.0, epsilon_high
@@ -319,16 +241,35 @@ def grpo_loss(
         "clip_high": _mean((ratio > high) & (A > 0), mask),
     }
     if ref_logp is not None:
-        per_token_kl = kl_estimate(
-            logp, ref_logp.detach(), "k3"
-        )  # the reference is a constant: no gradient into it
-        metrics["kl"] = _mean(per_token_kl, mask)
+        kl = kl_estimate(logp, ref_logp.detach())  # the reference is a constant: no gradient
+        metrics["kl"] = _mean(kl, mask)
         if beta:
-            per_token = per_token + beta * (per_token_kl * ratio if unbiased_kl else per_token_kl)
-    return reduce_tokens(
-        per_token, mask, loss_type, max_completion_length, num_items_in_batch, accumulation_steps
-    ), metrics
+            per_token = per_token + beta * (kl * ratio if unbiased_kl else kl)
+    return reduce_tokens(per_token, mask, loss_type, **reduction), metrics
 
 
 def _mean(values: Tensor, mask: Tensor) -> float:
     return float((values.detach() * mask).sum() / mask.sum().clamp(min=1.0))
+
+
+def _checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """The mask as floats. ValueError for other shapes, a NaN advantage, an empty completion."""
+    if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
+        raise ValueError(
+            f"advantages {advantages} must be finite, one per row of {tuple(logp.shape)}"
+        )
+    mask = _same_shape("mask", mask, logp).to(logp.dtype)
+    if (empty := mask.sum(dim=1) == 0).any():
+        raise ValueError(f"completion {int(empty.int().argmax())} is empty: the mask has no token")
+    return mask
+
+
+def _same_shape(name: str, value: Tensor, other: Tensor) -> Tensor:
+    if value.shape != other.shape:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, it must be {tuple(other.shape)}")
+    return value
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")

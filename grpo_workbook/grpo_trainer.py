@@ -1,41 +1,32 @@
-"""A GRPO trainer to read from top to bottom: sample groups, reward them, take advantages, update. See grpo.py.
+"""A GRPO trainer to read from top to bottom: sample groups, reward them, take advantages, update.
 
-It trains the weights that require a gradient: all of a plain model, only the adapters of a PEFT model. For one device
-and small models; the course's real runs use TRL's trainer, whose numbers this one's loss shares.
+It trains the weights that require a gradient: all of a plain model, only the adapters of a PEFT
+model. For one device and small models; real runs use TRL's trainer, whose numbers this one's loss
+shares.
 """
 
 import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from grpo_workbook.data import render
 from grpo_workbook.grpo import combine_rewards, group_advantages, grpo_loss, sequence_logprobs
 
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 Reward = Callable[..., Sequence[float | None]]
 
 
 @torch.no_grad()
 def sample(
-    model,
-    prompt_ids: "Tensor",
-    prompt_mask: "Tensor",
-    max_new_tokens: int,
-    eos: int,
-    pad: int,
-    temperature: float = 1.0,
-) -> "Tensor":
-    """One completion for each prompt, drawn token by token: (B, T), T <= max_new_tokens, `pad` after the end token.
+    model, prompt_ids, prompt_mask, max_new_tokens: int, eos: int, pad: int, temperature=1.0
+):
+    """One completion for each prompt, token by token: (B, T), `pad` after the end token.
 
-    `prompt_ids` and `prompt_mask` (B, P) are padded on the left. Past keys and values are kept, so that each new token
-    costs one position. Draws from torch's global random state.
+    `prompt_ids` and `prompt_mask` (B, P) are padded on the left. Past keys and values are kept, so
+    that each new token costs one position. Uses torch's global random state.
     """
     mask, new, cache, completion = prompt_mask, prompt_ids, None, []
     done = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
@@ -58,8 +49,8 @@ def sample(
     return torch.cat(completion, dim=1)
 
 
-def completion_masks(completion_ids: "Tensor", eos: int) -> tuple["Tensor", "Tensor"]:
-    """(mask (B, T): 1 up to and with the end token, truncated (B,): no end token was drawn)."""
+def completion_masks(completion_ids: torch.Tensor, eos: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(mask (B, T): 1 up to and with the end token, truncated (B,): no end token was sampled)."""
     ended = completion_ids == eos
     before_the_end = ended.cumsum(dim=1) - ended.int() == 0
     return before_the_end.long(), ~ended.any(dim=1)
@@ -67,21 +58,19 @@ def completion_masks(completion_ids: "Tensor", eos: int) -> tuple["Tensor", "Ten
 
 @dataclass
 class ScratchTrainer:
-    """GRPO (DeepSeekMath, algorithm 1) for a model, its reference and a reward.
+    """GRPO (DeepSeekMath, algorithm 1) for a model, its reference and one or several rewards.
 
-    `rewards`: one reward function in TRL's contract, or several; `reward_weights` then weighs each. `reference`: the
-    frozen model that the KL divergence is measured from; None takes a copy of the model as it is now. `kl_coef` is
-    beta: 0 measures the divergence without penalising it. `inner_epochs`: updates on each batch of completions; from
-    the second on the ratio leaves 1 and clipping acts. `max_grad_norm`: longer gradients are shortened to it.
-    `group_size`: completions for each prompt, TRL's num_generations. Raises ValueError for values that cannot be, and
-    for a model of which nothing would be trained.
+    `rewards` follow TRL's contract, each counted by its reward weight. `reference`: the frozen
+    model that the KL divergence is measured from; None copies the model as it is now. `kl_coef` is
+    beta: 0 measures the divergence without penalising it. `inner_epochs`: updates on each batch;
+    from the second on the ratio leaves 1 and clipping acts. `group_size` is TRL's num_generations.
     """
 
-    model: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
+    model: Any
+    tokenizer: Any
     rewards: Reward | Sequence[Reward]
     reward_weights: Sequence[float] | None = None
-    reference: "PreTrainedModel | None" = None
+    reference: Any = None
     group_size: int = 8
     prompts_per_step: int = 8
     kl_coef: float = 0.0
@@ -97,19 +86,8 @@ class ScratchTrainer:
     optimizer: torch.optim.Optimizer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("prompts_per_step", "max_new_tokens", "inner_epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        if self.group_size < 2:
-            raise ValueError(
-                f"group_size is {self.group_size}: a group needs at least 2 completions to compare"
-            )
         self.rewards = [self.rewards] if callable(self.rewards) else list(self.rewards)
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
-        if not self.trained:
-            raise ValueError(
-                "no weight of the model requires a gradient: there is nothing to train"
-            )
         self.optimizer = torch.optim.AdamW(
             self.trained, self.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
         )
@@ -118,36 +96,32 @@ class ScratchTrainer:
         self.reference.eval().requires_grad_(False)
 
     def refresh_reference(self) -> None:
-        """Measure the distance from here on: the reference becomes a frozen copy of the model as it is now."""
+        """The reference becomes a frozen copy of the model as it is now."""
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def train(self, prompts: Sequence[dict], epochs: int = 1) -> Iterator[dict[str, float]]:
-        """Train, and yield the metrics of each step. A generator: nothing happens until it is walked through.
+        """Train, and yield the metrics of each step. A generator: it trains as it is walked
+        through.
 
-        `prompts`: rows with `prompt` (a conversation) and whatever columns the rewards read. In every epoch they are
-        shuffled and taken `prompts_per_step` at a time; a rest that fills no step is left out. The learning rate falls
-        linearly to 0 over the call.
+        `prompts`: rows with `prompt` (a conversation) and the columns that the rewards read. Every
+        epoch shuffles them and takes `prompts_per_step` at a time; a rest that fills no step is
+        left out. The learning rate falls linearly to 0 over the call.
         """
-        rows, order = list(prompts), random.Random(self.seed)
-        per_epoch = len(rows) // self.prompts_per_step
-        if per_epoch == 0 or epochs < 1:
-            raise ValueError(
-                f"{len(rows)} prompts and {epochs} epochs give no step of {self.prompts_per_step} prompts"
-            )
+        rows, order, size = list(prompts), random.Random(self.seed), self.prompts_per_step
+        steps = len(rows) // size * epochs
+        if steps < 1:
+            raise ValueError(f"{len(rows)} prompts and {epochs} epochs give no step of {size}")
         torch.manual_seed(self.seed)
-        step, steps = 0, per_epoch * epochs
+        step = 0
         for epoch in range(epochs):
             order.shuffle(rows)
-            for i in range(per_epoch):
-                chosen = rows[i * self.prompts_per_step : (i + 1) * self.prompts_per_step]
+            for start in range(0, len(rows) - size + 1, size):
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.learning_rate * (1 - step / steps)
                 step += 1
-                yield {"step": step, "epoch": epoch, **self.step(chosen)}
+                yield {"step": step, "epoch": epoch, **self.step(rows[start : start + size])}
 
-    def train_rounds(
-        self, prompts: Sequence[dict], rounds: int, epochs: int = 1
-    ) -> Iterator[dict[str, float]]:
+    def train_rounds(self, prompts: Sequence[dict], rounds: int, epochs: int = 1):
         """Iterative GRPO: `rounds` times `train`, and after each the reference is refreshed."""
         for number in range(rounds):
             for metrics in self.train(prompts, epochs):
@@ -176,84 +150,67 @@ class ScratchTrainer:
             )
             self.optimizer.zero_grad()
             loss.backward()
-            grad_norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
             self.optimizer.step()
-        return {
-            "loss": float(loss.detach()),
-            "grad_norm": float(grad_norm),
-            **logged,
-            **self.measure(rewards, batch),
-        }
+        metrics = {"loss": float(loss.detach()), "grad_norm": float(norm), **logged}
+        return metrics | self.measure(rewards, batch)
 
     def measure(self, rewards: Sequence[float | None], batch: dict) -> dict[str, float]:
-        """Mean reward, mean deviation within groups, share of groups without a gradient; length, share cut off."""
-        groups = torch.tensor([float("nan") if r is None else r for r in rewards]).view(
-            -1, self.group_size
-        )
-        advantages = group_advantages(rewards, self.group_size).view_as(groups)
+        """Mean reward, mean deviation in groups, fraction of zero-variance groups; lengths."""
+        starts = range(0, len(rewards), self.group_size)
+        groups = [rewards[i : i + self.group_size] for i in starts]
+        given = [[r for r in group if r is not None] for group in groups]
+        spreads = [torch.tensor(g).std() for g in given if len(g) > 1]
+        advantages = group_advantages(rewards, self.group_size).view(-1, self.group_size)
         return {
-            "reward": float(groups.nanmean()),
-            "reward_std": _spread(groups),
-            "silent_groups": float((advantages == 0).all(dim=1).float().mean()),
+            "reward": float(torch.tensor([r for g in given for r in g]).mean()),
+            "reward_std": float(torch.stack(spreads).mean()) if spreads else 0.0,
+            "zero_variance": float((advantages == 0).all(dim=1).float().mean()),
             "tokens": float(batch["mask"].sum(dim=1).float().mean()),
             "truncated": float(batch["truncated"].float().mean()),
         }
 
     def rollout(self, rows: Sequence[dict]) -> dict:
         """`group_size` completions for each row: ids, masks, and their texts."""
-        tokenizer, repeated = (
-            self.tokenizer,
-            [row["prompt"] for row in rows for _ in range(self.group_size)],
-        )
-        side, tokenizer.padding_side = tokenizer.padding_side, "left"
+        tokenizer, model = self.tokenizer, self.model
+        texts = render([row["prompt"] for row in rows for _ in range(self.group_size)], tokenizer)
         prompt = tokenizer(
-            render(repeated, tokenizer), return_tensors="pt", padding=True, add_special_tokens=False
+            texts,
+            return_tensors="pt",
+            padding=True,
+            padding_side="left",
+            add_special_tokens=False,
+        ).to(model.device)
+        ids, mask, eos = prompt["input_ids"], prompt["attention_mask"], tokenizer.eos_token_id
+        was_training = model.training
+        model.eval()  # no dropout while sampling
+        new = sample(
+            model, ids, mask, self.max_new_tokens, eos, tokenizer.pad_token_id, self.temperature
         )
-        tokenizer.padding_side = side
-        prompt = prompt.to(self.model.device)
-        was_training = self.model.training
-        self.model.eval()  # no dropout while sampling
-        ids = sample(
-            self.model,
-            prompt["input_ids"],
-            prompt["attention_mask"],
-            self.max_new_tokens,
-            tokenizer.eos_token_id,
-            tokenizer.pad_token_id,
-            self.temperature,
-        )
-        self.model.train(was_training)
-        mask, truncated = completion_masks(ids, tokenizer.eos_token_id)
+        model.train(was_training)
+        new_mask, truncated = completion_masks(new, eos)
         return {
-            "input_ids": torch.cat([prompt["input_ids"], ids], dim=1),
-            "attention_mask": torch.cat([prompt["attention_mask"], mask], dim=1),
-            "mask": mask,
+            "input_ids": torch.cat([ids, new], dim=1),
+            "attention_mask": torch.cat([mask, new_mask], dim=1),
+            "mask": new_mask,
             "truncated": truncated,
-            "texts": tokenizer.batch_decode(ids, skip_special_tokens=True),
+            "texts": tokenizer.batch_decode(new, skip_special_tokens=True),
         }
 
     def score(self, rows: Sequence[dict], texts: Sequence[str]) -> list[float | None]:
-        """One reward for each completion; the functions get prompts, completions and the rows' other columns."""
-        columns = {
-            name: [row[name] for row in rows for _ in range(self.group_size)] for name in rows[0]
-        }
+        """A reward per completion; the functions get prompts, completions and the other columns."""
+        columns = {k: [row[k] for row in rows for _ in range(self.group_size)] for k in rows[0]}
         prompts = columns.pop("prompt")
-        completions = [[{"role": "assistant", "content": text}] for text in texts]
-        given = [
-            function(prompts=prompts, completions=completions, **columns)
-            for function in self.rewards
-        ]
+        answers = [[{"role": "assistant", "content": text}] for text in texts]
+        given = [r(prompts=prompts, completions=answers, **columns) for r in self.rewards]
         return combine_rewards(given, self.reward_weights)
 
-    def logprobs(self, model: "PreTrainedModel", batch: dict) -> "Tensor":
-        """The completions' log-probabilities under a model, at the temperature they were drawn with: (B, T)."""
-        length = batch["mask"].shape[1]
+    def logprobs(self, model, batch: dict) -> torch.Tensor:
+        """The completions' log-probabilities at the temperature they were sampled with: (B, T)."""
         return sequence_logprobs(
-            model, batch["input_ids"], batch["attention_mask"], length, self.temperature
+            model,
+            batch["input_ids"],
+            batch["attention_mask"],
+            batch["mask"].shape[1],
+            self.temperature,
         )
-
-
-def _spread(groups: "Tensor") -> float:
-    """The mean over groups of the standard deviation within each, of the completions that have a reward."""
-    deviations = [g[~g.isnan()].std() for g in groups if (~g.isnan()).sum() > 1]
-    return float(torch.stack(deviations).mean()) if deviations else 0.0

@@ -1,32 +1,117 @@
-"""What notebooks need beside the lesson: a helper's source on the page, and no flood of output."""
+"""What notebooks need beside the lesson: a helper's source, no flood of output, the Colab set-up.
+
+The first cell of every notebook calls `set_up` on Colab: the pinned versions, then a restart,
+before anything is loaded. Colab's own packages in KEPT stay where their version will do, torch
+above all.
+"""
 
 import inspect
-from collections.abc import Callable
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import REPO
+
+UNSLOTH = REPO / "requirements-unsloth.txt"
+# Other programs of Colab need these as they are. torch: what Unsloth takes.
+KEPT = {
+    "torch": ">=2.4,<2.15", "pandas": ">=2.2", "scipy": ">=1.11", "matplotlib": ">=3.8",
+    "tensorboard": ">=2.15", "protobuf": ">=4", "psutil": ">=5.9", "packaging": ">=24.1",
+    "filelock": ">=3.15", "tqdm": ">=4.66", "rich": ">=13",
+}  # fmt: skip
+# For JupyterLab and for tests: Colab has its own notebook server.
+LEFT_OUT = "jupyterlab ipykernel jupytext nbclient nbformat nbmake pytest pytest-xdist ruff".split()
 
 
 def show(*objects: Callable) -> None:
-    """Display the source of functions or classes, so that a lesson's text can never drift from its code."""
+    """Display the source of functions or classes: a lesson's text cannot drift from its code."""
     from IPython.display import Code, display
 
     display(Code("\n\n".join(inspect.getsource(o).rstrip() for o in objects), language="python"))
 
 
 def quiet() -> None:
-    """No loading bars and no advice from the libraries: the course's own bars stay. Call it before `import unsloth`."""
-    import logging
-    import os
-    import warnings
-
-    for name, value in {
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-    }.items():
-        os.environ.setdefault(name, value)
-    logging.getLogger("bitsandbytes").setLevel(
-        logging.ERROR
-    )  # it advises a download for 4-bit kernels
+    """No loading bars and no advice from the libraries. Call it before `import unsloth`."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a download for 4-bit
     warnings.filterwarnings("ignore", category=FutureWarning)
-    warnings.filterwarnings(
-        "ignore", message="IProgress not found"
-    )  # tqdm's plain bars are what we want
+    warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm's plain bars will do
+
+
+def pins(*files: Path) -> dict[str, str]:
+    """Package and pinned version of every `name==version` line; {} where the clone is not."""
+    lines: list[str] = []
+    for file in files or (REPO / "requirements.txt", UNSLOTH):
+        lines += file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    pairs = (line.split("#")[0].strip().partition("==") for line in lines)
+    return {name: version for name, same, version in pairs if same}
+
+
+def installed() -> dict[str, str]:
+    """Package and version of all that is installed, by normalised name."""
+    found = ((d.metadata["Name"], d.version) for d in metadata.distributions())
+    return {name.lower().replace("_", "-"): version for name, version in found if name}
+
+
+def wanted(there: Mapping[str, str]) -> dict[str, str]:
+    """Package and version of everything that must be installed, because its version is not
+    there."""
+    from packaging.specifiers import SpecifierSet
+
+    def fits(name: str, pin: str) -> bool:
+        has = there.get(name.lower().replace("_", "-"), "").split("+")[0]  # 2.13.0+cu130 is 2.13.0
+        kept = bool(has) and name in KEPT and SpecifierSet(KEPT[name]).contains(has)
+        return kept or has == pin
+
+    pairs = pins().items()
+    return {name: pin for name, pin in pairs if name not in LEFT_OUT and not fits(name, pin)}
+
+
+def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:
+    """The pip commands that install `missing` and move nothing that is kept, by a file of
+    constraints.
+
+    Unsloth comes last and without its dependencies, as `make setup` does it.
+    """
+    keep = [f"{name}=={there[name]}\n" for name in KEPT if name in there and name not in missing]
+    file.write_text("".join(keep), encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    late = pins(UNSLOTH)
+    first = [f"{name}=={pin}" for name, pin in missing.items() if name not in late]
+    last = [f"{name}=={pin}" for name, pin in missing.items() if name in late]
+    found = [[*pip, "-c", str(file), *first]] if first else []
+    found += [[*pip, "--no-deps", *last]] if last else []
+    return [*found, [*pip, "--no-deps", "-e", str(REPO)]]
+
+
+def set_up() -> None:
+    """Install what differs from the pins and end this process, so that Colab starts a new one.
+
+    Does nothing where all is there. Where pip fails, or a version is still wrong afterwards,
+    nothing is restarted and the cell stays red.
+    """
+    there = installed()
+    missing = wanted(there)
+    if not missing and "grpo-workbook" in there:
+        print("The pinned versions are installed.")
+        return
+    print(
+        "Installing", ", ".join(f"{n} {v}" for n, v in missing.items()) or "the course", flush=True
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands(missing, there, Path(folder) / "constraints.txt"):
+            subprocess.run(command, check=True)
+    if wrong := wanted(installed()):
+        raise WorkbookError(f"after pip these are still not there: {wrong}. Start a new runtime")
+    print("Installed. The runtime restarts now: run this cell once more.", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -42,7 +42,7 @@ if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
         command = ["git", "clone", "--depth=1", repository, folder]
         subprocess.run(command, check=True)
     sys.path.insert(0, folder)
-    from grpo_workbook.colab import set_up
+    from grpo_workbook.notebook import set_up
 
     set_up()  # installs what differs from the pinned versions, then restarts"""
 

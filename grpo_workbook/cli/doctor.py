@@ -10,6 +10,7 @@ from pathlib import Path
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
+from grpo_workbook.notebook import pins
 
 MIN_PYTHON = (3, 11)
 REINSTALL = (
@@ -24,19 +25,6 @@ class Finding:
     name: str
     value: str
     mend: str = ""
-
-
-def pins(*files: Path) -> dict[str, str]:
-    """Package and pinned version of every `name==version` line."""
-    found = {}
-    for file in files or (REPO / "requirements.txt", REPO / "requirements-unsloth.txt"):
-        if not file.is_file():
-            continue  # an installed copy without the repository has no pins to compare with
-        for line in file.read_text(encoding="utf-8").splitlines():
-            name, same, pinned = line.split("#")[0].strip().partition("==")
-            if same:
-                found[name] = pinned
-    return found
 
 
 def examine() -> list[Finding]:

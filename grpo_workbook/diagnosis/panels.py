@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from grpo_workbook.charts import STYLES
 from grpo_workbook.diagnosis.findings import FINE, NOTE, Finding
 from grpo_workbook.diagnosis.runlog import RunLog
-from grpo_workbook.figures import BLUE, GREY, smooth
+from grpo_workbook.figures import BLUE, GREY, STYLES, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

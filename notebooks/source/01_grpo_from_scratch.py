@@ -84,10 +84,10 @@ simulated = {p: [simulate(size, p) for size in sizes] for p in chances}
 # ones need more.
 
 # %%
-from grpo_workbook import charts, figures
+from grpo_workbook import figures
 
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         {
             f"right in {p:.0%}": (sizes, [silent for silent, _, _ in simulated[p]])
             for p in chances
@@ -106,7 +106,7 @@ figures.show(
 
 # %%
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         {
             f"right in {p:.0%}": (sizes, [spread for _, _, spread in simulated[p]])
             for p in chances
@@ -207,7 +207,7 @@ pulls = {
 
 # %%
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         pulls,
         x="ratio of new to old probability",
         y="push on the token",
@@ -385,7 +385,7 @@ per_token = {
 
 # %%
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         {
             kind: (lengths[kept].tolist(), values.tolist())
             for kind, values in per_token.items()
@@ -435,7 +435,7 @@ labels = [
 
 # %%
 figures.show(
-    *charts.bar_chart(
+    *figures.bar_chart(
         pulled,
         labels,
         y="gradient from one answer",
@@ -548,7 +548,7 @@ print(
 )
 steps = list(range(1, 41))
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         {
             "this notebook": (steps, figures.smooth([m["reward"] for m in log])),
             "TRL": (steps, figures.smooth(trl["reward"])),

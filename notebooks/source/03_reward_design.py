@@ -357,7 +357,7 @@ for name, fs, ws in (
     earned[name] = {attack.kind: [] for attack in collection}
     for attack in collection:
         earned[name][attack.kind].append(total(fs, ws, attack.text) / best)
-figures.show(*figures.attack_shares(earned))
+figures.show(*figures.attack_rates(earned))
 
 # %% [markdown]
 # These fool the naive rewards:

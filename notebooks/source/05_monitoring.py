@@ -91,10 +91,10 @@ figures.show(*panels.run_panels(healthy, title="A healthy run"))
 # reference finds nearly impossible (chapter 01): look at the level, not at the peaks.
 
 # %%
-from grpo_workbook import charts
+from grpo_workbook import figures
 
 parted = with_kl.table[["kl", "entropy"]].dropna()
-figures.show(*charts.line_chart(
+figures.show(*figures.line_chart(
     {"KL": (list(parted.index), figures.smooth(list(parted["kl"]))),
      "entropy": (list(parted.index), figures.smooth(list(parted["entropy"])))},
     x="optimizer step", y="nats per token, smoothed over 7 steps",

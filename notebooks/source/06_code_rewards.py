@@ -365,7 +365,7 @@ payments = {
 # each task with at least four failed completions, a group of four of them.
 
 # %%
-from grpo_workbook import charts, figures
+from grpo_workbook import figures
 
 shares = {}
 for name, pay in payments.items():
@@ -378,7 +378,7 @@ for name, pay in payments.items():
     failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
     shares[name].append(teaching([group for group in failed if len(group) == 4]))
 labels = ["groups of 2", "groups of 4", "groups of 8", "4 that failed"]
-figures.show(*charts.bar_chart(
+figures.show(*figures.bar_chart(
     shares, labels, y="share of groups that teach",
     title="Groups in which the rewards differ",
     finding="Partial credit matters where nothing passes.",
@@ -472,7 +472,7 @@ lines = {}
 for name in ("passed", "failed", "error", "timeout"):
     values = [entry.get(f"code/{name}", 0.0) for entry in log]
     lines[name] = (steps, figures.smooth(values))
-figures.show(*charts.line_chart(
+figures.show(*figures.line_chart(
     lines, x="optimizer step", y="share of the step's completions", markers=False,
     title="What became of the programs (mean of 7 steps)",
     finding="More pass, fewer fail or break.",
@@ -492,7 +492,7 @@ names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
          "form": "one block of Python"}
 bars = {"before": [before[name] for name in names],
         "after": [after[name] for name in names]}
-figures.show(*charts.bar_chart(bars, list(names.values()), y="share of tasks",
+figures.show(*figures.bar_chart(bars, list(names.values()), y="share of tasks",
                                title=f"{len(heldout_set)} held-out tasks",
                                finding="More pass after training."))
 

@@ -57,7 +57,7 @@ print(f"paid for both, after that stage:   {silent(later, strict):.0%} silent")
 # succeeds, so what matters is how far the success rate is from 0 and from 1:
 
 # %%
-from grpo_workbook import charts, figures
+from grpo_workbook import figures
 
 rates = [i / 50 for i in range(51)]
 lines = {
@@ -65,7 +65,7 @@ lines = {
     for n in (2, 4, 8, 16)
 }
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         lines,
         x="chance that one completion succeeds",
         y="share of groups that teach",
@@ -229,9 +229,8 @@ show_stages(report)
 # steps and then falls to 0. The grey line at 80 % is the goal of the experiment further down.
 
 # %%
-from grpo_workbook.stages import figures as stage_figures
-
-figures.show(*stage_figures.stage_curve(report["stages"], goal=0.8))
+curves = {stage["stage"]["name"]: stage["curve"] for stage in report["stages"]}
+figures.show(*figures.stage_curve(curves, goal=0.8))
 
 # %% [markdown]
 # Form alone lifts *strict* accuracy, though no right answer was paid yet: what the model already knows now counts.
@@ -265,7 +264,7 @@ print(sorted(path.name for path in folder.iterdir()))
 # %%
 rates_after = pass_rates(model, tokenizer, some, n=8, **how)
 measured = {"before training": rates_before, "after two stages": rates_after}
-figures.show(*stage_figures.pass_rate_histogram(measured, samples=8))
+figures.show(*figures.pass_rate_histogram(measured, samples=8))
 print("before:", curriculum(rates_before))
 print("after: ", curriculum(rates_after))
 
@@ -362,7 +361,7 @@ curves = {
     if told["way"] == "adaptive"
 }
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         curves,
         x="optimizer step",
         y="weight of the form",
@@ -392,7 +391,7 @@ for way, words in bench["ways"].items():
 
 # %%
 print(bench["text"])
-figures.show(*stage_figures.race(bench["table"], bench["goal"]))
+figures.show(*figures.race(bench["table"], bench["goal"]))
 
 # %% [markdown]
 # Read with the noise in mind: one measurement of 120 problems is uncertain by some seven points, and near 80 % the

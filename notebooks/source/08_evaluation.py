@@ -29,7 +29,7 @@ for name, shares in (("30 problems", few), ("480 problems", many)):
 # best run has a result, and perhaps no better model.
 
 # %%
-from grpo_workbook import charts, figures
+from grpo_workbook import figures
 
 edges = np.array([-0.45, -0.25, -0.15, -0.05, 0.05, 0.15, 0.25, 0.45])
 labels = [
@@ -45,7 +45,7 @@ bars = {
     name: np.histogram((s[:, 1] - s[:, 0]).clip(-0.44, 0.44), edges)[0] / 100
     for name, s in (("30 problems", few), ("480 problems", many))
 }
-figure, words = charts.bar_chart(
+figure, words = figures.bar_chart(
     bars,
     labels,
     y="% of repetitions",
@@ -91,7 +91,7 @@ lines = {
     "unpaired, from 60 %": (counts, [100 * unpaired_gain(n, 0.60) for n in counts]),
 }
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         lines,
         x="problems",
         y="smallest gain, points",
@@ -452,7 +452,7 @@ for name, texts, right in (
     voted = [np.mean([majority_at_k(v, g, k) for v, g in zip(votes, gold)]) for k in ks]
     curves[f"pass@k {name}"], curves[f"maj@k {name}"] = (ks, passed), (ks, voted)
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         curves,
         x="k",
         y="share of problems (lenient)",

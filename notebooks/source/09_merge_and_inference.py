@@ -75,12 +75,12 @@ print(f"the rounding error is {error:.0%} of the update's size")
 # For a single weight on the level 0, this is what arrives of a change:
 
 # %%
-from grpo_workbook import charts, figures
+from grpo_workbook import figures
 
 asked = torch.linspace(0, 0.35, 141)
 arrives = levels[(asked[:, None] - levels).abs().argmin(1)]
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         {
             "16-bit": (asked.tolist(), asked.bfloat16().float().tolist()),
             "4-bit (NF4)": (asked.tolist(), arrives.tolist()),
@@ -546,7 +546,7 @@ for name, steps in WARPERS.items():
         scores = step(written, scores)
     chances[name] = scores.softmax(-1)[0].tolist()
 figures.show(
-    *charts.bar_panels(
+    *figures.bar_panels(
         chances,
         words,
         y="chance of the next token",
@@ -605,7 +605,7 @@ curves = {
 }
 at_high = ", ".join(f"{name} {ys[3]:.0%}" for name, (_, ys) in curves.items())
 figures.show(
-    *charts.line_chart(
+    *figures.line_chart(
         curves,
         x="temperature",
         y="share",
