@@ -1,3 +1,43 @@
-"""Helpers of the GRPO Workbook: one module, one idea. Importing this package loads neither torch nor TRL."""
+"""GRPO Workbook: helpers for GRPO with Unsloth and TRL, each imported when first used (PEP 562).
 
-__version__ = "0.1.0"
+`import grpo_workbook` costs milliseconds and loads no torch. The rooms beside these names have a door each:
+grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume, planning.
+"""
+
+import importlib
+
+__version__ = "0.2.0"
+
+# Module of the floor -> what it offers. A module's name alone is public too: `from grpo_workbook import grpo`.
+_API = {
+    "errors": "WorkbookError",
+    "config": "RunConfig PROFILES",
+    "data": "load_problems chat_prompt to_dataset render drop_long_prompts split",
+    "leakage": "leaked_rows drop_leaked",
+    "answers": "extract_answer is_correct parse_number",
+    "rewards": "correctness_reward strict_format_reward incremental_format_reward reward parse_rewards "
+    "mean_of minimum_of vote_of AdaptiveWeight",
+    "grpo": "group_advantages combine_rewards kl_estimate policy_ratio grpo_loss",
+    "grpo_trainer": "ScratchTrainer",
+    "training": "load_policy make_trainer HeldoutProbe stop_on_interrupt",
+    "models": "load_model",
+    "evaluation": "generate evaluate score summary",
+    "statistics": "wilson_interval bootstrap_interval paired_p_value pass_at_k majority_at_k",
+    "export": "save_adapter merge compare_logits",
+    "notebook": "show quiet",
+}
+_MODULES = {*_API, "figures", "files"}
+_HOME = {name: module for module, names in _API.items() for name in names.split()}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str):
+    if name in _HOME:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

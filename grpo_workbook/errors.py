@@ -2,7 +2,8 @@
 
 import textwrap
 
-# Controls but for the line end, halves of surrogate pairs, and what turns the direction of writing around.
+# Controls but for the line end, halves of surrogate pairs, and what turns the direction of writing
+# around.
 _CONTROLS = [
     *range(0x0A),
     *range(0x0B, 0x20),
@@ -17,16 +18,22 @@ _FILLER = "\ue000"  # a private character that stands before each wide one while
 
 
 class WorkbookError(ValueError):
-    """Bad input. The message names the value that was wrong and how to mend it; the command line exits with 2."""
+    """Bad input. The message names the value that was wrong and how to mend it; the command line
+    exits with 2.
+    """
 
 
 def first_line(error: BaseException, most: int = 200) -> str:
-    """The first line of what an exception says, at most `most` characters; its type's name where it says nothing."""
+    """The first line of what an exception says, at most `most` characters; its type's name where it
+    says nothing.
+    """
     return (str(error).strip() or type(error).__name__).splitlines()[0][:most]
 
 
 def visible(text: str) -> str:
-    r"""The text with escapes for control characters: a data file must not clear the screen (\x1b[2J) or ring (\x07)."""
+    r"""The text with escapes for control characters: a data file must not clear the screen
+    (\x1b[2J) or ring (\x07).
+    """
     return text.translate(_SHOWN)
 
 

@@ -1,4 +1,6 @@
-"""Files of a run: written whole or not at all, one writer at a time, and a name that a reader can follow."""
+"""Files of a run: written whole or not at all, one writer at a time, and a name that a reader can
+follow.
+"""
 
 import contextlib
 import json
@@ -14,7 +16,9 @@ REPO = Path(__file__).resolve().parent.parent  # the clone; a package installed 
 
 
 def readable(path: str | Path) -> str:
-    """The path as seen from this folder, or from the project's, when it lies below one of them; else unchanged."""
+    """The path as seen from this folder, or from the project's, when it lies below one of them;
+    else unchanged.
+    """
     for root in (Path.cwd(), REPO):
         if (resolved := Path(path).resolve()).is_relative_to(root):
             return str(resolved.relative_to(root))
@@ -23,9 +27,11 @@ def readable(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to; it becomes `path` at the end of the block, and an error or a kill leaves the old file.
+    """A path to write to; it becomes `path` at the end of the block, and an error or a kill leaves
+    the old file.
 
-    Raises WorkbookError with the system's reason when it cannot be written (no folder, no permission, disk full).
+    Raises WorkbookError with the system's reason when it cannot be written (no folder, no
+    permission, disk full).
     """
     target = place_of(path)  # behind a link: the link stays
     try:
@@ -40,7 +46,8 @@ def whole_file(path: Path) -> Iterator[Path]:
             new.unlink(missing_ok=True)
     except OSError as error:
         raise WorkbookError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place, or free disk space"
+            f"{path} cannot be written ({error.strerror or error}): choose another place, or free "
+            "disk space"
         ) from error
 
 
@@ -63,7 +70,9 @@ def _finite(value: object) -> object:
 
 
 def place_of(name: str | Path) -> Path:
-    """The absolute path that a name means, ~ and links resolved. A name that is no path (a hub id) gives one too."""
+    """The absolute path that a name means, ~ and links resolved. A name that is no path (a hub id)
+    gives one too.
+    """
     path = Path(name)
     with contextlib.suppress(RuntimeError):  # ~nobody: no such user
         path = path.expanduser()
@@ -73,7 +82,8 @@ def place_of(name: str | Path) -> Path:
 def check_writable(
     written: Mapping[str, Path | None], read: Mapping[str, str | Path | None]
 ) -> None:
-    """Raise WorkbookError when a file cannot stand where it is to be written, or is read or written elsewhere too.
+    """Raise WorkbookError when a file cannot stand where it is to be written, or is read or written
+    elsewhere too.
 
     Both map what the user calls it ("--output") to its path; None is left out.
     """
@@ -98,7 +108,8 @@ def _same(a: str | Path, b: str | Path) -> bool:
 
 
 def check_disk(output: Path, needed: int, what: str) -> None:
-    """Raise WorkbookError when the disk of `output`, which need not be there yet, has fewer than `needed` bytes free.
+    """Raise WorkbookError when the disk of `output`, which need not be there yet, has fewer than
+    `needed` bytes free.
 
     `what` needs them, in the message's words ("the run").
     """
@@ -106,14 +117,17 @@ def check_disk(output: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise WorkbookError(
-            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs about "
+            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs "
+            "about "
             f"{needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
         )
 
 
 @contextlib.contextmanager
 def alone(folder: Path):
-    """Keep a second writer out of the folder, by whatever name it calls it. Raises WorkbookError when one is at it."""
+    """Keep a second writer out of the folder, by whatever name it calls it. Raises WorkbookError
+    when one is at it.
+    """
     from filelock import FileLock, Timeout  # it brings asyncio
 
     place = folder.resolve()  # "." and a link have the same lock as the folder's own name
@@ -127,11 +141,13 @@ def alone(folder: Path):
         lock.acquire(timeout=0)
     except Timeout:  # an OSError too
         raise WorkbookError(
-            f"another process is writing to {readable(folder)}: wait for it, or name another folder with --output"
+            f"another process is writing to {readable(folder)}: wait for it, or name another "
+            "folder with --output"
         ) from None
     except (OSError, NotImplementedError) as error:  # the latter on a disk without locks
         raise WorkbookError(
-            f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)}): name another folder with "
+            f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)}): name "
+            "another folder with "
             "--output"
         ) from error
     try:
@@ -141,7 +157,9 @@ def alone(folder: Path):
 
 
 def read_json(path: Path, mend: str = "start again with --overwrite"):
-    """What a run wrote earlier as JSON. Raises WorkbookError with the mend where it is damaged or gone."""
+    """What a run wrote earlier as JSON. Raises WorkbookError with the mend where it is damaged or
+    gone.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -153,9 +171,9 @@ def read_json(path: Path, mend: str = "start again with --overwrite"):
 def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a new folder beside `folder`, then put it in its place; a link stays one.
 
-    What `write` raises goes on, and the old folder stays. A kill at any moment leaves the old folder or the new one
-    under a name: the old one is moved aside before the new one comes, and the next call puts it back where a kill came
-    between the two.
+    What `write` raises goes on, and the old folder stays. A kill at any moment leaves the old
+    folder or the new one under a name: the old one is moved aside before the new one comes, and the
+    next call puts it back where a kill came between the two.
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     new, old = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))
@@ -174,7 +192,9 @@ def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
 
 
 def recover_folder(folder: Path) -> None:
-    """Put back the folder that a killed `swap_folder` had moved aside, or remove it where the new one is in place."""
+    """Put back the folder that a killed `swap_folder` had moved aside, or remove it where the new
+    one is in place.
+    """
     old = folder.with_name(folder.name + ".old")
     if old.is_dir() and not folder.exists():
         os.replace(old, folder)

@@ -1,7 +1,8 @@
-"""The exercise checks: `check("04.1", fn)` says not attempted, names the mistake, or records the solution.
+"""The exercise checks: `check("04.1", fn)` says not attempted, names the mistake, or records the
+solution.
 
-An exercise is its number, its function's name, cases, and the typical mistakes with the sentence that names each.
-Modules chNN define them.
+An exercise is its number, its function's name, cases, and the typical mistakes with the sentence
+that names each. Modules chNN define them.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ class Raises:
 class Exercise:
     """What a right answer does, and what typical wrong ones would do.
 
-    `cases` are (arguments, expected) pairs, or a function that makes them (so that a module needs no torch to be
-    imported); expected may be `Raises(ValueError)`. `mistakes` are (function, sentence) pairs: an answer that gives
-    what that function gives, on the cases where it errs, is told the sentence. `call` says how the function is called
-    with a case's arguments, when plain `fn(*arguments)` will not do. Numbers agree within `tolerance`, relative;
-    tensors and arrays are compared as lists.
+    `cases` are (arguments, expected) pairs, or a function that makes them (so that a module needs
+    no torch to be imported); expected may be `Raises(ValueError)`. `mistakes` are (function,
+    sentence) pairs: an answer that gives what that function gives, on the cases where it errs, is
+    told the sentence. `call` says how the function is called with a case's arguments, when
+    `fn(*arguments)` will not do. Numbers agree within `tolerance`, relative; tensors and arrays are
+    compared as lists.
     """
 
     number: str
@@ -47,10 +49,6 @@ class Exercise:
     mistakes: Sequence[tuple[Callable, str]] = ()
     call: Callable = lambda fn, *arguments: fn(*arguments)
     tolerance: float = 1e-6
-
-    def all_cases(self) -> list[tuple[tuple, object]]:
-        """The cases, made if a function makes them."""
-        return list(self.cases() if callable(self.cases) else self.cases)
 
 
 @dataclass(frozen=True)
@@ -75,23 +73,22 @@ class Failure:
 
 
 def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) -> Exercise:
-    """Register an exercise: its number ("04.1"), the name of the function to write, and what `Exercise` takes.
+    """Register an exercise: its number ("04.1"), the function to write, and what `Exercise` takes.
 
     Raises ValueError for a number that another exercise has.
     """
     if number in EXERCISES and EXERCISES[number].name != name:
-        raise ValueError(
-            f"two exercises have the number {number}: {EXERCISES[number].name} and {name}: renumber one"
-        )
+        names = f"{EXERCISES[number].name} and {name}"
+        raise ValueError(f"two exercises have the number {number}: {names}: renumber one")
     EXERCISES[number] = Exercise(number, name, notebook, cases, mistakes, **more)
     return EXERCISES[number]
 
 
 def check(number: str, fn: Callable) -> Result:
-    """Judge the learner's function, print the result, and record a solution in the learner's progress.
+    """Judge the learner's function, print the result, and record a solution in the progress file.
 
-    Never raises what the function raises: that is shown, with the arguments that caused it. An endless loop is stopped
-    after TIME_LIMIT seconds.
+    Never raises what the function raises: that is shown, with the arguments that caused it. An
+    endless loop is stopped after TIME_LIMIT seconds.
     """
     result = judge(number, fn)
     print(result)
@@ -104,65 +101,48 @@ def judge(number: str, fn: Callable) -> Result:
     """Judge without printing or recording. Raises ValueError for a number that no exercise has."""
     load_all()
     if number not in EXERCISES:
-        raise ValueError(
-            f"no exercise has the number {number!r}: choose from {', '.join(sorted(EXERCISES))}"
-        )
+        known = ", ".join(sorted(EXERCISES))
+        raise ValueError(f"no exercise has the number {number!r}: choose from {known}")
     task = EXERCISES[number]
     if not callable(fn):
-        return Result(
-            number,
-            "wrong",
-            f"{task.name} is {_short(fn)}: give the function itself, without calling it",
-        )
-    cases, deadline, outcomes = task.all_cases(), time.monotonic() + TIME_LIMIT, []
+        said = f"{task.name} is {_short(fn)}: give the function itself, without calling it"
+        return Result(number, "wrong", said)
+    cases = list(task.cases() if callable(task.cases) else task.cases)
+    deadline, outcomes = time.monotonic() + TIME_LIMIT, []
     for arguments, _ in cases:
         got = _outcome(task, fn, arguments, max(0.1, deadline - time.monotonic()))
         if isinstance(got, Failure) and isinstance(got.error, NotImplementedError):
             return Result(number, "not attempted", f"write {task.name}, then run the cell again")
         if isinstance(got, Failure) and isinstance(got.error, TimeUp):
-            call = _call(task.name, arguments)
-            return Result(
-                number,
-                "wrong",
-                f"{call} was stopped after {TIME_LIMIT:g} s: does a loop never end?",
-            )
+            stopped = f"{_call(task.name, arguments)} was stopped after {TIME_LIMIT:g} s"
+            return Result(number, "wrong", f"{stopped}: does a loop never end?")
         outcomes.append(got)
     try:  # looking at a result runs the learner's code too: its ==, its repr
         return within(TIME_LIMIT, _verdict, task, cases, outcomes)
     except TimeUp:
         kinds = ", ".join(sorted({type(got).__name__ for got in outcomes}))
-        text = f"{task.name} gave something ({kinds}) that could not be compared and shown within {TIME_LIMIT:g} s"
-        return Result(number, "wrong", text)
+        late = f"that could not be compared and shown within {TIME_LIMIT:g} s"
+        return Result(number, "wrong", f"{task.name} gave something ({kinds}) {late}")
 
 
 def _verdict(task: Exercise, cases, outcomes) -> Result:
-    wrong = [
-        i
-        for i, (_, expected) in enumerate(cases)
-        if not _same(outcomes[i], expected, task.tolerance)
-    ]
-    if not wrong:
+    right = [_same(got, e, task.tolerance) for got, (_, e) in zip(outcomes, cases, strict=True)]
+    if all(right):
         return Result(task.number, "solved", f"{task.name} is right on {len(cases)} cases")
-    arguments, expected = cases[wrong[0]]
-    named = _name_mistake(task, cases, outcomes)
-    return Result(
-        task.number, "wrong", named or _describe(task.name, arguments, outcomes[wrong[0]], expected)
-    )
+    first = right.index(False)
+    described = _describe(task.name, cases[first][0], outcomes[first], cases[first][1])
+    return Result(task.number, "wrong", _name_mistake(task, cases, outcomes) or described)
 
 
 def _outcome(task: Exercise, fn: Callable, arguments: tuple, seconds: float = TIME_LIMIT):
-    """What the function returns for copies of the arguments, or the Failure that it ended in; only Ctrl-C goes on."""
+    """What the function returns for copies of the arguments, or the Failure that it ended in."""
     try:
         return within(seconds, task.call, fn, *copy.deepcopy(arguments))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        code = getattr(fn, "__code__", None)
-        frames = [
-            f
-            for f in traceback.extract_tb(error.__traceback__)
-            if code and f.filename == code.co_filename
-        ]
+        file = getattr(getattr(fn, "__code__", None), "co_filename", None)
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         return Failure(error, frames[-1].line or "" if frames else "")
 
 
@@ -172,52 +152,38 @@ def _same(got, expected, tolerance: float) -> bool:
         return _equal(got, expected, tolerance)
     except (KeyboardInterrupt, TimeUp):
         raise
-    except (
-        BaseException
-    ):  # a tensor without data, 10**400 against a float, a learner's class with a broken ==
+    # a tensor without data, 10**400 against a float, a class with a broken ==
+    except BaseException:
         return False
 
 
 def _equal(got, expected, tolerance: float) -> bool:
     if isinstance(expected, Raises):
-        return (
-            isinstance(got, Failure)
-            and isinstance(got.error, expected.kind)
-            and not isinstance(got.error, NotImplementedError)
-        )
+        error = getattr(got, "error", None) if isinstance(got, Failure) else None
+        return isinstance(error, expected.kind) and not isinstance(error, NotImplementedError)
     if isinstance(got, Failure):
         return False
-    got, expected = (
-        x.tolist() if hasattr(x, "tolist") else x for x in (got, expected)
-    )  # tensors, NumPy's numbers
+    # tensors, arrays and NumPy's numbers
+    got, expected = (x.tolist() if hasattr(x, "tolist") else x for x in (got, expected))
     if isinstance(expected, float) and isinstance(got, int | float) and not isinstance(got, bool):
-        return (math.isnan(got) and math.isnan(expected)) or math.isclose(
-            got, expected, rel_tol=tolerance, abs_tol=tolerance / 1000
-        )
+        close = math.isclose(got, expected, rel_tol=tolerance, abs_tol=tolerance / 1000)
+        return close or (math.isnan(got) and math.isnan(expected))
     if isinstance(expected, list | tuple):
-        return (
-            isinstance(got, list | tuple)
-            and len(got) == len(expected)
-            and all(_equal(g, e, tolerance) for g, e in zip(got, expected, strict=True))
-        )
+        if not isinstance(got, list | tuple) or len(got) != len(expected):
+            return False
+        return all(_equal(g, e, tolerance) for g, e in zip(got, expected, strict=True))
     if isinstance(expected, dict):
-        return (
-            isinstance(got, dict)
-            and got.keys() == expected.keys()
-            and all(_equal(got[k], e, tolerance) for k, e in expected.items())
-        )
+        if not isinstance(got, dict) or got.keys() != expected.keys():
+            return False
+        return all(_equal(got[k], e, tolerance) for k, e in expected.items())
     return type(got) is type(expected) and got == expected
 
 
 def _name_mistake(task: Exercise, cases, outcomes) -> str | None:
-    """The sentence of the mistake that gives just what the learner's function gave, wherever that mistake errs."""
+    """The sentence of the mistake that gives what the learner's function gave, wherever it errs."""
     for wrong, sentence in task.mistakes:
         theirs = [_outcome(task, wrong, arguments) for arguments, _ in cases]
-        errs = [
-            i
-            for i, (_, expected) in enumerate(cases)
-            if not _same(theirs[i], expected, task.tolerance)
-        ]
+        errs = [i for i, (_, e) in enumerate(cases) if not _same(theirs[i], e, task.tolerance)]
         if errs and all(_alike(outcomes[i], theirs[i], task.tolerance) for i in errs):
             return sentence
     return None
@@ -230,24 +196,22 @@ def _alike(a, b, tolerance: float) -> bool:
 
 
 def _describe(name: str, arguments: tuple, got, expected) -> str:
-    wanted = (
-        f"raise {expected.kind.__name__}"
-        if isinstance(expected, Raises)
-        else f"give {_short(expected)}"
-    )
+    call = _call(name, arguments)
     if isinstance(expected, dict) and isinstance(got, dict):  # what differs first, and no more
-        key = next(
-            (k for k in expected if not (k in got and _same(got[k], expected[k], 1e-5))), None
-        )
-        if key is not None:
-            return f"{_call(name, arguments)}: {key} should be {_short(expected[key])}, but is {_short(got.get(key))}"
+        for key, value in expected.items():
+            if key not in got or not _same(got[key], value, 1e-5):
+                found = _short(got.get(key))
+                return f"{call}: {key} should be {_short(value)}, but is {found}"
+    wanted = f"give {_short(expected)}"
+    if isinstance(expected, Raises):
+        wanted = f"raise {expected.kind.__name__}"
     did = f"gave {_short(got)}"
     if isinstance(got, float) and isinstance(expected, int):
         did += " as a float: it should be a whole number (//)"
     if isinstance(got, Failure):
         did = f"raised {type(got.error).__name__}: {_short(got.error, plain=True)}"
         did += f"\n    in your line: {got.line}" if got.line else ""
-    return f"{_call(name, arguments)} should {wanted}, but {did}"
+    return f"{call} should {wanted}, but {did}"
 
 
 def _call(name: str, arguments: tuple) -> str:
@@ -260,7 +224,8 @@ def _short(value, plain: bool = False) -> str:
     except (KeyboardInterrupt, TimeUp):
         raise
     except BaseException as error:  # a learner's class may fail to say what it is
-        text = f"<a {type(value).__name__} whose {'str' if plain else 'repr'} raises {type(error).__name__}>"
+        way = "str" if plain else "repr"
+        text = f"<a {type(value).__name__} whose {way} raises {type(error).__name__}>"
     return text if len(text) <= 200 else text[:200] + "..."
 
 

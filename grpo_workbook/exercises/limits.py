@@ -15,11 +15,13 @@ class TimeUp(BaseException):
 
 
 def within(seconds: float, function: Callable, *arguments):
-    """What function(*arguments) returns. Raises TimeUp when it takes longer than that many seconds (more than 0).
+    """What function(*arguments) returns. Raises TimeUp when it takes longer than that many seconds
+    (more than 0).
 
-    In the main thread of Linux and macOS a timer signal does it, which also wakes a sleep; elsewhere an exception is
-    set from another thread, which only running Python code notices. A bare `except:` around a loop's body does not
-    help against it (`_Stop`). A single call that stays inside C cannot be stopped by either.
+    In the main thread of Linux and macOS a timer signal does it, which also wakes a sleep;
+    elsewhere an exception is set from another thread, which only running Python code notices. A
+    bare `except:` around a loop's body does not help against it (`_Stop`). A single call that stays
+    inside C cannot be stopped by either.
     """
     if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
         return _by_signal(seconds, function, arguments)
@@ -29,9 +31,10 @@ def within(seconds: float, function: Callable, *arguments):
 class _Stop:
     """Gets a function that was called from the frame `base` to end, whatever it catches.
 
-    An exception that always strikes inside of a `try` with a bare `except:` is always caught. So from the second
-    attempt on one of the function's frames is traced, and TimeUp is raised at its k-th instruction from there: each
-    time in another frame or at a later instruction, until one is met that no `try` guards, such as the loop's end.
+    An exception that always strikes inside of a `try` with a bare `except:` is always caught. So
+    from the second attempt on one of the function's frames is traced, and TimeUp is raised at its
+    k-th instruction from there: each time in another frame or at a later instruction, until one is
+    met that no `try` guards, such as the loop's end.
     """
 
     def __init__(self, base: FrameType):
@@ -40,7 +43,9 @@ class _Stop:
         self.tracer_before = sys.gettrace()
 
     def attempt(self, frame: FrameType | None) -> bool:
-        """Prepare the next TimeUp, in the thread to be stopped; False when the function is not running there."""
+        """Prepare the next TimeUp, in the thread to be stopped; False when the function is not
+        running there.
+        """
         frames = []
         while frame is not None and frame is not self.base:
             frames.append(frame)
@@ -100,7 +105,9 @@ def _by_thread(seconds: float, function: Callable, arguments: tuple):
     target, left, lock = threading.get_ident(), threading.Event(), threading.Lock()
 
     class Late(TimeUp):
-        """Tells `stop` in the thread to be stopped, which is where Python makes the exception from this class."""
+        """Tells `stop` in the thread to be stopped, which is where Python makes the exception from
+        this class.
+        """
 
         def __init__(self):
             stop.attempt(sys._getframe(1))

@@ -1,6 +1,4 @@
-"""What the learner has solved: one file, written all at once and under a lock, so that no kill and no second notebook
-loses an entry.
-"""
+"""What the learner has solved: one file, written whole and under a lock: nothing is lost."""
 
 import json
 import os
@@ -10,16 +8,19 @@ from pathlib import Path
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import write_json
 
+ELSEWHERE = "set GRPO_WORKBOOK_PROGRESS to a file that can"
+
 
 def progress_file() -> Path:
     """Where solutions are recorded: GRPO_WORKBOOK_PROGRESS, else a file in the home folder."""
-    return Path(
-        os.environ.get("GRPO_WORKBOOK_PROGRESS") or "~/.grpo_workbook/progress.json"
-    ).expanduser()
+    name = os.environ.get("GRPO_WORKBOOK_PROGRESS") or "~/.grpo_workbook/progress.json"
+    return Path(name).expanduser()
 
 
 def solved() -> dict[str, str]:
-    """Solved exercise -> the day it was solved first. A damaged file counts as none, and is kept aside."""
+    """Solved exercise -> the day it was first solved. A damaged file counts as none, and is kept
+    aside.
+    """
     path = progress_file()
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))["solved"]
@@ -27,29 +28,20 @@ def solved() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:  # a folder, or no permission: nothing to keep aside
-        print(
-            f"{path} cannot be read ({error.strerror}): set GRPO_WORKBOOK_PROGRESS to a file that can"
-        )
-        return {}
+        print(f"{path} cannot be read ({error.strerror}): {ELSEWHERE}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        aside = (
-            path.with_name(path.name + ".damaged")
-            if path.suffix == ".damaged"
-            else path.with_suffix(".damaged")
-        )
+        twice = path.suffix == ".damaged"
+        aside = path.with_suffix(".damaged.damaged" if twice else ".damaged")
         try:
             os.replace(path, aside)
-        except OSError as error:
-            print(
-                f"{path} could not be read, nor kept aside ({error.strerror}): set GRPO_WORKBOOK_PROGRESS elsewhere"
-            )
-        else:
             print(f"{path} could not be read; it was kept as {aside.name}")
-        return {}
+        except OSError as error:
+            print(f"{path} could not be read, nor kept aside ({error.strerror}): {ELSEWHERE}")
+    return {}
 
 
 def record(number: str) -> str | None:
-    """Add a solved exercise; why it could not be written down, or None. A solved exercise stays solved either way."""
+    """Add a solved exercise; why it could not be recorded, or None."""
     from filelock import FileLock, Timeout
 
     path = progress_file()
@@ -59,11 +51,7 @@ def record(number: str) -> str | None:
             kept = solved()
             kept.setdefault(number, time.strftime("%Y-%m-%d"))
             write_json(path, {"solved": dict(sorted(kept.items()))})
-    except (
-        OSError,
-        Timeout,
-        WorkbookError,
-        NotImplementedError,
-    ) as error:  # the last: a disk without locks
-        return f"{path} cannot be written ({error.__cause__ or error}): set GRPO_WORKBOOK_PROGRESS to a file that can"
+    # the last: no locks there
+    except (OSError, Timeout, WorkbookError, NotImplementedError) as error:
+        return f"{path} cannot be written ({error.__cause__ or error}): {ELSEWHERE}"
     return None
