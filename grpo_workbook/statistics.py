@@ -1,0 +1,189 @@
+"""How sure is a number, is a difference more than chance, how many problems does it take?
+
+Rates of yes and no get Wilson's interval; means of anything else (lengths, rates over several
+samples) the bootstrap's over problems. *Paired*: both policies answer the same problems, and
+McNemar's exact test looks at those whose outcome changed. *Unpaired*: two rates measured on
+different problems. Power is the probability that a gain which is there is found (p <= alpha).
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from math import ceil, comb, sqrt
+
+
+def accuracy(right: Sequence[bool]) -> float:
+    """The rate of True, 0 to 1, to 4 places. Raises ValueError when nothing was measured."""
+    if not len(right):
+        raise ValueError("nothing was measured: give at least 1 held-out problem")
+    return round(sum(right) / len(right), 4)
+
+
+def wilson_interval(right: Sequence[bool], confidence: float = 0.95) -> tuple[float, float]:
+    """(low, high) of a rate, to 4 places: Wilson's score interval (1927), honest near 0 and 1."""
+    from scipy.stats import binomtest
+
+    if not len(right):
+        raise ValueError("nothing was measured: a rate of nothing has no interval")
+    found = binomtest(int(sum(right)), len(right)).proportion_ci(confidence, method="wilson")
+    return round(float(found.low), 4), round(float(found.high), 4)
+
+
+def bootstrap_interval(
+    values: Sequence[float], confidence: float = 0.95, resamples: int = 5000, seed: int = 0
+) -> tuple[float, float]:
+    """(low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
+
+    Values that are all equal give an interval without width: for 0 or 100 % right take
+    `wilson_interval`. Raises ValueError for no values, or one that is not finite.
+    """
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    array = np.asarray(values, dtype=float)
+    if not len(array) or not np.isfinite(array).all():
+        raise ValueError("nothing to take a mean of: no values, or one that is not finite")
+    if np.ptp(array) == 0:
+        return float(array[0]), float(array[0])
+    batch, rng = max(1, 10**7 // len(array)), np.random.default_rng(seed)
+    how = {"confidence_level": confidence, "n_resamples": resamples, "batch": batch, "rng": rng}
+    found = bootstrap((array,), np.mean, **how).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def changed(before: Sequence[bool], after: Sequence[bool]) -> tuple[list[int], list[int]]:
+    """(indices that got better, indices that got worse). ValueError for different lengths."""
+    pairs = list(enumerate(zip(before, after, strict=True)))
+    return [i for i, (b, a) in pairs if a and not b], [i for i, (b, a) in pairs if b and not a]
+
+
+def paired_p_value(before: Sequence[bool], after: Sequence[bool]) -> float:
+    """McNemar's exact two-sided test: could the changed problems have changed so by chance?
+
+    By chance, each problem whose outcome changed is as likely to get better as worse (a fair coin).
+    """
+    from scipy.stats import binomtest
+
+    better, worse = map(len, changed(before, after))
+    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+
+
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """The fraction of the choices of k out of n attempts that hold a right one.
+
+    The unbiased estimator of Chen et al. 2021, "Evaluating Large Language Models Trained on Code".
+    """
+    if not (1 <= k <= n and 0 <= right <= n):
+        raise ValueError(f"k is {k} and {right} of {n} attempts are right: choose k from 1 to {n}")
+    return 1 - comb(n - right, k) / comb(n, k)
+
+
+def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int) -> float:
+    """The fraction of the choices of k out of all votes whose commonest is `reference` (maj@k).
+
+    None abstains. A tie counts as 1 / the number of tied answers. When all k abstain it is wrong.
+    """
+    if not 1 <= k <= len(votes):
+        raise ValueError(f"k is {k}: choose k from 1 to {len(votes)}, the number of attempts")
+    counts = Counter(v for v in votes if v is not None)
+    right = counts.pop(reference, 0)
+    return _majority(right, tuple(sorted(counts.values())), len(votes) - right - counts.total(), k)
+
+
+@lru_cache(maxsize=65_536)
+def _majority(right: int, others: tuple[int, ...], abstaining: int, k: int) -> float:
+    """The same from the counts: of the reference, of each other answer, of those that abstain."""
+    total, choices = 0.0, comb(right + sum(others) + abstaining, k)
+    for votes in range(1, min(right, k) + 1):  # that the reference has among the k
+        # ways[used, ties]: choices of the others that use so many of the k, none with more votes
+        ways = Counter({(votes, 0): comb(right, votes)})
+        for count in others:
+            more: Counter[tuple[int, int]] = Counter()
+            for (used, ties), number in ways.items():
+                for taken in range(min(count, votes, k - used) + 1):
+                    more[used + taken, ties + (taken == votes)] += number * comb(count, taken)
+            ways = more
+        for (used, ties), number in ways.items():
+            total += number * comb(abstaining, k - used) / choices / (ties + 1)
+    return min(1.0, total)
+
+
+def unpaired_items(before: float, after: float, power: float = 0.8, alpha: float = 0.05) -> int:
+    """Problems that each of two policies answers, to tell two rates (0 to 1) apart unpaired.
+
+    The normal approximation of Fleiss, Levin and Paik 2003, without continuity correction.
+    """
+    from scipy.stats import norm
+
+    _check(before=before, after=after, power=power, alpha=alpha)
+    if before == after:
+        raise ValueError(f"before and after are both {before}: there is no gain to be seen")
+    middle = (before + after) / 2
+    spread = norm.isf(alpha / 2) * sqrt(2 * middle * (1 - middle))
+    spread += norm.ppf(power) * sqrt(before * (1 - before) + after * (1 - after))
+    return ceil((spread / (after - before)) ** 2)
+
+
+def unpaired_gain(items: int, before: float, power: float = 0.8) -> float | None:
+    """The smallest gain over `before` that so many problems each show unpaired; None for none."""
+    return _smallest(lambda g: unpaired_items(before, before + g, power) <= items, 1 - before)
+
+
+def paired_power(items: int, better: float, worse: float, alpha: float = 0.05) -> float:
+    """The power of McNemar's exact test when problems get better or worse at these rates (0 to 1).
+
+    Exact: summed over how many problems change, and how many of those for the better.
+    """
+    import numpy as np
+    from scipy.stats import binom
+
+    _check(better=better, worse=worse, together=better + worse, alpha=alpha)
+    if items > 10**7:
+        raise ValueError(
+            f"{items:,} items: the power is summed over each, so give up to 10 million"
+        )
+    if better + worse == 0:
+        return 0.0
+    changes = np.arange(items + 1)
+    # the most problems on the smaller side with which so many changes give p <= alpha; -1 for none
+    limit = binom.ppf(alpha / 2, changes, 0.5)
+    limit = np.where(binom.cdf(limit, changes, 0.5) > alpha / 2, limit - 1, limit)
+    rate = better / (better + worse)
+    found = binom.cdf(limit, changes, rate) + binom.cdf(limit, changes, 1 - rate)
+    return float(np.sum(binom.pmf(changes, items, better + worse) * found))
+
+
+def paired_items(better: float, worse: float, power: float = 0.8, alpha: float = 0.05) -> int:
+    """Problems after which a paired test finds a gain of better - worse with this power.
+
+    The exact power goes up in small teeth, so a few problems less may do as well.
+    """
+    _check(power=power)
+    most = 8
+    while better == worse or paired_power(most, better, worse, alpha) < power:
+        most *= 2
+        if better == worse or most > 2**20:
+            raise ValueError(f"better is {better}, worse {worse}: no gain that a million show")
+    return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse, alpha))
+
+
+def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
+    """The smallest gain that so many problems show paired, a fraction `worse` getting worse.
+
+    None when no gain does: 5 problems are too few even if all of them get better.
+    """
+    return _smallest(lambda g: paired_power(items, worse + g, worse) >= power, 1 - 2 * worse)
+
+
+def _smallest(shows: Callable[[float], bool], most: float) -> float | None:
+    """The smallest gain, to 4 places and rounded up, for which shows(gain); None for none."""
+    steps = range(1, int(most * 10_000 + 1e-6) + 1)
+    found = bisect_left(steps, True, key=lambda step: shows(step / 10_000))
+    return steps[found] / 10_000 if found < len(steps) else None
+
+
+def _check(**rates: float) -> None:
+    for name, value in rates.items():
+        if not 0 <= value <= 1 + 1e-9 or (name in ("power", "alpha") and value in (0, 1)):
+            raise ValueError(f"{name} is {value}: it must lie between 0 and 1")
