@@ -1,4 +1,4 @@
-"""Find the final answer in a text, normalise it, compare it exactly. And: is the text well-formed?
+"""Find the final answer in a text, read it exactly, compare it. And: is the text well-formed?
 
 A completion is well-formed when it is one reasoning block, one answer block, and nothing else:
 
@@ -7,11 +7,9 @@ A completion is well-formed when it is one reasoning block, one answer block, an
     </reasoning>
     <answer>14</answer>
 
-Two readers of numbers: `parse_number` takes a number alone, as data should have it. `read_answer` takes what a model
-may write for one: a unit behind it, an exponent, full-width digits. Both are exact, and neither evaluates anything.
-
-However long the text, the work is bounded: marks are counted and cut at with `str` methods, an answer is at most 1,000
-characters, a number at most 200, and the lenient reader looks at the last 4,000.
+Numbers are fractions, compared exactly, and nothing is evaluated. However long the text, the work is
+bounded: marks are counted and cut at with `str` methods, an answer has at most 1,000 characters and
+a number at most 200, and the lenient reader looks at the last 4,000.
 """
 
 import re
@@ -30,121 +28,110 @@ MAX_NUMBER = 200  # characters
 MAX_EXPONENT = 400  # a float ends at 308
 LENIENT_WINDOW = 4_000  # characters from the end
 
-_MINUS = str.maketrans({"\u2212": "-", "\u2013": "-"})  # unicode minus, en dash
-# What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and spaces that are not the plain one.
-_PLAIN = (
-    {0xFF01 + i: 0x21 + i for i in range(94)}
-    | {ord(c): " " for c in "\u00a0\u2007\u2009\u202f\u3000"}
-    | _MINUS
-)
-# Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold anything. Thousands
-# begin with no 0: 0,125 is an eighth with a decimal comma, and no 125.
-_DIGITS = r"(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30}"
-_NUMBER = rf"(?:{_DIGITS})"
+_MINUS = {0x2212: "-", 0x2013: "-"}  # unicode minus, en dash
+# What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and unusual spaces.
+_PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | _MINUS
+_PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
+# Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold
+# anything. Thousands begin with no 0: 0,125 is an eighth with a decimal comma, and no 125.
+_NUMBER = r"(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})"
 _CURRENCY = "[$€£¥₹]"
-_SIGN = rf"(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?"
-_WHOLE = re.compile(
-    rf"(?P<sign>[-+]?)\s*(?:[$€£]\s*(?P<sign2>-?))?(?P<top>{_NUMBER})(?:\s*/\s*(?P<bottom>{_NUMBER}))?\s*%?\.?",
-    re.ASCII,
-)
 _ANSWER = re.compile(
-    rf"{_SIGN}(?:(?:(?P<whole>\d{{1,30}})\s+)?(?P<top>\d{{1,30}})\s*/\s*(?P<bottom>\d{{1,30}})(?!\d|[.,]\d|\s*/)"
+    rf"(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?(?:(?:(?P<whole>\d{{1,30}})\s+)?"
+    r"(?P<top>\d{1,30})\s*/\s*(?P<bottom>\d{1,30})(?!\d|[.,]\d|\s*/)"
     rf"|(?P<number>{_NUMBER})(?:[eE](?P<exponent>[-+]?\d{{1,4}}))?)",
     re.ASCII,
 )
-# The last number of a text. Possessive: each digit is read once, and a number of 40 decimals is never cut to 0.
+# The last number of a text. Possessive: each digit is read once, and no long number is cut to 0.
 _LAST = re.compile(
     rf"(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:\d{{1,3}}+(?:,\d{{3}}(?!\d))++|\d++)(?:\.\d++)?+|\.\d++)"
-    rf"(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)",
+    r"(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)",
     re.ASCII,
 )
 _BOX = "\\boxed{"
-# Words behind a number that change it, take it back or offer another: no units. In the plural neither, but for a few.
+# Words behind a number that change it, take it back or offer another: no units, nor is their plural.
 _NOT_UNITS = frozenset(
-    "or and not no but if maybe perhaps possibly probably wait than to from plus minus times divided by over mod is "
-    "are equals equal actually either instead rather correction sorry i mean think else otherwise also then so dozen "
-    "hundred thousand lakh lac crore googol score pair gross grand half halve third quarter point k bn mn mio mrd "
-    "squared cubed factorial root sqrt pi negative inverse reciprocal opposite double twice wrong false incorrect "
-    "oder und nicht kein vielleicht eventuell bzw beziehungsweise ou et peut quizás quizá acaso forse oppure "
-    "zero one two three four five six sixe seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "or and not no but if maybe perhaps possibly probably wait than to from plus minus times divided "
+    "by over mod is are equals equal actually either instead rather correction sorry i mean think "
+    "else otherwise also then so dozen hundred thousand lakh lac crore googol score pair gross grand "
+    "half halve third quarter point k bn mn mio mrd squared cubed factorial root sqrt pi negative "
+    "inverse reciprocal opposite double twice wrong false incorrect oder und nicht kein vielleicht "
+    "eventuell bzw beziehungsweise ou et peut quizás quizá acaso forse oppure zero one two three four "
+    "five six sixe seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
 )
 _PLURAL_UNITS = frozenset(("points", "scores", "overs"))  # of a game
-# Fractions and large numbers: tenths, twenty-fifths, hundredth, millions, quadrillion. "month" is none of them.
+# Fractions and large numbers: tenths, twenty-fifths, millions, quadrillion. No "month" among them.
 _NUMBER_WORD = re.compile(
-    r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?|\w*illi(?:on|ard)(?:th)?s?"
+    r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
+    r"|\w*illi(?:on|ard)(?:th)?s?"
 )
-_SHORT_UNITS = frozenset("m g l L s h t W V A N J C F".split())
+_SHORT_UNITS = frozenset("mglLshtWVANJCF")
 _BETWEEN_WORDS = re.compile(r"[\s/.'’-]+")
 
 
 def parse_number(text: str) -> Fraction | None:
-    """The number that the whole text is, exactly, or None: 1,000 = 1000, $72 = 72, 72.0 = 72, 1/2 = 0.5.
+    """The number that the whole text is, exactly, or None: 1,000 = 1000, $72 = 72, 1/2 = 0.5.
 
-    A currency sign before and a percent sign or full stop after it are ignored; any other word makes it None.
+    For data: stricter than `read_answer` (no unit but %), and 84/2 is 42.
     """
-    text = text.strip()
-    match = _WHOLE.fullmatch(text.translate(_MINUS)) if len(text) <= MAX_NUMBER else None
-    if match is None or (match["sign"] and match["sign2"]):  # -$-5
-        return None
-    top, bottom = (Fraction((match[g] or "1").replace(",", "")) for g in ("top", "bottom"))
-    if bottom == 0:
-        return None
-    return (-1 if "-" in (match["sign"], match["sign2"]) else 1) * top / bottom
+    return _read(text, alone=True)
 
 
 def read_answer(text: str) -> Fraction | None:
     """The number that an answer is, exactly, or None where it is none, or more than one.
 
-    - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2 (that is 3/2), 1e3, **72**, \\frac{1}{2}, full-width digits, a unicode minus.
-    - A unit may stand behind: "72 apples", "60 km/h". Units are neither converted nor compared. "%" is such a unit: 50%
-      is the number 50, never 0.5, as in questions that ask "what percent".
+    - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2, 1e3, **72**, \\frac{1}{2}, full-width digits.
+    - A unit may stand behind ("72 apples", "60 km/h"). Units are neither converted nor compared; %
+      is one of them: 50% is the number 50, never 0.5, as in questions that ask "what percent".
     - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
-    - A fraction is an answer where its value is not whole: 1/2, 2/4, 7/2. Division that was left undone is not: 84/2 is
-      no 42.
+    - A fraction is an answer where its value is not whole: 1/2, 2/4, 7/2. Division that was left
+      undone is not: 84/2 is no 42.
     """
+    return _read(text, alone=False)
+
+
+def _read(text: str, alone: bool) -> Fraction | None:
     text = text.strip()
     if not 0 < len(text) <= MAX_NUMBER:
         return None
     text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text).strip()
     match = _ANSWER.match(text)
-    if match is None or (match["sign"] and match["sign2"]) or not _is_unit(text[match.end() :]):
+    if match is None or (match["sign"] and match["sign2"]):  # -$-5
+        return None
+    rest = text[match.end() :].strip()
+    if rest not in ("", "%", ".", "%.") and (alone or not _is_unit(rest)):
         return None
     if match["bottom"]:
         top, bottom, whole = int(match["top"]), int(match["bottom"]), int(match["whole"] or 0)
-        if bottom == 0 or top % bottom == 0 or (match["whole"] and top > bottom):
+        undone = bottom != 0 and top % bottom == 0 and not alone
+        if bottom == 0 or undone or (match["whole"] and top > bottom):
             return None
         value = whole + Fraction(top, bottom)
     else:
-        exponent = int(match["exponent"] or 0)
+        exponent, digits = int(match["exponent"] or 0), match["number"].replace(",", "")
         if abs(exponent) > MAX_EXPONENT:
             return None
-        digits = match["number"].replace(",", "")
-        value = Fraction(int(digits)) if digits.isdecimal() else Fraction(digits)
+        value = Fraction(int(digits)) if digits.isdecimal() else Fraction(digits)  # int is faster
         value *= Fraction(10) ** exponent if exponent else 1
     return -value if "-" in (match["sign"], match["sign2"]) else value
 
 
 def _plain(text: str) -> str:
-    """Full-width forms, unusual spaces, unicode minus and LaTeX's ways to write a number, in plain ASCII."""
+    """Full-width forms, unusual spaces, unicode minus and LaTeX's numbers, in plain ASCII."""
     if not text.isascii():
         text = text.translate(_PLAIN)
     if "\\" in text:
         text = re.sub(r"\\[dt]?frac\{(-?\d{1,30})\}\{(\d{1,30})\}", r" \1/\2", text)
         text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r" \1", text)
-        text = (
-            re.sub(r"\\([$%])", r"\1", text)
-            .replace("\\!", "")
-            .replace("\\,", " ")
-            .replace("{,}", ",")
-            .strip()
-        )
+        text = re.sub(r"\\([$%])", r"\1", text).replace("\\!", "").replace("\\,", " ")
+        text = text.replace("{,}", ",").strip()
     return text
 
 
 def _is_unit(rest: str) -> bool:
-    """Whether what stands behind a number is nothing, or a unit of up to four words that leaves the number as it is."""
-    rest = rest.strip().rstrip(".,;:").strip()
+    """Whether what stands behind a number is a unit of up to four words that leaves it as it is."""
+    rest = rest.rstrip(".,;:").strip()
     if rest in ("", "%", "$", "€", "£", "¥", "₹", "°"):
         return True
     words = [w.lstrip("°").rstrip("²³") for w in _BETWEEN_WORDS.split(rest) if w]
@@ -167,80 +154,72 @@ def _number_of(reference: str) -> Fraction:
     value = read_answer(reference) if value is None else value
     if value is None:
         raise WorkbookError(
-            f"the reference answer {reference[:80]!r} is not a number: clean the data before training, "
-            "or use the symbolic reward"
+            f"the reference answer {reference[:80]!r} is not a number: clean the data before "
+            "training, or use the symbolic reward"
         )
     return value
 
 
 def is_correct(prediction: str | None, reference: str) -> bool:
-    """Whether the prediction is exactly the number that the reference answer is; None never is.
+    """Whether the prediction is exactly the number that the reference is; None never is.
 
-    Raises WorkbookError when the reference is no text, or no number: that is broken data, not a wrong prediction.
+    Raises WorkbookError for a reference that is no text, or no number: that is broken data.
     """
     if not isinstance(reference, str):
-        shown = repr(reference)[:80]
-        raise WorkbookError(
-            f"the reference answer {shown} is a {type(reference).__name__}: give it as text, str(...)"
-        )
+        shown, kind = repr(reference)[:80], type(reference).__name__
+        raise WorkbookError(f"the reference answer {shown} is a {kind}: give it as text, str(...)")
     wanted = _number_of(reference)
     return prediction is not None and read_answer(prediction) == wanted
 
 
 def extract_answer(text: str, forms: Sequence[str] = FORMS) -> str | None:
-    """The final answer of a text, or None where there is none, or where several different ones hedge.
+    """The final answer of a text, or None where there is none, or several different ones hedge.
 
     Looks for the forms in their order, and the first that occurs decides:
-    - "tag": complete <answer>...</answer> pairs; an opening tag that is not closed before the next one is none.
+    - "tag": complete <answer>...</answer> pairs; an opening tag that is not closed is none.
     - "boxed": LaTeX's \\boxed{...} with balanced braces.
-    - "hashes": the rest of the line after ####, as in GSM8K; headings ("#### Step 1") only where no number stands.
+    - "hashes": the rest of the line after ####, as in GSM8K; headings ("#### Step 1") only where
+      no number stands.
 
-    Several answers of one form are one answer if they are equal as numbers or as text; else None. `<answer>42</answer>
-    no wait, 41` is 42: what the model marked is its answer, and what it says about it outside of the marks costs it its
-    form (`is_well_formed`), not its number. Raises WorkbookError for a form that is none of FORMS.
+    Several answers of one form are one if they are equal as numbers or as text. `<answer>42</answer>
+    no wait, 41` is 42: what is said outside of the marks costs the form, not the number.
     """
     finders = {"tag": _tagged, "boxed": _boxed, "hashes": _hashed}
     for form in forms:
         if form not in finders:
             raise WorkbookError(f"unknown form {form!r}: choose from {', '.join(FORMS)}")
-        found = finders[form](text)
-        if found is None:
+        mark = {"tag": TAGS[3], "boxed": _BOX, "hashes": "####"}[form]
+        if text.count(mark) > MAX_MARKS:
             return None
-        if found:
-            one = len(found) == 1 or len({_key(a) for a in found}) == 1
+        if found := finders[form](text):
+            one = len({a if (n := read_answer(a)) is None else n for a in found}) == 1
             return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
     return None
 
 
-def _key(answer: str) -> Fraction | str:
-    """Equal for equal answers: the number, where it is one."""
-    number = read_answer(answer)
-    return answer if number is None else number
-
-
-def _tagged(text: str) -> list[str] | None:
-    """What stands in each complete answer pair; None where there are too many. An empty pair is no answer."""
-    if text.count(TAGS[3]) > MAX_MARKS:
-        return None
+def _tagged(text: str) -> list[str]:
+    """What stands in each complete answer pair. An empty pair is no answer."""
     pairs = [piece.rpartition(TAGS[2]) for piece in text.split(TAGS[3])[:-1]]
-    found = [inside.strip() for _, opened, inside in pairs if opened]
-    return [_unboxed(a) for a in found if a]
+    return [_unboxed(inside.strip()) for _, opened, inside in pairs if opened and inside.strip()]
 
 
-def _boxed(text: str) -> list[str] | None:
-    if text.count(_BOX) > MAX_MARKS:
-        return None
+def _boxed(text: str) -> list[str]:
     found, start = [], text.find(_BOX)
     while start >= 0:
-        inside = _balanced(text, start + len(_BOX))
-        if inside is not None and inside.strip():
-            found.append(_unboxed(inside.strip()))
-        start = text.find(_BOX, start + len(_BOX) + len(inside or ""))
-    return found
+        inside = _balanced(text, start + len(_BOX)) or ""
+        found.append(_unboxed(inside.strip()))
+        start = text.find(_BOX, start + len(_BOX) + len(inside))
+    return [a for a in found if a]
+
+
+def _hashed(text: str) -> list[str]:
+    lines = [piece.split("\n", 1)[0].strip() for piece in text.split("####")[1:]]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return [line for line in lines if read_answer(line) is not None] or lines
 
 
 def _balanced(text: str, start: int) -> str | None:
-    """The text from start up to the brace that closes the one before it, at most MAX_ANSWER characters."""
+    """The text from start to the brace that closes the one before it, at most MAX_ANSWER long."""
     depth = 1
     for match in re.finditer(r"\\.|[{}]", text[start : start + MAX_ANSWER + 1]):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
@@ -251,60 +230,43 @@ def _balanced(text: str, start: int) -> str | None:
 
 def _unboxed(answer: str) -> str:
     """The content of a box that is all of the answer, else the answer."""
-    if answer.startswith(_BOX) and answer.endswith("}"):
-        inside = _balanced(answer, len(_BOX))
-        if inside is not None and len(_BOX) + len(inside) + 1 == len(answer):
-            return inside.strip()
-    return answer
-
-
-def _hashed(text: str) -> list[str] | None:
-    if text.count("####") > MAX_MARKS:
-        return None
-    lines = [piece.split("\n", 1)[0].strip() for piece in text.split("####")[1:]]
-    lines = [line for line in lines if line and not line.startswith("#")]
-    return [line for line in lines if read_answer(line) is not None] or lines
+    inside = _balanced(answer, len(_BOX)) if answer.startswith(_BOX) else None
+    return inside.strip() if inside is not None and answer == _BOX + inside + "}" else answer
 
 
 def reference_answer(solution: str) -> str | None:
-    """The final number of a GSM8K solution (after the last ####), or of a text that is a number itself, or None."""
+    """The final number of a GSM8K solution (after the last ####), or of a text that is one."""
     final = solution.rsplit("####", 1)[-1].strip()
     return final.replace(",", "") if parse_number(final) is not None else None
 
 
 def tagged_answer(text: str) -> str | None:
-    """What stands in the only <answer> block, or None when there is none or more than one tag of a kind.
-
-    Stricter than extract_answer, because training rewards it: an answer repeated fifty times is no answer.
-    """
-    if text.count("<answer>") != 1 or text.count("</answer>") != 1:
+    """What stands in the only <answer> block, or None: an answer said fifty times is no answer."""
+    if text.count(TAGS[2]) != 1 or text.count(TAGS[3]) != 1:
         return None
-    _, _, rest = text.partition("<answer>")
-    inside, closed, _ = rest.partition("</answer>")
+    inside, closed, _ = text.partition(TAGS[2])[2].partition(TAGS[3])
     return inside.strip() if closed else None
 
 
 def lenient_answer(text: str) -> str | None:
-    """The answer that a kind reader would take: the answer block, else after ####, else the last number."""
+    """The answer that a kind reader would take: the block, else after ####, else the last number."""
     inside = tagged_answer(text)
     if inside is not None and read_answer(inside) is not None:
         return inside
     if "####" in text and (final := reference_answer(text)) is not None:
         return final
     last = None
-    for last in _LAST.finditer(text[-LENIENT_WINDOW:].translate(_MINUS)):  # noqa: B007 (the last one is wanted)
+    for last in _LAST.finditer(text[-LENIENT_WINDOW:].translate(_MINUS)):  # noqa: B007
         pass
     return last and last[0]
 
 
 def is_well_formed(text: str) -> bool:
-    """One non-empty reasoning block, then one non-empty answer block, and nothing but white space around them."""
+    """One filled reasoning block, then one filled answer block, and only white space around them."""
     text = text.strip()
-    if (
-        any(text.count(tag) != 1 for tag in TAGS)
-        or not text.startswith(TAGS[0])
-        or not text.endswith(TAGS[3])
-    ):
+    if any(text.count(tag) != 1 for tag in TAGS):
+        return False
+    if not text.startswith(TAGS[0]) or not text.endswith(TAGS[3]):
         return False
     reasoning, found, rest = text.removeprefix(TAGS[0]).partition(TAGS[1])
     between, opened, answer = rest.removesuffix(TAGS[3]).partition(TAGS[2])
@@ -312,10 +274,10 @@ def is_well_formed(text: str) -> bool:
 
 
 def is_strictly_right(text: str, reference: str) -> bool:
-    """Well-formed, and the answer block holds exactly the reference number. Raises what `is_correct` raises."""
+    """Well-formed, and the answer block holds exactly the reference number."""
     return is_well_formed(text) and is_correct(tagged_answer(text), reference)
 
 
 def is_leniently_right(text: str, reference: str) -> bool:
-    """The kindly read answer is the reference number, whatever the form. Raises what `is_correct` raises."""
+    """The kindly read answer is the reference number, whatever the form."""
     return is_correct(lenient_answer(text), reference)

@@ -1,60 +1,73 @@
-"""Reward functions in TRL's contract: is the answer right, and does it have the form?
+"""Reward functions in TRL's contract, by name and weight; and how to check, join and load them.
 
-The contract: completions and the dataset's columns come in as lists, one float per completion goes out, or None where
-the reward does not apply. A completion is a text, or with chat prompts `[{"role": "assistant", "content": text}]`. The
-function's `__name__` names its metric in the log.
+The contract: completions and the dataset's columns come in as lists, one float per completion goes
+out, or None where the reward does not apply. A completion is a text, or with chat prompts
+`[{"role": "assistant", "content": text}]`. A function's `__name__` names its metric in the log;
+`@reward` says what it judges.
 
-Every reward here is unit-scaled: 0 to 1, a penalty -1 to 0. What it counts is said apart, by its weight
-(`GRPOConfig(reward_weights=...)`). None swallows an error: a broken reference answer raises. Rewards for how a text is
-written are in `shaping.py`; choosing, weighing and testing them is in `rubric.py`.
+Every reward is unit-scaled, 0 to 1, a penalty -1 to 0; what it counts is said apart, by its weight.
+None swallows an error: a broken reference answer raises.
 """
 
-import json
+import difflib
+import functools
+import importlib.util
+import inspect
 import math
+import re
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from grpo_workbook.answers import (
-    FORMS,
-    TAGS,
-    extract_answer,
-    is_correct,
-    is_well_formed,
-    read_answer,
-    tagged_answer,
-)
+from grpo_workbook.answers import TAGS, is_correct, is_well_formed, read_answer, tagged_answer
 from grpo_workbook.errors import WorkbookError
-
-if TYPE_CHECKING:
-    from grpo_workbook.reward_lab.symbolic import SymbolicChecker
+from grpo_workbook.files import readable
 
 Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
 
-MAX_JSON = 10_000  # characters
+WINDOW = 20_000  # characters of a text that the rewards for how it is written read
+UNWANTED = tuple(
+    "as an ai|as a language model|i cannot|i apologize|sure!|certainly!|great question|"
+    "let me know if|i hope this helps|the answer could be".split("|")
+)
+
+# ------------------------------------------------------------------ the contract
 
 
-def name_of(function: RewardFunction) -> str:
+def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | None = None):
+    """Decorator: say what a reward judges, so that no tool guesses it from a name.
+
+    `role` is "correctness", "format", "length", "style" or your own word; the diagnosis asks for it.
+    `columns` are those that the data must have; with `answers="number"` its answers must be numbers.
+    """
+
+    def mark(function: Any) -> Any:
+        function.role, function.columns, function.answers = role, tuple(columns), answers
+        return function
+
+    return mark
+
+
+def name_of(function: Callable) -> str:
     """The name of a reward function in the log; a functools.partial has that of what it wraps."""
     function = getattr(function, "func", function)
     return getattr(function, "__name__", type(function).__name__)
 
 
 def plain_values(name: str, values: Sequence, n: int) -> list[float | None]:
-    """What a reward function gave, in Python's numbers: TRL takes NumPy's too. Raises WorkbookError for what breaks the
-    contract.
-    """
+    """What a reward gave, as floats. Raises WorkbookError for what breaks the contract."""
     try:
-        plain = [
-            None if v is None else v if type(v) in (int, bool) and math.isfinite(v) else float(v)
-            for v in values
-        ]
-        text = isinstance(values, Mapping | Set) or any(
-            isinstance(v, str) for v in values
-        )  # a dict gives its keys
+        if isinstance(values, Mapping | Set) or any(isinstance(v, str) for v in values):
+            raise TypeError
+        plain = [None if v is None else float(v) for v in values]
     except (TypeError, ValueError, OverflowError):
-        plain, text = [], True
-    if text or len(plain) != n or not all(v is None or math.isfinite(v) for v in plain):
+        plain = [math.nan]
+    if len(plain) != n or not all(v is None or math.isfinite(v) for v in plain):
         raise WorkbookError(
             f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out"
         )
@@ -69,177 +82,77 @@ def text_of(completion: Completion) -> str:
         return "".join(_content(m.get("content")) for m in completion if m["role"] == "assistant")
     except (TypeError, KeyError, AttributeError):
         raise WorkbookError(
-            f"the completion {str(completion)[:80]!r} is no text and no list of messages with role and content"
+            f"the completion {str(completion)[:80]!r} is no text and no list of messages with role "
+            "and content"
         ) from None
 
 
 def _content(content: str | list[dict] | None) -> str:
-    """A message's text: as it stands, or in blocks such as {"type": "text", "text": ...}."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(block["text"] for block in content if block["type"] == "text")
 
 
-def _judged(
-    completions: Sequence[Completion],
-    answer: Sequence[str | None] | None,
-    judge: Callable[[list], list],
-) -> list[float | None]:
-    """What `judge` gives the (text, reference answer) pairs, and None where the reference is None: does not apply."""
-    if answer is None:
+def judged(completions: Sequence, answer: Sequence | None, judge: Callable[[list], list]) -> list:
+    """What `judge` gives the (text, reference answer) pairs; None where the reference is None."""
+    if answer is None or isinstance(answer, str) or len(completions) != len(answer):
+        given = "none" if answer is None else repr(answer)[:80]
         raise WorkbookError(
-            "this reward needs the column 'answer' with the reference answers: the data has none"
+            f"this reward needs the column 'answer' with a list of {len(completions)} reference "
+            f"answers, one for each completion: it got {given}"
         )
-    if isinstance(answer, str):
-        raise WorkbookError(
-            f"answer is the text {answer[:80]!r}: give a list with one for each completion"
-        )
-    if len(completions) != len(answer):
-        raise WorkbookError(f"{len(completions)} completions but {len(answer)} reference answers")
     pairs = [(text_of(c), a) for c, a in zip(completions, answer, strict=True)]
     values = iter(judge([pair for pair in pairs if pair[1] is not None]))
     return [None if gold is None else next(values) for _, gold in pairs]
 
 
-# ------------------------------------------------------------------ the answer
+# ------------------------------------------------------------------ the answer and the form
 
 
-def correctness_reward(
-    completions: Sequence[Completion], answer: Sequence[str | None] | None = None, **columns
-) -> list[float | None]:
-    """1.0 where the only answer block holds exactly the reference number, else 0.0. Two answers are no answer."""
+@reward(role="correctness", columns=("answer",), answers="number")
+def correctness_reward(completions, answer=None, **columns) -> list[float | None]:
+    """1.0 where the only answer block holds exactly the reference number. Two answers are none."""
+    return judged(
+        completions,
+        answer,
+        lambda pairs: [float(is_correct(tagged_answer(text), gold)) for text, gold in pairs],
+    )
 
-    def judge(pairs):
-        return [1.0 if is_correct(tagged_answer(text), gold) else 0.0 for text, gold in pairs]
 
-    return _judged(completions, answer, judge)
-
-
-def integer_answer_reward(completions: Sequence[Completion], **columns) -> list[float]:
+@reward(role="format")
+def integer_answer_reward(completions, **columns) -> list[float]:
     """1.0 where the only answer block holds a whole number, right or not, else 0.0."""
-    return [1.0 if _is_whole(tagged_answer(text_of(c))) else 0.0 for c in completions]
+    numbers = [read_answer(tagged_answer(text_of(c)) or "") for c in completions]
+    return [float(n is not None and n.denominator == 1) for n in numbers]
 
 
-def _is_whole(answer: str | None) -> bool:
-    number = None if answer is None else read_answer(answer)
-    return number is not None and number.denominator == 1
+@reward(role="format")
+def strict_format_reward(completions, **columns) -> list[float]:
+    """1.0 for one reasoning block, one answer block and nothing else, else 0.0."""
+    return [float(is_well_formed(text_of(c))) for c in completions]
 
 
-def symbolic_correctness(
-    checker: "SymbolicChecker", forms: Sequence[str] = FORMS, max_failed: float = 0.5
-) -> RewardFunction:
-    """A reward: 1.0 where the final answer equals the reference as mathematics (numbers, LaTeX), else 0.0.
-
-    None where the checker could not say: it timed out, or failed. When more than `max_failed` of a batch is like that,
-    raises WorkbookError with the counts, for then the number would mean nothing.
-    """
-
-    def judge(pairs):
-        outcomes = checker.check([(extract_answer(text, forms), gold) for text, gold in pairs])
-        failed = [o for o in outcomes if not o.judged]
-        if failed and len(failed) > max_failed * len(outcomes):
-            late = sum(o.verdict == "timeout" for o in failed)
-            raise WorkbookError(
-                f"{len(failed)} of {len(outcomes)} completions could not be judged ({late} timeouts, "
-                f"{len(failed) - late} errors; the first: {failed[0].reason}): mend the reference answers, raise "
-                f"time_limit ({checker.time_limit:g} s), or allow more with max_failed ({max_failed:g})"
-            )
-        return [(1.0 if o.verdict == "right" else 0.0) if o.judged else None for o in outcomes]
-
-    def symbolic_correctness_reward(completions, answer=None, **columns):
-        """1.0 where the final answer equals the reference as mathematics, else 0.0; None where nothing can be said."""
-        return _judged(completions, answer, judge)
-
-    return symbolic_correctness_reward
+@reward(role="format")
+def soft_format_reward(completions, **columns) -> list[float]:
+    """1.0 for one filled reasoning block, then one filled answer block, whatever stands around."""
+    return [float(tags_in_place(text_of(c)) == len(TAGS)) for c in completions]
 
 
-def json_schema(schema: dict) -> RewardFunction:
-    """A reward: 1.0 for JSON that follows the schema, 0.25 for JSON that breaks it, 0.0 for no JSON.
-
-    Reads the only answer block, or where there is none the whole text, of at most 10,000 characters. The schema is
-    checked first (WorkbookError); references to other documents are not fetched.
-    """
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-    from referencing import Registry, Resource
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise WorkbookError(f"the schema is no JSON schema: {error.message}") from None
-    validator = Draft202012Validator(schema, registry=Registry())
-    if isinstance(schema, dict):
-        resource = Resource.from_contents(schema, default_specification=DRAFT202012)
-        try:
-            _resolve(resource, Registry().resolver_with_root(resource))
-        except Unresolvable as error:
-            raise WorkbookError(
-                f"the schema refers to {error.ref!r}, which it does not hold: other documents are not fetched"
-            ) from None
-
-    def judge(text: str) -> float:
-        inside = tagged_answer(text)
-        text = text.strip() if inside is None else inside
-        if len(text) > MAX_JSON:
-            return 0.0
-        try:
-            value = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError):  # no JSON, or nested beyond any use
-            return 0.0
-        try:
-            return 1.0 if validator.is_valid(value) else 0.25
-        except (
-            RecursionError,
-            ArithmeticError,
-        ):  # too deep, or a number that no float can hold against multipleOf
-            return 0.25
-
-    def json_schema_reward(completions, **columns):
-        """1.0 for JSON that follows the schema, 0.25 for JSON that breaks it, 0.0 for no JSON."""
-        return [judge(text_of(c)) for c in completions]
-
-    return json_schema_reward
-
-
-def _resolve(resource, resolver) -> None:
-    """Raise Unresolvable for a reference in the schema that leads nowhere, instead of at the first completion."""
-    if isinstance(resource.contents, dict) and isinstance(resource.contents.get("$ref"), str):
-        resolver.lookup(resource.contents["$ref"])
-    for part in resource.subresources():
-        _resolve(part, resolver.in_subresource(part))
-
-
-def _no_constant(name: str):
-    raise ValueError(f"{name} is no JSON")
-
-
-# ------------------------------------------------------------------ the form
-
-
-def strict_format_reward(completions: Sequence[Completion], **columns) -> list[float]:
-    """1.0 where the completion is one reasoning block, one answer block and nothing else, else 0.0."""
-    return [1.0 if is_well_formed(text_of(c)) else 0.0 for c in completions]
-
-
-def soft_format_reward(completions: Sequence[Completion], **columns) -> list[float]:
-    """1.0 where one filled reasoning block and then one filled answer block occur, whatever stands around, else 0.0."""
-    return [1.0 if _tags_in_place(text_of(c)) == len(TAGS) else 0.0 for c in completions]
-
-
-def incremental_format_reward(completions: Sequence[Completion], **columns) -> list[float]:
+@reward(role="format")
+def incremental_format_reward(completions, **columns) -> list[float]:
     """0.25 for each of the four tags that is in place, counted from the first: 0.0 to 1.0.
 
-    A tag is in place when it stands exactly once, all tags before it are in place, and a block that it closes is not
-    empty. So each step towards the form pays, and leaving a part out, repeating or reversing tags does not. Text behind
-    the last tag costs nothing here, so that it can never drown the rest: it costs the strict format reward.
+    Text behind the last tag costs nothing here, so that it can never drown the other rewards.
     """
-    return [0.25 * _tags_in_place(text_of(c)) for c in completions]
+    return [0.25 * tags_in_place(text_of(c)) for c in completions]
 
 
-def _tags_in_place(text: str) -> int:
-    """How many of the four tags are in place, from the first on."""
+def tags_in_place(text: str) -> int:
+    """How many of the four tags are in place, from the first on.
+
+    One is, when it stands exactly once, all tags before it are in place, and a block that it closes
+    is not empty. So each step towards the form pays; leaving out, repeating or reversing does not.
+    """
     count, end = 0, 0
     for tag in TAGS:
         start = text.find(tag, end)
@@ -253,3 +166,400 @@ def _tags_in_place(text: str) -> int:
 # What the course's main run uses. The weights go to GRPOConfig(reward_weights=...), in this order.
 REWARDS = (correctness_reward, strict_format_reward, incremental_format_reward)
 REWARD_WEIGHTS = (2.0, 0.5, 0.5)
+
+# ------------------------------------------------------------------ how a text is written
+# Alone, each can be earned without any answer: keep their weights small beside correctness.
+
+
+def _tokens(completions: Sequence[Completion], ids: Sequence | None) -> Sequence:
+    """The token ids that TRL hands over; without them the words stand for tokens."""
+    return ids if ids is not None else [text_of(c).split(None, WINDOW) for c in completions]
+
+
+def length(target: int) -> RewardFunction:
+    """A reward: 1.0 at the target length, falling evenly to 0.0 at nothing and at twice of it."""
+    _at_least_1(target, "a target length")
+
+    @reward(role="length")
+    def length_reward(completions, completion_ids=None, **columns):
+        lengths = map(len, _tokens(completions, completion_ids))
+        return [max(0.0, 1.0 - abs(n - target) / target) for n in lengths]
+
+    return length_reward
+
+
+def overlong(max_length: int, cache: int | None = None) -> RewardFunction:
+    """A penalty, -1 to 0: TRL's soft overlong punishment (DAPO, arXiv 2503.14476, equation 13).
+
+    0 up to max_length - cache (a fifth unless given), falling evenly to -1 at max_length. TRL is
+    imported at the first call: Unsloth must have come before it.
+    """
+    _at_least_1(max_length, "a length")
+    cache = max(1, max_length // 5) if cache is None else cache
+
+    @reward(role="length")
+    def overlong_reward(completions, completion_ids=None, **columns):
+        from trl.rewards import get_soft_overlong_punishment
+
+        return get_soft_overlong_punishment(max_length, cache)(_tokens(completions, completion_ids))
+
+    return overlong_reward
+
+
+def repetition(n: int = 4) -> RewardFunction:
+    """A penalty, -1 to 0: TRL's, minus the rate of n-grams that stood before in the text.
+
+    Given words: among n-grams of tokens the tags of the form repeat each other already.
+    """
+    _at_least_1(n, "n-grams")
+
+    @reward(role="style")
+    def repetition_reward(completions, **columns):
+        from trl.rewards import get_repetition_penalty_reward
+
+        words = [text_of(c)[-WINDOW:].lower().split() for c in completions]
+        return get_repetition_penalty_reward(n)(words)
+
+    return repetition_reward
+
+
+def style(unwanted: Sequence[str] = UNWANTED, cost: float = 0.5) -> RewardFunction:
+    """A penalty, -1 to 0: minus `cost` for each different unwanted phrase. Case does not count."""
+    phrases = [p.lower() for p in unwanted if p]
+    if not phrases or not 0 < cost <= 1:
+        raise WorkbookError(f"{len(phrases)} phrases at {cost}: give one, and a cost of 0 to 1")
+
+    @reward(role="style")
+    def style_reward(completions, **columns):
+        texts = [text_of(c)[:WINDOW].lower() for c in completions]
+        return [0.0 - min(1.0, cost * sum(p in text for p in phrases)) for text in texts]
+
+    return style_reward
+
+
+_VALUE = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
+_EQUATION = re.compile(  # begins with a digit, so that the search can skip to one
+    r"(\d(?<![\d.+*/=x×-]\d)\d{0,11}+(?:\.\d{1,6}+)?+"
+    rf"(?:\s{{0,3}}+[-+*/x×]\s{{0,3}}+{_VALUE}){{1,6}}+)\s{{0,3}}+=\s{{0,3}}+(-?{_VALUE})(?!\d|\.\d)",
+    re.ASCII,
+)
+
+
+def reasoning_steps(target: int = 2) -> RewardFunction:
+    """A reward: the different true equations ("6*7=42") in the reasoning, of `target`, at most 1.0.
+
+    Connecting words earn nothing, nor does a false equation, the same one in other writing
+    (2+3=5, 3 + 2 = 5.0), or one without work (5+0=5, 1*1=1).
+    """
+    _at_least_1(target, "a target")
+
+    def steps(text: str) -> int:
+        inside, closed, _ = text.partition(TAGS[0])[2].partition(TAGS[1])
+        written = {m.group(1, 2) for m in _EQUATION.finditer(inside[:WINDOW] if closed else "")}
+        return len({_worked_out(*equation) for equation in written} - {None})
+
+    @reward(role="reasoning")
+    def reasoning_steps_reward(completions, **columns):
+        return [min(1.0, steps(text_of(c)) / target) for c in completions]
+
+    return reasoning_steps_reward
+
+
+@functools.lru_cache(maxsize=4096)  # the completions of a group repeat each other's steps
+def _worked_out(expression: str, result: str) -> tuple | None:
+    """What tells a true equation from others; None for a false one, and where nothing is done."""
+    terms: list[list[Fraction]] = []
+    for sign, digits in re.findall(rf"([-+*/x×]?)\s*({_VALUE})", expression):
+        number = Fraction(digits)
+        if sign == "/" and not number:
+            return None
+        if sign in ("", "+", "-"):
+            terms.append([])
+        terms[-1].append(-number if sign == "-" else 1 / number if sign == "/" else number)
+    value = sum(map(math.prod, terms))
+    kept = sorted(sorted(abs(f) for f in t if abs(f) != 1) for t in terms if math.prod(t))
+    numbers = sum(map(len, kept))
+    worked = numbers > 1 or (numbers and len(kept) > 1)
+    return (value, *map(tuple, kept)) if worked and value == Fraction(result) else None
+
+
+def _at_least_1(value: int, what: str) -> None:
+    if value < 1:
+        raise WorkbookError(f"{what} of {value}: give at least 1")
+
+
+# ------------------------------------------------------------------ several as one
+
+
+def mean_of(*rewards: RewardFunction) -> RewardFunction:
+    """The mean of the rewards that apply: good for several views of one thing, each a bit wrong."""
+    return _ensemble("mean", rewards, lambda values: sum(values) / len(values))
+
+
+def minimum_of(*rewards: RewardFunction) -> RewardFunction:
+    """The least of the rewards that apply: all must be satisfied; cheating one gains nothing."""
+    return _ensemble("minimum", rewards, min)
+
+
+def vote_of(*rewards: RewardFunction) -> RewardFunction:
+    """1.0 where more than half of the rewards that apply give more than 0.5. A tie is lost."""
+    return _ensemble("vote", rewards, lambda v: float(2 * sum(x > 0.5 for x in v) > len(v)))
+
+
+def _ensemble(kind: str, members: Sequence[RewardFunction], join: Callable) -> RewardFunction:
+    if len(members) < 2:
+        raise WorkbookError(f"a {kind} of {len(members)} rewards: give at least 2")
+    names = [name_of(member) for member in members]
+
+    def ensemble_reward(completions, **columns):
+        given = [
+            plain_values(name, member(completions=completions, **columns), len(completions))
+            for name, member in zip(names, members, strict=True)
+        ]
+        applying = [[v for v in values if v is not None] for values in zip(*given, strict=True)]
+        return [join(values) if values else None for values in applying]
+
+    ensemble_reward.__name__ = (
+        f"{kind}_of_{'_'.join(n.removesuffix('_reward') for n in names)}_reward"
+    )
+    ensemble_reward.members = members
+    return _marked_as(members, ensemble_reward)
+
+
+def _marked_as(members: Sequence[Callable], joined):
+    """What the members say: the role where all have one, columns and answers of any."""
+    roles = {getattr(m, "role", None) for m in members}
+    columns = dict.fromkeys(c for m in members for c in getattr(m, "columns", ()))
+    answers = next(filter(None, (getattr(m, "answers", None) for m in members)), None)
+    return reward(roles.pop() if len(roles) == 1 else None, tuple(columns), answers)(joined)
+
+
+class AdaptiveWeight:
+    """A reward whose weight follows the success rate of another: form may fade once it is mastered.
+
+    Before each batch: weight = at_zero + (at_one - at_zero) * rate. It earns weight * reward. Then
+    rate = memory * rate + (1 - memory) * (the rate of `success` over 0.5 in the batch), from 0 on.
+    Each call is a batch: do not call it to look. Checkpoints keep its state (`state_dict`); in several
+    processes each keeps the rate of its own batches. The weight is logged as rewards/NAME/weight.
+    """
+
+    def __init__(self, reward, success, *, at_zero=1.0, at_one=0.0, memory=0.9):
+        for name, value in (("at_zero", at_zero), ("at_one", at_one), ("memory", memory)):
+            if not 0 <= value <= 1 or (name == "memory" and value == 1):
+                raise WorkbookError(f"{name} is {value}: give 0 to 1, and a memory below 1")
+        self.at_zero, self.at_one, self.memory, self.rate = at_zero, at_one, memory, 0.0
+        self.members = (reward, success)  # which may have a state of their own
+        self.__name__ = f"adaptive_{name_of(reward)}"
+        _marked_as(self.members, self).role = getattr(reward, "role", None)
+
+    @property
+    def weight(self) -> float:
+        """The weight of the next batch."""
+        return self.at_zero + (self.at_one - self.at_zero) * self.rate
+
+    def __call__(self, completions, **columns) -> list[float | None]:
+        weight = self.weight
+        if columns.get("log_metric") is not None:
+            columns["log_metric"](f"rewards/{self.__name__}/weight", weight)
+        values, success = (
+            plain_values(name_of(one), one(completions=completions, **columns), len(completions))
+            for one in self.members
+        )
+        if given := [v > 0.5 for v in success if v is not None]:
+            rate = sum(given) / len(given)
+            self.rate = self.memory * self.rate + (1 - self.memory) * rate
+        return [None if v is None else weight * v for v in values]
+
+    def state_dict(self) -> dict:
+        """What a checkpoint keeps."""
+        return {"rate": self.rate}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from `state_dict()`. Raises WorkbookError when it is none."""
+        rate = state.get("rate")
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise WorkbookError(
+                f"{rate!r} is no rate of {self.__name__}: give what state_dict() gave"
+            )
+        self.rate = float(rate)
+
+
+# ------------------------------------------------------------------ by name, and from files
+
+# A reward, or a factory whose first parameter is what stands behind "=": "overlong=200".
+REGISTRY: dict[str, Callable] = {
+    "correctness": correctness_reward,
+    "integer_answer": integer_answer_reward,
+    "strict_format": strict_format_reward,
+    "soft_format": soft_format_reward,
+    "incremental_format": incremental_format_reward,
+    "reasoning_steps": reasoning_steps,
+    "length": length,
+    "overlong": overlong,
+    "repetition": repetition,
+    "style": style(),
+}
+# FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT behind it
+_PART = re.compile(r"(?P<call>.+\.py:[^:]*|[^:]*)(?::(?P<weight>[^:]*))?", re.DOTALL)
+
+
+def parse_rewards(
+    spec: str, more: Mapping[str, Callable] | None = None
+) -> tuple[list[RewardFunction], list[float]]:
+    """(functions, weights) of "name[=argument][:weight],...": reward_funcs and reward_weights.
+
+    FILE.py:FUNCTION[:weight] is a function of your own. A weight is 1 if left out, 0 for a reward
+    that shall only be logged. `more` are rewards and factories beside REGISTRY.
+    """
+    known, functions, weights = {**REGISTRY, **(more or {})}, [], []
+    for part in (p.strip() for p in spec.split(",")):
+        found = _PART.fullmatch(part)
+        if not found or not found["call"].strip():
+            raise WorkbookError(f"{part!r} in {spec!r} is no reward: give name[=argument][:weight]")
+        call = found["call"].strip()
+        functions.append(load_reward(call) if ".py:" in call else _named(call, known))
+        weights.append(1.0 if found["weight"] is None else _weight(call, found["weight"]))
+    if not any(weights):
+        raise WorkbookError(f"every weight in {spec!r} is 0, so nothing would be learned")
+    names = [name_of(f) for f in functions]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise WorkbookError(
+            f"two rewards in {spec!r} have the name {twice!r} in the log: give one, or rename yours"
+        )
+    return functions, weights
+
+
+def _named(call: str, known: Mapping[str, Callable]) -> RewardFunction:
+    name, equals, argument = (x.strip() for x in call.partition("="))
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise WorkbookError(
+            f"unknown reward {name!r}: {hint}choose from {', '.join(known)}, or FILE.py:FUNCTION"
+        )
+    made, takes = known[name], None
+    if not hasattr(made, "role"):  # a factory
+        takes = next(iter(inspect.signature(made).parameters.values()), None)
+    if equals and (takes is None or takes.annotation not in (int, str) or not argument):
+        raise WorkbookError(f"the reward {name!r} takes no such argument: leave out ={argument}")
+    if takes is None:
+        return made
+    if not equals and takes.default is takes.empty:
+        raise WorkbookError(f"the reward {name!r} needs an argument: {name}={takes.name.upper()}")
+    if takes.annotation is int and equals and not (argument.isdecimal() and len(argument) < 10):
+        raise WorkbookError(f"{call}: {argument!r} is not a whole number")
+    try:
+        return made(int(argument) if takes.annotation is int else argument) if equals else made()
+    except WorkbookError as error:
+        raise WorkbookError(f"{call}: {error}") from None
+
+
+def _weight(name: str, text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight) or weight < 0:
+        raise WorkbookError(
+            f"the weight {text!r} of {name!r}: give a number from 0 up (penalties are negative)"
+        )
+    return weight
+
+
+def load_reward(where: str) -> RewardFunction:
+    """The function FILE.py:FUNCTION. The file is run as any Python is: name only what you trust.
+
+    What it gives is checked at every call; what it raises becomes a WorkbookError that says where.
+    """
+    file, _, name = where.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise WorkbookError(f"the reward file {file!r} does not exist: name it as FILE.py:FUNCTION")
+    names = vars(_run_file(path, path.stat().st_mtime_ns))
+    functions = [n for n, v in names.items() if inspect.isfunction(v)]
+    if name not in functions:
+        near = difflib.get_close_matches(name, functions, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(functions) or 'none'}"
+        raise WorkbookError(f"{readable(path)} has no function {name!r}: {hint}")
+    function = names[name]
+
+    @functools.wraps(function)  # it brings what @reward says
+    def checked(completions, **columns):
+        own = {key: list(v) if isinstance(v, list) else v for key, v in columns.items()}
+        try:  # with lists of its own, which it may sort or empty; of a generator, it runs here
+            values = function(completions=list(completions), **own)
+            values = list(values) if inspect.isgenerator(values) else values
+        except (Exception, SystemExit) as error:
+            step = getattr(columns.get("trainer_state"), "global_step", None)
+            when = "" if step is None else f" in step {step + 1}"
+            raise WorkbookError(
+                f"{readable(path)}: {name} failed{when}: {_said(error, path)}. A model writes "
+                "anything: let it score every text, and take **kwargs for what it does not use"
+            ) from error
+        return plain_values(name, values, len(completions))
+
+    checked.__name__, checked.own = name, path
+    return checked
+
+
+@functools.cache  # a file that was changed since is run again
+def _run_file(path: Path, changed: int):
+    """The file as a module of its own, which finds its neighbours as a script does."""
+    spec = importlib.util.spec_from_file_location(f"own_rewards_{abs(hash((path, changed)))}", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise WorkbookError(f"{readable(path)} cannot be run: {_said(error, path)}") from error
+    return module
+
+
+def _said(error: BaseException, path: Path) -> str:
+    """What went wrong, with the last line of the user's own file that it went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if Path(f.filename) == path]
+    lines = [error.lineno] if isinstance(error, SyntaxError) else lines
+    return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")
+
+
+def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
+    """Raise WorkbookError for what a run would end with: a missing column, an own function that fails.
+
+    `rows` are rows of the training data; own functions get made-up completions for them.
+    """
+    columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
+    for function in functions:
+        for wanted in getattr(function, "columns", ()):
+            if wanted not in columns:
+                near = difflib.get_close_matches(wanted, columns, n=1)
+                hint = f"did you mean {near[0]!r}? It" if near else "it"
+                raise WorkbookError(
+                    f"{name_of(function)} wants the column {wanted!r}, which the data has not: "
+                    f"{hint} has {', '.join(columns)}"
+                )
+    form = "<reasoning>\n1\n</reasoning>\n<answer>\n{}\n</answer>"
+    texts = [text for row in rows for text in (form.format(row["answer"]), "")]
+    for function in functions:
+        if hasattr(function, "own"):
+            call(function, texts, **columns)
+
+
+def call(function: Callable, texts: Sequence[str], ids: Sequence | None = None, **columns) -> list:
+    """The rewards of these texts outside of a training: what TRL gives beside the data is there.
+
+    `columns` are those of the data, `prompt` among them; `ids` are the texts' tokens (else words).
+    """
+    state = SimpleNamespace(
+        global_step=0, max_steps=1, epoch=0.0, num_train_epochs=1, log_history=[]
+    )
+    return function(
+        prompts=columns.pop("prompt", [""] * len(texts)),
+        completions=[[{"role": "assistant", "content": text}] for text in texts],
+        completion_ids=[text.split() for text in texts] if ids is None else list(ids),
+        trainer_state=state,
+        log_extra=lambda *_: None,
+        log_metric=lambda *_: None,
+        **columns,
+    )

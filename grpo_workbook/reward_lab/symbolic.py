@@ -1,64 +1,52 @@
-"""Compare LaTeX and symbolic answers with math-verify, in worker processes that can be killed, with a time limit.
+"""Compare LaTeX and symbolic answers with math-verify, in worker processes with a time limit.
 
-Why not call math-verify directly? Its time limit uses a signal, which works in the main thread only: elsewhere it
-raises ValueError, and code that swallows that has zeroed every reward of whole runs. An expression such as
-9^{9^{9^{9}}} holds it for seconds. And it is generous: "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72.
-
-So here, in this order:
-1. a gold answer that is a number is compared exactly, as `answers.is_correct` does; nothing is evaluated, and a list
-   of numbers or an expression left undone is wrong;
+Why not call math-verify directly? Its time limit uses a signal, which works in the main thread only:
+elsewhere it raises ValueError, and code that swallows that has zeroed every reward of whole runs. An
+expression such as 9^{9^{9^{9}}} holds it for seconds. And it is generous: "1, 2, 3 or 72" and
+\\boxed{2+70} both pass against 72. So here, in this order:
+1. a gold answer that is a number is compared exactly, as `is_correct` does; nothing is evaluated;
 2. a prediction that offers several answers ("or", a list where the gold is none) is wrong;
-3. what is left goes to a worker. One that is late is killed and replaced: "timeout". One that dies is replaced and its
-   pair tried again, three times in all: then it is an "error".
+3. what is left goes to a worker. One that is late is killed: "timeout". A pair whose worker dies is
+   tried again, three times in all: then it is an "error".
 
-What stays open: where the task is to rewrite an expression, the question's own expression is equal to the answer, and
-passes. Give such tasks another check. A decimal passes for an irrational number when 12 places agree.
-
-A percentage is the number before the sign, as everywhere in this package: 50\\% is 50.
+What stays open: where the task is to rewrite an expression, the question's own expression is equal to
+the answer, and passes. A decimal passes for an irrational number when 12 places agree.
 """
 
-import atexit
-import contextlib
-import json
-import os
 import re
-import selectors
-import subprocess
-import sys
+import signal
 import threading
-import time
 import unicodedata
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, TimeoutError, wait
 from dataclasses import dataclass
-from pathlib import Path
+from multiprocessing import spawn
+from multiprocessing.context import SpawnContext, SpawnProcess
 
-from grpo_workbook.answers import MAX_ANSWER, extract_answer, read_answer
+from grpo_workbook.answers import FORMS, MAX_ANSWER, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.rewards import RewardFunction, judged, reward
 
-SERVER = Path(__file__).with_name("symbolic_server.py")
-START_LIMIT = 60.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
+START_LIMIT = 120.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
 MAX_TRIES = 3  # of a pair whose worker dies
+DIGITS = 12  # decimals that must agree; math-verify's own 6 would take 1.414214 for the root of 2
+MEMORY = 2 << 30  # bytes of address space of a worker: a bomb meets this before the machine does
 _MARKS = ("<answer>", "</answer>", "\\boxed{", "####")
 _NAMED = re.compile(r"\s*\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?\s*=")
 _OR = re.compile(r"\b(?:or|and|either|maybe|not)\b")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
-_OPEN_SIGNS = str.maketrans(
-    {"\u2212": "-", "\u2013": "-", "\u00d7": "*", "\u00f7": "/", "\u00b7": "*"}
-)
+_OPEN_SIGNS = {0x2212: "-", 0x2013: "-", 0xD7: "*", 0xF7: "/", 0xB7: "*"}
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]([-+]?\d{1,3})(?![\d.])")
+_PREPARE, _SPAWNING = spawn.get_preparation_data, threading.Lock()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one pair. `verdict`: "right", "wrong", or where nothing could be said "timeout" or "error".
-
-    `seconds` is what math-verify took, 0 where it was not asked.
-    """
+    """Of one pair: "right", "wrong", or where nothing could be said "timeout" or "error"."""
 
     verdict: str
     reason: str
-    seconds: float = 0.0
 
     @property
     def judged(self) -> bool:
@@ -69,21 +57,18 @@ class Outcome:
 class SymbolicChecker:
     """Judge (prediction, gold) pairs, each within `time_limit` seconds, in `workers` processes.
 
-    Works in any thread and inside a process that holds torch: workers are started fresh, not forked. They start when
-    first needed and end with `close`, with the `with` block, or with this process. `counts` holds the verdicts so far.
-    On Linux and macOS; Windows cannot wait for pipes this way.
+    Works in any thread and beside torch: workers are started fresh, not forked, when first needed. They
+    end with `close`, with the `with` block, or with this process. `counts` holds the verdicts so far.
     """
 
     def __init__(self, workers: int = 1, time_limit: float = 2.0):
         if workers < 1 or not 0 < time_limit < 3600:
             raise WorkbookError(
-                f"workers={workers}, time_limit={time_limit}: give at least 1 worker, less than 1 h"
+                f"workers={workers}, time_limit={time_limit}: give at least 1, and less than 1 h"
             )
-        self.time_limit = time_limit
+        self.workers, self.time_limit = workers, time_limit
         self.counts: Counter[str] = Counter()
-        self._workers = [_Worker(time_limit) for _ in range(workers)]
-        self._lock = threading.Lock()
-        atexit.register(self.close)
+        self._pool, self._lock = None, threading.Lock()
 
     def __enter__(self) -> "SymbolicChecker":
         return self
@@ -93,181 +78,117 @@ class SymbolicChecker:
 
     def close(self) -> None:
         """End the workers; the next check starts new ones."""
-        for worker in self._workers:
-            worker.kill()
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the workers that run now."""
-        return [process.pid for worker in self._workers if (process := worker.process) is not None]
+        with self._lock:
+            if self._pool is not None:
+                self._pool.stop()
+                self._pool.join()
+            self._pool = None
 
     def check(self, pairs: Sequence[tuple[str | None, str]]) -> list[Outcome]:
         """One Outcome per (prediction, gold), in order.
 
-        A prediction is an answer, or a whole completion with it in answer tags, in \\boxed{} or behind ####.
-        Raises RuntimeError when workers cannot be started at all.
+        A prediction is an answer, or a whole completion with it in answer tags, in \\boxed{} or behind
+        ####. Raises RuntimeError when no worker answers any more.
         """
+        outcomes = [decide(prediction, gold) for prediction, gold in pairs]
+        waiting = {i: 1 for i, outcome in enumerate(outcomes) if outcome is None}  # tries
+        running = {self._ask(pairs[i]): i for i in waiting}
+        while running:
+            done, _ = wait(running, START_LIMIT + self.time_limit, return_when=FIRST_COMPLETED)
+            if not done:
+                self.close()
+                raise RuntimeError(f"no math-verify worker answered within {START_LIMIT:.0f} s")
+            for future in done:
+                i = running.pop(future)
+                outcomes[i] = self._outcome(future)
+                if outcomes[i] is None and waiting[i] < MAX_TRIES:
+                    waiting[i] += 1
+                    running[self._ask(pairs[i])] = i
+        dead = Outcome("error", f"the worker died {MAX_TRIES} times on this pair")
+        outcomes = [outcome or dead for outcome in outcomes]
+        self.counts.update(o.verdict for o in outcomes)
+        return outcomes
+
+    def judge(self, given: str, gold: str) -> bool | None:
+        """For `evaluation.score`: the same text but for case and white space, or the same mathematics.
+
+        None where nothing can be said.
+        """
+        if given.casefold().split() == gold.casefold().split():
+            return True
+        (outcome,) = self.check([(given, gold)])
+        return outcome.verdict == "right" if outcome.judged else None
+
+    def _ask(self, pair):
+        from pebble import ProcessPool
+
         with self._lock:
-            outcomes: list[Outcome | None] = [
-                decide(prediction, gold) for prediction, gold in pairs
-            ]
-            waiting = deque(
-                (
-                    i,
-                    {
-                        "id": i,
-                        "prediction": _latex(_final(pairs[i][0])),
-                        "gold": _latex(_final(pairs[i][1])),
-                    },
-                )
-                for i, outcome in enumerate(outcomes)
-                if outcome is None
-            )
-            if waiting:
-                self._work(waiting, outcomes)
-            self.counts.update(o.verdict for o in outcomes)
-            return outcomes
+            if self._pool is None:
+                fresh = _FreshContext()
+                self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)
+            asked = [_latex(_final(text)) for text in pair]
+            return self._pool.schedule(compare, [*asked, self.time_limit], timeout=self.time_limit)
 
-    def _work(self, waiting: deque, outcomes: list[Outcome | None]) -> None:
-        """Hand out the jobs, collect the answers, kill who is late; returns when every job has its outcome."""
-        tries: Counter[int] = Counter()
-        with selectors.DefaultSelector() as selector:
-            busy: dict[_Worker, tuple[int, dict]] = {}
-            try:
-                while waiting or busy:
-                    for worker in self._workers:
-                        if waiting and worker not in busy:
-                            job = waiting.popleft()
-                            tries[job[0]] += 1
-                            worker.start()
-                            busy[worker] = job
-                            selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
-                            worker.send(job[1])
-                    soonest = min(w.deadline for w in busy)
-                    ready = {
-                        key.data for key, _ in selector.select(max(0.0, soonest - time.monotonic()))
-                    }
-                    for worker in list(busy):
-                        lines = worker.read() if worker in ready else []
-                        late = time.monotonic() > worker.deadline
-                        outcome = worker.judge(lines, late)
-                        if outcome is None and not worker.dead:
-                            continue
-                        selector.unregister(worker.process.stdout)
-                        job = busy.pop(worker)
-                        if worker.dead:
-                            worker.kill()
-                        if outcome is not None:
-                            outcomes[job[0]] = outcome
-                        elif tries[job[0]] < MAX_TRIES:
-                            waiting.appendleft(job)
-                        else:
-                            outcomes[job[0]] = Outcome(
-                                "error", f"the worker died {MAX_TRIES} times on this pair"
-                            )
-            finally:
-                for worker in (
-                    busy
-                ):  # an exception, such as Ctrl-C, came between: no stale answer may be read later
-                    worker.kill()
+    def _outcome(self, future) -> Outcome | None:
+        """What became of the pair; None where its worker died."""
+        from pebble import ProcessExpired
 
-
-class _Worker:
-    """One process: started when needed, asked one pair at a time, killed when late."""
-
-    def __init__(self, time_limit: float):
-        self.time_limit = time_limit
-        self.process: subprocess.Popen | None = None
-        self.ready = self.dead = False
-        self.deadline = self.sent = 0.0
-        self.buffer = b""
-
-    def start(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            return
-        self.kill()
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(SERVER), str(self.time_limit)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C is for the trainer, which then closes us
-        )
-        self.ready = self.dead = False
-        self.buffer = b""
-
-    def send(self, job: dict) -> None:
-        self.sent = time.monotonic()
-        self.deadline = self.sent + (self.time_limit if self.ready else START_LIMIT)
         try:
-            self.process.stdin.write(json.dumps(job).encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError:  # it has died since: read() will find its end
-            pass
+            return Outcome(*future.result())
+        except TimeoutError:
+            return Outcome("timeout", f"killed after {self.time_limit:g} s")
+        except ProcessExpired:
+            return None
 
-    def read(self) -> list[dict]:
-        """The whole lines that have come; an end of the pipe marks the worker dead."""
-        piece = os.read(self.process.stdout.fileno(), 1 << 16)
-        self.dead = not piece
-        *lines, self.buffer = (self.buffer + piece).split(b"\n")
-        return [json.loads(line) for line in lines]
 
-    def judge(self, lines: list[dict], late: bool) -> Outcome | None:
-        """The outcome of the pair under way, or None when it goes on, or has to be tried again (then dead is set)."""
-        for line in lines:
-            if "ready" in line:
-                if not line["ready"]:
-                    self.dead = True
-                    raise RuntimeError(
-                        f"math-verify cannot be used ({line['reason']}): pip install math-verify"
-                    )
-                self.ready, self.sent = True, time.monotonic()
-                self.deadline = self.sent + self.time_limit
-                late = False
-            else:
-                return Outcome(
-                    line["verdict"], line["reason"], round(time.monotonic() - self.sent, 4)
-                )
-        if late and not self.dead:
-            self.dead = True
-            if not self.ready:
-                raise RuntimeError(f"a math-verify worker did not start within {START_LIMIT:.0f} s")
-            return Outcome("timeout", f"killed after {self.time_limit:g} s", self.time_limit)
-        return None
+def symbolic_correctness(
+    checker: SymbolicChecker | None = None, forms: Sequence[str] = FORMS, max_failed: float = 0.5
+) -> RewardFunction:
+    """A reward: 1.0 where the final answer equals the reference as mathematics, else 0.0.
 
-    def kill(self) -> None:
-        process, self.process = self.process, None
-        self.ready = False
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close()
+    None where the checker could not say. When more than `max_failed` of a batch is like that, raises
+    WorkbookError with the counts, for then the number would mean nothing.
+    """
+    checker = checker or SymbolicChecker()
+
+    def judge(pairs):
+        outcomes = checker.check([(extract_answer(text, forms), gold) for text, gold in pairs])
+        failed = [o for o in outcomes if not o.judged]
+        if failed and len(failed) > max_failed * len(outcomes):
+            late = sum(o.verdict == "timeout" for o in failed)
+            raise WorkbookError(
+                f"{len(failed)} of {len(outcomes)} completions could not be judged ({late} timeouts, "
+                f"{len(failed) - late} errors; the first: {failed[0].reason}): fix the reference answers, "
+                f"raise time_limit ({checker.time_limit:g} s), or allow more with max_failed"
+            )
+        return [float(o.verdict == "right") if o.judged else None for o in outcomes]
+
+    @reward(role="correctness", columns=("answer",), answers="text")
+    def symbolic_correctness_reward(completions, answer=None, **columns):
+        return judged(completions, answer, judge)
+
+    return symbolic_correctness_reward
+
+
+# ------------------------------------------------------------------ without algebra
 
 
 def decide(prediction: str | None, gold: str) -> Outcome | None:
     """The outcome where no algebra is needed, else None: the pair is for math-verify."""
-    answer = None if prediction is None else _final(prediction)
+    answer, wanted = (None if text is None else _final(text) for text in (prediction, gold))
     if answer is None:
         return Outcome("wrong", "no answer, or several different ones")
     if len(answer) > MAX_ANSWER:
         return Outcome("wrong", f"an answer of {len(answer)} characters")
-    wanted = _final(gold)
     if wanted is None or len(wanted) > MAX_ANSWER:
         return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
     number, given = read_answer(wanted), read_answer(answer)
     if number is not None:
         if given is None:
             given = read_answer(re.sub(r"^[A-Za-z]\s*=", "", answer.strip(" $")))  # x = 5
-        return (
-            Outcome("right", "the same number")
-            if given == number
-            else Outcome("wrong", "not the same number")
-        )
-    if _offers(answer) > _offers(wanted):
-        return Outcome("wrong", "several answers")
-    return None
+        same = given == number
+        return Outcome("right" if same else "wrong", f"{'' if same else 'not '}the same number")
+    return Outcome("wrong", "several answers") if _offers(answer) > _offers(wanted) else None
 
 
 def _final(text: str) -> str | None:
@@ -276,32 +197,91 @@ def _final(text: str) -> str | None:
 
 
 def _offers(answer: str) -> int:
-    """How many alternatives an answer names outside of brackets: connecting words, and list signs."""
-    depth, equals, count = (
-        0,
-        0,
-        len(_OR.findall(answer.lower())) + answer.count("\\lor") + answer.count("$$"),
-    )
+    """How many alternatives an answer names outside of brackets: connecting words, list signs."""
+    depth, equals = 0, 0
+    count = len(_OR.findall(answer.lower())) + answer.count("\\lor") + answer.count("$$")
     for sign in answer:
         depth += (sign in "([{") - (sign in ")]}")
         count += sign in ",;" and depth <= 0
         equals += sign == "=" and depth <= 0
-    parts = _TEXT.split(
-        answer
-    )  # words between two terms offer: "bzw."; behind the last they are a unit
-    filled = [
-        i for i, part in enumerate(parts) if re.search(r"\w", re.sub(r"^\s*\^\{?\d\}?", "", part))
-    ]
+    # words between two terms offer ("bzw."); behind the last they are a unit
+    parts = [re.sub(r"^\s*\^\{?\d\}?", "", part) for part in _TEXT.split(answer)]
+    filled = [i for i, part in enumerate(parts) if re.search(r"\w", part)] or [0]
     named = _NAMED.match(answer) is not None  # y = ...; but 3 = 2 names two values
-    return count + (max(0, filled[-1] - filled[0]) if filled else 0) + max(0, equals - named)
+    return count + filled[-1] - filled[0] + max(0, equals - named)
 
 
 def _latex(answer: str) -> str:
-    """What math-verify does not know by itself: full-width forms, a unicode minus, 1e3. And no dollar signs."""
-    answer = (
-        unicodedata.normalize("NFKC", answer)
-        if any("\uff01" <= c <= "\uff5e" for c in answer)
-        else answer
-    )
+    """What math-verify does not know: full-width forms, a unicode minus, 1e3. No dollar signs."""
+    if any("\uff01" <= c <= "\uff5e" for c in answer):
+        answer = unicodedata.normalize("NFKC", answer)
     answer = answer.translate(_OPEN_SIGNS).replace("$", " ").strip()
     return _SCIENTIFIC.sub(lambda m: f"{m[1]} \\cdot 10^{{{int(m[2])}}}", answer)
+
+
+# ------------------------------------------------------------------ the workers
+
+
+class _Fresh(SpawnProcess):
+    """A new process that does not run the user's script again, as multiprocessing's spawn does.
+
+    Without an `if __name__ == "__main__"` that would load the model, and train, in every worker.
+    """
+
+    @staticmethod
+    def _Popen(process):
+        def without_main(name):
+            return {k: v for k, v in _PREPARE(name).items() if not k.startswith("init_main")}
+
+        with _SPAWNING:
+            spawn.get_preparation_data = without_main
+            try:
+                return SpawnProcess._Popen(process)
+            finally:
+                spawn.get_preparation_data = _PREPARE
+
+
+class _FreshContext(SpawnContext):
+    Process = _Fresh
+
+
+def _begin() -> None:
+    """A worker's start. math-verify warns that its own time limit is off: ours kills."""
+    import contextlib
+    import logging
+
+    import math_verify  # noqa: F401
+
+    logging.disable(logging.CRITICAL)
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
+    """(verdict, reason). The gold answer goes first: math-verify treats the sides differently."""
+    from math_verify import verify
+
+    # the last resort, if the parent is gone: the kernel ends us, in one long multiplication too
+    signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 5)
+    try:
+        if not (wanted := _parse(gold)):
+            return "error", "the gold answer cannot be read"
+        if not (given := _parse(prediction)):
+            return "wrong", "the prediction cannot be read"
+        right = verify(wanted, given, DIGITS, timeout_seconds=None, raise_on_error=True)
+        return ("right", "equal") if right else ("wrong", "not equal")
+    except Exception as error:
+        return "error", f"{type(error).__name__}: {str(error)[:200]}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _parse(latex: str) -> list:
+    from math_verify import parse
+    from math_verify.parser import LatexExtractionConfig
+
+    config = [LatexExtractionConfig(boxed_match_priority=0)]
+    text = f"\\boxed{{{latex}}}"
+    return parse(text, extraction_config=config, parsing_timeout=None, raise_on_error=True)
