@@ -1,4 +1,4 @@
-# make run | test | lab | notebooks | book | models | bench        (help: make)
+# make run | lab | test-fast | test | test-all | lint | notebooks | book | models | bench        (help: make)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -14,12 +14,15 @@ export HOME := $(CURDIR)/.home
 $(shell mkdir -p "$(CURDIR)/.home")
 endif
 
-.PHONY: help setup run test lab notebooks book models bench lint gguf test-gguf
+.PHONY: help setup run test-fast test test-all lab notebooks book models bench lint gguf test-gguf
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
-	@echo "make test       every test, every notebook executed"
+	@echo "make test-fast  what trains nothing and executes no notebook: 2 minutes"
+	@echo "make test       that, one main run, short trainings, the notebooks whose inputs changed"
+	@echo "make test-all   everything: what CI runs"
+	@echo "make lint       form, types, budgets and which module may import which: seconds"
 	@echo "make lab        JupyterLab on the notebooks"
-	@echo "make notebooks  rebuild the notebooks from notebooks/source and execute them"
+	@echo "make notebooks  rebuild the notebooks whose inputs changed and execute them (NB_ARGS=--all)"
 	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
 	@echo "make models     rebuild the data and the tiny models from nothing"
 	@echo "make bench      the benchmarks behind the README's numbers"
@@ -53,15 +56,22 @@ $(BOOK): $(STAMP) requirements-book.txt
 book: $(BOOK)
 	$(BIN)/python book/build.py
 
-test: $(STAMP) $(COMPARE) $(BOOK)
-	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+
+test-fast: $(STAMP)
+	$(PYTEST) -m "not trains and not notebook and not extra"
+
+test: $(STAMP)
+	$(PYTEST) -m "not extra"
+
+test-all: $(STAMP) $(COMPARE) $(BOOK) lint
+	TEST_ALL=1 $(PYTEST)
 
 lab: $(STAMP)
 	$(BIN)/jupyter lab --notebook-dir=notebooks $(LAB_ARGS)
 
 notebooks: $(STAMP)
-	$(BIN)/python notebooks/build.py
+	$(BIN)/python notebooks/build.py $(NB_ARGS)
 
 models: $(STAMP)
 	$(BIN)/python data/build_word_problems.py
@@ -110,5 +120,13 @@ $(GGUF)/.installed: $(STAMP)
 test-gguf: gguf
 	$(BIN)/python -m pytest tests/test_gguf.py
 
-lint: $(STAMP)
+LINT := $(VENV)/.lint
+$(LINT): $(STAMP) requirements-lint.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -r requirements-lint.txt && touch $@
+
+lint: $(LINT)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pyright
+	$(BIN)/python tests/budget.py

@@ -1,16 +1,21 @@
-"""Build notebooks/NN_name.ipynb from notebooks/source/NN_name.py and execute them in the smoke profile.
+"""Build notebooks/NN_name.ipynb from notebooks/source/NN_name.py and execute them in the smoke
+profile.
 
-    python notebooks/build.py                   # build and execute all
-    python notebooks/build.py 04_grpo_run       # one
-    python notebooks/build.py --check           # exit status 1 when a notebook is older than its source
-    python notebooks/build.py --words           # renew the words where no code has changed: outputs stay, no execution
-    python notebooks/build.py --first-cell      # write only the set-up cell anew, which does nothing here: no execution
+    python notebooks/build.py                   # build and execute those whose inputs have changed
+    python notebooks/build.py --all             # all python notebooks/build.py 04_grpo_run       #
+    one python notebooks/build.py --check           # exit status 1 when a notebook is older than
+    its source python notebooks/build.py --words           # renew the words where no code has
+    changed: outputs stay, no execution python notebooks/build.py --first-cell      # write only the
+    set-up cell anew, which does nothing here: no execution
 
-Every notebook carries the hash of the source it was built from; cell ids come from the cells' places, so that building
-twice gives the same file but for what was measured.
+Every notebook carries two hashes: of its source, which `--check` compares, and of its inputs (the
+source, the files of the package that it reaches, the pins), which say whether it would run
+differently today. Cell ids come from the cells' places, so that building twice gives the same file
+but for what was measured.
 """
 
 import argparse
+import ast
 import hashlib
 import os
 import re
@@ -24,9 +29,13 @@ import nbformat
 from nbclient import NotebookClient
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import grpo_workbook  # noqa: E402
+
 SOURCE = HERE / "source"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
-# The first code cell of every notebook, after its title. It stands here once, and learners read it in the notebook.
+# The first code cell of every notebook, after its title. It stands here once, and learners read it
+# in the notebook.
 FIRST_WORDS = (
     "On Colab, run this cell first (twice: it restarts the runtime). Anywhere else it does nothing."
 )
@@ -49,6 +58,38 @@ if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
 
 def source_hash(source: Path) -> str:
     return hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+def imported(text: str) -> set[Path]:
+    """The files of the package that this code imports; of a room all files, for its door stands for
+    them.
+    """
+    package, found = HERE.parent / "grpo_workbook", set()
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("grpo_workbook"):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names if a.name.startswith("grpo_workbook.")]
+        for name in names:
+            part = name.split(".")[1]
+            part = grpo_workbook._HOME.get(part, part)  # a name of the public API: its module
+            found.add(package / f"{part}.py")
+            found.update((package / part).glob("*.py"))
+    return {path for path in found if path.is_file()}
+
+
+def inputs_hash(source: Path) -> str:
+    """Of all that a notebook's result depends on: its source, the package's files that it reaches,
+    the pins.
+    """
+    reached, new = set(), imported(source.read_text(encoding="utf-8"))
+    while new:
+        reached |= new
+        new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
+    pins = HERE.parent.glob("requirements*.txt")
+    files = [source, *sorted(reached), *sorted(pins)]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def address() -> str:
@@ -76,7 +117,10 @@ def build(source: Path) -> nbformat.NotebookNode:
     notebook.metadata = {
         "kernelspec": KERNEL,
         "language_info": {"name": "python"},
-        "grpo_workbook": {"source_sha256": source_hash(source)},
+        "grpo_workbook": {
+            "source_sha256": source_hash(source),
+            "inputs_sha256": inputs_hash(source),
+        },
     }
     return notebook
 
@@ -84,7 +128,8 @@ def build(source: Path) -> nbformat.NotebookNode:
 def execute(notebook: nbformat.NotebookNode) -> None:
     """Run in the smoke profile, in a folder that is thrown away with what the notebook writes."""
     with tempfile.TemporaryDirectory() as folder:
-        # what is stored is a run that anyone can repeat: the smoke profile, on the CPU, with no network
+        # what is stored is a run that anyone can repeat: the smoke profile, on the CPU, with no
+        # network
         for name in (
             "GRPO_WORKBOOK_PROFILE",
             "GRPO_WORKBOOK_MODEL",
@@ -111,7 +156,8 @@ def outline(notebook: nbformat.NotebookNode) -> list[tuple[str, str, str]]:
 
 
 def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
-    """Give a stored notebook today's first cells and leave every output as it is; False where other cells differ too.
+    """Give a stored notebook today's first cells and leave every output as it is; False where other
+    cells differ too.
 
     Only the counts move: each code cell runs one place later than it did without a first cell.
     """
@@ -131,7 +177,7 @@ def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode
 
 
 def renew_words(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
-    """Give `fresh` the outputs of `stored`; False where their code differs and it must be executed."""
+    """Give `fresh` the outputs of `stored`; False where their code differs: it must be executed."""
     codes, old = ([c for c in n.cells if c.cell_type == "code"] for n in (fresh, stored))
     if [c.source for c in codes] != [c.source for c in old]:
         return False
@@ -141,7 +187,9 @@ def renew_words(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> 
 
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
-    """Keep what a reader wants: the last state of a progress bar, no folder of this machine, no execution times."""
+    """Keep what a reader wants: the last state of a progress bar, no folder of this machine, no
+    execution times.
+    """
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         kept: list[nbformat.NotebookNode] = []
@@ -180,6 +228,7 @@ def main() -> int:
         description="Build the notebooks from their sources and execute them."
     )
     parser.add_argument("names", nargs="*", help="NN_name; default: all")
+    parser.add_argument("--all", action="store_true", help="those whose inputs are the same too")
     parser.add_argument("--check", action="store_true", help="only compare with the sources")
     parser.add_argument(
         "--words", action="store_true", help="only renew the words, where no code has changed"
@@ -222,8 +271,13 @@ def main() -> int:
             else:
                 stale.append(source.stem)
             continue
-        print(f"{source.stem}: executing", flush=True)
         notebook = build(source)
+        there = nbformat.read(target, as_version=4) if target.is_file() else None
+        same = there and there.metadata.get("grpo_workbook") == notebook.metadata["grpo_workbook"]
+        if same and not args.all and not args.names:
+            print(f"{source.stem}: its inputs are the same")
+            continue
+        print(f"{source.stem}: executing", flush=True)
         execute(notebook)
         tidy(notebook)
         nbformat.validate(notebook)

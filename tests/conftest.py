@@ -1,11 +1,14 @@
-"""Shared pieces: the command line as a user calls it, and one full main run of each family for many tests."""
+"""Shared pieces: the command line as a user calls it, one full main run for many tests."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -18,9 +21,7 @@ os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", CUDA_VISIB
 for _name in [name for name in os.environ if name.startswith("GRPO_WORKBOOK_")]:
     del os.environ[_name]
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["OMP_NUM_THREADS"] = (
-        "1"  # workers side by side: threads of both on the same cores slow both down
-    )
+    os.environ["OMP_NUM_THREADS"] = "1"  # workers side by side: more threads slow both down
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -29,31 +30,92 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"COLUMNS": "80", "PYTHONUNBUFFERED": "1"} | more
 
 
-def cli(
-    *arguments: str | Path, cwd: Path = REPO, timeout: int = 580, **env: str
-) -> subprocess.CompletedProcess:
+def cli(*arguments: str | Path, cwd: Path = REPO, **env: str) -> subprocess.CompletedProcess:
     """Run `python -m grpo_workbook ...` in a process of its own."""
-    command = [sys.executable, "-m", "grpo_workbook", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout
-    )
+    return finished([sys.executable, "-m", "grpo_workbook", *map(str, arguments)], cwd, **env)
+
+
+def finished(command: list, cwd: Path = REPO, **env: str) -> subprocess.CompletedProcess:
+    """Run a command to its end, however slow the machine: it is given up only when it stands still.
+
+    That is when neither it nor a child of it has used a second of processor time within 5 minutes.
+    """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = psutil.Popen(
+            command,
+            cwd=cwd,
+            env=environment(**env),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        used = -1.0
+        while True:
+            try:
+                code = process.wait(timeout=300)
+                break
+            except psutil.TimeoutExpired:
+                before, used = used, _processor_seconds(process)
+                if used - before < 1:
+                    process.kill()
+                    raise
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read())
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
+def _processor_seconds(process: psutil.Process) -> float:
+    total = 0.0
+    for one in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            total += sum(one.cpu_times()[:2])
+    return total
 
 
 def report_of(folder: Path) -> dict:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
+def trains(fixture):
+    """Mark a fixture that trains a model: every test that uses it gets the marker `trains`."""
+    fixture.trains = True
+    return fixture
+
+
 def pytest_collection_modifyitems(items):
-    """What takes a minute or more goes first, each to whoever is free; of the rest a file stays with one worker."""
+    """Mark what trains by the fixtures that it asks for, and deal the tests out to the workers.
+
+    What takes long goes first, each to whoever is free; tests of one main run stay together, for
+    they would wait for one another; of the rest a file stays with one worker.
+    """
     for item in items:
-        alone = item.get_closest_marker("long") is not None
-        item.add_marker(pytest.mark.xdist_group(item.name if alone else item.path.stem))
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+        definitions = getattr(item, "_fixtureinfo", None)
+        used = [
+            d for ds in (definitions.name2fixturedefs.values() if definitions else ()) for d in ds
+        ]
+        if any(getattr(d.func, "trains", False) for d in used):
+            item.add_marker("trains")
+        group = item.path.stem
+        if "main_runs" in getattr(item, "fixturenames", ()):
+            group = "main_runs"
+        elif _slow(item):
+            group = item.name
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: (not _slow(item), "main_runs" not in item.fixturenames))
+
+
+def _slow(item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("trains", "notebook", "extra", "long"))
 
 
 @pytest.fixture(scope="session")
+@trains
 def main_runs(tmp_path_factory):
-    """family -> (folder of a full main run with seed 0, what it printed); each trains once, for all workers."""
+    """family -> (folder of a full main run with seed 0, what it printed); each trains once, for all
+    workers.
+    """
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
 
