@@ -1,8 +1,8 @@
 """Which checkpoints are whole: each is sealed with a manifest of its files, written last.
 
 A checkpoint counts only if every file is there with the size and the SHA-256 that its manifest.json
-names. What the Trainer wrote without us has no manifest and does not count: nothing tells it from
-one that a kill has cut off.
+names. What the Trainer wrote without us has none and does not count: nothing tells it from one
+that a kill has cut off. A run that begins anew in a folder removes the manifests of the earlier one.
 """
 
 import hashlib
@@ -15,21 +15,18 @@ from pathlib import Path
 from grpo_workbook.files import readable, write_json
 
 MANIFEST = "manifest.json"
-EARLIER = "manifest.earlier.json"  # of a run that was begun anew in the same folder
 
 
 def seal(checkpoint: Path) -> None:
     """Flush every file of the checkpoint to the disk, then write its manifest: now it counts."""
+    (checkpoint / MANIFEST).unlink(missing_ok=True)
     files = {}
     for path in sorted(p for p in checkpoint.rglob("*") if p.is_file()):
         name = path.relative_to(checkpoint).as_posix()
-        if name in (MANIFEST, EARLIER):
-            continue
         with path.open("rb") as file:
             os.fsync(file.fileno())  # else a power cut could keep the manifest without the files
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         files[name] = {"bytes": path.stat().st_size, "sha256": sha256}
-    (checkpoint / EARLIER).unlink(missing_ok=True)
     write_json(checkpoint / MANIFEST, {"step": step_of(checkpoint), "files": files})
 
 
@@ -39,9 +36,7 @@ def fault(checkpoint: Path) -> str | None:
         files = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
         named = [(name, known["bytes"], known["sha256"]) for name, known in files.items()]
     except FileNotFoundError:
-        if (checkpoint / EARLIER).is_file():
-            return "it belongs to an earlier run, after which training was begun anew here"
-        return f"it has no {MANIFEST}: it was cut off while written, or not written by this package"
+        return f"it has no {MANIFEST}: it was cut off, is of an earlier run, or not of this package"
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"its {MANIFEST} cannot be read"
     for name, size, sha256 in named:
@@ -89,5 +84,4 @@ def clear_torn(folder: Path) -> None:
 def set_aside(folder: Path) -> None:
     """A run begins anew in `folder`: checkpoints of the earlier one stay, but no longer count."""
     for checkpoint in all_checkpoints(folder):
-        if (checkpoint / MANIFEST).is_file():
-            os.replace(checkpoint / MANIFEST, checkpoint / EARLIER)
+        (checkpoint / MANIFEST).unlink(missing_ok=True)

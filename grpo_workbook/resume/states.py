@@ -18,15 +18,9 @@ if TYPE_CHECKING:
 
 # A checkpoint's place in data and completions means the same only where these are the same.
 SETUP = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_generation",
-    "num_iterations",
-    "num_generations",
-    "world_size",
-    "seed",
-    "shuffle_dataset",
-)
+    "per_device_train_batch_size gradient_accumulation_steps steps_per_generation num_iterations "
+    "num_generations world_size seed shuffle_dataset"
+).split()
 
 
 def take(trainer: "GRPOTrainer") -> dict:

@@ -1,1 +1,25 @@
-"""Train in stages, and choose problems by their difficulty."""
+"""Train in stages, each compared with the one before, and choose problems by their difficulty.
+
+STAGES = (
+    Stage("format", steps=20, rewards="strict_format,incremental_format"),
+    Stage("correct", steps=60, rewards="correctness:2,strict_format:0.5", pass_rate=(0.1, 0.9)),
+)
+report = train_stages(run, model, tokenizer, dataset, heldout, STAGES)
+"""
+
+from grpo_workbook.stages.difficulty import Curriculum, curriculum, pass_rates
+from grpo_workbook.stages.stage import Stage, read_stages, rounds
+from grpo_workbook.stages.training import Carry, show_stages, stage_run, train_stages
+
+__all__ = [
+    "Carry",
+    "Curriculum",
+    "Stage",
+    "curriculum",
+    "pass_rates",
+    "read_stages",
+    "rounds",
+    "show_stages",
+    "stage_run",
+    "train_stages",
+]

@@ -1,6 +1,7 @@
-"""How hard is each row for this policy: its pass rate, and a curriculum of the rows that can still teach.
+"""How hard is each row for this policy: its pass rate, and a curriculum of the rows that can teach.
 
-A row that is never right, and one that always is, give GRPO silent groups: no completion stands out from the others.
+A row that is never right, and one that always is, give GRPO a zero-variance group: no completion
+stands out from the others, so there is nothing to learn.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.generation import generate
-from grpo_workbook.rewards import correctness_reward, name_of, plain_values
-from grpo_workbook.stages.stage import check_bounds
+from grpo_workbook.evaluation import generate
+from grpo_workbook.rewards import call, correctness_reward, name_of, plain_values
+from grpo_workbook.stages.stage import bounds
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,79 +23,60 @@ def pass_rates(
     dataset: "Dataset",
     n: int = 8,
     *,
-    max_new_tokens: int,
     success: Callable = correctness_reward,
-    temperature: float = 1.0,
-    seed: int = 0,
-    batch_size: int = 128,
     progress: str | None = "pass rates",
+    **how,
 ) -> list[float]:
-    """For each row the share of `n` sampled completions to which `success`, a reward, gives more than 0.5.
+    """For each row the fraction of `n` sampled completions to which `success` gives more than 0.5.
 
-    The dataset has `prompt`, and the columns that the reward reads. Rows of like length go through the model together.
-    A row to which the reward does not apply (None) counts as never right. Raises WorkbookError for no rows or n < 1.
+    The dataset has `prompt`, and the columns that the reward reads. `how` is max_new_tokens,
+    temperature, seed and batch_size, as `generate` has them. A row to which the reward does not
+    apply (None) counts as never right. Raises WorkbookError for no rows or n < 1.
     """
-    if not len(dataset):
-        raise WorkbookError("pass rates of no rows: give at least one row")
-    if not isinstance(n, int) or n < 1:
-        raise WorkbookError(f"pass rates from {n!r} completions of each row: give at least 1")
-    repeated = [i for i in range(len(dataset)) for _ in range(n)]
-    rows = dataset.select(repeated)
-    texts = generate(
-        model,
-        tokenizer,
-        list(rows["prompt"]),
-        max_new_tokens=max_new_tokens,
-        sample=True,
-        temperature=temperature,
-        seed=seed,
-        batch_size=batch_size,
-        progress=progress,
-    )
-    columns = {name: list(rows[name]) for name in rows.column_names if name != "prompt"}
-    values = success(prompts=list(rows["prompt"]), completions=texts, **columns)
+    if not len(dataset) or n < 1:
+        raise WorkbookError(
+            f"{len(dataset)} rows with {n} completions each: give at least one of both"
+        )
+    rows = dataset.select([i for i in range(len(dataset)) for _ in range(n)])
+    columns = {name: list(rows[name]) for name in rows.column_names}
+    texts = generate(model, tokenizer, columns["prompt"], sample=True, progress=progress, **how)
+    values = call(success, texts, **columns)
     right = [v is not None and v > 0.5 for v in plain_values(name_of(success), values, len(texts))]
     return [sum(right[start : start + n]) / n for start in range(0, len(right), n)]
 
 
 @dataclass(frozen=True)
 class Curriculum:
-    """The places of the rows to train on, easy first, and how many of each kind there were."""
+    """The indices of the rows to train on, easy first, and how many rows of each kind are left out.
+
+    The kinds: "hopeless" (never right), "too hard" (right at times, not above low), "too easy"
+    (wrong at times, not below high), "mastered" (always right).
+    """
 
     rows: list[int]
-    hopeless: int  # never right
-    too_hard: int  # right at times, but not above low
-    too_easy: int  # wrong at times, but not below high
-    mastered: int  # always right
+    left_out: dict[str, int]
 
     def __str__(self) -> str:
-        kinds = ("hopeless", "too_hard", "too_easy", "mastered")
-        left_out = ", ".join(
-            f"{getattr(self, k)} {k.replace('_', ' ')}" for k in kinds if getattr(self, k)
-        )
-        return f"{len(self.rows)} rows can teach; left out: {left_out or 'none'}"
+        said = ", ".join(f"{n} {kind}" for kind, n in self.left_out.items() if n)
+        return f"{len(self.rows)} rows can teach; left out: {said or 'none'}"
 
 
 def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> Curriculum:
-    """Which rows to train on: those with low < pass rate < high, the easiest first (equal ones in their order).
+    """Which rows to train on: low < pass rate < high, the easiest first (equal ones in order).
 
-    With low 0 and high 1 that is all but the hopeless and the mastered. Raises WorkbookError for rates outside of 0 to
-    1, bounds that leave no room, and when no row is left.
+    With low 0 and high 1 that is all but the hopeless and the mastered. Raises WorkbookError for
+    bounds that leave no room, and when no row is left.
     """
-    check_bounds((low, high))
-    odd = next((i for i, rate in enumerate(rates) if not 0 <= rate <= 1), None)
-    if odd is not None:
-        raise WorkbookError(
-            f"the pass rate of row {odd} is {rates[odd]!r}: a share lies between 0 and 1"
-        )
+    if not bounds((low, high)):
+        raise WorkbookError(f"the bounds are {low!r} and {high!r}: give 0 <= low < high <= 1")
     kept = [i for i, rate in enumerate(rates) if low < rate < high]
-    found = Curriculum(
-        sorted(kept, key=lambda i: -rates[i]),
-        hopeless=sum(rate == 0 for rate in rates),
-        too_hard=sum(0 < rate <= low for rate in rates),
-        too_easy=sum(high <= rate < 1 for rate in rates),
-        mastered=sum(rate == 1 for rate in rates),
-    )
+    left_out = {
+        "hopeless": sum(rate == 0 for rate in rates),
+        "too hard": sum(0 < rate <= low for rate in rates),
+        "too easy": sum(high <= rate < 1 for rate in rates),
+        "mastered": sum(rate == 1 for rate in rates),
+    }
+    found = Curriculum(sorted(kept, key=lambda i: -rates[i]), left_out)
     if not kept:
         raise WorkbookError(
             f"no row of {len(rates)} has a pass rate between {low:g} and {high:g} ({found}): "

@@ -1,4 +1,4 @@
-"""Train stage after stage: the same adapter, the optimizer's state carried on, each stage measured against the last.
+"""Train stage after stage: the same adapter, the optimizer's state carried on, each compared.
 
 before.json                    the policy's completions before the first stage
 stage-1-format/                one folder for each stage: checkpoints/, log.json, adapter/ and
@@ -6,37 +6,41 @@ stage-1-format/                one folder for each stage: checkpoints/, log.json
     after.json                 the completions after it
     report.json                its numbers, written last: a stage that has one is finished
 stages.json                    all reports
-
-A resumed run skips the finished stages and goes on inside the one that was stopped.
 """
 
 import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from grpo_workbook.cli.pipeline import train_once
-from grpo_workbook.cli.run_measures import kept_scores
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import read_json, write_json
-from grpo_workbook.resume.states import stateful_rewards
-from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.stages.carry import (
-    AGAIN,
-    MOMENTS,
-    Carry,
-    drop_reference,
-    load_adapter,
-    whole_stage,
-)
+from grpo_workbook.evaluation import Scores, evaluate, score
+from grpo_workbook.export import save_adapter
+from grpo_workbook.files import read_json, readable, write_json
+from grpo_workbook.rewards import parse_rewards
 from grpo_workbook.stages.difficulty import curriculum, pass_rates
 from grpo_workbook.stages.stage import Stage, check_stages
+from grpo_workbook.statistics import accuracy, changed, paired_p_value, wilson_interval
+from grpo_workbook.training import Callback, make_trainer
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that the KL penalty compares with
+MOMENTS = "optimizer.safetensors"
+AGAIN = "delete that stage's folder, and --resume trains it and the later ones again"
+
+
+def train_plainly(run, model, tokenizer, rows, rewards, weights, callbacks) -> list[dict]:
+    """Train one stage by TRL alone, from its first step; returns the log."""
+    trainer = make_trainer(run, model, tokenizer, rows, rewards, weights)
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    trainer.train()
+    return trainer.state.log_history
 
 
 def train_stages(
@@ -45,64 +49,62 @@ def train_stages(
     tokenizer,
     dataset: "Dataset",
     heldout: "Dataset",
+    stages: Sequence[Stage],
     *,
-    stages: Sequence[Stage] | None = None,
-    answers: str = "number",
     resume: bool = False,
-    probe_every: int = 0,
-    callbacks: Sequence = (),
-    say=print,
+    **how,
 ) -> dict:
-    """Train `stages` (default: the run's own) one after the other; returns what it writes to stages.json.
+    """Train the stages one after the other; returns what it writes to stages.json.
 
-    Held-out problems are answered (one sample each, the same seed) before, between and after the stages; every stage is
-    compared with the one before it by the paired test. `probe_every` steps they are answered while a stage trains, too:
-    its report then has a "curve", [step counted over all stages, strict share] each. `callbacks` go to every trainer.
+    Held-out problems are answered (one sample each, the same seed) before, between and after the
+    stages; each stage is compared with the one before it by the paired test. `how` may be
 
-    Raises WorkbookError, before anything is trained, for stages that cannot be.
+        train      train(run, model, tokenizer, rows, rewards, weights, callbacks) trains one stage
+                   and returns its log; the default is TRL's own training
+        callbacks  for every trainer; of a HeldoutProbe, reports get a "curve": [step counted over
+                   all stages, rate of strictly right]
+        judge      for answers that are no numbers: see `evaluation.score`
+
+    `resume` skips the stages that are finished; whether training goes on inside the next one is a
+    matter of `train`. Raises WorkbookError, before anything is trained, for stages that cannot be.
     """
-    stages = check_stages(run.stages if stages is None else stages)
-    rewards = [_rewards(run, stage) for stage in stages]
-    runs = [stage_run(run, stage, i) for i, stage in enumerate(stages, 1)]
-    before = _measure(run, model, tokenizer, heldout, answers, run.output / "before.json", resume)
-    reports, steps, moments, trained_here = [], 0, None, False
-    for stage, own, chosen in zip(stages, runs, rewards, strict=True):
+    stages = check_stages(stages)
+    runs = [stage_run(run, stage, number) for number, stage in enumerate(stages, 1)]
+    chosen = [rewards_of(run, stage) for stage in stages]
+    staged = _Staged(model, tokenizer, dataset, heldout, **how)
+    path, steps, moments, reports = run.output / "before.json", 0, None, []
+    before = staged.kept(path) if resume and path.is_file() else staged.measure(run, path)
+    trained_here = False
+    for stage, own, rewards in zip(stages, runs, chosen, strict=True):
         # after a stage that is trained again, what later ones have left began with something else
         done = read_report(own.output, stage) if resume and not trained_here else None
         if done:
-            say(
-                f"Stage {stage.name} had been finished: {done['heldout']['after']['strict']:.1%} strict"
-            )
-            with whole_stage(own.output):
-                load_adapter(model, own.output / "adapter")
-                for name, reward in stateful_rewards(chosen[0]):
-                    reward.load_state_dict(done["rewards_state"][name])
-            after = _measure(
-                run, model, tokenizer, heldout, answers, own.output / "after.json", True
-            )
+            print(f"Stage {stage.name} had been finished")
+            load_adapter(model, own.output / "adapter")
+            after = staged.kept(own.output / "after.json")
         else:
-            say(f"Stage {stage.name}: {stage.steps} steps")
-            if trained_here and own.output.is_dir():
-                shutil.rmtree(own.output)
+            print(f"Stage {stage.name}: {stage.steps} steps")
+            if trained_here:
+                shutil.rmtree(own.output, ignore_errors=True)
             trained_here = True
-            done, after = _train_stage(
-                stage, own, model, tokenizer, (dataset, heldout), chosen, before, moments,
-                answers=answers, resume=resume, probe_every=probe_every, callbacks=callbacks, steps=steps, say=say,
-            )  # fmt: skip
+            carry = Carry(stage, moments, own.output / MOMENTS)
+            told = staged.train_one(stage, own, rewards, carry, steps)
+            after = staged.measure(own, own.output / "after.json")
+            done = {"stage": stage.to_dict(), **told, "heldout": compare(before, after)}
+            write_json(own.output / "report.json", done)
         reports.append(done)
         before, steps, moments = after, steps + stage.steps, own.output / MOMENTS
-    whole = {"seed": run.seed, "heldout_n": len(heldout), "stages": reports}
+    whole = {"seed": run.seed, "stages": reports}
     write_json(run.output / "stages.json", whole)
     return whole
 
 
 def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
-    """The run of one stage: its settings, its folder, its seed. With one seed all stages would draw the same rows."""
-    own = {
-        "learning_rate": stage.learning_rate,
-        "beta": stage.beta,
-        "rewards": stage.rewards if isinstance(stage.rewards, str) else None,
-    }
+    """The run of one stage: its values, its folder, its seed.
+
+    With one seed all stages would begin with the same rows.
+    """
+    own = {"learning_rate": stage.learning_rate, "beta": stage.beta}
     return run.replace(
         max_steps=stage.steps,
         shuffle_dataset=not stage.ordered,
@@ -112,191 +114,203 @@ def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
     )
 
 
+def rewards_of(run: RunConfig, stage: Stage) -> tuple[list, list, Callable]:
+    """(functions, weights, what counts as success) of a stage."""
+    try:
+        named = isinstance(stage.success, str)
+        success = parse_rewards(stage.success)[0][0] if named else stage.success
+        if stage.rewards is None or isinstance(stage.rewards, str):
+            return *parse_rewards(stage.rewards or run.rewards), success
+    except WorkbookError as error:
+        raise WorkbookError(f"stage {stage.name!r}: {error}") from None
+    functions, weights = zip(*stage.rewards, strict=True)
+    return list(functions), list(weights), success
+
+
+@dataclass
+class _Staged:
+    """What all stages have in common."""
+
+    model: Any
+    tokenizer: Any
+    dataset: "Dataset"
+    heldout: "Dataset"
+    train: Callable[..., list[dict]] = train_plainly
+    callbacks: Sequence = ()
+    judge: Callable[[str, str], bool | None] | None = None
+
+    def train_one(self, stage: Stage, run: RunConfig, rewards, carry: "Carry", steps: int) -> dict:
+        """What a stage's report says of the training; `steps` were done before it."""
+        functions, weights, success = rewards
+        policy = self.model, self.tokenizer
+        drop_reference(self.model)
+        rows, told = choose_rows(stage, run, *policy, self.dataset, success)
+        run.output.mkdir(parents=True, exist_ok=True)
+        history = self.train(run, *policy, rows, functions, weights, [carry, *self.callbacks])
+        drop_reference(self.model)
+        log = [entry for entry in history if "reward" in entry]
+        write_json(run.output / "log.json", log)
+        save_adapter(*policy, run.output / "adapter")
+        curve = [[steps + e["step"], e["heldout/strict"]] for e in history if "heldout/strict" in e]
+        return {
+            **told,
+            "train_seconds": round(sum(e["step_time"] for e in log), 1),
+            "learning_rate": run.learning_rate,
+            "zero_variance": round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4),
+            **({"curve": curve} if curve else {}),
+        }
+
+    def measure(self, run: RunConfig, path: Path) -> Scores:
+        """Sampled scores on the held-out problems; the completions are written to `path`."""
+        how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+        how |= {"judge": self.judge, "progress": "held-out problems", "sample": True}
+        scores = evaluate(self.model, self.tokenizer, self.heldout, **how)
+        asked = {name: list(self.heldout[name]) for name in ("question", "answer")}
+        kind = "number" if self.judge is None else "text"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"sampled": scores.completions, "kind": kind, **asked})
+        return scores
+
+    def kept(self, path: Path) -> Scores:
+        """The scores of the completions that `path` has kept."""
+        found, answers = read_json(path, AGAIN), list(self.heldout["answer"])
+        if found["answer"] != answers:
+            raise WorkbookError(f"{readable(path)} holds other problems than these {len(answers)}")
+        return score(found["sampled"], answers, self.judge)
+
+
 def choose_rows(
-    stage: Stage, run: RunConfig, model, tokenizer, dataset: "Dataset", say=print
+    stage: Stage, run: RunConfig, model, tokenizer, dataset: "Dataset", success: Callable
 ) -> tuple["Dataset", dict]:
-    """(the rows that this stage trains on, what is to be said of them). WorkbookError when they make no step."""
-    rows = dataset
+    """(the rows that this stage trains on, what is to be said of them).
+
+    Raises WorkbookError when they make no step.
+    """
+    rows, told, needed = dataset, {}, run.prompts_per_step * stage.steps
     if stage.keep is not None:
         rows = dataset.select([i for i, row in enumerate(dataset) if stage.keep(row)])
-    told = {"rows": len(rows)}
     if stage.pass_rate is not None and len(rows):
-        needed = run.prompts_per_step * stage.steps
-        rows = rows.shuffle(seed=run.seed).select(
-            range(min(len(rows), stage.measured or 2 * needed))
-        )
-        success = parse_rewards(stage.success)[0][0]
-        s = run
-        how = {
-            "max_new_tokens": s.max_completion_length,
-            "batch_size": s.eval_batch,
-            "temperature": s.temperature,
-        }
-        rates = pass_rates(
-            model, tokenizer, rows, stage.samples, success=success, seed=run.seed, **how
-        )
+        most = min(len(rows), stage.measured or 2 * needed)
+        rows = rows.shuffle(seed=run.seed).select(range(most))
+        how = {"temperature": run.temperature, "seed": run.seed, "batch_size": run.eval_batch}
+        how |= {"success": success, "max_new_tokens": run.max_completion_length}
+        rates = pass_rates(model, tokenizer, rows, stage.samples, **how)
         found = curriculum(rates, *stage.pass_rate)
-        say(f"  {found}")
+        print(f"  {found}")
         places = found.rows
         if stage.ordered:  # the whole way from easy to hard within the steps that there are
             used = min(needed, len(places))
             places = [places[i * len(places) // used] for i in range(used)]
         rows = rows.select(places)
-        told = {
-            "rows": len(rows),
-            "measured": len(rates),
-            "left_out": _kinds(found),
-            "pass_rates": rates,
-        }
+        told = {"measured": len(rates), "left_out": found.left_out, "pass_rates": rates}
     if len(rows) < run.prompts_per_step:
         raise WorkbookError(
-            f"stage {stage.name!r} has {len(rows)} rows left and one step needs {run.prompts_per_step}: "
-            "widen keep or pass_rate"
+            f"stage {stage.name!r} has {len(rows)} rows left and one step needs "
+            f"{run.prompts_per_step}: widen keep or pass_rate"
         )
-    return rows, told
+    return rows, {"rows": len(rows), **told}
 
 
-def _kinds(found) -> dict:
-    return {kind: getattr(found, kind) for kind in ("hopeless", "too_hard", "too_easy", "mastered")}
+def compare(before: Scores, after: Scores) -> dict:
+    """Two policies on the same problems: the rates of each, what changed, may it be chance?"""
 
-
-def _rewards(run: RunConfig, stage: Stage):
-    if stage.rewards is None or isinstance(stage.rewards, str):
-        try:
-            parse_rewards(stage.success)
-            return parse_rewards(stage.rewards or run.rewards)
-        except WorkbookError as error:
-            raise WorkbookError(f"stage {stage.name!r}: {error}") from None
-    try:
-        return tuple(
-            map(
-                list,
-                zip(
-                    *((function, float(weight)) for function, weight in stage.rewards), strict=True
-                ),
-            )
-        )
-    except (TypeError, ValueError):
-        raise WorkbookError(
-            f"stage {stage.name!r}: rewards are pairs (function, weight), or name:weight,..."
-        ) from None
-
-
-def _measure(run: RunConfig, model, tokenizer, heldout, answers: str, path: Path, kept: bool):
-    """Sampled scores on the held-out problems; the completions are written to `path`, and read from it if `kept`."""
-    from grpo_workbook.evaluate import evaluate
-
-    if kept and path.is_file():
-        return kept_scores(read_json(path, AGAIN), path, heldout, answers, AGAIN)
-    s = run
-    how = {
-        "max_new_tokens": s.max_completion_length,
-        "batch_size": s.eval_batch,
-        "answers": answers,
-    }
-    scores = evaluate(model, tokenizer, heldout, sample=True, progress="held-out problems", **how)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, scores.completions)
-    return scores
-
-
-def _train_stage(
-    stage, run, model, tokenizer, data, rewards, before, moments, *,
-    answers, resume, probe_every, callbacks, steps, say,
-):  # fmt: skip
-    """(the report of one stage, the scores after it)."""
-    from grpo_workbook.training import HeldoutProbe
-
-    dataset, heldout = data
-    drop_reference(model)
-    rows, told = choose_rows(stage, run, model, tokenizer, dataset, say)
-    run.output.mkdir(parents=True, exist_ok=True)
-    added = [Carry(stage, moments, run.output / MOMENTS), *callbacks]
-    if probe_every:
-        length = run.max_completion_length
-        probe = HeldoutProbe(
-            model,
-            tokenizer,
-            heldout,
-            max_new_tokens=length,
-            every=probe_every,
-            problems=len(heldout),
-        )
-        added.append(probe)
-    log, seconds, resumed = train_once(run, model, tokenizer, rows, rewards, resume, say, added)
-    drop_reference(model)
-    after = _measure(run, model, tokenizer, heldout, answers, run.output / "after.json", False)
-    report = {
-        "stage": stage.to_dict(),
-        **told,
-        **compare(before, after),
-        "train_seconds": round(seconds, 1),
-    }
-    report |= {"resumed_from_step": resumed, "learning_rate": run.learning_rate}
-    report["rewards_state"] = {
-        name: reward.state_dict() for name, reward in stateful_rewards(rewards[0])
-    }
-    tenth = max(1, len(log) // 10)
-    report["reward"] = [
-        round(sum(e["reward"] for e in part) / tenth, 4) for part in (log[:tenth], log[-tenth:])
-    ]
-    report["silent_groups"] = round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4)
-    if probe_every:
-        from grpo_workbook.evaluate import score
-
-        answer = list(heldout["answer"])
-        report["curve"] = [
-            [steps + step, sum((s := score(texts, answer, answers)).strict) / s.n]
-            for step, texts in probe.seen
-        ]
-    write_json(run.output / "report.json", report)
-    return report, after
-
-
-def compare(before, after) -> dict:
-    """Two policies on the same problems: the shares of each, what changed, and whether it may be chance."""
-    from grpo_workbook.intervals import accuracy, changed, paired_p_value, wilson_interval
-
-    def shares(scores):
-        told = {
-            name: accuracy(getattr(scores, name)) for name in ("strict", "lenient", "well_formed")
-        }
+    def rates(scores: Scores) -> dict:
+        names = ("strict", "lenient", "well_formed")
+        told = {f"{name}_sampled": accuracy(getattr(scores, name)) for name in names}
         return {**told, "ci95": list(wilson_interval(scores.strict))}
 
-    better, worse = changed(before.strict, after.strict)
+    better, worse = map(len, changed(before.strict, after.strict))
     return {
-        "heldout": {"before": shares(before), "after": shares(after)},
-        "better": len(better),
-        "worse": len(worse),
+        "n": after.n,
+        "before": rates(before),
+        "after": rates(after),
+        **{"better": better, "worse": worse},
         "p_value": paired_p_value(before.strict, after.strict),
         "p_value_well_formed": paired_p_value(before.well_formed, after.well_formed),
     }
 
 
 def read_report(folder: Path, stage: Stage) -> dict | None:
-    """The report of a finished stage, or None. WorkbookError when another stage was finished in its place."""
+    """The report of a finished stage, or None; WorkbookError when another stage was finished."""
     path = folder / "report.json"
     if not path.is_file():
         return None
-    report = read_json(path, AGAIN)
-    with whole_stage(folder):
-        report["stage"], report["heldout"]["after"]["strict"], report["rewards_state"]
-    told = json.loads(json.dumps(stage.to_dict()))
+    report, told = read_json(path, AGAIN), json.loads(json.dumps(stage.to_dict()))
     if different := [name for name in told if report["stage"].get(name) != told[name]]:
         raise WorkbookError(
-            f"{folder} holds a stage that differs in {', '.join(different)}: give the same stages, or another --output"
+            f"{folder} holds a stage that differs in {', '.join(different)}: give the same stages, "
+            "or another --output"
         )
     return report
 
 
 def show_stages(report: dict) -> None:
     """Print one line for each stage: at most 80 columns."""
-    print(
-        f"{'stage':16}{'steps':>6}{'rows':>6}{'strict, held out':>20}{'better':>8}{'worse':>7}{'p':>9}"
-    )
+    heads = f"{'strict, held out':>20}{'better':>8}{'worse':>7}{'p':>9}"
+    print(f"{'stage':16}{'steps':>6}{'rows':>6}{heads}")
     for told in report["stages"]:
-        was, now = (told["heldout"][when]["strict"] for when in ("before", "after"))
-        change = f"{was:.1%} -> {now:.1%}"
-        stage = told["stage"]
-        print(f"{stage['name'][:15]:16}{stage['steps']:6}{told['rows']:6}{change:>20}", end="")
-        print(f"{told['better']:8}{told['worse']:7}{told['p_value']:9.1g}")
+        stage, held = told["stage"], told["heldout"]
+        was, now = (held[when]["strict_sampled"] for when in ("before", "after"))
+        print(f"{stage['name'][:15]:16}{stage['steps']:6}{told['rows']:6}", end="")
+        print(f"{f'{was:.1%} -> {now:.1%}':>20}{held['better']:8}{held['worse']:7}", end="")
+        print(f"{held['p_value']:9.1g}")
+
+
+# ------------------------------------------------------------------ what goes from stage to stage
+
+
+class Carry(Callback):
+    """Gives the optimizer the moments that the stage before left, and keeps its own for the next.
+
+    Sets the reference of the KL penalty, too.
+    """
+
+    def __init__(self, stage: Stage, moments: Path | None, save_to: Path):
+        self.stage, self.moments, self.save_to = stage, moments, save_to
+
+    def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+        if self.stage.reference == "base":  # without a copy TRL switches the adapter off instead
+            drop_reference(model)
+        if self.moments is not None and state.global_step == 0:  # else a checkpoint brought its own
+            load_moments(optimizer, self.moments)
+
+    def on_step_end(self, args, state, control, optimizer=None, **kwargs):
+        if state.global_step >= state.max_steps:  # before the last checkpoint: a kill may follow it
+            save_moments(optimizer, self.save_to)
+
+    def on_train_end(self, args, state, control, optimizer=None, **kwargs):
+        save_moments(optimizer, self.save_to)  # of a training that ended early
+
+
+def save_moments(optimizer, path: Path) -> None:
+    """Write the optimizer's state (AdamW: step, exp_avg, exp_avg_sq of each weight)."""
+    from safetensors.torch import save_file
+
+    state = optimizer.state_dict()["state"].items()
+    save_file({f"{i}.{name}": v.contiguous() for i, own in state for name, v in own.items()}, path)
+
+
+def load_moments(optimizer, path: Path) -> None:
+    """Give the optimizer what `save_moments` wrote; learning rate and the like stay as they are."""
+    from safetensors.torch import load_file
+
+    state: dict[int, dict] = {}
+    for key, value in load_file(path).items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def drop_reference(model) -> None:
+    """Remove TRL's frozen copy of the adapter: the next trainer then copies the policy as it is."""
+    if REFERENCE in model.peft_config:
+        model.delete_adapter(REFERENCE)
+
+
+def load_adapter(model, folder: Path) -> None:
+    """Give the model the adapter weights that a stage saved."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
