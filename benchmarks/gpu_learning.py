@@ -41,7 +41,8 @@ def _problems(run: RunConfig):
 
 def _measure(run: RunConfig, model, tokenizer, heldout) -> tuple[dict, list[str]]:
     """(strict accuracy sampled and greedy, the greedy completions)."""
-    from grpo_workbook.evaluate import accuracy, evaluate
+    from grpo_workbook.evaluation import evaluate
+    from grpo_workbook.statistics import accuracy
 
     how = {
         "max_new_tokens": run.max_completion_length,
@@ -56,7 +57,7 @@ def _measure(run: RunConfig, model, tokenizer, heldout) -> tuple[dict, list[str]
 
 
 def _trainer(run: RunConfig, model, tokenizer, train):
-    from grpo_workbook.rubric import parse_rewards
+    from grpo_workbook.rewards import parse_rewards
     from grpo_workbook.training import make_trainer
 
     functions, weights = parse_rewards(run.rewards)
@@ -166,20 +167,20 @@ def train_and_merge(job: dict) -> dict:
     except Exception as error:  # on a GPU this is what is tested: it goes into the results, and the other way goes on
         ways["live"] = {"error": f"{type(error).__name__}: {error}"[:300]}
     del model
-    merge(run, folder / "adapter", folder / "merged-reloaded")
+    merge(run.model, folder / "adapter", folder / "merged-reloaded")
     return {"trained": accuracy, "linear4bit_layers": layers, "ways": ways, "base": run.model}
 
 
 def prove(job: dict) -> dict:
     """Compare base-plus-adapter with merged weights in float32, by plain Transformers and PEFT: no Unsloth here."""
     run, folder = make_run(job), Path(job["folder"])
-    from grpo_workbook.evaluate import accuracy, evaluate
-    from grpo_workbook.export import compare_logits, load_merged
-    from grpo_workbook.loading import load_for_measuring
-    from grpo_workbook.merging import is_proved
+    from grpo_workbook.evaluation import evaluate
+    from grpo_workbook.statistics import accuracy
+    from grpo_workbook.export import compare_logits, is_proved
+    from grpo_workbook.models import load_model
 
-    ours, tokenizer = load_for_measuring(run.model, str(folder / "adapter"), device=run.device)
-    merged, words = load_merged(folder / f"merged-{job['way']}", "float32", run.device)
+    ours, tokenizer = load_model(run.model, folder / "adapter", device=run.device)
+    merged, words = load_model(folder / f"merged-{job['way']}", device=run.device)
     _, heldout = _problems(run)
     completions = json.loads((folder / "completions.json").read_text(encoding="utf-8"))
     proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), completions)

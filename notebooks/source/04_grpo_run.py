@@ -185,8 +185,8 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # give 0 to 1 each: for the right number, for perfect form, for parts of the form. Weights say what each counts.
 
 # %%
-from grpo_workbook.rewards import correctness_reward
-from grpo_workbook.rubric import parse_rewards
+from grpo_workbook import correctness_reward
+from grpo_workbook import parse_rewards
 
 print(run.rewards)
 functions, weights = parse_rewards(run.rewards)
@@ -219,7 +219,7 @@ for name, text in samples.items():
 # the first number (Wilson's).
 
 # %%
-from grpo_workbook.evaluate import evaluate, summary
+from grpo_workbook.evaluation import evaluate, summary
 
 how = {"max_new_tokens": run.max_completion_length,
        "batch_size": run.eval_batch, "seed": run.seed}
@@ -350,7 +350,7 @@ figures.show(*figures.before_after(before, after, len(heldout_set)))
 # a coin would do this.
 
 # %%
-from grpo_workbook.evaluate import paired_p_value, wilson_interval
+from grpo_workbook.statistics import paired_p_value, wilson_interval
 
 print("strict, sampled, 95 % interval before:", wilson_interval(before_sampled.strict))
 print("strict, sampled, 95 % interval after: ", wilson_interval(after_sampled.strict))
@@ -365,21 +365,20 @@ print(f"p = {p_value:.1g}")
 # can load.
 
 # %%
-from grpo_workbook.export import compare_logits, load_merged, merge, save_adapter
+from grpo_workbook import load_model, merge, save_adapter
 
 save_adapter(model, tokenizer, run.output / "adapter")
 folder = run.output / "merged"
-unmerged, _ = merge(run, run.output / "adapter", folder)
-merged, merged_tokenizer = load_merged(folder, run.dtype, run.device)
+proof = merge(run.model, run.output / "adapter", folder, heldout=heldout_set,
+              policy=after_greedy, max_new_tokens=run.max_completion_length,
+              batch_size=run.eval_batch)
 
 # %% [markdown]
 # A merge is proved by its logits: on the same tokens, the 16-bit base with the adapter beside it and the merged model
-# must say the same. Rounding to 16 bits moves them a little; the chosen tokens should not change.
+# must say the same. Rounding to 16 bits moves them a little; the chosen tokens should not change. `merge` writes nothing
+# that fails this, or that answers the held-out problems worse than the policy did.
 
 # %%
-prompts = list(heldout_set["prompt"])
-proof = compare_logits(unmerged, merged, tokenizer, prompts, after_greedy.completions,
-                       run.eval_batch // 4)
 proof
 
 # %% [markdown]
@@ -387,6 +386,7 @@ proof
 # one: that is another model. So what you would ship is measured like everything else.
 
 # %%
+merged, merged_tokenizer = load_model(folder, dtype=run.dtype, device=run.device)
 merged_greedy = evaluate(merged, merged_tokenizer, heldout_set, **how)
 print(f"4-bit with adapter: {mean(after_greedy.strict):.1%} strict, greedy")
 print(f"merged, 16-bit:     {mean(merged_greedy.strict):.1%}")

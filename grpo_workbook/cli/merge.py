@@ -1,0 +1,60 @@
+"""`python -m grpo_workbook merge`: an adapter into 16-bit weights, proved, or refused."""
+
+import argparse
+from pathlib import Path
+
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import readable
+
+EXAMPLES = """examples:
+  python -m grpo_workbook merge outputs/run/adapter --output outputs/merged
+  python -m grpo_workbook merge adapter --base my-base --output merged --data my.jsonl
+"""
+
+
+def add_parser(commands) -> None:
+    """Add merge to the command line."""
+    parser = commands.add_parser(
+        "merge",
+        help="an adapter into its base's 16-bit weights, with a proof",
+        description="Merge an adapter into 16-bit weights that plain Transformers loads,\n"
+        "and prove that they are the same policy: by their logits, and by their\n"
+        "answers to held-out problems. A merge that is another model is not written.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--base", metavar="MODEL", help="default: the one that the adapter names")
+    parser.add_argument("--data", metavar="SOURCE", help="held-out problems; default: the run's")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model that is there")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
+    from grpo_workbook.cli.rewards import judge_for
+    from grpo_workbook.data import check_rows, to_dataset
+    from grpo_workbook.export import merge, run_of
+    from grpo_workbook.notebook import quiet
+
+    if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
+        raise WorkbookError(f"{args.output} is not empty: name another --output, or --overwrite it")
+    quiet()
+    heldout, judge = None, judge_for("text")
+    if args.data:
+        found = check_rows(args.data)
+        heldout = to_dataset(found.dataset, run_of(args.adapter)[1].get("system_prompt"))
+        judge = judge_for(found.answers)
+    proof = merge(args.base, args.adapter, args.output, heldout=heldout, judge=judge)
+    print(f"merged into {readable(args.output)}, 16-bit safetensors for plain Transformers")
+    print(f"  largest logit difference  {proof['max_abs_logit_difference']}")
+    print(f"  of the logits' spread     {proof['relative_logit_difference']:.2%}")
+    print(f"  the same greedy token     {proof['same_greedy_tokens']:.2%} of the places")
+    if "heldout_n" in proof:
+        low, high = proof["policy_ci95"]
+        merged, policy = proof["merged_strict_greedy"], proof["policy_strict_greedy"]
+        print(f"  held-out, strictly right  {merged:.1%} of {proof['heldout_n']} problems")
+        print(f"  the policy before         {policy:.1%} (95 % interval {low:.1%} to {high:.1%})")
+        if merged > high:
+            print("  The merged model lies above that interval: better in 16 bits than as trained.")
+    return 0
