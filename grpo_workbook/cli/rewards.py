@@ -53,12 +53,12 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
 
 
 def judge_for(answers: str) -> Callable[[str, str], bool | None] | None:
-    """Who judges answers of this kind ("number" or "text"), for `evaluation.score`; numbers need none."""
+    """Who judges such answers ("number" or "text"), for `evaluation.score`; numbers need none."""
     if answers == "number":
         return None
     from grpo_workbook.reward_lab import SymbolicChecker
 
-    checker = SymbolicChecker()  # its worker starts with the first answer, and ends with this process
+    checker = SymbolicChecker()  # its worker starts with the first answer
 
     def judge(given: str, answer: str) -> bool | None:
         outcome = checker.check([(given, answer)])[0]
