@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from grpo_workbook.sandbox.sandbox import Job, Sandbox
+from grpo_workbook.sandbox.pool import Job, Sandbox
 
 CORES = min(os.cpu_count() or 1, 2)
 

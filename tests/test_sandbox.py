@@ -19,8 +19,9 @@ import pytest
 from conftest import REPO, SHARED
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST, code_attacks
-from grpo_workbook.sandbox.sandbox import MAX_PROGRAM, Job, Sandbox
+from grpo_workbook.sandbox import Job, Sandbox, code_attacks
+from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
+from grpo_workbook.sandbox.pool import MAX_PROGRAM
 
 HUMANEVAL = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
 GOOD = "def add(a, b):\n    return a + b\n"
@@ -68,6 +69,11 @@ def descendants(pid=None):
         more = {p for p, parent in found if parent in more} - below
         below |= more
     return below
+
+
+def servers_of(sandbox):
+    """Process ids of the judge servers that run now."""
+    return {w.process.pid for w in sandbox._workers if w.process is not None}
 
 
 def alive(pid):
@@ -265,7 +271,7 @@ def test_the_file_bomb_left_nothing():
 
 def test_without_namespaces_no_attack_passes_either(monkeypatch):
     with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
-        monkeypatch.setattr("grpo_workbook.sandbox.sandbox._warned", False)
+        monkeypatch.setattr("grpo_workbook.sandbox.pool._warned", False)
         with pytest.warns(UserWarning, match="limits-only.*can read every file"):
             sandbox.probe()
         chosen = [a for a in ATTACKS if a.kind not in ("loops", "outside")]
@@ -306,6 +312,20 @@ def test_a_program_that_dies_half_way_gets_the_cases_before(sandbox):
     assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("error", 2, 4)
 
 
+def test_a_test_that_does_not_end_is_the_tests_fault_and_the_next_job_is_judged(monkeypatch):
+    monkeypatch.setattr("grpo_workbook.sandbox.pool.GRACE", 1.0)
+    with Sandbox(workers=1, time_limit=1.0) as made:
+        first, second = made.check([job(GOOD, "while True: pass", "add"), Job(GOOD, TEST, "add")])
+    assert (first.outcome, first.fault) == ("timeout", "test")
+    assert second.passed
+
+
+def test_the_servers_own_modules_are_none_that_a_program_can_import(sandbox):
+    for name in ("wire", "jail", "judge", "candidate", "server"):
+        verdict = sandbox.check([job(f"import {name}\ndef f(x): return x + 1")])[0]
+        assert "ModuleNotFoundError" in verdict.reason
+
+
 def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
     test = "assert f(1) == 1\nif f(2) != 3:\n    raise ValueError('not three')"
     verdict = sandbox.check([job("def f(x): return x", test)])[0]
@@ -335,23 +355,26 @@ def test_what_is_no_program_is_rejected(sandbox, program):
     assert (verdict.outcome, verdict.fault) == ("rejected", "program")
 
 
-@pytest.mark.parametrize("bad", [Job(GOOD, "", "add"), Job(GOOD, None, "add"), Job(GOOD, TEST, "")])
-def test_a_task_that_cannot_be_judged_raises(sandbox, bad):
-    with pytest.raises(WorkbookError, match="job 1"):
-        sandbox.check([Job(GOOD, TEST, "add"), bad])
-
-
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "words"),
     [
-        {"workers": 0},
-        {"time_limit": 0},
-        {"memory_mb": 1},
-        {"memory_mb": 100.5},
-        {"require": "most"},
-        {"level": "x"},
+        (Job(GOOD, "", "add"), "there is no test"),
+        (Job(GOOD, None, "add"), "the test is no text but NoneType"),
+        (Job(GOOD, TEST, ""), "entry point '' is no name"),
+        (Job(GOOD, TEST, "add "), "entry point 'add ' is no name"),
+        (Job(GOOD, TEST, None), "entry point 'None' is no name"),
     ],
 )
+def test_one_bad_job_is_rejected_and_the_others_are_judged(sandbox, bad, words):
+    """A reward must not lose a whole step to one row of the data."""
+    before, verdict, after = sandbox.check([Job(GOOD, TEST, "add"), bad, Job(GOOD, TEST, "add")])
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
+    assert words in verdict.reason
+    assert before.passed
+    assert after.passed
+
+
+@pytest.mark.parametrize("bad", [{"workers": 0}, {"time_limit": 0}, {"memory_mb": 1}])
 def test_bad_settings(bad):
     with pytest.raises(WorkbookError):
         Sandbox(**bad)
@@ -379,10 +402,10 @@ def test_a_helper_that_only_the_program_defines_is_not_trusted(sandbox):
 def test_killed_servers_come_back_and_no_job_is_lost(sandbox):
     jobs = [job(f"def f(x): return x + {i % 2}") for i in range(60)]
     sandbox.check(jobs[:2])
-    for pid in sandbox.pids:
+    for pid in servers_of(sandbox):
         os.kill(pid, signal.SIGKILL)
     assert [v.passed for v in sandbox.check(jobs)] == [bool(i % 2) for i in range(60)]
-    for pid in descendants() - set(sandbox.pids):  # candidate servers and judges
+    for pid in descendants() - servers_of(sandbox):  # candidate servers and candidates
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     assert [v.passed for v in sandbox.check(jobs)] == [bool(i % 2) for i in range(60)]
@@ -391,7 +414,7 @@ def test_killed_servers_come_back_and_no_job_is_lost(sandbox):
 def test_closing_leaves_no_process():
     with Sandbox(workers=2, time_limit=1.0) as made:
         made.check([job("import time\ndef f(x): time.sleep(9)"), job("def f(x): return x + 1")])
-        ours = set(made.pids).union(*map(descendants, made.pids))
+        ours = servers_of(made).union(*map(descendants, servers_of(made)))
         assert len(ours) >= 4
     limit = time.monotonic() + 10
     while any(map(alive, ours)) and time.monotonic() < limit:
@@ -401,7 +424,7 @@ def test_closing_leaves_no_process():
 
 def test_a_killed_caller_leaves_no_process():
     script = (
-        "from grpo_workbook.sandbox.sandbox import *\nimport warnings\nwarnings.simplefilter('ignore')\n"
+        "from grpo_workbook.sandbox.pool import *\nimport warnings\nwarnings.simplefilter('ignore')\n"
         "s = Sandbox(workers=1, time_limit=60)\ns.probe()\nprint('up', flush=True)\n"
         "s.check([Job('while True: pass', 'assert f(1)', 'f')])\n"
     )
@@ -423,7 +446,7 @@ def test_a_thousand_checks_leave_nothing_behind(sandbox):
     jobs = [Job(GOOD, TEST, ENTRY_POINT)] * 200
 
     def size():
-        pids = [os.getpid(), *sandbox.pids]
+        pids = [os.getpid(), *servers_of(sandbox)]
         return len(os.listdir("/proc/self/fd")), sum(
             int(Path(f"/proc/{p}/statm").read_text().split()[1]) for p in pids
         ), len(descendants())  # fmt: skip

@@ -1,0 +1,183 @@
+"""The walls around a candidate's process: namespaces, a filter of system calls, resource limits.
+
+Standard library only, and nothing of this package: the servers load this file by its path. Each
+wall is put up by system calls; what the kernel refuses raises OSError with the call's name.
+
+- `enter_namespaces`: own process table, no network, and a root that holds the Python libraries,
+  read-only, and nothing else: no /proc, no /dev, no home.
+- `filter_calls` (seccomp): no new processes or programs, no sockets, no opening of files for
+  writing, no deleting, no signals to and no look into other processes. Threads and reads are left.
+- `limit`: address space, processor time, open files, file size.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import platform
+import resource
+import struct
+import sys
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+NEW_NAMESPACES = 0x7C020000  # of users, mounts, processes, the network, messages, the host's name
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
+MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 1 << 12, 1 << 14, 1 << 18, 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+INTERPRETER_MB = 64  # address space of Python itself, which the memory limit comes on top of
+# One of them, which holds nothing that must stay visible, becomes the new root.
+PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")
+
+
+def _call(name: str, *arguments) -> None:
+    if _libc is None:
+        raise OSError(errno.ENOSYS, f"{name}: this is not Linux")
+    if getattr(_libc, name)(*arguments):
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux's prctl with one argument. OSError with the call's name when the kernel refuses."""
+    _call("prctl", option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3)
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, data=None) -> None:
+    encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
+    _call("mount", *encoded, ctypes.c_ulong(flags), data)
+
+
+def enter_namespaces(visible: list[str]) -> None:
+    """Leave for a world of only the folders `visible`, whose process 1 is the next fork."""
+    tops: list[str] = []
+    for path in sorted({os.path.abspath(p) for p in visible if os.path.isdir(p)}):
+        if not any(path == t or path.startswith(t + "/") for t in tops):
+            tops.append(path)
+    free = [p for p in PLACES if os.path.isdir(p)]
+    free = [p for p in free if not any((t + "/").startswith(p + "/") for t in tops)]
+    if not free:
+        raise OSError(errno.ENOENT, "no folder to build the new root on")
+    root = free[0]
+    maps = {"uid_map": f"1000 {os.geteuid()} 1", "gid_map": f"1000 {os.getegid()} 1"}
+    _call("unshare", NEW_NAMESPACES)
+    for name, text in [("setgroups", "deny"), *maps.items()]:
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,mode=755")
+    for path in tops:
+        os.makedirs(root + path, exist_ok=True)
+        _mount(path, root + path, None, MS_BIND | MS_REC)
+        _read_only(root + path)
+    os.chdir(root)
+    pivot_root = 155 if _MACHINE == "x86_64" else 41
+    _call("syscall", ctypes.c_long(pivot_root), b".", b".")
+    _call("umount2", b".", MNT_DETACH)
+    os.chdir("/")
+    _read_only("/")
+
+
+def _read_only(path: str) -> None:
+    had = os.statvfs(path).f_flag  # what is locked in the outer namespace must be said again
+    flags = (had & 0b1110) | (had & (1024 | 2048)) | ((1 << 21) if had & 4096 else 0)
+    _mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
+
+
+def drop_capabilities() -> None:
+    """For root, and the first process of a namespace, which is root there; for its forks too."""
+    _call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def limit(memory_mb: int, seconds: float | None = None) -> None:
+    """Hard limits for this process and its forks, which cannot be raised again.
+
+    Address space (MiB beyond the interpreter's), processor time (seconds, and 2 more), open files,
+    no file written.
+    """
+    memory = (memory_mb + INTERPRETER_MB) << 20
+    wanted = {"RLIMIT_AS": memory, "RLIMIT_NOFILE": 64, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+    if seconds is not None:
+        wanted["RLIMIT_CPU"] = int(seconds) + 2
+    for name, value in wanted.items():
+        which = getattr(resource, name)
+        hard = resource.getrlimit(which)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(which, (value, value))
+        except (ValueError, OSError):
+            if sys.platform == "linux":  # a Mac knows no limit of the address space
+                raise
+
+
+# ------------------------------------------------------------------ the system call filter
+
+_MACHINE = platform.machine()
+_ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # and the column in syscalls.json
+_NEWER = 424  # from here on (io_uring, pidfd, clone3, openat2) no call exists: callers fall back
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_THREAD = 0x00010000
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "syscalls.json")) as _file:
+    _DENIED = json.load(_file)  # name: its number on x86_64, on aarch64 (null: no such call)
+_LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_NO, _NO_FILE, _NO_CALL = (_ERROR | e for e in (errno.EPERM, errno.EACCES, errno.ENOSYS))
+# Calls decided by one argument: numbers on x86_64 and aarch64 (None: no such call), which argument,
+# the test, the values, what it is when the test holds for one of them, and what otherwise.
+_FOR_ALL = (
+    ((2, None), 1, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # open
+    ((257, 56), 2, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # openat
+    ((302, 261), 0, _JEQ, [0], _ALLOW, _NO),  # prlimit64
+    ((72, 25), 1, _JEQ, [8, 10, 15], _NO, _ALLOW),  # fcntl: who gets a signal
+)
+
+
+def _for_one(pid: int) -> tuple:
+    return (
+        ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
+        ((57, None), 0, _JEQ, [], _NO, _NO),  # fork
+        ((58, None), 0, _JEQ, [], _NO, _NO),  # vfork
+        ((62, 129), 0, _JEQ, [pid], _ALLOW, _NO),  # kill
+        ((234, 131), 0, _JEQ, [pid], _ALLOW, _NO),  # tgkill
+    )
+
+
+def filter_program(machine: str, pid: int | None) -> bytes:
+    """A filter in the kernel's packet filter language. OSError for a machine that is not known.
+
+    It comes in two parts that add up: with `pid` None what a server can live with too (put up once,
+    it holds for every fork), and with a pid what only that process gets: no new processes, signals
+    to nobody else. The calls that nobody gets stand in syscalls.json.
+    """
+    if machine not in _ARCH:
+        raise OSError(errno.ENOSYS, f"no system call filter is written for {machine}")
+    arch, column = _ARCH[machine]
+    ops = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+    if pid is None:
+        ops += [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
+        for number in (numbers[column] for numbers in _DENIED.values()):
+            if number is not None:
+                ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
+    for numbers, argument, test, values, yes, no in _FOR_ALL if pid is None else _for_one(pid):
+        if numbers[column] is None:
+            continue
+        body = [(_LOAD, 0, 0, 16 + 8 * argument)]
+        for value in values:
+            body += [(test, 0, 1, value), (_RET, 0, 0, yes)]
+        body.append((_RET, 0, 0, no))
+        ops += [(_JEQ, 0, len(body), numbers[column]), *body]
+    ops.append((_RET, 0, 0, _ALLOW))
+    return b"".join(struct.pack("HBBI", *op) for op in ops)
+
+
+def filter_calls(pid: int | None) -> None:
+    """From here on, for this process, its threads and its forks, for good; see `filter_program`."""
+    program = filter_program(_MACHINE, pid)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    code = ctypes.create_string_buffer(program, len(program))
+    size, place = len(program) // 8, ctypes.addressof(code)
+    head = ctypes.create_string_buffer(struct.pack("HxxxxxxP", size, place))
+    zero = ctypes.c_ulong(0)
+    _call("prctl", PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(head), zero, zero)
