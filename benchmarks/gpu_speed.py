@@ -7,16 +7,20 @@ import time
 from pathlib import Path
 
 from grpo_workbook.config import RunConfig
-from grpo_workbook.data import CHAT_TEMPLATE_KWARGS, WORD_PROBLEMS, chat_prompt, read_problems
+from grpo_workbook.data import CHAT_TEMPLATE_KWARGS, WORD_PROBLEMS, chat_prompt, load_problems
 
 
 def make_run(job: dict) -> RunConfig:
     """The Run of a speed job: the same settings for both sides."""
-    settings = Settings(
+    return RunConfig(
+        device=job["device"],
+        profile="benchmark",
+        model=job["model"],
+        family=job["family"],
+        seed=0,
+        output=Path(job["folder"]),
         dtype=job["dtype"],
-        qwen=job["model"],
-        gemma=job["model"],
-        steps=job["steps"],
+        max_steps=job["steps"],
         batch_size=job["batch"],
         num_generations=job["group"],
         per_device_batch=job["per_device"],
@@ -27,9 +31,6 @@ def make_run(job: dict) -> RunConfig:
         heldout=1,
         eval_batch=1,
         gradient_checkpointing=job["checkpointing"],
-    )
-    return RunConfig(
-        job["device"], "benchmark", job["model"], job["family"], 0, Path(job["folder"]), settings
     )
 
 
@@ -46,7 +47,7 @@ def prompts_of(tokens: int, tokenizer, count: int) -> list[list[dict]]:
         return len(ids[0])
 
     found = []
-    for row in read_problems(WORD_PROBLEMS["train"])[:count]:
+    for row in load_problems(WORD_PROBLEMS["train"]).select(range(count)):
         prompt = chat_prompt(row["question"])
         missing = tokens - length(prompt)
         if missing < 0:
@@ -174,11 +175,8 @@ class Memory:
         return {name: round(value / 2**30, 3) for name, value in found.items()}
 
 
-def estimate_gib(run: RunConfig) -> float | None:
-    """What `grpo_workbook estimate` says of this run, in GiB; None where this copy has no estimate."""
-    try:
-        from grpo_workbook.planning.architectures import architecture
-        from grpo_workbook.planning.memory import memory
-    except ImportError:
-        return None
-    return round(memory(architecture(run.model), run.settings).total / 2**30, 3)
+def estimate_gib(run: RunConfig) -> float:
+    """What `grpo_workbook plan` says of this run, in GiB."""
+    from grpo_workbook.planning import GIB, find_shape, memory, total
+
+    return round(total(memory(find_shape(run.model), run)) / GIB, 3)

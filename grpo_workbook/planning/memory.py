@@ -1,57 +1,108 @@
-"""How many bytes each part of a GRPO run takes, from the model's architecture and the settings.
+"""How many bytes each part of a GRPO run takes, from the model's own config and the run's values.
 
-Formulas: LoRA (Hu et al., arXiv 2106.09685), NF4 with double quantization (Dettmers et al., QLoRA, arXiv 2305.14314),
-AdamW's two moments, activations with and without recomputing (after Korthikanti et al., arXiv 2205.05198, counted for
-these decoders), keys and values of the cache. Tests compare each with what the tiny models really hold.
-
-What they leave out: Unsloth's fused kernels keep less than plain Transformers + PEFT, whose activations are counted
-here, and its checkpointing moves the layers' inputs to the host. Its own 4-bit files keep some projections in 16 bits.
+The model is built on torch's meta device, where it has shapes and no numbers: weights are counted
+by module, and the KV cache is what its own forward pass leaves. Formulas: LoRA (arXiv 2106.09685),
+NF4 with double quantization (QLoRA, 2305.14314), AdamW's two moments, activations with and without
+recomputing (after 2205.05198). Tests compare each with what tiny models hold. Left out: Unsloth's
+fused kernels keep less than Transformers + PEFT, and its checkpointing moves inputs to the host.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
 
 from grpo_workbook.config import RunConfig
-from grpo_workbook.planning.architectures import ADAPTED, Architecture, Layer
+from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.training import TARGET_MODULES
 
 GIB = 2**30
-NF4_BYTES = (
-    0.5 + 1 / 64 + 4 / (64 * 256)
-)  # a half byte, a scale of 8 bits per 64, a scale of 32 bits per 256 scales
-ADAPTER_BYTES = 4  # PEFT and Unsloth keep adapters, their gradients and AdamW's moments in 32 bits
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 for each 64 weights, 32 for 256 of these
 LOGIT_CHUNKS = 4  # Unsloth cuts the logits into at least so many pieces
-RESERVE = 1.0 * GIB  # assumed: CUDA context, cuBLAS and bitsandbytes workspaces
-# Unsloth computes these in 32 bits where the GPU has no bfloat16: in float16 their gradients are not numbers.
+RESERVE = 1.0 * GIB  # assumed: CUDA context, workspaces of cuBLAS and bitsandbytes
+# Unsloth computes these in 32 bits where the GPU has no bfloat16: float16 overflows in them.
 FORCED_32_BIT = ("gemma3_text", "gemma4_text", "qwen3_5_text")
+# The text part of popular models' config.json, for use without a network.
+KNOWN = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Bytes by part. The generation and the update come one after the other: the larger of the two counts."""
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A text decoder on the meta device. Counts are numbers of weights or values, not bytes."""
 
-    always: Mapping[str, float]
-    generation: Mapping[str, float]
-    update: Mapping[str, float]
-
-    @property
-    def generating(self) -> float:
-        """Bytes while completions are drawn."""
-        return sum(self.always.values()) + sum(self.generation.values())
+    model: Any
 
     @property
-    def learning(self) -> float:
-        """Bytes while the adapters are updated."""
-        return sum(self.always.values()) + sum(self.update.values())
+    def parameters(self) -> int:
+        """All weights; a table that is used twice counts once."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @cached_property
+    def layers(self) -> list[dict[str, tuple[int, int]]]:
+        """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}."""
+        found = []
+        for layer in self.model.get_decoder().layers:
+            sizes = {name: tuple(p.shape) for name, p in layer.named_parameters()}
+            names = {name: name.removesuffix(".weight").rsplit(".", 1)[-1] for name in sizes}
+            shapes = {names[k]: (s[1], s[0]) for k, s in sizes.items() if len(s) == 2}
+            shapes |= {names[k]: (s[0], 0) for k, s in sizes.items() if "norm" in names[k]}
+            found.append(shapes)
+        return found
 
     @property
-    def total(self) -> float:
-        """The larger of the two, in bytes."""
-        return max(self.generating, self.learning)
+    def quantizable(self) -> int:
+        """Weights that 4-bit loading shrinks: the linear projections of the layers."""
+        return sum(a * b for layer in self.layers for a, b in layer.values())
 
-    @property
-    def parts(self) -> dict[str, float]:
-        """Bytes of every part, those of both phases."""
-        return {**self.always, **self.generation, **self.update}
+    def lora(self, rank: int) -> int:
+        """Weights of LoRA adapters on the seven projections that the course adapts."""
+        adapted = [layer[n] for layer in self.layers for n in TARGET_MODULES if n in layer]
+        return sum(rank * (a + b) for a, b in adapted)
+
+    @cache  # noqa: B019 - there are few shapes
+    def cached(self, tokens: int) -> int:
+        """Values in the cache of one text: what a forward pass leaves, windows and states too."""
+        import torch
+
+        ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+        with torch.no_grad():
+            out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1)
+        return sum(t.numel() for layer in out.past_key_values.layers for t in _tensors(vars(layer)))
+
+
+def _tensors(value) -> list:
+    if hasattr(value, "numel"):
+        return [value] if value.ndim > 1 else []
+    return [t for v in value.values() for t in _tensors(v)] if isinstance(value, dict) else []
+
+
+@cache
+def find_shape(model: str) -> Shape:
+    """A model of KNOWN (with or without owner and variant), a folder or a hub id, without weights.
+
+    Raises WorkbookError for what cannot be found or built.
+    """
+    from accelerate import init_empty_weights
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+
+    name = re.sub(r"(-unsloth)?-bnb-4bit$", "", model.strip("/ ").rsplit("/", 1)[-1].lower())
+    name = re.sub(r"-(it|pt|base|instruct|instruct-2507|thinking-2507)$", "", name)
+    folder = Path(model).expanduser()
+    try:
+        if folder.is_dir() or name not in KNOWN:
+            config = AutoConfig.from_pretrained(str(folder)).get_text_config()
+        else:
+            config = CONFIG_MAPPING[KNOWN[name]["model_type"]](**KNOWN[name])
+        with init_empty_weights(include_buffers=True):
+            return Shape(AutoModelForCausalLM.from_config(config))
+    except Exception as error:  # whatever a config of somebody else's can do
+        raise WorkbookError(
+            f"the model {model!r} cannot be built from its config ({first_line(error)}): name one "
+            f"of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
+        ) from error
 
 
 def value_bytes(dtype: str) -> int:
@@ -59,121 +110,98 @@ def value_bytes(dtype: str) -> int:
     return 4 if dtype == "float32" else 2
 
 
-def activation_value_bytes(a: Architecture, dtype: str) -> int:
-    """Bytes of one activation while training: 4 as well where Unsloth replaces float16 by 32 bits."""
-    return 4 if dtype == "float32" or (dtype == "float16" and a.model_type in FORCED_32_BIT) else 2
-
-
-def weight_bytes(a: Architecture, dtype: str, load_in_4bit: bool) -> float:
-    """Bytes of the base model. In 4-bit the projections shrink to NF4; embeddings, head and norms keep their type."""
+def weight_bytes(shape: Shape, dtype: str, load_in_4bit: bool) -> float:
+    """Bytes of the base model: 4-bit shrinks projections; embeddings, head and norms stay wide."""
     wide = value_bytes(dtype)
-    return a.quantizable * (NF4_BYTES if load_in_4bit else wide) + a.kept * wide
+    kept = shape.parameters - shape.quantizable
+    return shape.quantizable * (NF4_BYTES if load_in_4bit else wide) + kept * wide
 
 
-def kv_cache_bytes(a: Architecture, sequences: int, tokens: int, dtype: str) -> float:
-    """Bytes of the keys and values of `sequences` texts of `tokens` tokens each that are generated at once."""
-    return sequences * a.cached(tokens) * value_bytes(dtype)
+def kv_cache_bytes(shape: Shape, sequences: int, tokens: int, dtype: str) -> float:
+    """Bytes of the keys and values of `sequences` texts of `tokens` tokens each."""
+    return sequences * shape.cached(tokens) * value_bytes(dtype)
 
 
-def logits_bytes(a: Architecture, rows: int, tokens: int, each: int = 4) -> float:
-    """Bytes of one number for every row, token and word of the vocabulary, `each` bytes wide: losses are computed in
-    32 bits.
+def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
+    """Bytes of a 32-bit number for every row, token and word of the vocabulary."""
+    return rows * tokens * shape.model.config.vocab_size * 4
+
+
+def layer_bytes(layer: Mapping[str, tuple[int, int]], rank: int, each: int) -> float:
+    """Bytes that a layer keeps for the backward pass, for one token, `each` bytes an activation.
+
+    Inputs of adapters, of products and of norms. In 16 bits the norms still work in 32, and PEFT
+    copies the input for each adapter, where in 32 bits the adapters of one input share it.
     """
-    return rows * tokens * a.vocabulary * each
-
-
-def layer_bytes(layer: Layer, hidden: int, rank: int, each: int) -> float:
-    """Bytes that one layer keeps for the backward pass, for one token: inputs of adapters, of norms, of products.
-
-    `each`: bytes of an activation. In 16 bits the norms still work in 32, and PEFT keeps a copy for each adapter where
-    in 32 bits the adapters of one input share it.
-    """
-    adapted = {name: size for name, size in layer.linear.items() if name in ADAPTED}
-    shared = (
-        {"k_proj", "v_proj", "up_proj"} if each == 4 else set()
-    )  # q and gate hold their input already
-    inputs = sum(size[0] for name, size in adapted.items() if name not in shared)
-    mixing = 4 * sum(
-        layer.linear[n][1] for n in ("in_proj_qkv", "in_proj_z") if n in layer.linear
-    )  # a rough count
-    queries = (1 if each == 4 else 2) * layer.query
-    kept = inputs + 3 * layer.inner + queries + 2 * layer.key + rank * len(adapted) + mixing
-    norms = layer.norms * (hidden + 1) + layer.query + layer.key + 2 * layer.heads + layer.kv_heads
-    return kept * each + norms * 4
+    size = lambda name, side: layer.get(name, (0, 0))[side]  # noqa: E731
+    adapted = [name for name in TARGET_MODULES if name in layer]
+    shared = ("k_proj", "v_proj", "up_proj") if each == 4 else ()
+    query, key = size("o_proj", 0), size("k_proj", 1)
+    kept = sum(size(name, 0) for name in adapted if name not in shared) + rank * len(adapted)
+    kept += 3 * size("down_proj", 0) + (1 if each == 4 else 2) * query + 2 * key
+    kept += 4 * (size("in_proj_qkv", 1) + size("in_proj_z", 1))  # linear attention, roughly
+    norms = [w for name, (w, out) in layer.items() if not out and name not in ("q_norm", "k_norm")]
+    per_head = query + key if "q_norm" in layer else 0
+    return kept * each + 4 * (sum(norms) + per_head)
 
 
 def activation_bytes(
-    a: Architecture, rows: int, tokens: int, rank: int, each: int, checkpointing: bool
+    shape: Shape, tokens: int, rank: int, each: int, checkpointing: bool
 ) -> dict[str, float]:
-    """Bytes, by part, that a forward pass over `rows` texts of `tokens` tokens keeps for the backward pass.
-
-    `rank` is that of LoRA, `each` the bytes of an activation. With checkpointing: every layer's input and one whole
-    layer.
-    """
-    every = [layer_bytes(layer, a.hidden, rank, each) for layer in a.layers]
+    """Bytes, by part, that a forward pass over `tokens` tokens in all keeps for the backward."""
+    every = [tokens * layer_bytes(layer, rank, each) for layer in shape.layers]
     if not checkpointing:
-        return {"activations of all layers": rows * tokens * sum(every)}
-    return {
-        "inputs of all layers": rows * tokens * len(every) * a.hidden * each,
-        "one layer, computed again": rows * tokens * max(every),
-    }
+        return {"activations of all layers": sum(every)}
+    inputs = tokens * len(every) * shape.model.config.hidden_size * each
+    return {"inputs of all layers": inputs, "one layer, computed again": max(every)}
 
 
-def vllm_cache_bytes(a: Architecture, s: RunConfig, gib: float) -> float:
-    """Bytes that vLLM beside the training has for keys and values: its share of the GPU (`gib` GiB), less the weights,
-    which both use.
+def memory(
+    shape: Shape, run: RunConfig, processes: int = 1, gib: float = 0.0
+) -> dict[str, dict[str, float]]:
+    """Bytes by part for one of `processes`: {"always": ..., "sampling": ..., "learning": ...}.
+
+    Sampling and learning come one after the other: the larger counts. `gib` is the GPU's memory, of
+    which vLLM beside the training takes its part all the time.
     """
-    return max(0.0, s.vllm_gpu_memory * gib * GIB - weight_bytes(a, s.dtype, s.load_in_4bit))
-
-
-def memory(a: Architecture, s: RunConfig, processes: int = 1, gib: float = 0.0) -> Memory:
-    """All parts for one process of `processes`, each with a whole copy of the model and its share of the batch.
-
-    `gib` is the GPU's memory in GiB, of which vLLM beside the training takes its share whether it generates or not.
-    """
-    rows = max(1, s.batch_size // processes)
-    training = min(s.per_device_batch, rows)
-    tokens, wide = s.max_prompt_length + s.max_completion_length, value_bytes(s.dtype)
-    adapters = a.lora(s.lora_rank) * ADAPTER_BYTES
+    rows = max(1, run.batch_size // processes)
+    at_once = min(run.per_device_batch, rows)
+    length, wide = run.max_prompt_length + run.max_completion_length, value_bytes(run.dtype)
+    weights = weight_bytes(shape, run.dtype, run.load_in_4bit)
+    adapters = shape.lora(run.lora_rank) * 4  # kept in 32 bits, with their gradients and moments
     always = {
-        f"weights ({'4-bit' if s.load_in_4bit else f'{8 * wide}-bit'})": weight_bytes(
-            a, s.dtype, s.load_in_4bit
-        ),
+        f"weights ({'4-bit' if run.load_in_4bit else f'{8 * wide}-bit'})": weights,
         "LoRA adapters": adapters,
         "their gradients": adapters,
         "optimizer (AdamW)": 2 * adapters,
         "reserve (assumed)": RESERVE,
     }
-    return Memory(
-        always=always
-        | ({"KV cache of vLLM": vllm_cache_bytes(a, s, gib)} if s.vllm == "colocate" else {}),
-        generation=_generation(a, s, rows, tokens, wide) if s.vllm == "off" else {},
-        update={
-            **activation_bytes(
-                a,
-                training,
-                tokens,
-                s.lora_rank,
-                activation_value_bytes(a, s.dtype),
-                s.gradient_checkpointing,
-            ),
-            # the logits and their gradient
-            "logits, in pieces": 2
-            * logits_bytes(a, training, s.max_completion_length)
-            / LOGIT_CHUNKS,
-        },
-    )
+    sampling = {}
+    if run.vllm == "colocate" and gib:  # it shares the weights with the training
+        room = always["KV cache of vLLM"] = run.vllm_gpu_memory * gib * GIB - weights
+        if room < kv_cache_bytes(shape, 1, length, run.dtype):
+            part = f"vllm_gpu_memory={run.vllm_gpu_memory:g} of {gib:g} GiB"
+            raise WorkbookError(f"{part} has no room for one completion: give more, or vllm=off")
+    elif run.vllm == "off":  # Transformers writes all completions of a step side by side
+        cached = kv_cache_bytes(shape, rows, length, run.dtype)
+        width = shape.model.config.hidden_size + max(
+            layer["down_proj"][0] for layer in shape.layers
+        )
+        sampling = {
+            "KV cache": cached,
+            "one layer's cache, copied": cached / len(shape.layers),
+            "prompts": rows * run.max_prompt_length * 2 * width * wide,
+            "logits of a token": 2 * logits_bytes(shape, rows, 1),
+        }
+    forced = run.dtype == "float16" and shape.model.config.model_type in FORCED_32_BIT
+    tokens, each = at_once * length, 4 if forced else wide
+    learning = activation_bytes(shape, tokens, run.lora_rank, each, run.gradient_checkpointing)
+    logits = logits_bytes(shape, at_once, run.max_completion_length)
+    learning["logits and gradient, in pieces"] = 2 * logits / LOGIT_CHUNKS
+    return {"always": always, "sampling": sampling, "learning": learning}
 
 
-def _generation(
-    a: Architecture, s: RunConfig, rows: int, tokens: int, wide: int
-) -> dict[str, float]:
-    """With Transformers all completions of a step are written side by side."""
-    cache = kv_cache_bytes(a, rows, tokens, s.dtype)
-    widest = max(layer.inner for layer in a.layers)
-    prefill = rows * s.max_prompt_length * (2 * a.hidden + 2 * widest) * wide
-    return {
-        "KV cache": cache,
-        "one layer's cache, copied": cache / len(a.layers),
-        "prompts, logits of a token": prefill + 2 * logits_bytes(a, rows, 1),
-    }
+def total(parts: Mapping[str, Mapping[str, float]]) -> float:
+    """The most bytes that are held at once."""
+    sums = {phase: sum(sizes.values()) for phase, sizes in parts.items()}
+    return sums["always"] + max(sums["sampling"], sums["learning"])
