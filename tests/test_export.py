@@ -1,27 +1,83 @@
+"""merge: proved, refused with its numbers, never half-written; the card; a kill between two renames."""
+
+import copy
 import json
+import re
 import shutil
+import signal
 import subprocess
 import sys
-from pathlib import Path
+import time
+from dataclasses import replace
 
 import pytest
-from conftest import REPO
+from conftest import REPO, environment
 
-from grpo_workbook.config import RunConfig
-from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems
+from grpo_workbook.cli import main
+from grpo_workbook.data import chat_prompt, load_problems
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluate import generate
-from grpo_workbook.export import compare_logits, merge, swap_folder
-from grpo_workbook.loading import fingerprint
-from grpo_workbook.merging import is_proved
+from grpo_workbook.evaluation import evaluate, generate, score
+from grpo_workbook.export import (
+    compare_logits,
+    find_base,
+    is_proved,
+    merge,
+    run_of,
+    save_adapter,
+    write_card,
+)
+from grpo_workbook.files import recover_folder, swap_folder
+from grpo_workbook.models import load_model
+from grpo_workbook.statistics import wilson_interval
 
-ROWS = read_problems(WORD_PROBLEMS["heldout"])[:8]
-PROMPTS = [chat_prompt(r["question"]) for r in ROWS]
+ROWS = load_problems(REPO / "data" / "word_problems" / "heldout.jsonl").to_list()[:40]
+PROMPTS = [chat_prompt(row["question"]) for row in ROWS[:12]]
+TINY = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
+
+
+def lora(base, folder, std=0.02, **config):
+    """An adapter with real weights, saved as a run saves it."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    model, tokenizer = load_model(base)
+    torch.manual_seed(0)
+    config = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear", **config}
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **config))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=std)
+    save_adapter(model, tokenizer, folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["qwen", "gemma"])
+def trained(request, tmp_path_factory):
+    """(base, adapter) of each family; embeddings are tied in both."""
+    folder = tmp_path_factory.mktemp(request.param)
+    base = shutil.copytree(TINY[request.param], folder / "base")
+    return base, lora(base, folder / "adapter")
+
+
+@pytest.fixture(scope="module")
+def in_a_run(tmp_path_factory):
+    """The adapter, which does nothing, of a run whose policy had 39 of 40 held-out problems right."""
+    folder = tmp_path_factory.mktemp("run")
+    lora(TINY["qwen"], folder / "adapter", std=0.0, target_modules=["q_proj"])
+    right = [f"<reasoning>\n?\n</reasoning>\n<answer>{row['answer']}</answer>" for row in ROWS]
+    after = {name: [row[name] for row in ROWS] for name in ("question", "answer")}
+    after |= {"kind": "number", "greedy": ["?", *right[1:]]}
+    (folder / "after.json").write_text(json.dumps(after))
+    settings = {"max_completion_length": 48, "system_prompt": "Be brief."}
+    (folder / "run.json").write_text(json.dumps({"settings": settings}))
+    return folder / "adapter"
+
+
+# ------------------------------------------------------------------ the comparison
 
 
 def test_a_model_agrees_with_itself_and_not_with_a_disturbed_copy(tiny):
-    import copy
-
     import torch
 
     model, tokenizer = tiny["qwen"]
@@ -42,26 +98,19 @@ def test_a_model_agrees_with_itself_and_not_with_a_disturbed_copy(tiny):
 
 
 def test_logits_that_are_no_numbers_are_no_agreement(tiny):
-    import copy
-
     import torch
 
     model, tokenizer = tiny["qwen"]
     broken = copy.deepcopy(model)
     with torch.no_grad():
         broken.model.norm.weight[0] = torch.nan
-    proof = compare_logits(
-        model, broken, tokenizer, PROMPTS[:4], ["4", "5", "6", "7"], batch_size=2
-    )
-    assert (
-        proof["max_abs_logit_difference"] != proof["max_abs_logit_difference"]
-    )  # NaN, and not the 0 of equal ones
+    proof = compare_logits(model, broken, tokenizer, PROMPTS[:4], ["4", "5", "6", "7"], 2)
+    # NaN, and not the 0 of equal ones
+    assert proof["max_abs_logit_difference"] != proof["max_abs_logit_difference"]
     assert not is_proved(proof)
 
 
 def test_padding_and_batches_do_not_change_the_comparison(tiny):
-    import copy
-
     import torch
 
     model, tokenizer = tiny["gemma"]
@@ -69,87 +118,229 @@ def test_padding_and_batches_do_not_change_the_comparison(tiny):
     other = copy.deepcopy(model).to(torch.bfloat16).float()
     with torch.no_grad():
         other.model.norm.weight += 0.1
-    proofs = [
-        compare_logits(model, other, tokenizer, PROMPTS, completions, batch_size=n)
-        for n in (1, 3, 8)
-    ]
+    proofs = [compare_logits(model, other, tokenizer, PROMPTS, completions, n) for n in (1, 3, 12)]
     assert proofs[0]["max_abs_logit_difference"] > 0
     assert proofs[1] == pytest.approx(proofs[0], abs=2e-5)
     assert proofs[2] == pytest.approx(proofs[0], abs=2e-5)
 
 
-@pytest.mark.parametrize("family", ["qwen", "gemma"])
-def test_plain_transformers_loads_the_merged_folder(main_runs, family):
-    """In a process that never imports Unsloth, PEFT or bitsandbytes: the same answers as in the report."""
-    folder, _ = main_runs(family)
+def test_worse_than_the_interval_is_refused_and_better_is_not():
+    proof = {"same_greedy_tokens": 1.0, "relative_logit_difference": 0.003}
+    held = proof | {"policy_ci95": [0.4, 0.6]}
+    found = [is_proved(held | {"merged_strict_greedy": rate}) for rate in (0.39, 0.4, 0.6, 0.61)]
+    assert found == [False, True, True, True]
+    assert not is_proved(proof | {"relative_logit_difference": 0.05})
+    assert not is_proved(proof | {"same_greedy_tokens": 0.97})
+
+
+# ------------------------------------------------------------------ the merge
+
+
+def test_three_lines_merge_and_what_comes_out_answers_alike(trained, tmp_path):
+    base, adapter = trained
+    merged = tmp_path / "merged"
+    proof = merge(base, adapter, merged)
+    assert proof["relative_logit_difference"] < 0.005
+    assert proof["same_greedy_tokens"] > 0.98
+    kinds = {f.suffix for f in merged.iterdir()}
+    assert kinds <= {".safetensors", ".json", ".jinja", ".md"}
+    config = json.loads((merged / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+    assert config["tie_word_embeddings"] is True
+    answers = [
+        generate(*load_model(model, extra), PROMPTS, max_new_tokens=48)
+        for model, extra in ((base, adapter), (merged, None), (base, None))
+    ]
+    same = sum(a == b for a, b in zip(answers[0], answers[1], strict=True))
+    assert same >= len(PROMPTS) - 1  # a near-tie may turn in 16 bits
+    assert answers[0] != answers[2]  # and the adapter does something
+    assert elsewhere(merged) == answers[1]
+    # how it writes and how it is asked are the base's
+    template = "chat_template.jinja"
+    assert (merged / template).read_bytes() == (base / template).read_bytes()
+    kept = [json.loads((f / "generation_config.json").read_text()) for f in (base, merged)]
+    ours = ("transformers_version", "_from_model_config")
+    assert all(kept[1][k] == v for k, v in kept[0].items() if k not in ours)
+
+
+def elsewhere(folder):
+    """Greedy answers by plain Transformers alone, in a process of its own."""
     code = f"""
 import json, sys
 from transformers import AutoModelForCausalLM, AutoTokenizer
-model = AutoModelForCausalLM.from_pretrained({str(folder / "merged")!r}, dtype="float32")
-tokenizer = AutoTokenizer.from_pretrained({str(folder / "merged")!r}, padding_side="left")
-report = json.load(open({str(folder / "report.json")!r}))
-from grpo_workbook.data import chat_prompt
-for example in report["examples"]:
-    ids = tokenizer.apply_chat_template(chat_prompt(example["question"]), add_generation_prompt=True,
-                                        return_tensors="pt", return_dict=True)
-    out = model.generate(**ids, do_sample=False, max_new_tokens=64)
-    text = tokenizer.decode(out[0, ids["input_ids"].shape[1]:], skip_special_tokens=True)
-    assert text == example["after"], (text, example["after"])
-assert not [m for m in sys.modules if m.split(".")[0] in ("unsloth", "bitsandbytes")]
-print("same")
+model = AutoModelForCausalLM.from_pretrained({str(folder)!r}, dtype="float32")
+tokenizer = AutoTokenizer.from_pretrained({str(folder)!r}, padding_side="left")
+ids = tokenizer.apply_chat_template(json.load(sys.stdin), add_generation_prompt=True, padding=True,
+                                    return_tensors="pt", return_dict=True)
+out = model.generate(**ids, do_sample=False, max_new_tokens=48)
+out = out[:, ids["input_ids"].shape[1]:]
+print(json.dumps(tokenizer.batch_decode(out, skip_special_tokens=True)))
+assert not [m for m in sys.modules if m.split(".")[0] in ("unsloth", "grpo_workbook")]
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stdout.strip() == "same", result.stderr[-2000:]
-    assert {f.suffix for f in (folder / "merged").iterdir()} <= {
-        ".safetensors",
-        ".json",
-        ".jinja",
-        ".md",
-    }
+    command, text = [sys.executable, "-c", code], json.dumps(PROMPTS)
+    how = {"capture_output": True, "text": True, "env": environment()}
+    result = subprocess.run(command, input=text, **how)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("family", ["qwen", "gemma"])
-def test_adapter_and_merged_model_have_their_cards(main_runs, family):
-    from huggingface_hub import ModelCard
-
-    folder, _ = main_runs(family)
-    report = json.loads((folder / "report.json").read_text())
-    for part in ("adapter", "merged"):
-        card = ModelCard.load(folder / part / "README.md")
-        found = {e.metric_name: e.metric_value for e in card.data.eval_results}
-        assert (
-            found["strict, sampled, after training"] == report["heldout"]["after"]["strict_sampled"]
-        )
-        machine = json.loads((folder / part / "run_card.json").read_text())
-        assert machine["report"]["heldout"] == report["heldout"]
-        assert machine["settings"]["steps"] == report["steps"]
-        assert machine["weights_hash"] == fingerprint(str(folder / part))
-        assert str(REPO) not in str(card) + json.dumps(machine)
-    assert "base_model_name_or_path" in (folder / "adapter" / "adapter_config.json").read_text()
+def test_a_merge_that_is_another_model_is_refused_everywhere(trained, tmp_path, capsys):
+    """An adapter on the output layer, tied to the embedding: merged, it changes what is read."""
+    base, _ = trained
+    broken = lora(base, tmp_path / "adapter", std=0.2, target_modules=["lm_head"])
+    output = tmp_path / "merged"
+    with pytest.raises(WorkbookError, match=r"differ by \d+\.\d% of .* of the places .at least 98"):
+        merge(base, broken, output)
+    assert main(["merge", str(broken), "--output", str(output)]) == 2
+    assert "Nothing was written" in " ".join(capsys.readouterr().err.split())
+    assert [p.name for p in tmp_path.iterdir()] == ["adapter"]
 
 
-def test_a_base_that_has_changed_since_is_not_merged_into(tmp_path):
-    """The run's own merge asks the same as the command's."""
-    base = shutil.copytree(REPO / "data" / "tiny-qwen3", tmp_path / "base")
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
-    (adapter / "adapter_model.safetensors").write_bytes(b"")
-    (adapter / "base.json").write_text(json.dumps({"base": "base", "hash": fingerprint(str(base))}))
-    (base / "chat_template.jinja").write_text("{{ messages }}")
-    for backend in ("unsloth", "plain"):
-        with pytest.raises(
-            WorkbookError, match=r"base is not the base that the adapter .* was trained on"
-        ):
-            merge(RunConfig.from_env(model=str(base)), adapter, tmp_path / "merged", backend)
-    assert not (tmp_path / "merged").exists()
+def test_the_base_is_checked(trained, tmp_path):
+    base, adapter = trained
+    assert find_base(adapter) == str(base.resolve())
+    other = shutil.copytree(base, tmp_path / "other")
+    with (other / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    with pytest.raises(WorkbookError, match="is not the base that"):
+        merge(other, adapter, tmp_path / "merged")
+    moved = shutil.copytree(adapter, tmp_path / "adapter")
+    named = json.loads((moved / "adapter_config.json").read_text())
+    named["base_model_name_or_path"] = "/nowhere/base"
+    (moved / "adapter_config.json").write_text(json.dumps(named))
+    with pytest.raises(WorkbookError, match="the base of .*--base.*unknown model"):
+        find_base(moved)
+    assert find_base(moved, base) == str(base.resolve())
+    (base / "config.json").rename(base / "kept")
+    (base / "config.json").write_text("{oops")
+    try:
+        with pytest.raises(WorkbookError):
+            merge(base, adapter, tmp_path / "merged")
+    finally:
+        (base / "kept").replace(base / "config.json")
 
 
-def test_merging_a_folder_without_adapter_is_refused(tmp_path):
-    run = RunConfig.from_env(model="qwen")
-    with pytest.raises(WorkbookError, match="holds no adapter"):
-        merge(run, Path(run.model), tmp_path / "merged")
-    assert not (tmp_path / "merged").exists()
+def test_a_base_in_4bit_is_refused(tmp_path):
+    import bitsandbytes  # noqa: F401  (without it Transformers says so itself)
+
+    model, tokenizer = load_model(TINY["qwen"], load_in_4bit=True)
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    adapter = lora(TINY["qwen"], tmp_path / "adapter", target_modules=["q_proj"])
+    (adapter / "base.json").unlink()
+    with pytest.raises(WorkbookError, match="holds quantized weights"):
+        merge(tmp_path / "base", adapter, tmp_path / "merged")
+
+
+def test_bad_input_is_named(in_a_run, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("mine")
+    for arguments, words in (
+        ([tmp_path, "--output", tmp_path / "m"], "holds no adapter"),
+        ([in_a_run, "--output", tmp_path / "full"], "is not empty"),
+        ([in_a_run, "--output", tmp_path / "full", "--overwrite"], "holds no model"),
+        ([in_a_run, "--output", tmp_path / "full" / "x"], "holds no model"),
+        ([in_a_run, "--output", in_a_run, "--overwrite"], "holds the adapter"),
+        ([in_a_run, "--output", in_a_run.parent, "--overwrite"], "holds the adapter"),
+        ([in_a_run, "--output", tmp_path / "m", "--base", "no/model"], "the hub does not give it"),
+    ):
+        assert main(["merge", *map(str, arguments)]) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "full" / "x").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["full"]
+
+
+def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp_path, capsys):
+    """The same logits as base-plus-adapter, and not what the run measured."""
+    assert main(["merge", str(in_a_run), "--output", str(tmp_path / "merged")]) == 2
+    words = " ".join(capsys.readouterr().err.split())
+    assert "of 40 held-out problems right, and the policy that was trained 97.5%" in words
+    assert "(95 % interval 87.1% to 99.6%)" in words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, capsys):
+    """With the course's prompt the base has more right, so that a good merge could be refused."""
+    assert run_of(in_a_run)[1]["system_prompt"] == "Be brief."
+    place = shutil.copytree(in_a_run.parent, tmp_path / "run")
+    after = json.loads((place / "after.json").read_text())
+    prompts = [chat_prompt(question, "Be brief.") for question in after["question"]]
+    after["greedy"] = generate(*load_model(TINY["qwen"]), prompts, max_new_tokens=48)
+    (place / "after.json").write_text(json.dumps(after))
+    assert main(["merge", str(place / "adapter"), "--output", str(tmp_path / "merged")]) == 0
+    out = capsys.readouterr().out
+    rate = score(after["greedy"], after["answer"]).strict.count(True) / 40
+    assert f"held-out, strictly right  {rate:.1%} of 40 problems" in out
+    card = (tmp_path / "merged" / "README.md").read_text()
+    assert '"content": "Be brief."' in card
+    assert "<reasoning>" not in card
+    proof = merge(None, place / "adapter", tmp_path / "merged")  # a model is replaced by the next
+    assert proof["merged_answers"] == after["greedy"][:5]
+
+
+def test_a_stages_adapter_is_merged_with_its_numbers(in_a_run, tmp_path):
+    """Its folder lies in the run's, its report has sampled rates alone, its after.json no greedy."""
+    stage = tmp_path / "run" / "stage-1-format"
+    shutil.copytree(in_a_run, stage / "adapter")
+    shutil.copy(in_a_run.parent / "run.json", tmp_path / "run")
+    after = json.loads((in_a_run.parent / "after.json").read_text())
+    after["sampled"] = after.pop("greedy")
+    (stage / "after.json").write_text(json.dumps(after))
+    rates = {"strict_sampled": 0.5, "lenient_sampled": 0.75, "well_formed_sampled": 0.5}
+    held = {"n": 40, "before": rates, "after": {**rates, "strict_sampled": 0.6}, "p_value": 0.5}
+    (stage / "report.json").write_text(json.dumps({"stage": {"name": "format"}, "heldout": held}))
+    proof = merge(None, stage / "adapter", tmp_path / "merged")
+    assert proof["heldout_n"] == 40
+    assert proof["policy_strict_greedy"] == proof["merged_strict_greedy"]
+    card = (tmp_path / "merged" / "README.md").read_text()
+    assert "| strict sampled | 50.0% (35.2% to 64.8%) | 60.0% (44.6% to 73.7%) |" in card
+    assert "Be brief." in card
+
+
+def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
+    from datasets import Dataset
+
+    adapter = lora(TINY["qwen"], tmp_path / "adapter")
+    rows = [{"prompt": p, "answer": r["answer"]} for p, r in zip(PROMPTS, ROWS, strict=False)]
+    heldout, how = Dataset.from_list(rows), {"max_new_tokens": 48}
+    policy = evaluate(*load_model(TINY["qwen"], adapter, load_in_4bit=True), heldout, **how)
+    proof = merge(None, adapter, tmp_path / "m", heldout=heldout, policy=policy, **how)
+    assert proof["policy_ci95"] == list(wilson_interval(policy.strict))
+    better = replace(policy, strict=[True] * 12)
+    with pytest.raises(WorkbookError, match=r"of 12 held-out problems right, .* 100.0%"):
+        merge(None, adapter, tmp_path / "m", heldout=heldout, policy=better, **how)
+    assert (tmp_path / "m" / "model.safetensors").is_file()  # the old one
+
+
+def test_a_killed_merge_leaves_nothing_under_the_name(in_a_run, tmp_path):
+    output = tmp_path / "merged"
+    code = f"from grpo_workbook import merge; merge(None, {str(in_a_run)!r}, {str(output)!r})"
+    how = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": environment()}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=REPO, **how)
+    half = output.with_name("merged.new") / "model.safetensors"
+    while not half.exists():
+        assert process.poll() is None, process.stderr.read()[-2000:]
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert half.parent.exists()
+    assert not output.exists()
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(in_a_run, tmp_path):
+    """A real file system of 10 MB, mounted where only this process sees it."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
+    line = f"exec {sys.executable} -m grpo_workbook merge {in_a_run} --output {tmp_path}/merged"
+    inside = f"mount -t tmpfs -o size=10m none {tmp_path} && {line}"
+    command, how = ["unshare", "-rm", "sh", "-c", inside], {"capture_output": True, "text": True}
+    result = subprocess.run(command, cwd=REPO, env=environment(), **how)
+    assert result.returncode == 2, result.stderr
+    assert "MiB free and the merged model needs about" in " ".join(result.stderr.split())
+
+
+# ------------------------------------------------------------------ folders that are swapped
 
 
 def test_a_failed_write_leaves_the_old_folder(tmp_path):
@@ -169,11 +360,191 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path):
 
 
 def test_a_link_to_another_disk_stays_a_link(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "disk" / "adapter").mkdir()
+    (tmp_path / "disk" / "adapter").mkdir(parents=True)
     link = tmp_path / "adapter"
     link.symlink_to(tmp_path / "disk" / "adapter")
     swap_folder(link, lambda target: (target / "new").write_text("new"))
     assert link.is_symlink()
     assert [p.name for p in (tmp_path / "disk" / "adapter").iterdir()] == ["new"]
     assert [p.name for p in (tmp_path / "disk").iterdir()] == ["adapter"]
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_a_kill_around_the_renames_loses_neither_model(tmp_path, moved):
+    """SIGKILL before the first rename, between the two, and before the old folder is removed."""
+    folder = tmp_path / "merged"
+    folder.mkdir()
+    (folder / "weights").write_text("old")
+    code = f"""
+import os, shutil, signal
+from pathlib import Path
+from grpo_workbook import files
+
+renamed, rename = 0, os.replace
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def replace(a, b):
+    global renamed
+    if renamed == {moved}:
+        die()
+    rename(a, b)
+    renamed += 1
+
+remove = shutil.rmtree
+files.os.replace = replace
+files.shutil.rmtree = lambda path, **how: die() if renamed == 2 else remove(path, **how)
+files.swap_folder(Path({str(folder)!r}), lambda new: (new / "weights").write_text("new"))
+"""
+    process = subprocess.run([sys.executable, "-c", code], cwd=REPO, env=environment())
+    assert process.returncode == -signal.SIGKILL
+    # some folder holds the old model whole, and some the new one
+    texts = {(p / "weights").read_text() for p in tmp_path.iterdir() if p.is_dir()}
+    assert texts == {"old", "new"}
+    recover_folder(folder)
+    assert (folder / "weights").read_text() == ("new" if moved == 2 else "old")
+    swap_folder(folder, lambda new: (new / "weights").write_text("newer"))
+    assert [p.name for p in tmp_path.iterdir()] == ["merged"]
+    assert (folder / "weights").read_text() == "newer"
+
+
+# ------------------------------------------------------------------ the card
+
+RATES = dict.fromkeys(("strict_sampled", "strict_greedy", "lenient_sampled"), 0.25)
+REPORT = {
+    "model": "data/tiny-qwen3",
+    "backend": "unsloth",
+    "load_in_4bit": True,
+    "lora_parameters": 131072,
+    "steps": 120,
+    "seed": 0,
+    "reward_weights": {"correctness_reward": 2.0},
+    "rewards": {"correctness_reward": {"first_tenth": 0.2, "last_tenth": 0.9}},
+    "versions": {"python": "3.11.7", "trl": "1.15.0"},
+    "data_sha256": "24" * 32,
+    "data": {"train": 2400, "heldout": 400, "dropped_too_long_train": 7},
+    "heldout": {
+        "n": 400,
+        "before": RATES,
+        "after": {**RATES, "strict_sampled": 0.925},
+        "p_value": 3e-89,
+    },
+    "merge": {
+        "max_abs_logit_difference": 0.03,
+        "relative_logit_difference": 0.002,
+        "same_greedy_tokens": 1.0,
+    },
+    "examples": [{"question": "2|3?", "answer": "5", "before": "?", "after": "<answer>5</answer>"}],
+    "verdict": ["strict accuracy rose"],
+}
+SETTINGS = {
+    "max_steps": 120,
+    "rewards": "/home/ada/private/mine.py:good:1",
+    "max_completion_length": 64,
+    "system_prompt": 'Say "so"\nand no more.',
+}
+
+
+@pytest.fixture
+def card(tmp_path):
+    """(metadata, text) of a card."""
+    from huggingface_hub import ModelCard
+
+    folder = shutil.copytree(TINY["qwen"], tmp_path / "merged")
+
+    def make(report=REPORT, settings=SETTINGS, base=TINY["qwen"], **more):
+        write_card(folder, report, settings, base=base, **more)
+        return ModelCard.load(folder / "README.md").data, (folder / "README.md").read_text()
+
+    return make
+
+
+def test_the_metadata_is_the_hubs(card):
+    report = {**REPORT, "data": {**REPORT["data"], "source": "openai/gsm8k:main:train"}}
+    data, text = card(report, base="Qwen/Qwen3-0.6B", license="mit")
+    assert (data.base_model, data.base_model_relation) == ("Qwen/Qwen3-0.6B", "finetune")
+    assert (data.datasets, data.tags, data.license) == (["openai/gsm8k"], ["grpo", "trl"], "mit")
+    found = {e.metric_name: (e.metric_value, e.metric_args) for e in data.eval_results}
+    interval = list(wilson_interval([True] * 370 + [False] * 30))
+    assert found["strict_sampled, after training"] == (0.925, {"interval_95": interval})
+    assert {e.dataset_type for e in data.eval_results} == {"openai/gsm8k"}
+    assert "[Qwen/Qwen3-0.6B](https://huggingface.co/Qwen/Qwen3-0.6B)" in text
+    data, text = card(report, base="Qwen/Qwen3-0.6B", kind="adapter")
+    assert (data.library_name, data.base_model_relation) == ("peft", "adapter")
+    assert 'from_pretrained("Qwen/Qwen3-0.6B")' in text
+
+
+def test_the_text_has_the_numbers(card):
+    _, text = card()
+    for words in (
+        "| strict sampled | 25.0% (21.0% to 29.5%) | 92.5% (89.5% to 94.7%) |",
+        "p = 3e-89 by McNemar's exact paired test",
+        "- strict accuracy rose",
+        "largest logit difference 0.03",
+        "7 training and 0 held-out prompts that were too long",
+        "`" + "24" * 32 + "`",
+        "| `correctness_reward` | 2 | 0.2 | 0.9 |",
+        "| max_steps | 120 |",
+        "2|3? (right: 5)",
+        "`data/tiny-qwen3`, a local folder (hash `",
+        "a toy of about a million parameters",
+        "trl 1.15.0",
+        r'"content": "Say \"so\"\nand no more."',
+    ):
+        assert words in text, words
+    assert "may be chance" not in text
+    doubtful = {**REPORT, "heldout": {**REPORT["heldout"], "p_value": 0.2}}
+    assert "The difference in strict accuracy may be chance" in card(doubtful)[1]
+
+
+def test_a_local_base_or_data_set_is_no_id_of_the_hub_and_no_path_is_told(card, tmp_path):
+    base = shutil.copytree(TINY["qwen"], tmp_path / "base")
+    for source in (str(tmp_path / "mine.jsonl"), "mine/train.parquet", "mine/train.csv"):
+        data, text = card({**REPORT, "data": {**REPORT["data"], "source": source}}, base=base)
+        assert data.base_model is data.datasets is None
+        assert str(tmp_path) not in text
+        assert "/home/" not in text
+        assert "mine.py:good:1" in text
+    assert card(base="data/tiny-qwen3")[0].base_model is None  # a folder that looks like an id
+
+
+def test_outside_of_a_run_the_card_claims_nothing(card):
+    data, text = card({"merge": REPORT["merge"]}, {}, base="Qwen/Qwen3-0.6B")
+    assert data.eval_results is data.tags is None
+    assert "the same greedy token at 100.00%" in text
+    assert "was not known where it was merged" in text
+
+
+def test_what_the_card_says_to_run_runs(tmp_path):
+    """Its own lines, in a process that starts in the folder; Gemma has no system turn."""
+    folder = shutil.copytree(TINY["gemma"], tmp_path / "merged")
+    from grpo_workbook.config import SYSTEM_PROMPT
+
+    write_card(folder, REPORT, {**SETTINGS, "system_prompt": SYSTEM_PROMPT}, base=TINY["gemma"])
+    code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)[1]
+    how = {"capture_output": True, "text": True, "env": environment()}
+    result = subprocess.run([sys.executable, "-c", code], cwd=folder, **how)
+    assert "7+5=12" in result.stdout, result.stderr[-2000:]
+
+
+# ------------------------------------------------------------------ in the main run
+
+
+@pytest.mark.parametrize("family", ["qwen"])
+def test_a_main_runs_merged_model_and_its_cards(main_runs, family):
+    """Plain Transformers gives the report's answers, and both cards have its numbers."""
+    from huggingface_hub import ModelCard
+
+    folder, _ = main_runs(family)
+    report = json.loads((folder / "report.json").read_text())
+    prompts = [chat_prompt(example["question"]) for example in report["examples"]]
+    texts = generate(*load_model(folder / "merged"), prompts, max_new_tokens=64)
+    assert texts == [example["after"] for example in report["examples"]]
+    assert report["merge"]["merged_strict_greedy"] > 0.9
+    for part in ("adapter", "merged"):
+        card = ModelCard.load(folder / part / "README.md")
+        found = {e.metric_name: e.metric_value for e in card.data.eval_results}
+        after = report["heldout"]["after"]
+        assert found["strict_sampled, after training"] == after["strict_sampled"]
+        assert str(REPO) not in str(card)

@@ -9,9 +9,9 @@ import pytest
 from conftest import REPO, cli, environment
 
 from grpo_workbook.cli import gguf
-from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, read_problems, render
+from grpo_workbook.data import WORD_PROBLEMS, chat_prompt, load_problems, render
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.generation import complete, end_tokens, ready, sampling
+from grpo_workbook.evaluation import complete, end_tokens, ready, sampling
 
 TINY = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
 BUILT = REPO / ".venv-gguf"
@@ -187,7 +187,7 @@ def test_llama_cpp_reads_and_writes_the_same_tokens(tiny, family, kind, tmp_path
     model, tokenizer = tiny[family]
     result = cli("export-gguf", TINY[family], "--output", tmp_path / "model.gguf", "--type", kind)
     assert result.returncode == 0, result.stderr
-    rows = read_problems(WORD_PROBLEMS["heldout"])[:24]
+    rows = load_problems(WORD_PROBLEMS["heldout"]).select(range(24))
     texts = render([chat_prompt(row["question"]) for row in rows], tokenizer)
     job = {
         "model": str(tmp_path / "model.gguf"),

@@ -1,0 +1,153 @@
+"""Every way to name a model that is not one; the fingerprint tells policies apart."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import REPO, environment
+
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.models import find_adapter, find_model, fingerprint, load_model
+
+TINY, GEMMA = REPO / "data" / "tiny-qwen3", REPO / "data" / "tiny-gemma3"
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    """A LoRA adapter on the tiny Qwen, saved by PEFT."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    get_peft_model(load_model(TINY)[0], config).save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def test_a_family_and_a_folder_are_found():
+    assert find_model("qwen") == find_model(TINY) == str(TINY)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nowhere", "unknown model 'nowhere'"),
+        ("./no/where", "unknown model"),
+        (str(REPO / "tests"), "has no config.json"),
+        ("someone/model-that-is-not-here", "is no folder here, and the hub does not give it"),
+    ],
+)
+def test_what_is_no_model_is_said(name, words):
+    with pytest.raises(WorkbookError, match=words):
+        find_model(name)
+
+
+def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter):
+    with pytest.raises(WorkbookError, match="is an adapter: give its base as MODEL"):
+        find_model(adapter)
+    with pytest.raises(WorkbookError, match="holds no adapter"):
+        find_adapter(TINY)
+    assert find_adapter(adapter, str(TINY)) == (str(adapter), None)
+    with pytest.raises(WorkbookError, match="data/tiny-gemma3 is not the base of .*--any-base"):
+        find_adapter(adapter, str(GEMMA))
+    _, note = find_adapter(adapter, str(GEMMA), any_base=True)
+    assert "data/tiny-gemma3 is not the base of" in note
+    (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
+    with pytest.raises(WorkbookError, match="has no adapter_model.safetensors"):
+        find_adapter(adapter, str(TINY))
+    (adapter / "adapter_model.bin").rename(adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text("{")
+    with pytest.raises(WorkbookError, match="is damaged: save or copy it again"):
+        find_adapter(adapter, str(TINY))
+
+
+def test_the_base_is_known_by_its_hash_and_not_by_its_place(adapter, tmp_path):
+    base = shutil.copytree(TINY, tmp_path / "moved")
+    (adapter / "base.json").write_text(json.dumps({"base": "gone", "hash": fingerprint(TINY)}))
+    assert find_adapter(adapter, str(base)) == (str(adapter), None)
+    (base / "chat_template.jinja").write_text("{{ messages }}")
+    with pytest.raises(WorkbookError, match=r"moved is not the base of"):
+        load_model(base, adapter)
+
+
+def test_a_base_in_4bit_on_the_hub_is_the_same_base(adapter):
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    named = {"base_model_name_or_path": "unsloth/qwen3-1.7b-unsloth-bnb-4bit"}
+    (adapter / "adapter_config.json").write_text(json.dumps(config | named))
+    assert find_adapter(adapter, "unsloth/Qwen3-1.7B")[1] is None
+    with pytest.raises(WorkbookError, match="unsloth/Qwen3-4B is not the base of"):
+        find_adapter(adapter, "unsloth/Qwen3-4B")
+
+
+def test_an_adapter_of_another_shape_is_refused(adapter):
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))
+    with pytest.raises(WorkbookError, match=r"does not fit .*name the base that it was trained on"):
+        load_model(TINY, adapter)
+
+
+@pytest.mark.parametrize("break_it", ["pickled", "no template", "no tokenizer", "torn weights"])
+def test_a_broken_folder_is_refused(break_it, tmp_path):
+    folder = shutil.copytree(TINY, tmp_path / "model")
+    words, weights = "cannot be loaded", folder / "model.safetensors"
+    if break_it == "pickled":
+        weights.rename(folder / "pytorch_model.bin")
+    elif break_it == "no template":
+        (folder / "chat_template.jinja").unlink()
+        words = "has no chat template"
+    elif break_it == "no tokenizer":
+        (folder / "tokenizer.json").unlink()
+        words = "tokenizer"
+    else:
+        weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    with pytest.raises(WorkbookError, match=words):
+        load_model(folder)
+
+
+def test_the_fingerprint_names_the_policy_and_not_the_folder(tmp_path):
+    shutil.copytree(TINY, tmp_path / "copy")
+    assert fingerprint(tmp_path / "copy") == fingerprint(TINY)
+    data = bytearray((tmp_path / "copy" / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "copy" / "model.safetensors").write_bytes(data)
+    assert fingerprint(tmp_path / "copy") != fingerprint(TINY)
+    assert fingerprint("someone/model") is fingerprint(None) is None
+
+
+def test_a_large_file_is_hashed_in_places(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as file:
+        file.truncate(200 * 2**20)
+    first = fingerprint(tmp_path)
+    with path.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"x")
+    assert fingerprint(tmp_path) != first
+
+
+def test_outside_of_the_clone_any_model_is_measured_and_merged(adapter, tmp_path):
+    """The package alone, on a CPU, in an empty folder: no file of the course is asked for."""
+    shutil.copytree(REPO / "grpo_workbook", tmp_path / "site" / "grpo_workbook")
+    base = shutil.copytree(TINY, tmp_path / "mine")
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(
+        json.dumps(config | {"base_model_name_or_path": str(base)})
+    )
+    data = [{"question": f"What is {n} plus 3?", "answer": str(n + 3)} for n in range(8)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, data)))
+    (tmp_path / "work").mkdir()
+    for command in (
+        ["merge", adapter, "--output", tmp_path / "merged"],
+        ["merge", adapter, "--output", tmp_path / "again", "--data", tmp_path / "mine.jsonl"],
+        ["evaluate", base, "--data", tmp_path / "mine.jsonl", "--output", tmp_path / "scores"],
+    ):
+        result = subprocess.run(
+            [sys.executable, "-P", "-m", "grpo_workbook", *map(str, command)],
+            cwd=tmp_path / "work",
+            env=environment(PYTHONPATH=str(tmp_path / "site")),
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stderr[-2000:]
+        assert str(REPO / "data") not in result.stdout + result.stderr
+    assert (tmp_path / "merged" / "model.safetensors").is_file()
