@@ -169,7 +169,7 @@ class Memory:
                 "reserved": self.cuda.max_memory_reserved(),
             }
         else:
-            from grpo_workbook.cli.pipeline import peak_rss_mb
+            from grpo_workbook.cli.report import peak_rss_mb
 
             found = {"resident": peak_rss_mb() * 1e6}
         return {name: round(value / 2**30, 3) for name, value in found.items()}

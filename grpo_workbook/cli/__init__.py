@@ -1,1 +1,79 @@
-"""The command line: the only place that parses arguments and joins the rooms."""
+"""The command line: the only place that parses arguments, and that joins the rooms together."""
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+
+from grpo_workbook.errors import WorkbookError, visible
+
+EXAMPLES = """examples:
+  python -m grpo_workbook doctor                    what this machine is and lacks
+  python -m grpo_workbook run                       the course's main run
+  python -m grpo_workbook run --config my.yaml      your own
+  python -m grpo_workbook diagnose outputs/run      what is wrong with a run
+  python -m grpo_workbook evaluate qwen --data my.jsonl
+
+exit status: 0 well, 1 something to fix, 2 bad input, 130 interrupted
+"""
+# Each is a module of this folder with `add_parser(commands)` and `main(args) -> exit status`.
+COMMANDS = "doctor check_data plan power run stages diagnose evaluate merge progress".split()
+GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
+
+
+def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The whole command line, or a part of it, every command with its options."""
+    top = argparse.ArgumentParser(
+        prog="python -m grpo_workbook",
+        description="The GRPO Workbook's command line.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    added = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in commands:
+        if not importlib.util.find_spec(f"{__name__}.{name}"):
+            continue  # while rooms move
+        importlib.import_module(f"{__name__}.{name}").add_parser(added)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command that the arguments name (default: the process's own).
+
+    The exit status: 0 well, 1 something to fix, 2 bad input, 130 interrupted. Bad input, a missing
+    package and what the system refuses are told in one line on standard error; any other exception
+    is a fault of ours and goes on.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    name = arguments[0].replace("-", "_") if arguments else ""
+    try:
+        if name in ("run", "stages") and not {"-h", "--help"} & set(arguments):
+            command = importlib.import_module(f"{__name__}.{name}")
+            return command.main(arguments[1:])  # TRL's parser reads what follows
+        args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
+        return importlib.import_module(f"{__name__}.{name}").main(args)
+    except WorkbookError as error:
+        who = f"process {rank}: " if (rank := os.environ.get("RANK", "")).strip("0") else ""
+        return _said(f"{who}{visible(str(error))}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("grpo_workbook"):
+            raise
+        return _said(f"{error.name} is not installed: run `make setup`, or see the README for pip")
+    except BrokenPipeError:  # who read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno is None:  # no file or disk: a library's own, with its story
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        return _said(f"{where}{error.strerror}: check the place, its permissions and its room")
+    except KeyboardInterrupt:
+        goes_on = f". {GOES_ON[name]} goes on from what is there" if name in GOES_ON else ""
+        print(f"\nInterrupted{goes_on}.", file=sys.stderr)
+        return 130
+
+
+def _said(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 2

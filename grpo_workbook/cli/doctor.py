@@ -1,18 +1,21 @@
-"""What is this machine, what will the course choose on it, and what is wrong, with the mend."""
+"""`python -m grpo_workbook doctor`: what this machine is, what the course will choose on it, and
+what is wrong, with the fix.
+"""
 
+import argparse
 import platform
 import shutil
 import sys
+import warnings
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from grpo_workbook.config import RunConfig
+from grpo_workbook.config import DATA, RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
-from grpo_workbook.notebook import pins
 
-MIN_PYTHON = (3, 11)
+PINS = (REPO / "requirements.txt", REPO / "requirements-unsloth.txt")
 REINSTALL = (
     "run `make setup` (it installs requirements.txt, then requirements-unsloth.txt with --no-deps)"
 )
@@ -20,41 +23,66 @@ REINSTALL = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report; `mend` is empty when all is well."""
+    """One line of the doctor's report; `fix` is empty when all is well."""
 
     name: str
     value: str
-    mend: str = ""
+    fix: str = ""
+
+
+def add_parser(commands) -> None:
+    """Add doctor to the command line."""
+    words = "what this machine is, what is wrong with it, how to fix it"
+    commands.add_parser("doctor", help=words, description=f"Shows {words}.")
+
+
+def main(args: argparse.Namespace | None = None) -> int:
+    """Print the report; 1 when something needs a fix, else 0."""
+    findings = examine()
+    for found in findings:
+        print(f"{'!!' if found.fix else 'ok'}  {found.name:<14} {found.value}")
+        if found.fix:
+            print(f"    {'':<14} -> {found.fix}")
+    wrong = sum(bool(found.fix) for found in findings)
+    well = "All is well: `make run` trains and measures a model here."
+    print(f"\n{wrong} to fix" if wrong else f"\n{well}")
+    return 1 if wrong else 0
 
 
 def examine() -> list[Finding]:
     """All findings, in the order in which they are printed. Loads torch and bitsandbytes."""
-    findings = [_python(), *_versions(pins())]
+    system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    old = sys.version_info < (3, 11)
+    findings = [Finding("python", system, "install Python 3.11 or newer" if old else "")]
+    findings += packages(pins(*PINS))
     if any(f.name in ("torch", "psutil") and f.value == "not installed" for f in findings):
         return findings  # nothing more can be said without them
-    findings += [*_machine(), _four_bit(), _sandbox(), *_models()]
+    findings += [*machine(), four_bit(), sandbox()]
+    for folder in ("tiny-qwen3", "tiny-gemma3"):
+        there = (DATA / folder / "model.safetensors").is_file()
+        fix = "" if there else "run `make models` (15 minutes), or clone again"
+        findings.append(Finding(folder, "present" if there else "missing", fix))
     try:
         run = RunConfig.from_env()
-        findings.append(Finding("device", run.device))
-        findings.append(Finding("profile", f"{run.profile} ({run.why['profile']})"))
-        findings.append(Finding("model", f"{Path(run.model).name} ({run.why['model']})"))
     except WorkbookError as error:
-        findings.append(Finding("settings", "unusable", str(error)))
-    return findings
+        return [*findings, Finding("settings", "unusable", str(error))]
+    return [
+        *findings,
+        Finding("device", run.device),
+        Finding("profile", f"{run.profile} ({run.why['profile']})"),
+        Finding("model", f"{Path(run.model).name} ({run.why['model']})"),
+    ]
 
 
-def _python() -> Finding:
-    mend = (
-        ""
-        if sys.version_info >= MIN_PYTHON
-        else "install Python 3.11 or newer and run `make PYTHON=python3.11 setup`"
-    )
-    return Finding(
-        "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", mend
-    )
+def pins(*files: Path) -> dict[str, str]:
+    """Package and pinned version of every `name==version` line; a wheel alone brings no pins."""
+    lines = [line for f in files if f.is_file() for line in f.read_text("utf-8").splitlines()]
+    parts = [line.split("#")[0].strip().partition("==") for line in lines]
+    return {name: pinned for name, same, pinned in parts if same}
 
 
-def _versions(wanted: dict[str, str]) -> list[Finding]:
+def packages(wanted: dict[str, str]) -> list[Finding]:
+    """Whether each pinned package is there, in its pinned version."""
     findings = []
     for name, pin in wanted.items():
         try:
@@ -62,53 +90,32 @@ def _versions(wanted: dict[str, str]) -> list[Finding]:
         except PackageNotFoundError:
             findings.append(Finding(name, "not installed", REINSTALL))
             continue
-        plain = there.split("+")[0]  # torch 2.13.0+cpu is torch 2.13.0
-        mend = "" if plain == pin else f"the course is tested with {pin}: {REINSTALL}"
-        findings.append(Finding(name, there, mend))
+        same = there.split("+")[0] == pin  # torch 2.13.0+cpu is torch 2.13.0
+        fix = "" if same else f"the course is tested with {pin}: {REINSTALL}"
+        findings.append(Finding(name, there, fix))
     return findings
 
 
-def _machine() -> list[Finding]:
+def machine() -> list[Finding]:
+    """GPUs, cores, memory and disk."""
     import psutil
     import torch
 
-    memory = psutil.virtual_memory()
-    disk = shutil.disk_usage(Path.cwd())
+    gib, memory, free = 2**30, psutil.virtual_memory(), shutil.disk_usage(Path.cwd()).free
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    one = "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU (TRL refuses several)"
+    small = "the smoke run needs 3 GiB: close other programs"
+    full = "free at least 1 GiB, or choose another disk with --output"
+    left = f"{memory.available / gib:.1f} GiB free of {memory.total / gib:.1f} GiB"
     return [
-        *_gpus(torch.cuda.device_count() if torch.cuda.is_available() else 0),
-        Finding(
-            "cpu",
-            f"{psutil.cpu_count(logical=True)} cores, torch uses {torch.get_num_threads()} threads",
-        ),
-        Finding(
-            "memory",
-            f"{memory.available / 2**30:.1f} GiB free of {memory.total / 2**30:.1f} GiB",
-            ""
-            if memory.available > 3 * 2**30
-            else "the smoke run needs 3 GiB: close other programs",
-        ),
-        Finding(
-            "disk",
-            f"{disk.free / 2**30:.1f} GiB free here",
-            ""
-            if disk.free > 2**30
-            else "free at least 1 GiB, or choose another disk with --output",
-        ),
+        *([Finding("gpus", f"{gpus} visible", one)] if gpus > 1 else []),
+        Finding("cpu", f"{psutil.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
+        Finding("memory", left, "" if memory.available > 3 * gib else small),
+        Finding("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),
     ]
 
 
-def _gpus(count: int) -> list[Finding]:
-    """One process may see one GPU only: TRL refuses several."""
-    if count < 2:
-        return []
-    return [
-        Finding(
-            "gpus", f"{count} visible", "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU"
-        )
-    ]
-
-
-def _four_bit() -> Finding:
+def four_bit() -> Finding:
     """Quantize and restore a small tensor: the import alone proves nothing."""
     import torch
 
@@ -120,56 +127,19 @@ def _four_bit() -> Finding:
         error = (dequantize_4bit(*quantize_4bit(x, quant_type="nf4")) - x).abs().max().item()
     except Exception as problem:  # whatever it is, it goes on the page
         return Finding("4-bit", f"fails: {problem}", REINSTALL)
-    return Finding(
-        "4-bit",
-        f"NF4 works on {device} (largest rounding {error:.2f} of 1)",
-        "" if error < 0.2 else REINSTALL,
-    )
+    works = f"NF4 works on {device} (largest rounding {error:.2f} of 1)"
+    return Finding("4-bit", works, "" if error < 0.2 else REINSTALL)
 
 
-def _sandbox() -> Finding:
-    """How well model-written code can be shut in here. Less than full is no fault of the installation: no mend."""
-    import warnings
-
-    from grpo_workbook.sandbox.sandbox import Sandbox
+def sandbox() -> Finding:
+    """How well model-written code is isolated here. Less than full is no fault: no fix."""
+    from grpo_workbook.sandbox import Sandbox
 
     try:
-        with warnings.catch_warnings(), Sandbox(workers=1) as sandbox:
+        with warnings.catch_warnings(), Sandbox(workers=1) as box:
             warnings.simplefilter("ignore")
-            level, why = sandbox.probe()
+            level, why = box.probe()
     except (OSError, RuntimeError) as problem:
-        return Finding(
-            "sandbox",
-            f"fails: {problem}",
-            "model-written code cannot be run here: chapter 06 needs it",
-        )
+        fix = "model-written code cannot be run here: chapter 06 needs it"
+        return Finding("sandbox", f"fails: {problem}", fix)
     return Finding("sandbox", f"{level} ({why})" if why else level)
-
-
-def _models() -> list[Finding]:
-    findings = []
-    for folder in ("tiny-qwen3", "tiny-gemma3"):
-        there = (REPO / "data" / folder / "model.safetensors").is_file()
-        findings.append(
-            Finding(
-                folder,
-                "present" if there else "missing",
-                "" if there else "run `make models` (15 minutes), or clone again",
-            )
-        )
-    return findings
-
-
-def show(findings: list[Finding]) -> int:
-    """Print the report; 1 when something needs a mend, else 0."""
-    for finding in findings:
-        print(f"{'!!' if finding.mend else 'ok'}  {finding.name:<14} {finding.value}")
-        if finding.mend:
-            print(f"    {'':<14} -> {finding.mend}")
-    wrong = sum(bool(f.mend) for f in findings)
-    print(
-        f"\n{wrong} to mend"
-        if wrong
-        else "\nAll is well: `make run` trains and measures a model here."
-    )
-    return 1 if wrong else 0
