@@ -1,8 +1,12 @@
-"""Short real runs for test_resume.py, in a process of their own: python tests/resumed.py '[{"folder": ..., ...}, ...]'
+"""Short real runs for test_resume.py. Each line of the standard input asks for one, as JSON:
 
-For each a trainer is made and trained to its last step; with "resume", from its last checkpoint. "arm" is a number of
-finished steps and a place, at which the process kills itself with SIGKILL: "step" (before the optimizer moves),
-"writing" (a checkpoint: the adapter is written and the optimizer not), "before the seal", "sealed".
+    {"folder": ..., "resume": false, "arm": [3, "step"], ...}
+
+Each runs in a process of its own, forked from this one, which has only imported the libraries.
+The answer is a line "DID ..." with what it came to, or with the signal that killed it. "arm" is a
+number of finished steps and what happens then: "step" (SIGKILL before the optimizer moves),
+"writing" (SIGKILL within a checkpoint: the adapter is written and the optimizer not), "before the
+seal", "sealed", "interrupted" (a Ctrl-C), "full" (the disk is filled up).
 """
 
 import json
@@ -10,53 +14,54 @@ import os
 import random
 import signal
 import sys
+import traceback
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 
-BASE = {"steps": 10, "batch_size": 8, "num_generations": 4, "max_completion_length": 12}
+# Of RunConfig, of GRPOConfig; further options: rows, adaptive, probe, arm, resume, remove.
+OF_THE_RUN = ("max_steps", "batch_size", "num_generations", "per_device_batch", "beta")
+OF_TRL = ("num_iterations", "steps_per_generation", "logging_steps", "save_total_limit")
+BASE = {"max_steps": 10, "batch_size": 8, "num_generations": 4}
 
 
 def make(folder: Path, options: dict):
-    """A trainer; options are settings, names of GRPOConfig, "rows" and "adaptive"."""
+    """A stock trainer of TRL, with a stateful callback and, if asked for, stateful rewards."""
+    from trl import GRPOTrainer
+
     from grpo_workbook import training
     from grpo_workbook.config import RunConfig
-    from grpo_workbook.data import WORD_PROBLEMS, to_dataset
+    from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
     from grpo_workbook.diagnosis.health import HealthCallback
     from grpo_workbook.diagnosis.vitals import watch
-    from grpo_workbook.training import HeldoutProbe
     from grpo_workbook.notebook import quiet
-    from grpo_workbook.problems import load
-    from grpo_workbook.rubric import parse_rewards
+    from grpo_workbook.rewards import AdaptiveWeight, mean_of, parse_rewards
 
     options = BASE | options
     quiet()
-    settings = {
-        k: options[k] for k in ("steps", "batch_size", "num_generations", "max_completion_length")
-    }
-    settings |= {k: options[k] for k in ("per_device_batch", "beta") if k in options}
-    run = RunConfig.from_env(profile="smoke", output=folder, **settings)
+    values = {name: options[name] for name in OF_THE_RUN if name in options}
+    run = RunConfig.from_env(profile="smoke", output=folder, max_completion_length=12, **values)
     functions, weights = parse_rewards("strict_format:0.5,incremental_format:0.5")
     if options.get("adaptive"):
-        from grpo_workbook.ensembles import AdaptiveWeight, mean_of
-
         fading = AdaptiveWeight(*functions, at_zero=1.0, at_one=0.2, memory=0.5)
         inner = AdaptiveWeight(*reversed(functions), at_zero=0.1, at_one=0.9, memory=0.8)
         functions, weights = [fading, mean_of(inner, functions[1])], [1.0, 0.5]
-    rows = load(WORD_PROBLEMS["train"]).dataset
-    model, tokenizer = training.load_policy(run)
-    names = ("num_iterations", "steps_per_generation", "logging_steps", "save_total_limit")
-    overrides = {"save_steps": options.get("save_steps", 3)} | {
-        n: options[n] for n in names if n in options
-    }
     functions = watch(functions)
-    data = to_dataset(rows.select(range(options.get("rows", 400))))
-    trainer = training.make_trainer(run, model, tokenizer, data, functions, weights, overrides)
+    rows = load_problems(WORD_PROBLEMS["train"]).select(range(options.get("rows", 400)))
+    data = to_dataset(rows)
+    model, tokenizer = training.load_policy(run)
+    overrides = {"save_steps": 3} | {name: options[name] for name in OF_TRL if name in options}
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=functions,
+        args=run.to_grpo_config(weights, overrides),
+        train_dataset=data,
+        processing_class=tokenizer,
+    )
     trainer.add_callback(HealthCallback(functions, every=2))
     if options.get("probe"):
-        trainer.add_callback(
-            HeldoutProbe(model, tokenizer, data, max_new_tokens=6, every=2, problems=4)
-        )
+        how = {"max_new_tokens": 6, "every": 2, "problems": 4}
+        trainer.add_callback(training.HeldoutProbe(model, tokenizer, data, **how))
     return trainer
 
 
@@ -65,8 +70,8 @@ def die():
 
 
 def arm(trainer, step: int, where: str) -> None:
-    """Make the process kill itself in this step, or (in "interrupted") get a Ctrl-C, or (in "full") fill the disk."""
-    from grpo_workbook.resume import training as resume
+    """Let happen what is asked for."""
+    from grpo_workbook.resume import exact
     from grpo_workbook.training import Callback
 
     def before(function, stage, act=die):
@@ -77,28 +82,25 @@ def arm(trainer, step: int, where: str) -> None:
 
         return armed
 
-    class InTheStep(Callback):
-        on_substep_end = on_pre_optimizer_step = staticmethod(before(lambda *_, **__: None, "step"))
-        on_step_begin = staticmethod(
-            before(lambda *_, **__: None, "full", lambda: fill(trainer.args.output_dir))
-        )
-        on_step_end = staticmethod(
-            before(
-                lambda *_, **__: None, "interrupted", lambda: os.kill(os.getpid(), signal.SIGINT)
-            )
-        )
+    def nothing(*args, **kwargs):
+        return None
 
-    class Sealed(Callback):
-        on_save = staticmethod(before(lambda *_, **__: None, "sealed"))
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    class InTheStep(Callback):
+        on_substep_end = on_pre_optimizer_step = staticmethod(before(nothing, "step"))
+        on_step_begin = staticmethod(before(nothing, "full", lambda: fill(trainer.args.output_dir)))
+        on_step_end = staticmethod(before(nothing, "interrupted", interrupt))
+        on_save = staticmethod(before(nothing, "sealed"))
 
     trainer.callback_handler.callbacks.insert(0, InTheStep())
-    trainer.add_callback(Sealed())  # after the one that seals
     trainer._save_optimizer_and_scheduler = before(trainer._save_optimizer_and_scheduler, "writing")
-    resume.seal = before(resume.seal, "before the seal")
+    exact.seal = before(exact.seal, "before the seal")
 
 
 def fill(folder: str) -> None:
-    """Leave 400 kB on the disk of this folder: an adapter fits and the optimizer's state does not."""
+    """Leave 400 kB on this folder's disk: an adapter fits and the optimizer's state does not."""
     path = Path(folder).parent / "filler"
     with path.open("wb", buffering=0) as file:
         try:
@@ -112,55 +114,48 @@ def train(folder: Path, options: dict) -> dict:
     """One run; what it came to."""
     import torch
 
+    from grpo_workbook import resume
     from grpo_workbook.errors import WorkbookError
     from grpo_workbook.export import save_adapter
     from grpo_workbook.files import write_json
-    from grpo_workbook.resume import checkpoints
-    from grpo_workbook.resume import training as resume
 
+    if "remove" in options:
+        Path(options["remove"]).unlink()
     trainer = make(folder, options)
     if "arm" in options:
         arm(trainer, *options["arm"])
-    if checkpoints.last_checkpoint(folder / "checkpoints"):  # what resumes may be in any state
+    if resume.last_checkpoint(folder / "checkpoints"):  # what resumes may be in any state
         random.seed(99)
         torch.manual_seed(99)
+    said: list[str] = []
     try:
-        trained = resume.train(trainer, resume=options.get("resume", False))
+        trained = resume.train(trainer, resume=options.get("resume", False), say=said.append)
     except WorkbookError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "said": said}
     save_adapter(trainer.model, trainer.processing_class, folder / "adapter")
     write_json(folder / "history.json", trainer.state.log_history)
     found = [cb.found for cb in trainer.callback_handler.callbacks if hasattr(cb, "found")]
-    return {
-        "from": trained.resumed_from_step,
-        "to": trainer.state.global_step,
-        "said": len(found[0]),
-    }
+    steps = {"from": trained.resumed_from_step, "to": trainer.state.global_step}
+    return steps | {"said": said, "findings": len(found[0])}
 
 
-def command(arguments: list[str], armed: list | None) -> int:
-    """The command line, with a checkpoint every 3 steps."""
-    from grpo_workbook import __main__, config, training
-
-    def grpo_config(*given):
-        made = config.grpo_config(*given)
-        made.save_steps = 3
-        return made
-
-    def make_trainer(*given):
-        trainer = stock(*given)
-        if armed:
-            arm(trainer, *armed)
-        return trainer
-
-    stock = training.make_trainer
-    training.grpo_config, training.make_trainer = grpo_config, make_trainer
-    return __main__.main(arguments)
+def forked(options: dict) -> None:
+    """Do one run in a child process, and say what came of it."""
+    if not os.fork():
+        try:
+            done = train(Path(options.pop("folder")), options)
+        except BaseException:
+            done = {"error": traceback.format_exc()}
+        print("DID", json.dumps(done), flush=True)
+        os._exit(0)
+    _, status = os.wait()
+    if os.WIFSIGNALED(status):
+        print("DID", json.dumps({"killed": os.WTERMSIG(status)}), flush=True)
 
 
 if __name__ == "__main__":
-    runs = json.loads(sys.argv[1])
-    if isinstance(runs, dict):
-        sys.exit(command(**runs))
-    for run in runs:
-        print("DID", json.dumps(train(Path(run.pop("folder")), run)), flush=True)
+    import unsloth  # noqa: F401  (before trl)
+    import trl  # noqa: F401  # isort: skip
+
+    for line in sys.stdin:
+        forked(json.loads(line))

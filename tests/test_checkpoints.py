@@ -88,6 +88,6 @@ def test_a_run_begun_anew_does_not_continue_the_earlier_one(folder):
     set_aside(folder)
     said = []
     assert last_checkpoint(folder, said.append) is None
-    assert "belongs to an earlier run" in said[0]
+    assert "is of an earlier run" in said[0]
     seal(folder / "checkpoint-25")  # the new run has come this far
     assert last_checkpoint(folder) == str(folder / "checkpoint-25")

@@ -1,4 +1,4 @@
-"""A run that is stopped, however, and resumed ends where the run that went through ends: real runs, tiny, killed."""
+"""A run that is stopped, however, and resumed ends where one that went through ends: bit for bit."""
 
 import json
 import shutil
@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, environment, trains
 
-# All that can go wrong at once: completions drawn for 2 steps and used 2 times, in 2 accumulated batches, a reference
-# policy, the second epoch, rewards with a state (one inside an ensemble), a log of every second step, a probe.
+# All that can go wrong at once: completions sampled for 2 steps and used 2 times, in 2 accumulated
+# batches, a reference policy, the second epoch, rewards with a state (one inside an ensemble), a
+# log of every second step, a probe.
 HARD = {
     "per_device_batch": 4,
     "steps_per_generation": 4,
@@ -24,18 +25,44 @@ EASY = {"rows": 12}  # in the smoke profile's way; an epoch has 6 steps
 TIMED = ("step_time", "time/generation_share", "memory/share", "heldout/seconds")
 
 
-def start(runs, **more) -> subprocess.CompletedProcess:
-    """Do these runs in one process: a list for trainers, {"arguments", "armed"} for the command line."""
-    command = [sys.executable, "tests/resumed.py", json.dumps(runs, default=str)]
-    path = environment(PYTHONPATH=str(REPO), GRPO_WORKBOOK_PROFILE="smoke")
-    return subprocess.run(
-        command, cwd=REPO, env=path, capture_output=True, text=True, timeout=580, **more
-    )
+class Runs:
+    """Asks tests/resumed.py for one run after the other; the libraries are imported once."""
+
+    def __init__(self, *before: str):
+        path = environment(PYTHONPATH=str(REPO), GRPO_WORKBOOK_PROFILE="smoke")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        command = [*before, sys.executable, "tests/resumed.py"]
+        self.process = subprocess.Popen(command, cwd=REPO, env=path, text=True, **pipes)
+
+    def __call__(self, folder, **options) -> dict:
+        self.process.stdin.write(json.dumps({"folder": str(folder)} | options) + "\n")
+        self.process.stdin.flush()
+        printed = []
+        for line in self.process.stdout:
+            if line.startswith("DID "):
+                return json.loads(line[4:]) | {"printed": "".join(printed)}
+            printed.append(line)
+        raise AssertionError("".join(printed)[-3000:])
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
-def did(result: subprocess.CompletedProcess) -> list[dict]:
-    assert result.returncode == 0, result.stdout[-1500:] + result.stderr[-3000:]
-    return [json.loads(line[4:]) for line in result.stdout.splitlines() if line.startswith("DID ")]
+@pytest.fixture(scope="module")
+@trains
+def runs():
+    started = Runs()
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="module")
+@trains
+def easy(runs, tmp_path_factory):
+    """(folder of a run that went through, what it did)"""
+    folder = tmp_path_factory.mktemp("through") / "easy"
+    return folder, runs(folder, **EASY)
 
 
 def adapter(folder) -> bytes:
@@ -49,100 +76,62 @@ def history(folder) -> list[dict]:
     ]
 
 
-@pytest.fixture(scope="module")
-def through(tmp_path_factory):
-    """Folders of two runs that went through, and what they did."""
-    root = tmp_path_factory.mktemp("through")
-    runs = [
-        {"folder": root / "easy"} | EASY,
-        {"folder": root / "hard", "save_total_limit": None} | HARD,
-    ]
-    return root / "easy", root / "hard", did(start(runs))
-
-
-def test_four_kills_change_nothing(through, tmp_path):
+def test_four_kills_change_nothing(runs, easy, tmp_path):
     """Before the first checkpoint, in the middle of writing one, right after one, between two."""
-    easy, folder = through[0], tmp_path / "run"
+    folder = tmp_path / "run"
     kills = [(2, "step"), (6, "writing"), (6, "sealed"), (8, "step")]
-    said = []
     for number, kill in enumerate(kills):
-        result = start([{"folder": folder, "resume": number > 0, "arm": kill} | EASY])
-        assert result.returncode == -9, result.stderr[-3000:]
-        said.append(result.stdout)
-    last = start([{"folder": folder, "resume": True} | EASY])
-    assert did(last) == [{"from": 6, "to": 10, "said": through[2][0]["said"]}]
-    assert "No checkpoint: training begins at step 1" in said[1]
-    assert "checkpoint-6 is passed over: it has no manifest.json: it was cut off" in said[2]
-    assert "Continuing from checkpoint-3" in said[2]
-    assert "Continuing from checkpoint-6" in said[3]
-    assert adapter(folder) == adapter(easy)
-    assert history(folder) == history(easy)
+        done = runs(folder, resume=number > 0, arm=kill, **EASY)
+        assert done.get("killed") == 9, done
+        if number == 1:
+            torn = folder / "checkpoints" / "checkpoint-6"
+            assert torn.is_dir()
+            assert not (torn / "manifest.json").exists()
+    last = runs(folder, resume=True, **EASY)
+    assert (last["from"], last["to"]) == (6, 10), last
+    assert last["said"] == ["Continuing from checkpoint-6"]
+    assert last["findings"] == easy[1]["findings"]
+    assert adapter(folder) == adapter(easy[0])
+    assert history(folder) == history(easy[0])
     assert [e["step"] for e in history(folder)] == list(range(1, 11))
 
 
-def test_what_is_drawn_counted_and_logged_between_two_checkpoints_goes_on(through, tmp_path):
-    """From a checkpoint in the middle of drawn completions, after Ctrl-C, and after the last step."""
-    hard, folder = through[1], tmp_path / "run"
-    before, said = (adapter(hard), history(hard)), through[2][1]["said"]
-    copied, other = tmp_path / "copied", tmp_path / "other"
+def test_what_is_sampled_counted_and_logged_between_two_checkpoints_goes_on(runs, tmp_path):
+    """From a checkpoint amid sampled completions, after Ctrl-C, and after the last step."""
+    hard, copied, other, folder = (tmp_path / n for n in ("hard", "copied", "other", "run"))
+    through = runs(hard, save_total_limit=None, **HARD)
+    before = adapter(hard), history(hard)
     for path in (copied, other):
-        shutil.copytree(
-            hard / "checkpoints" / "checkpoint-3", path / "checkpoints" / "checkpoint-3"
-        )
-    runs = [{"folder": f, "resume": True} | HARD for f in (hard, copied, folder)]
-    runs.insert(2, {"folder": folder, "arm": (5, "interrupted")} | HARD)
-    runs.append({"folder": other, "resume": True} | HARD | {"rows": 16, "num_iterations": 1})
-    result = start(runs)
-    *ends, refused = did(result)
+        kept = hard / "checkpoints" / "checkpoint-3"
+        shutil.copytree(kept, path / "checkpoints" / "checkpoint-3")
+    ends = [runs(hard, resume=True, **HARD), runs(copied, resume=True, **HARD)]
+    ends.append(runs(folder, arm=(5, "interrupted"), **HARD))
+    assert "Ctrl-C: finishing this step, then saving" in ends[-1]["printed"]
+    ends.append(runs(folder, resume=True, **HARD))
     assert [(e["from"], e["to"]) for e in ends] == [(10, 10), (3, 10), (0, 5), (5, 10)]
-    assert "Ctrl-C: finishing this step, then saving" in result.stdout
     for path in (hard, copied, folder):
         assert adapter(path) == before[0], path
         assert history(path) == before[1], path
-    assert (ends[1]["said"], ends[3]["said"]) == (said, said)  # no finding is said twice
-    wrong = "was written with num_iterations 2, here 1; training rows 10, here 16: give the same values, or begin anew"
+    assert ends[1]["findings"] == ends[3]["findings"] == through["findings"]  # none is said twice
+    refused = runs(other, resume=True, **HARD | {"rows": 16, "num_iterations": 1})
+    wrong = "was written with num_iterations 2, here 1; training rows 10, here 16: give the same"
     assert wrong in refused["error"]
 
 
-@pytest.mark.long
-def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(tmp_path):
+def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(easy, tmp_path):
     """A real file system of 80 MB, filled up while training; then there is room again."""
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
     disk = tmp_path / "disk"
     disk.mkdir()
-    arguments = [
-        "run",
-        "--steps",
-        "8",
-        "--batch-size",
-        "8",
-        "--num-generations",
-        "4",
-        "--heldout",
-        "8",
-    ]
-    arguments += ["--output", str(disk / "run")]
-    full = {"arguments": arguments, "armed": [5, "full"]}
-    again = {"arguments": [*arguments, "--resume"], "armed": None}
-    script = f"""mount -t tmpfs -o size=80m none {disk} && {{
-        {sys.executable} tests/resumed.py '{json.dumps(full)}'; echo "exit $?"
-        ls {disk}/run {disk}/run/checkpoints; rm {disk}/run/filler
-        {sys.executable} tests/resumed.py '{json.dumps(again)}'; echo "exit $?"
-    }}; cp -r {disk}/run {tmp_path}/kept"""
-    command = ["unshare", "-rm", "sh", "-c", script]
-    result = subprocess.run(
-        command, cwd=REPO, env=environment(PYTHONPATH=str(REPO)), capture_output=True, text=True
-    )
-    went_on = result.stdout.split("exit 2", 1)[1]
-    assert "Traceback" not in result.stderr
-    error = result.stderr[result.stderr.index("error: ") :].splitlines()[0]
-    assert "the checkpoint of step 6 cannot be written" in error
-    assert "free some room there" in error
-    assert "checkpoint-3 is whole, and resuming goes on from there" in error
-    assert "checkpoint-6" not in went_on.split("Continuing")[0]  # what there was of it is gone
-    assert "Continuing from checkpoint-3" in went_on
-    assert "exit 0" in went_on
-    assert [e["step"] for e in json.loads((tmp_path / "kept" / "log.json").read_text())] == list(
-        range(1, 9)
-    )
+    script = f'mount -t tmpfs -o size=80m none {disk}; "$@"; cp -r {disk}/run {tmp_path}/kept'
+    runs = Runs("unshare", "-rm", "sh", "-c", script, "sh")
+    full = runs(disk / "run", arm=(5, "full"), **EASY)
+    assert "checkpoint-6 cannot be written" in full["error"], full
+    assert "free some room there" in full["error"]
+    assert "checkpoint-3 is whole, and resuming goes on from there" in full["error"]
+    filler = disk / "run" / "filler"  # seen by the processes in there alone
+    again = runs(disk / "run", resume=True, remove=str(filler), **EASY)
+    assert again["said"] == ["Continuing from checkpoint-3"]  # what there was of 6 is gone
+    runs.end()
+    assert adapter(tmp_path / "kept") == adapter(easy[0])

@@ -2,7 +2,7 @@
 
 A checkpoint counts only if every file is there with the size and the SHA-256 that its manifest.json
 names. What the Trainer wrote without us has none and does not count: nothing tells it from one
-that a kill has cut off. A run that begins anew in a folder removes the manifests of the earlier one.
+that a kill has cut off. A run that begins anew takes the manifests off the earlier ones.
 """
 
 import hashlib

@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """What `train` did: TRL's log (the entries with a reward), the step it went on from (0: none),
-    and whether a Ctrl-C ended it.
-    """
+    """What `train` did: TRL's log history, where it went on, and whether a Ctrl-C ended it."""
 
-    log: list[dict]
-    resumed_from_step: int
+    history: list[dict]
+    resumed_from_step: int  # 0: it began anew
     interrupted: bool
+
+    @property
+    def log(self) -> list[dict]:
+        """The entries of the steps: those with a reward."""
+        return [entry for entry in self.history if "reward" in entry]
 
 
 def train(
@@ -69,7 +72,7 @@ def train(
                     bar.close()  # the message stands below it
             raise
         interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
-    return Trained([e for e in trainer.state.log_history if "reward" in e], steps, interrupted)
+    return Trained(trainer.state.log_history, steps, interrupted)
 
 
 def keep_exact(trainer: "GRPOTrainer") -> "ExactCheckpoints":
