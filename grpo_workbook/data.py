@@ -1,147 +1,309 @@
-"""From problems to what the model reads: chat prompts, examples in the prompt, token boundaries, the length budget.
+"""From a source of problems to what the model reads: rows, chat prompts, token counts, the split.
 
-Rows in have `question` and `answer` (see problems.py). Rows out begin with `prompt` (a list of role and content), which
-TRL reads; it hands `answer` and every other column to the rewards.
+`datasets` reads the sources and keeps the rows in a file that is mapped into memory. Rows have
+`question`, `answer` (what rewards compare with) and `solution` (the answer as the source has it).
+`to_dataset` puts `prompt` in front, which TRL reads; it hands every other column to the rewards.
 """
 
 import contextlib
+import csv
+import functools
 import hashlib
 import json
-from array import array
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterable, Sequence
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA, SYSTEM_PROMPT
+from grpo_workbook.answers import reference_answer
+from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA, SYSTEM_PROMPT, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.files import readable
-from grpo_workbook.problems import load
+from grpo_workbook.files import place_of, readable
+from grpo_workbook.leakage import drop_leaked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-WORD_PROBLEMS = {split: DATA / "word_problems" / f"{split}.jsonl" for split in ("train", "heldout")}
+WORD_PROBLEMS = {name: DATA / "word_problems" / f"{name}.jsonl" for name in ("train", "heldout")}
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+KINDS = ("auto", "number", "text")
+CORE = ("question", "answer", "solution")
+# Columns that the course or TRL fills: a source's own goes on as NAME_original.
+TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
 
-# One of these holds the vocabulary; without it Transformers makes an empty tokenizer and says nothing.
-VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
-BATCH = 1000  # rows that are held at once
-BAR_FROM = 50_000  # rows that take long enough for a progress bar
+@contextlib.contextmanager
+def _quiet():
+    """No progress bars of `datasets`, and no log lines of it beside our own messages."""
+    import datasets
+
+    level, bars = datasets.logging.get_verbosity(), not datasets.are_progress_bars_disabled()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(level)
+        if bars:
+            datasets.enable_progress_bars()
 
 
-def read_problems(source: str | Path) -> list[dict[str, str]]:
-    """The rows of a small source as a list: `question`, `answer` (the final number as text), `solution` (the whole).
+@functools.cache
+def _tables() -> tempfile.TemporaryDirectory:
+    """Where this process keeps its tables; removed when it ends. TMPDIR chooses the disk."""
+    return tempfile.TemporaryDirectory(prefix="grpo_workbook_")
 
-    Raises WorkbookError with file and line for whatever is wrong. `problems.load` does the same for any size.
+
+def _new() -> str:
+    return f"{_tables().name}/{uuid.uuid4().hex}.arrow"
+
+
+@_quiet()
+def read_rows(source: Any) -> "Dataset":
+    """The rows of a source, unchecked and mapped into memory.
+
+    A source is a file (.jsonl, .json, .csv, .tsv, .parquet; the texts as .gz too), a hub id with
+    configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts. Raises
+    WorkbookError for one that cannot be read, with the line that is wrong.
     """
-    return load(source, answers="number").dataset.to_list()
+    from datasets import Dataset, load_dataset
+    from datasets.exceptions import DatasetsError
+    from pandas.errors import ParserWarning
+
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, list):
+        names = dict.fromkeys(name for row in source for name in row)
+        rows = [{name: row.get(name) for name in names} for row in source]
+        return Dataset.from_list(rows, on_mixed_types="use_json")
+    if not isinstance(source, str | Path):
+        raise WorkbookError(f"a {type(source).__name__} is no source: name a file, or one split")
+    path = place_of(source)
+    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    if kind and not (path.is_file() and path.stat().st_size):
+        there = "is empty" if path.is_file() else "does not exist"
+        raise WorkbookError(f"data file {source} {there}: name one with rows")
+    if not kind and path.exists():
+        raise WorkbookError(f"{source} is no data file: name one that ends in {', '.join(FORMATS)}")
+    try:
+        if not kind:
+            name, config, part = [*str(source).split(":", 2), "", ""][:3]
+            return load_dataset(name, config or None, split=part or "train")
+        # A first row of too many fields is only warned of, and would shift every column.
+        with warnings.catch_warnings(action="error", category=ParserWarning):
+            options = _csv_options(path) if kind == "csv" else {}
+            options |= {"encoding": "utf-8-sig"} if kind == "json" else {}
+            options |= {"data_files": str(path), "cache_dir": _new()}
+            return load_dataset(kind, split="train", **options)
+    except (OSError, ValueError, TypeError, RuntimeError, StopIteration, DatasetsError) as error:
+        why = _wrong_line(path, kind) or first_line(error.__cause__ or error)
+        what = "cannot be read" if kind else "is no file, and as a hub id it cannot be loaded"
+        raise WorkbookError(f"{source} {what}: {why}") from error
+
+
+def _csv_options(path: Path) -> dict:
+    """The separator, from the header, and every column as text: 007 and NA stay what they are."""
+    import fsspec
+    from datasets import Features, Value
+
+    with fsspec.open(str(path), "rb", compression="infer") as file:
+        header = file.readline().decode("utf-8-sig").rstrip("\r\n")
+    separator = "\t" if "\t" in header else max(",;", key=header.count)
+    names = next(csv.reader([header], delimiter=separator), [])
+    features = Features({name: Value("string") for name in names})
+    return {"sep": separator, "features": features, "keep_default_na": False, "index_col": False}
+
+
+def _wrong_line(path: Path, kind: str | None) -> str | None:
+    """The first line of a text file that is no UTF-8, or no JSON, and why; None where none is."""
+    import fsspec
+
+    if kind not in ("json", "csv"):
+        return None
+    opened = fsspec.open(str(path), "rb", compression="infer")
+    with contextlib.suppress(OSError, EOFError), opened as file:
+        for number, line in enumerate(file, 1):
+            try:
+                text = line.decode("utf-8-sig")
+                if kind == "json" and text.strip():
+                    json.loads(text)
+            except UnicodeError as error:
+                return f"line {number} is not UTF-8 ({error.reason}): save the file as UTF-8 text"
+            except ValueError as error:
+                return f"line {number} is not JSON ({error})"
+    return None
+
+
+@_quiet()
+def load_problems(
+    source: Any,
+    *,
+    question_column: str = "question",
+    answer_column: str = "answer",
+    answers: str = "auto",
+    skip_invalid: bool = False,
+    invalid: dict[int, str] | None = None,
+) -> "Dataset":
+    """The problems of a source: question, answer, solution, then its other columns.
+
+    Args:
+        source: see `read_rows`.
+        question_column, answer_column: what the source calls them.
+        answers: what an answer is. "number": the number after the last ####, or the whole text if
+            it is one. "text": any text. "auto": "number" if at least half of the first 1,000
+            answers hold a number or a ####. A JSON number counts as its text.
+        skip_invalid: leave out the rows that cannot be used.
+        invalid: a dict to fill with them, the row's number from 1 -> why. It skips them too.
+
+    Raises WorkbookError with number, field and value of the first invalid row, and for no rows.
+    """
+    from datasets import Features, Value
+
+    rows, columns = read_rows(source), (question_column, answer_column)
+    name = Path(source).name if isinstance(source, str | Path) else "the data"
+    for column, option in zip(columns, ("--question-column", "--answer-column"), strict=True):
+        if column not in rows.column_names:
+            there = ", ".join(map(repr, rows.column_names))
+            raise WorkbookError(f"{name} has no column {column!r} ({there}): name it with {option}")
+    if answers not in KINDS:
+        raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {', '.join(KINDS)}")
+    if answers == "auto":
+        first = [str(_as_text(value)) for value in rows[:1000][answer_column] if value]
+        numbers = sum("####" in text or reference_answer(text) is not None for text in first)
+        answers = "number" if 2 * numbers >= len(first) else "text"
+    wrong: dict[int, str] = {}
+
+    def check(batch: dict, places: list[int]) -> dict[str, list]:
+        made = []
+        for place, *given in zip(places, *(batch[column] for column in columns), strict=True):
+            row = _checked(given, answers, columns)
+            made.append((None, None, None) if isinstance(row, str) else row)
+            if isinstance(row, str):
+                wrong[place + 1] = row
+        return dict(zip(CORE, map(list, zip(*made, strict=True)), strict=True))
+
+    other = {n: f"{n}_original" if n in TAKEN else n for n in rows.column_names if n not in columns}
+    rows = rows.rename_columns({old: new for old, new in other.items() if old != new})
+    types = dict.fromkeys(CORE, Value("string")) | {n: rows.features[n] for n in other.values()}
+    dataset = rows.map(
+        check, with_indices=True, batched=True, remove_columns=[*dict.fromkeys(columns)],
+        features=Features(types), load_from_cache_file=False, cache_file_name=_new(),
+    )  # fmt: skip
+    if wrong:
+        dataset = dataset.select([n for n in range(len(dataset)) if n + 1 not in wrong])
+    if not len(dataset) or (wrong and not skip_invalid and invalid is None):
+        number, why = next(iter(wrong.items()), (1, "there is none"))
+        more = f" ({len(wrong) - 1:,} more rows are invalid)" if len(wrong) > 1 else ""
+        skip = "fix it, or drop such rows with --skip-invalid" if len(dataset) else "no row is left"
+        raise WorkbookError(f"{name}, row {number}: {why}{more}: {skip}")
+    if invalid is not None:
+        invalid.update(wrong)
+    return dataset
+
+
+def _checked(given: Sequence, answers: str, columns: Sequence[str]) -> tuple | str:
+    """(question, answer, solution) of a row, from its two values, or why it cannot be used."""
+    question, solution = given[0], _as_text(given[1])
+    for column, text in zip(columns, (question, solution), strict=True):
+        if text is None or (isinstance(text, str) and not text.strip()):
+            return f"{column!r} is empty ({text!r:.60})"
+        if not isinstance(text, str):
+            return f"{column!r} is no text but {text!r:.60}"
+    answer = reference_answer(solution) if answers == "number" else solution
+    if answer is None:
+        return f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
+    return question, answer, solution
+
+
+def _as_text(value: Any) -> Any:
+    """A number, or a date that the reader made of a text, as text; anything else as it is."""
+    if isinstance(value, bool) or (isinstance(value, float) and not abs(value) < 2**53):
+        return value  # no number, or one that a float may have rounded
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    known = isinstance(value, int | float | Decimal | date)
+    return str(value).removesuffix(" 00:00:00") if known else value
 
 
 def chat_prompt(
     question: str,
     system_prompt: str | None = SYSTEM_PROMPT,
-    examples: "Sequence[tuple[str, str]]" = (),
+    examples: Sequence[tuple[str, str]] = (),
 ) -> list[dict[str, str]]:
-    """The question as a conversation, after the system prompt and after `examples`: (question, completion) each.
+    """The question as a conversation, after the system prompt and `examples` of (question, answer).
 
-    One example is one-shot, several are few-shot. Without a system prompt (None or "") there is no system turn: then
-    the template may add its own.
+    One example is one-shot, several are few-shot. Without a system prompt (None or "") there is no
+    system turn: then the template may add its own.
     """
-    shown = [
-        {"role": role, "content": text}
-        for pair in examples
-        for role, text in zip(("user", "assistant"), pair, strict=True)
-    ]
-    opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    return [*opening, *shown, {"role": "user", "content": question}]
+    turns = [("system", system_prompt)] if system_prompt else []
+    for asked, answered in examples:
+        turns += [("user", asked), ("assistant", answered)]
+    return [{"role": role, "content": text} for role, text in [*turns, ("user", question)]]
 
 
 def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The conversation without a system turn: its text goes before the first user's, for templates that refuse one."""
+    """The conversation with its system text at the start of the first user's turn."""
     if prompt[0]["role"] != "system":
         return prompt
     system, first, *rest = prompt
     return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
 
 
+@_quiet()
 def to_dataset(
-    rows: "Dataset | Sequence[dict]",
+    rows: "Dataset | list[dict]",
     system_prompt: str | None = SYSTEM_PROMPT,
-    examples: "Sequence[tuple[str, str]]" = (),
+    examples: Sequence[tuple[str, str]] = (),
     fold: bool = False,
 ) -> "Dataset":
     """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
 
-    `fold` writes the system prompt into the user's turn, for a template without a system role (see needs_folding).
-    Raises WorkbookError for rows without `question` or `answer`, and for no rows.
+    `fold` writes the system prompt into the user's turn (see `needs_folding`).
     """
     from datasets import Dataset
 
-    dataset = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
-    if missing := [name for name in ("question", "answer") if name not in dataset.column_names]:
+    dataset = Dataset.from_list(rows) if isinstance(rows, list) else rows
+    if not {"question", "answer"} <= {*dataset.column_names}:
         there = ", ".join(map(repr, dataset.column_names)) or "none"
         raise WorkbookError(
-            f"the rows have no column {' and no '.join(map(repr, missing))} (columns: {there}): rename the columns, or "
-            "read the rows with problems.load"
+            f"rows need the columns 'question' and 'answer' (there are: {there}): read them with "
+            "load_problems, which renames"
         )
 
     def prompts(batch: dict) -> dict:
         made = [chat_prompt(question, system_prompt, examples) for question in batch["question"]]
         return {"prompt": [fold_system(prompt) for prompt in made] if fold else made}
 
-    with _bars(len(dataset)):
-        dataset = dataset.map(prompts, batched=True, batch_size=BATCH)
-    first = ["prompt", "answer", "question"]
-    return dataset.select_columns(
-        [*first, *(name for name in dataset.column_names if name not in first)]
-    )
-
-
-@contextlib.contextmanager
-def _bars(rows: int):
-    """Progress bars of `datasets` for long work only."""
-    from datasets.utils import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    shown = not are_progress_bars_disabled()
-    if rows < BAR_FROM:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        if shown:
-            enable_progress_bars()
+    dataset = dataset.map(prompts, batched=True)
+    order = dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])
+    return dataset.select_columns([*order])
 
 
 def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
-    """The tokenizer of a folder or hub id, padding on the left. Of a folder nothing is asked of the network.
+    """The tokenizer of a folder or hub id, padding on the left; of a folder, without the network.
 
     Raises WorkbookError where there is none, or it has no chat template.
     """
-    here = Path(model).is_dir()
-    if here and not any((Path(model) / name).is_file() for name in VOCABULARIES):
-        raise WorkbookError(
-            f"the folder {readable(model)} has no tokenizer ({', '.join(VOCABULARIES)}): copy it there"
-        )
     from transformers import AutoTokenizer
 
+    here = Path(model).is_dir()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise WorkbookError(
-            f"the tokenizer of {readable(model)!r} cannot be loaded ({first_line(error)}): check the name, and the "
-            "network if it is a hub id"
+            f"the tokenizer of {readable(model)!r} cannot be loaded ({first_line(error)}): check "
+            "the name, and the network if it is a hub id"
         ) from error
-    if not tokenizer.chat_template:
+    if not tokenizer.chat_template or len(tokenizer) < 100:  # without its vocabulary it is empty
         raise WorkbookError(
-            f"{readable(model)!r} has no chat template, so it cannot be asked as a chat: name an instruction-tuned "
-            "model"
+            f"{readable(model)!r} has no tokenizer with a chat template: name an instruction-tuned "
+            "model, or copy the tokenizer's files there"
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -151,7 +313,7 @@ def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
 def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
     """What the chat template does with a system message.
 
-    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; for the last two see `needs_folding`.
+    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; the last two need folding.
     """
     from jinja2 import TemplateError
 
@@ -166,64 +328,23 @@ def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
 
 
 def needs_folding(tokenizer: "PreTrainedTokenizerBase") -> bool:
-    """Whether the system prompt must open the user's turn (see fold_system): the template refuses or drops one."""
+    """Whether the system prompt must open the user's turn: the template refuses or drops one."""
     return system_role(tokenizer) in ("refused", "ignored")
 
 
-def added_system_text(tokenizer: "PreTrainedTokenizerBase") -> str:
-    """What the template itself puts before the first user's turn when there is no system message; "" for nothing."""
-    turns = [("user", "FIRST"), ("assistant", "x"), ("user", "SECOND")]
-    text = render([[{"role": role, "content": content} for role, content in turns]], tokenizer)[0]
-    first, second = text.partition("FIRST")[0], text.partition("SECOND")[0]
-    common = 0  # how both users' turns begin
-    while common < len(first) and first[-1 - common] == second[-1 - common]:
-        common += 1
-    return first[: len(first) - common].removeprefix(tokenizer.bos_token or "").strip()
-
-
-def render(prompts: "Sequence[list[dict]]", tokenizer: "PreTrainedTokenizerBase") -> list[str]:
-    """Each conversation as the text that the model reads, up to where its own turn begins.
-
-    Raises jinja2's TemplateError where the chat template refuses a role (see system_role).
-    """
+def render(prompts: Sequence[list[dict]], tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+    """Each conversation as the text that the model reads, up to where its own turn begins."""
     return tokenizer.apply_chat_template(
         list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
     )
 
 
-def token_boundaries(text: str, tokenizer: "PreTrainedTokenizerBase", mark: str = "|") -> str:
-    """The text with a mark between every two tokens; a line end is written out before it is made.
-
-    Tokens that share a character (a rare one, of several byte tokens) stand together.
-    """
-    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
-        "offset_mapping"
-    ]
-    ends = sorted({end for _, end in offsets if 0 < end < len(text)})
-    parts = [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
-    return mark.join(part.replace("\n", "\\n\n") for part in parts)
-
-
-def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> array:
-    """Tokens of each prompt as the model sees it, template and generation prompt included, in the rows' order."""
-    from tqdm import tqdm
-
-    lengths = array("q")
-    bar = tqdm(
-        total=len(dataset),
-        desc="tokenizing",
-        unit="row",
-        ncols=80,
-        leave=False,
-        disable=len(dataset) < BAR_FROM,
-    )
-    with bar:
-        for batch in dataset.select_columns("prompt").iter(BATCH):
-            ids = tokenizer(
-                render(batch["prompt"], tokenizer), add_special_tokens=False, verbose=False
-            )["input_ids"]
-            lengths.extend(map(len, ids))
-            bar.update(len(ids))
+def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """Tokens of each prompt as the model sees it, template and generation prompt included."""
+    lengths: list[int] = []
+    for batch in dataset.select_columns("prompt").iter(1000):
+        texts = render(batch["prompt"], tokenizer)
+        lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
     return lengths
 
 
@@ -233,38 +354,78 @@ def drop_long_prompts(
     max_prompt_length: int,
     name: str = "the data",
 ) -> tuple["Dataset", int]:
-    """(the rows whose prompt has at most `max_prompt_length`, how many have more). TRL truncates none.
+    """(the rows whose prompt has at most so many tokens, how many have more). TRL truncates none.
 
-    Raises WorkbookError when there are no rows, or none fits; `name` is what it calls the data.
+    Raises WorkbookError when no row fits; `name` is what it calls the data.
     """
-    import numpy as np
-
-    if not len(dataset):
-        raise WorkbookError(f"{name} has no rows: give at least one")
     lengths = prompt_lengths(dataset, tokenizer)
-    fitting = np.flatnonzero(np.frombuffer(lengths, np.int64) <= max_prompt_length)
-    if not len(fitting):
+    fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
+    if not fitting:
         raise WorkbookError(
-            f"every prompt of {name} is longer than {max_prompt_length} tokens (the shortest has "
-            f"{min(lengths)}): raise --max-prompt-length"
+            f"{name} has no prompt of at most {max_prompt_length} tokens (the shortest has "
+            f"{min(lengths, default=0)}): raise --max-prompt-length"
         )
-    return (dataset if len(fitting) == len(lengths) else dataset.select(fitting)), len(
-        lengths
-    ) - len(fitting)
+    return dataset.select(fitting), len(lengths) - len(fitting)
 
 
-def sha256_of(*parts: "Iterable[dict]") -> str:
-    """A hash (64 hex digits) of the rows' content, of all parts in order: a report names by it what it was measured on.
+@_quiet()
+def split(
+    dataset: "Dataset", heldout: int, seed: int, by: str = "length"
+) -> tuple["Dataset", "Dataset"]:
+    """(train, held-out): `heldout` rows, at most a fifth, are held out; the same for the same seed.
 
-    The order of a row's columns does not count; a value that JSON cannot hold counts by its text.
+    `by` names what both parts have at equal rates: a column (difficulty, topic), or "length" for
+    four equal buckets of the question's length. Raises WorkbookError where that cannot be.
     """
-    found, separator = hashlib.sha256(b"["), b""
-    for part in parts:
-        for row in part:
-            found.update(
-                separator
-                + json.dumps(row, sort_keys=True, ensure_ascii=False, default=str).encode()
-            )
-            separator = b", "
-    found.update(b"]")
+    import pandas as pd
+
+    count = min(heldout, len(dataset) // 5)
+    if count < 1:
+        raise WorkbookError(
+            f"{heldout} of {len(dataset)} rows cannot be held out: give 5 rows or more, and hold "
+            "out at least 1"
+        )
+    if by == "length":
+        lengths = pd.Series([len(q) for batch in dataset.iter(1000) for q in batch["question"]])
+        strata = pd.qcut(lengths.rank(method="first"), min(4, count), labels=False)
+    else:
+        strata = dataset.select_columns(by).to_pandas()[by]
+    marked = dataset.add_column("_stratum", strata.astype(str).tolist())
+    try:
+        marked = marked.class_encode_column("_stratum")
+        parts = marked.train_test_split(count, seed=seed, stratify_by_column="_stratum")
+    except ValueError as error:
+        raise WorkbookError(f"the rows cannot be split by {by!r}: {first_line(error)}") from None
+    train, held = (parts[name].remove_columns("_stratum") for name in ("train", "test"))
+    return train, held
+
+
+def load_split(
+    run: RunConfig, data: Any = None, heldout_data: Any = None, **reading
+) -> tuple["Dataset", "Dataset", int]:
+    """(training rows, held-out rows, leaked training rows dropped); without data the course's own.
+
+    `reading` is what `load_problems` takes; it is for the user's data.
+    """
+    if data is not None and heldout_data is None:
+        train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)
+    else:
+        train, heldout = (
+            load_problems(given, **reading) if given else load_problems(WORD_PROBLEMS[name])
+            for name, given in (("train", data), ("heldout", heldout_data))
+        )
+        heldout = heldout.select(range(min(run.heldout, len(heldout))))
+    train, leaked = drop_leaked(train, heldout)
+    return train, heldout, leaked
+
+
+def sha256_of(*parts: Iterable[dict]) -> str:
+    """A hash of the rows of all parts in order: a report says by it what it was measured on.
+
+    The order of a row's columns does not count; what JSON cannot hold counts by its text.
+    """
+    found = hashlib.sha256()
+    for row in (row for part in parts for row in part):
+        text = json.dumps(row, sort_keys=True, ensure_ascii=False, default=str)
+        found.update(text.encode() + b"\n")
     return found.hexdigest()
