@@ -8,19 +8,26 @@ import sys
 import pytest
 from conftest import REPO, cli
 
-from grpo_workbook.diagnosis.findings import CATALOGUE, EXPLAINS, THRESHOLDS, in_order
-from grpo_workbook.diagnosis.health import log_the_end
-from grpo_workbook.diagnosis.monitor import (
+from grpo_workbook.diagnosis import (
+    CATALOGUE,
     SEVERE,
+    THRESHOLDS,
     WARNING,
+    HealthCallback,
+    LivePanels,
+    Vitals,
     as_text,
     diagnose,
+    log_the_end,
     read_run,
+    roles_of,
+    samples,
     symptom_table,
+    watch,
 )
-from grpo_workbook.diagnosis.runlog import samples
-from grpo_workbook.diagnosis.vitals import Vitals, watch
+from grpo_workbook.diagnosis.findings import in_order
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.rewards import AdaptiveWeight, correctness_reward, strict_format_reward
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 from diagnosis import CASES, outcome
@@ -101,7 +108,8 @@ def test_findings_say_all_that_is_needed():
 
 
 def test_no_two_findings_explain_each_other_away():
-    explains = {a: set(EXPLAINS.get(a, ())) for a in CATALOGUE}
+    explains = {a: set(kind.explains) for a, kind in CATALOGUE.items()}
+    assert set().union(*explains.values()) <= set(CATALOGUE)
     assert [
         (a, b)
         for a, b in itertools.permutations(CATALOGUE, 2)
@@ -171,12 +179,15 @@ def test_the_same_from_every_place(tmp_path):
     (tmp_path / "mine.py").write_text(
         f"open({str(tmp_path / 'was run')!r}, 'w')\ndef f(**kwargs): ...\n"
     )
-    settings = {"beta": 0.0, "rewards": f"{tmp_path / 'mine.py'}:f:2", "steps": 12}
-    (ours / "run.json").write_text(json.dumps({"settings": settings, "reward_weights": {"f": 2.0}}))
+    settings = {"beta": 0.0, "rewards": f"{tmp_path / 'mine.py'}:f:2", "max_steps": 12}
+    said = {"reward_weights": {"f": 2.0}, "reward_roles": {"f": "correctness", "g": None}}
+    (ours / "run.json").write_text(json.dumps({"settings": settings, **said}))
     expected = read_run(entries).table["reward"]
     for place in (state, checkpoint / "trainer_state.json", checkpoint, tmp_path / "out", ours):
         assert read_run(place).table["reward"].equals(expected), place
     assert read_run(ours).settings["reward_weights"] == {"f": 2.0}
+    assert read_run(ours).settings["beta"] == 0.0
+    assert read_run(ours).roles == {"f": "correctness"}
     assert not (tmp_path / "was run").exists(), (
         "to read a log must not run the file of rewards that it names"
     )
@@ -240,10 +251,9 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
         ('{"log_history": [{"step": 1, "rew', "cut off"),
         ('{"epochs": 3}', "is no log"),
         ("[1, 2]", "is no log"),
-        ('[{"reward": 1.0}]', "has no step"),
+        ('[{"reward": 1.0}]', "has the step None"),
         ('[{"step": null, "reward": 1.0}]', "has the step None: it must be a whole number"),
         ("[]", "the log is empty: no step was logged"),
-        ('{"log": {"step": [1, 2], "reward": [1]}}', "columns are not lists of one length"),
         ("[" * 100_000, "cannot be read as JSON"),
         ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "SFT"),
         ('[{"step": 1, "objective/rlhf_reward": 2.0}]', "PPO"),
@@ -307,16 +317,102 @@ def test_watched_rewards_are_the_same_and_counted():
     assert raised.value.__notes__ == ["raised by the reward function bad_reward"]
 
 
+def test_a_reward_that_is_an_object_is_watched_too():
+    """AdaptiveWeight is no function: without this no completion was counted, and no time measured."""
+    logged = {}
+    adaptive = AdaptiveWeight(strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2)
+    (watched,) = watch([adaptive])
+    values = watched(
+        prompts=["p"] * 2, completions=["a", "a"], answer=["1", "1"], log_metric=logged.__setitem__
+    )
+    assert values == [0.0, 0.0]
+    assert (logged["completions/unique_share"], logged["completions/empty_share"]) == (0.5, 0.0)
+    assert watched.__name__ == adaptive.__name__ == "adaptive_strict_format_reward"
+    assert watched.called_at is not None
+    assert watched.role == "format"
+    assert watched.state_dict() == adaptive.state_dict()  # a checkpoint finds it
+    assert roles_of([watched]) == {"adaptive_strict_format_reward": "format"}
+
+
+def test_reward_models_and_async_functions_stay_as_they_are():
+    class Model:  # as a torch module: it has no __name__
+        def __call__(self, **columns): ...
+
+    async def waits(completions, **columns): ...
+
+    functions = [Model(), waits]
+    assert watch(functions) == functions
+
+
+def steps_of_looks(callback, logging_steps, steps=30):
+    """At which steps the callback looks at a log that is written every so many steps."""
+    from types import SimpleNamespace
+
+    looks = []
+    due = callback._pace.due
+    callback._pace.due = lambda step: looks.append(step) if due(step) else None
+    weight = SimpleNamespace(requires_grad=False)
+    model = SimpleNamespace(parameters=lambda: [weight])
+    state = SimpleNamespace(global_step=0, log_history=[])
+    callback.on_train_begin(None, state, None, model=model)
+    for state.global_step in range(logging_steps, steps + 1, logging_steps):
+        state.log_history.append({"step": state.global_step, "reward": 0.5})
+        callback.on_log(SimpleNamespace(), state, None, logs={"reward": 0.5})
+    return looks
+
+
+@pytest.mark.parametrize("made", [HealthCallback, LivePanels])
+@pytest.mark.parametrize(
+    ("every", "logging_steps", "expected"),
+    [
+        (5, 1, [5, 10, 15, 20, 25, 30]),
+        (5, 3, [6, 12, 18, 24, 30]),
+        (5, 7, [7, 14, 21, 28]),
+        (10, 4, [12, 24]),
+    ],
+)
+def test_it_looks_at_the_first_log_after_so_many_steps(made, every, logging_steps, expected):
+    assert steps_of_looks(made(every=every), logging_steps) == expected
+
+
+def names_hide_roles(kind):
+    """A sick run whose reward functions have names that say nothing, told with and without roles."""
+    about = json.loads((LOGS / f"{kind}_0.json").read_text())
+    renamed, roles = {}, {}
+    for number, (name, role) in enumerate(about["settings"]["reward_roles"].items()):
+        renamed[name], roles[f"f{number}"] = f"f{number}", role
+    text = json.dumps(about["log"])
+    for name, new in renamed.items():
+        text = text.replace(f"rewards/{name}/", f"rewards/{new}/")
+    weights = {renamed[n]: w for n, w in about["settings"].pop("reward_weights").items()}
+    settings = about["settings"] | {"reward_weights": weights}
+    told = {"log": json.loads(text), "settings": settings | {"reward_roles": roles}}
+    return told, {**told, "settings": settings | {"reward_roles": {}}}
+
+
+@pytest.mark.parametrize("kind", ["wrong_answers", "free_form"])
+def test_roles_come_from_the_attribute_and_not_from_names(kind):
+    told, untold = names_hide_roles(kind)
+    assert diagnose(told)[0].name == CASES[kind].expected
+    assert diagnose(untold)[0].name != CASES[kind].expected
+    assert any("which reward judges the answer" in note for note in read_run(untold).notes)
+    assert not any("which reward" in note for note in read_run(told).notes)
+
+
+def test_functions_say_their_roles():
+    run = read_run(history(), [correctness_reward])
+    assert run.roles == {"correctness_reward": "correctness"}
+    assert read_run(history()).roles == {}
+
+
 def test_severities_are_known():
-    assert {severity for severity, *_ in CATALOGUE.values()} == {SEVERE, WARNING, "note", "fine"}
+    assert {kind.severity for kind in CATALOGUE.values()} == {SEVERE, WARNING, "note", "fine"}
 
 
 def test_an_unknown_finding_to_stop_on_is_named():
-    from grpo_workbook.diagnosis.health import HealthCallback
-
     with pytest.raises(WorkbookError, match="no finding is called exploded"):
         HealthCallback(stop_on={"exploded"})
-    with pytest.raises(WorkbookError, match="every is 0: give the steps from one look to the next"):
+    with pytest.raises(WorkbookError, match="every is 0: give the steps between two looks"):
         HealthCallback(every=0)
 
 
@@ -415,7 +511,7 @@ def test_the_json_has_no_infinity(tmp_path):
                 "num_generations": "x",
                 "beta": "x",
                 "max_completion_length": [],
-                "steps": None,
+                "reward_roles": "f",
             }
         },
     ],
@@ -425,4 +521,4 @@ def test_settings_that_are_no_numbers_are_as_if_not_told(tmp_path, strange):
     (tmp_path / "run.json").write_text(json.dumps(strange))
     told = read_run(tmp_path)
     assert [f.name for f in diagnose(told)] == [f.name for f in diagnose(history())]
-    assert not set(told.settings) & {"reward_weights", "num_generations", "beta"}
+    assert not set(told.settings) & {"reward_weights", "reward_roles", "num_generations", "beta"}

@@ -1,7 +1,10 @@
-"""The rules of the diagnosis: each looks at a run's log and gives a finding or None. Bounds are in findings.py."""
+"""The rules of the diagnosis: each looks at a View of the run, and gives a finding or None.
+
+Their bounds stand in findings.toml. What was not logged is not judged, and neither is what needs the
+role of a reward function (see grpo_workbook.rewards.reward) where no function has one.
+"""
 
 import math
-import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,24 +15,23 @@ from grpo_workbook.diagnosis.runlog import RunLog
 if TYPE_CHECKING:
     import pandas
 
-RIGHT = re.compile(r"correct|accura|answer|solved|exact", re.IGNORECASE)
-FORM = re.compile(r"format|xml|tag", re.IGNORECASE)
+UNIQUE, EMPTY = "completions/unique_share", "completions/empty_share"
+CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
+SILENT, MOVED = "frac_reward_zero_std", "adapter/change"
+RISE = "rise of the reward, in standard errors"
 
 
 class View:
-    """A run seen in windows: `first` and `last` are means over as many steps at its begin and end (see findings.py)."""
+    """A run in windows: `first` and `last` are means over as many steps at its begin and end."""
 
     def __init__(self, run: RunLog):
         self.run, self.table, self.settings = run, run.table, run.settings
-        self.steps = (
-            len(self.table["reward"].dropna()) if "reward" in self.table else len(self.table)
-        )
-        self.width = int(
-            min(max(bound("first_steps"), self.steps * bound("window")), bound("longest_window"))
-        )
+        self.steps = len(self.table["reward"].dropna() if "reward" in self.table else self.table)
+        wanted = max(bound("first_steps"), self.steps * bound("window"))
+        self.width = int(min(wanted, bound("longest_window")))
 
     def of(self, metric: str) -> "pandas.Series":
-        """The metric's values by step, without the steps at which it was not logged. Empty when it never was."""
+        """The metric's values by step, without steps at which it was not logged. Empty if never."""
         import pandas as pd
 
         return self.table[metric].dropna() if metric in self.table else pd.Series(dtype=float)
@@ -42,109 +44,124 @@ class View:
         """The mean of the last window; NaN when the metric was not logged."""
         return float(self.of(metric).tail(self.width).mean())
 
+    def seen(self, metric: str, threshold: str) -> Evidence:
+        """The mean of the last window as evidence."""
+        return Evidence(metric, self.last(metric), threshold)
+
+    def begin(self, metric: str = "reward") -> int:
+        """The first step at which the metric was logged."""
+        return self.of(metric).index[0]
+
     def since(self, metric: str, holds: Callable[[float], bool]) -> int:
-        """The first step of the stretch at the log's end in which it holds, one exception in five allowed."""
+        """The first step of the stretch at the log's end in which it holds, 1 exception in 5 allowed."""
         values = self.of(metric)
         start, misses = len(values), 0
         for place in range(len(values) - 1, -1, -1):
             if holds(values.iloc[place]):
                 start = place
-            else:
-                misses += 1
-                if misses > max(1, (len(values) - place) // 5):
-                    break
+                continue
+            misses += 1
+            if misses > max(1, (len(values) - place) // 5):
+                break
         return int(values.index[min(start, len(values) - 1)])
 
     def change(self, metric: str = "reward") -> float:
-        """Last window minus first, in standard errors of their difference. 0 when there is no room for two windows."""
+        """Last window minus first, in standard errors of the difference. 0 without room for two."""
         values = self.of(metric)
         if len(values) < 2 * self.width:
             return 0.0
         a, b = values.head(self.width), values.tail(self.width)
-        error = math.sqrt((a.var() + b.var()) / self.width)
-        moved = float(b.mean() - a.mean())
-        return (
-            moved / error
-            if error > 0
-            else math.copysign(math.inf, moved)
-            if abs(moved) > 1e-9
-            else 0.0
-        )
+        error, moved = math.sqrt((a.var() + b.var()) / self.width), float(b.mean() - a.mean())
+        if error > 0:
+            return moved / error
+        return math.copysign(math.inf, moved) if abs(moved) > 1e-9 else 0.0
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        """Each function's weight: as the settings have it, or as reward and its parts show it (least squares), or 1."""
-        given = self.settings.get("reward_weights")
-        names = self.run.functions
+        """Each function's weight: from the settings, or as the reward shows it (least squares), or 1."""
+        given, names = self.settings.get("reward_weights"), self.run.functions
         if isinstance(given, dict) and set(names) <= set(given):
             return {n: float(given[n]) for n in names}
         if isinstance(given, list | tuple) and len(given) == len(names):
             return dict(zip(names, map(float, given), strict=True))
-        parts = (
-            self.table[[f"rewards/{n}/mean" for n in names] + ["reward"]].dropna()
-            if "reward" in self.table
-            else []
-        )
-        if len(parts) > 2 * len(names) and names:
-            import numpy as np
+        if names and "reward" in self.table:
+            parts = self.table[[*(f"rewards/{n}/mean" for n in names), "reward"]].dropna().to_numpy()
+            if len(parts) > 2 * len(names):
+                import numpy as np
 
-            found, _, rank, _ = np.linalg.lstsq(
-                parts.iloc[:, :-1].to_numpy(), parts["reward"].to_numpy(), rcond=None
-            )
-            if rank == len(names):
-                return dict(zip(names, map(float, found), strict=True))
+                found, _, rank, _ = np.linalg.lstsq(parts[:, :-1], parts[:, -1], rcond=None)
+                if rank == len(names):
+                    return dict(zip(names, map(float, found), strict=True))
         return dict.fromkeys(names, 1.0)
 
-    def names(self, kind: re.Pattern, weighed: bool | None = None) -> list[str]:
-        """Functions whose name says that they judge the answer (RIGHT) or the form (FORM); weighed: with a weight."""
-        found = [
-            n
-            for n in self.run.functions
-            if kind.search(n) and not (kind is RIGHT and FORM.search(n))
-        ]
+    def judging(self, role: str, weighed: bool | None = None) -> list[str]:
+        """The functions with that role ("correctness", "format"); weighed: those with a weight."""
+        found = [n for n in self.run.functions if self.run.roles.get(n) == role]
         return [n for n in found if weighed is None or (self.weights[n] > 1e-6) == weighed]
 
     @property
     def highest(self) -> float:
-        """The highest reward possible if every function pays at most 1, or the highest seen if that is more."""
+        """The highest reward if every function pays at most 1, or the highest seen if that is more."""
         possible = sum(w for w in self.weights.values() if w > 0)
-        return max(possible, float(self.of("reward").max())) if len(self.of("reward")) else possible
+        return max([possible, *self.of("reward")])
+
+    @property
+    def gain(self) -> float:
+        """What the mean reward has gained from the first window to the last."""
+        return self.last("reward") - self.first("reward")
 
     @property
     def rose(self) -> bool:
         """Surely, and by an amount that matters."""
-        size = self.last("reward") - self.first("reward")
-        return self.change() >= bound("sure") and size >= bound("rise") * self.highest
+        return self.change() >= bound("sure") and self.gain >= bound("rise") * self.highest
 
     @property
     def learned(self) -> bool:
         """The reward is high, or has clearly risen and has not come down from its best."""
-        return self.rose or (self.last("reward") >= bound("high_reward") * self.highest)
+        return self.rose or self.last("reward") >= bound("high_reward") * self.highest
+
+    @property
+    def lost(self) -> float:
+        """The fraction of the reward's best window that is gone in the last three steps."""
+        reward = self.of("reward")
+        best = float(reward.rolling(self.width, min_periods=2).mean().max())
+        lowest = min([0.0, *reward])
+        return (best - float(reward.tail(3).mean())) / (best - lowest) if best > lowest else 0.0
 
     def gradient(self) -> bool:
         """Is there a gradient that is more than rounding, in the steps of the last window?"""
         norm = self.of("grad_norm")
         return bool(len(norm)) and float(norm.tail(self.width).median()) > 1e-3
 
+    def still_from_start(self) -> bool:
+        """No rise, and no gradient in the first steps either."""
+        return not self.rose and float(self.of("grad_norm").head(3).median()) <= 1e-3
+
+    def few(self, name: str = "first_steps", times: int = 1) -> bool:
+        """Are there too few steps to say?"""
+        return self.steps < times * bound(name)
+
+
+# ------------------------------------------------------------------ what broke
+
 
 def _ended(v: View) -> Finding | None:
     if v.run.error is None:
         return None
     step, text = v.run.error
-    said = Evidence("exception", text[:120], "")
-    if "raised by the reward function" in text:
-        return make("reward_raises", step, said)
+    name = "memory" if "out of memory" in text.lower() else "stopped"
     if "probability tensor contains" in text:
-        return make("nan", step, said)
-    return make("memory" if "out of memory" in text.lower() else "stopped", step, said)
+        name = "nan"
+    if "raised by the reward function" in text:
+        name = "reward_raises"
+    return make(name, step, Evidence("exception", text[:120]))
 
 
 def _nan(v: View) -> Finding | None:
-    for metric in ("loss", "grad_norm", "kl", "entropy", "adapter/change"):
+    for metric in ("loss", "grad_norm", "kl", "entropy", MOVED):
         if metric in v.run.broken:
-            return make(
-                "nan", v.run.broken[metric], Evidence(metric, "NaN or infinite", "a number")
-            )
+            seen = Evidence(metric, "NaN or infinite", "a number")
+            return make("nan", v.run.broken[metric], seen)
     return None
 
 
@@ -152,10 +169,8 @@ def _reward_nan(v: View) -> Finding | None:
     invalid = v.of("rewards/invalid_share")
     if len(bad := invalid[invalid > 0]):
         return make("reward_nan", bad.index[0], Evidence("rewards/invalid_share", bad.iloc[0], "0"))
-    if len(invalid):
-        return (
-            None  # it was watched: a NaN in the log then means that a function applied to nothing
-        )
+    if len(invalid):  # it was watched: a NaN in the log means that a function applied to nothing
+        return None
     for metric, step in v.run.broken.items():
         if metric == "reward" or metric.startswith("rewards/"):
             return make("reward_nan", step, Evidence(metric, "NaN", "a number, or None on purpose"))
@@ -163,201 +178,263 @@ def _reward_nan(v: View) -> Finding | None:
 
 
 def _memory(v: View) -> Finding | None:
-    share, full = v.of("memory/share"), bound("memory_full")
-    high = share[share >= full]
-    return (
-        make("memory", high.index[0], Evidence("memory/share", high.iloc[0], f"under {full}"))
-        if len(high)
-        else None
-    )
+    used, full = v.of("memory/share"), bound("memory_full")
+    high = used[used >= full]
+    if not len(high):
+        return None
+    return make("memory", high.index[0], Evidence("memory/share", high.iloc[0], f"under {full}"))
 
 
 def _empty(v: View) -> Finding | None:
     half = bound("half")
-    if v.last("completions/empty_share") >= half:
-        metric, value, when = (
-            "completions/empty_share",
-            v.last("completions/empty_share"),
-            lambda x: x >= half,
-        )
-        return make("empty", v.since(metric, when), Evidence(metric, value, f"under {half}"))
-    length = v.last("completions/mean_length")
-    if length <= 2 and v.settings.get("max_completion_length", 99) > 8:
-        metric = "completions/mean_length"
-        return make(
-            "empty",
-            v.since(metric, lambda x: x <= 2),
-            Evidence(metric, length, "more than 2 tokens"),
-        )
+    if v.last(EMPTY) >= half:
+        return make("empty", v.since(EMPTY, lambda x: x >= half), v.seen(EMPTY, f"under {half}"))
+    if v.last(LENGTH) <= 2 and v.settings.get("max_completion_length", 99) > 8:
+        seen = v.seen(LENGTH, "more than 2 tokens")
+        return make("empty", v.since(LENGTH, lambda x: x <= 2), seen)
     return None
 
 
 def _cut_off(v: View) -> Finding | None:
-    metric, most = "completions/clipped_ratio", bound("share_nearly_all")
+    most, little = bound("share_nearly_all"), bound("little_earned")
     # from the beginning: what training made long is another finding
-    if not (v.last(metric) >= most and float(v.of(metric).head(2).mean()) >= most):
+    if not (v.last(CUT_OFF) >= most and float(v.of(CUT_OFF).head(2).mean()) >= most):
         return None
-    parts = {n: v.last(f"rewards/{n}/mean") for n in v.run.functions}
-    best = max(parts.values(), default=0.0)
-    said = Evidence(metric, v.last(metric), f"under {most}")
-    step = v.since(metric, lambda x: x >= most)
-    paid = f"over {bound('little_earned')}: something is earned"
-    if best > bound("little_earned"):
-        return make("never_ends", step, said, Evidence("best reward function", best, paid))
-    return make(
-        "truncated",
-        step,
-        said,
-        Evidence("best reward function", best, f"more than {bound('little_earned')}"),
-    )
+    best = max((v.last(f"rewards/{n}/mean") for n in v.run.functions), default=0.0)
+    name, wanted = "truncated", f"more than {little}"
+    if best > little:
+        name, wanted = "never_ends", f"over {little}: something is earned"
+    paid = Evidence("best reward function", best, wanted)
+    seen = v.seen(CUT_OFF, f"under {most}")
+    return make(name, v.since(CUT_OFF, lambda x: x >= most), seen, paid)
+
+
+# ------------------------------------------------------------------ what does not learn
 
 
 def _frozen(v: View) -> Finding | None:
-    moved, rate = v.of("adapter/change"), v.of("learning_rate")
+    moved, rate, norm = v.of(MOVED), v.of("learning_rate"), v.of("grad_norm")
     if len(moved):
-        # the change that a step's entry shows came from the steps before it; a warm-up begins with a rate of 0
+        # the change that a step's entry shows came from the steps before; a warm-up begins at rate 0
         tried = [s for s in moved.index if s in rate.index and rate[s] > 0][1:]
-        if len(tried) >= 3 and float(moved.max()) == 0.0 and v.gradient():
-            said = Evidence("adapter/change", 0.0, "more than 0")
-            return make(
-                "frozen",
-                tried[0],
-                said,
-                Evidence("grad_norm", v.last("grad_norm"), "there is a gradient"),
-            )
+        if len(tried) < 3 or float(moved.max()) != 0.0 or not v.gradient():
+            return None
+        there = v.seen("grad_norm", "there is a gradient")
+        return make("frozen", tried[0], Evidence(MOVED, 0.0, "more than 0"), there)
+    if len(norm) < v.width or float(norm.abs().max()) != 0.0 or not v.last(SILENT) < bound("half"):
         return None
-    still = v.of("grad_norm")
-    silent = v.last("frac_reward_zero_std")
-    if len(still) >= v.width and float(still.abs().max()) == 0.0 and silent < bound("half"):
-        return make("frozen", still.index[0], Evidence("grad_norm", 0.0, "more than 0"),
-                    Evidence("frac_reward_zero_std", silent, "groups with spread should give a gradient"))  # fmt: skip
-    return None
+    spread = v.seen(SILENT, "groups with spread should give a gradient")
+    return make("frozen", norm.index[0], Evidence("grad_norm", 0.0, "more than 0"), spread)
 
 
 def _constant(v: View) -> Finding | None:
     names = [n for n in v.run.functions if v.weights[n] > 1e-6]
-    if not names or v.steps < bound("first_steps"):
+    if not names or v.few():
         return None
     for name in names:
         spread, mean = v.of(f"rewards/{name}/std"), v.of(f"rewards/{name}/mean")
         if not len(mean) or float(spread.max()) > 1e-6 or float(mean.max() - mean.min()) > 1e-6:
             return None
-    value = v.last(f"rewards/{names[0]}/mean")
-    return make("reward_constant", v.table["reward"].dropna().index[0] if "reward" in v.table else v.table.index[0],
-                Evidence(f"rewards/{names[0]}/mean", value, "should differ"),
-                Evidence("largest deviation of any function", 0.0, "more than 0"))  # fmt: skip
+    metric = f"rewards/{names[0]}/mean"
+    step = v.begin() if "reward" in v.table else v.table.index[0]
+    none = Evidence("largest deviation of any function", 0.0, "more than 0")
+    return make("reward_constant", step, v.seen(metric, "should differ"), none)
 
 
 def _wrong_answers(v: View) -> Finding | None:
-    rare = bound("rarely_right")
-    for right in v.names(RIGHT, weighed=True):
-        metric = f"rewards/{right}/mean"
-        if v.steps < 2 * bound("first_steps") or not v.last(metric) <= rare:
-            continue
-        forms = [f for f in v.names(FORM) if v.last(f"rewards/{f}/mean") >= bound("half")]
-        heldout = v.of("heldout/lenient")
-        knows = len(heldout) > 0 and float(heldout.iloc[0]) >= bound("half")
-        if v.first(metric) > 2 * rare:
-            continue  # it could, and lost it: another finding
-        if forms:
-            said = [Evidence(metric, v.last(metric), f"over {rare}")]
-            said += [
-                Evidence(
-                    f"rewards/{forms[0]}/mean",
-                    v.last(f"rewards/{forms[0]}/mean"),
-                    "the form is there",
-                )
-            ]
-            if knows:
-                said += [
-                    Evidence(
-                        "heldout/lenient", heldout.iloc[0], "it can do it on held-out problems"
-                    )
-                ]
-            return make("wrong_answers", v.since(metric, lambda x: x <= rare), *said)
+    rare, heldout = bound("rarely_right"), v.of("heldout/lenient")
+    forms = [f"rewards/{n}/mean" for n in v.judging("format")]
+    forms = [metric for metric in forms if v.last(metric) >= bound("half")]
+    if v.few(times=2) or not forms:
+        return None
+    for metric in (f"rewards/{n}/mean" for n in v.judging("correctness", weighed=True)):
+        if not v.last(metric) <= rare or v.first(metric) > 2 * rare:
+            continue  # it can; or it could, and lost it: another finding
+        said = [v.seen(metric, f"over {rare}"), v.seen(forms[0], "the form is there")]
+        if len(heldout) and float(heldout.iloc[0]) >= bound("half"):
+            knows = "it can do it on held-out problems"
+            said.append(Evidence("heldout/lenient", heldout.iloc[0], knows))
+        return make("wrong_answers", v.since(metric, lambda x: x <= rare), *said)
     return None
 
 
 def _rate_too_high(v: View) -> Finding | None:
-    moved, jump = v.of("adapter/change"), bound("jump")
-    best = (
-        float(v.of("reward").rolling(v.width, min_periods=2).mean().max())
-        if len(v.of("reward"))
-        else math.nan
-    )
-    lowest = min(0.0, float(v.of("reward").min())) if len(v.of("reward")) else 0.0
-    now = float(v.of("reward").tail(3).mean())
-    lost = (best - now) / (best - lowest) if best > lowest else 0.0
+    moved, norms, jump = v.of(MOVED), v.of("grad_norm"), bound("jump")
+    gone = Evidence("reward lost since its best", v.lost, f"under {bound('cliff')}")
+    broken = v.lost >= bound("cliff")
     if len(moved):
-        broken = lost >= bound("cliff")
         far = moved[moved >= (jump / 2 if broken else jump)]
         if not len(far) or (v.rose and not broken):
             return None
-        said = [
-            Evidence(
-                "adapter/change",
-                float(far.max()),
-                f"under {jump}, or half of it where the reward is lost",
-            )
-        ]
-        if broken:
-            said.append(Evidence("reward lost since its best", lost, f"under {bound('cliff')}"))
+        limit = f"under {jump}, or half of it where the reward is lost"
+        said = [Evidence(MOVED, float(far.max()), limit), *([gone] if broken else [])]
         return make("rate_too_high", far.index[0], *said)
-    norms = v.of("grad_norm")
     usual = float(norms.head(v.width).median()) if len(norms) else 0.0
-    if lost >= bound("cliff") and usual > 0 and float(norms.max()) > 5 * usual:
-        at = norms[norms > 5 * usual].index[0]
-        return make("rate_too_high", at, Evidence("grad_norm", float(norms.max()), f"under {5 * usual:.3g}"),
-                    Evidence("reward lost since its best", lost, f"under {bound('cliff')}"))  # fmt: skip
-    return None
+    if not broken or usual <= 0 or float(norms.max()) <= 5 * usual:
+        return None
+    spike = Evidence("grad_norm", float(norms.max()), f"under {5 * usual:.3g}")
+    return make("rate_too_high", norms[norms > 5 * usual].index[0], spike, gone)
 
 
 def _collapsed(v: View) -> Finding | None:
-    metric, size = "completions/unique_share", v.settings.get("num_generations", 8)
+    size = v.settings.get("num_generations", 8)
     limit = bound("same_text") / size
-    if not v.last(metric) <= limit or v.steps < bound("first_steps"):
+    if not v.last(UNIQUE) <= limit or v.few():
         return None
-    from_start = float(v.of(metric).head(3).mean()) <= limit
-    if v.learned and not from_start:
+    if v.learned and float(v.of(UNIQUE).head(3).mean()) > limit:
         return None
-    entropy = (
-        [Evidence("entropy", v.last("entropy"), "nats per token")] if len(v.of("entropy")) else []
-    )
-    return make("collapsed", v.since(metric, lambda x: x <= limit),
-                Evidence(metric, v.last(metric), f"over {limit:.3g}, two texts in {size}"), *entropy)  # fmt: skip
+    said = [v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")]
+    if len(v.of("entropy")):
+        said.append(v.seen("entropy", "nats per token"))
+    return make("collapsed", v.since(UNIQUE, lambda x: x <= limit), *said)
 
 
 def _no_gradient(v: View) -> Finding | None:
-    silent, norm = v.of("frac_reward_zero_std"), v.of("grad_norm")
-    if v.steps < bound("first_steps") or not len(silent):
+    if v.few() or not len(v.of(SILENT)):
         return None
-    share = v.last("frac_reward_zero_std")
-    # Equal rewards that are no round numbers leave a deviation of rounding, and a gradient of rounding.
-    rounding = len(norm) and share > 0.25 and not v.gradient()
-    if share < bound("silent") and not rounding:
+    rate, most = v.last(SILENT), bound("silent")
+    # Equal rewards that are no round numbers leave a deviation of rounding, a gradient of rounding.
+    rounding = len(v.of("grad_norm")) and rate > 0.25 and not v.gradient()
+    if rate < most and not rounding:
         return None
-    if v.learned and v.last("reward") >= v.first("reward") and not _is_flat_from_start(v):
+    if v.learned and v.gain >= 0 and not v.still_from_start():
         return None  # saturated
-    return make("no_gradient", v.since("frac_reward_zero_std", lambda x: x >= (0.2 if rounding else bound("silent"))),
-                Evidence("frac_reward_zero_std", share, f"under {bound('silent')}"),
-                Evidence("grad_norm", v.last("grad_norm"), "over 0.001"))  # fmt: skip
-
-
-def _is_flat_from_start(v: View) -> bool:
-    return not v.rose and float(v.of("grad_norm").head(3).median()) <= 1e-3
+    step = v.since(SILENT, lambda x: x >= (0.2 if rounding else most))
+    said = v.seen(SILENT, f"under {most}"), v.seen("grad_norm", "over 0.001")
+    return make("no_gradient", step, *said)
 
 
 def _saturated(v: View) -> Finding | None:
-    share = v.last("frac_reward_zero_std")
-    if (
-        v.steps < 2 * bound("first_steps")
-        or not share >= bound("half")
-        or not v.learned
-        or _is_flat_from_start(v)
-    ):
+    half = bound("half")
+    if v.few(times=2) or not v.last(SILENT) >= half or not v.learned or v.still_from_start():
         return None
     if v.last("reward") < bound("high_reward") * v.highest:
         return None
-    return make("saturated", v.since("frac_reward_zero_std", lambda x: x >= bound("half")),
-                Evidence("frac_reward_zero_std", share, f"under {bound('half')}"),
-                Evidence("reward", v.last("reward"), f"of at most {v.highest:.3g}"))  # fmt: skip
+    said = v.seen(SILENT, f"under {half}"), v.seen("reward", f"of at most {v.highest:.3g}")
+    return make("saturated", v.since(SILENT, lambda x: x >= half), *said)
+
+
+# ------------------------------------------------------------------ what learns something else
+
+
+def _drowned(v: View) -> Finding | None:
+    # over the first steps: later a function may be quiet because it is satisfied
+    stds = {n: v.first(f"rewards/{n}/std") for n in v.run.functions if v.weights[n] > 1e-6}
+    stds = {n: std for n, std in stds.items() if not math.isnan(std)}
+    if len(stds) < 2 or v.few():
+        return None
+    spread = {n: v.weights[n] * std for n, std in stds.items()}
+    loud = max(spread, key=lambda n: spread[n])
+    quiet = [n for n in stds if n != loud and stds[n] > 0.05]
+    part = spread[loud] / sum(spread.values()) if sum(spread.values()) > 0 else 0.0
+    if not quiet or part < bound("drown"):
+        return None
+    of_all = Evidence(f"{loud}'s fraction of the spread", part, f"under {bound('drown')}")
+    other = f"{quiet[0]}: {spread[quiet[0]]:.3g}"
+    beside = Evidence(f"rewards/{loud}/std times its weight", spread[loud], other)
+    return make("drowned", v.begin(), of_all, beside)
+
+
+def _hacked(v: View) -> Finding | None:
+    if not v.rose or v.gain < bound("gamed_rise") * v.highest or v.few(times=2):
+        return None
+    reward = Evidence(RISE, v.change(), f"over {bound('sure')}: it rose")
+    measured = [v.of(f"heldout/{kind}") for kind in ("strict", "lenient")]
+    measured = [series for series in measured if len(series) >= 2]
+    if any(series.iloc[-1] > series.iloc[0] + 0.05 for series in measured):
+        return None
+    if measured:  # lenient accuracy says more, where it fell
+        fell = len(measured) > 1 and measured[-1].iloc[-1] < measured[-1].iloc[0]
+        series = measured[-1] if fell else measured[0]
+        start = float(series.iloc[0])
+        at = next((s for s in series.index[1:] if series[s] <= start + 0.05), series.index[-1])
+        now = Evidence(series.name, float(series.iloc[-1]), f"over {start:.3g}, where it began")
+        return make("hacked", at, reward, now)
+    right = v.judging("correctness", weighed=True)
+    if not v.run.roles or any(v.change(f"rewards/{n}/mean") > 1 for n in right):
+        return None
+    limit = bound("longer") * float(v.of(LENGTH).head(3).mean())
+    if not v.last(LENGTH) >= limit:
+        return None
+    longer = v.seen(LENGTH, f"under {limit:.3g}")
+    return make("hacked", v.since(LENGTH, lambda x: x >= limit), reward, longer)
+
+
+def _format_ignored(v: View) -> Finding | None:
+    small = 0.1 * max(v.weights.values(), default=0.0)
+    unpaid = v.judging("format", weighed=False)
+    unpaid = unpaid or [n for n in v.judging("format", weighed=True) if v.weights[n] < small]
+    if v.few(times=2) or v.last("reward") <= bound("little_earned") * v.highest:
+        return None
+    for name in unpaid:
+        metric = f"rewards/{name}/mean"
+        if v.last(metric) < bound("half"):
+            weight = Evidence("its weight", v.weights[name], "more than a tenth of the largest")
+            said = v.seen(metric, f"over {bound('half')}"), weight
+            return make("format_ignored", v.begin(metric), *said)
+    return None
+
+
+# ------------------------------------------------------------------ the pace
+
+
+def _beta(v: View) -> Finding | None:
+    beta, moved, large = v.settings.get("beta"), v.of(MOVED), bound("large_beta")
+    if not beta or beta < large or v.learned or v.few("flat_after"):
+        return None
+    if not len(v.of("kl")) or (len(moved) and float(moved.max()) < bound("hardly")):
+        return None
+    held = v.last("kl") / max(v.last("entropy"), 1e-9) if len(v.of("entropy")) else 0.0
+    if held > bound("held"):
+        return None
+    tied = Evidence("kl / entropy", held, f"over {bound('held')}: it stays with its reference")
+    return make("beta_too_high", v.begin("kl"), Evidence("beta", beta, f"under {large}"), tied)
+
+
+def _kl(v: View) -> Finding | None:
+    if not len(v.of("kl")) or not v.first("entropy") > 0 or not v.settings.get("beta", 1):
+        return None
+    limit = bound("kl_of_entropy") * v.first("entropy")
+    # the median: the estimate of one step can be far too high, when one token was very unlikely
+    usual = float(v.of("kl").tail(v.width).median())
+    if not usual > limit:
+        return None
+    said = Evidence("kl", usual, f"under {limit:.3g}, the entropy of the first steps")
+    return make("kl_too_high", v.since("kl", lambda x: x > limit), said)
+
+
+def _falls(v: View) -> Finding | None:
+    if v.change() > -bound("sure") or v.few(times=2):
+        return None
+    best = v.of("reward").rolling(v.width).mean().idxmax()
+    fall = Evidence(RISE, v.change(), f"over -{bound('sure')}")
+    return make("reward_falls", best, fall, v.seen("reward", f"{v.first('reward'):.3g} at first"))
+
+
+def _flat(v: View) -> Finding | None:
+    if v.few("flat_after"):
+        return None
+    reward = Evidence(RISE, v.change(), f"over {bound('sure')}")
+    moved, hardly = v.of(MOVED), bound("hardly")
+    if len(moved) and 0 < float(moved.max()) < hardly and v.gradient():
+        if v.gain < bound("gamed_rise") * v.highest:
+            still = Evidence(MOVED, float(moved.max()), f"over {hardly}")
+            return make("rate_too_low", v.begin(), still, reward)
+    if abs(v.change()) >= bound("sure") or v.learned:
+        return None
+    return make("reward_flat", v.begin(), reward)
+
+
+def _generation(v: View) -> Finding | None:
+    metric, most = "time/generation_share", bound("generation")
+    if v.few() or not v.last(metric) > most:
+        return None
+    seen = v.seen(metric, f"under {most}")
+    return make("generation_slow", v.since(metric, lambda x: x > most), seen)
+
+
+RULES = (
+    _ended, _nan, _reward_nan, _memory, _empty, _cut_off, _frozen, _constant, _wrong_answers,
+    _rate_too_high, _collapsed, _no_gradient, _saturated, _drowned, _hacked, _format_ignored,
+    _beta, _kl, _falls, _flat, _generation,
+)  # fmt: skip

@@ -1,22 +1,19 @@
-"""What TRL does not log and a diagnosis needs: how different the completions are, whether the adapters move, memory,
-where a step's time goes, and how the policy does on held-out problems.
+"""What TRL does not log and a diagnosis needs: how different the completions are, whether the adapters
+move, memory, and where a step's time goes.
 
-    functions = watch(functions)                      # the same rewards; they also count what they see
-    trainer.add_callback(Vitals())
-    trainer.add_callback(HeldoutProbe(model, tokenizer, heldout_set, max_new_tokens=64))
+    functions = watch(functions)              # the same rewards; they also count what they see
+    trainer.add_callback(Vitals(functions))   # or HealthCallback, which is one
 
-Everything ends up in TRL's own log, step by step. No class here derives from TrainerCallback: Transformers would
-have to be imported first, and Unsloth must come before it.
+Everything ends up in TRL's own log, step by step.
 """
 
 import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import update_wrapper
 
-from grpo_workbook.diagnosis.runlog import unique_share
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.diagnosis.runlog import unique_fraction
 from grpo_workbook.rewards import text_of
 from grpo_workbook.training import Callback
 
@@ -24,51 +21,69 @@ SAMPLE = 4096  # values of each adapter matrix that are compared with where they
 
 
 def watch(functions: Sequence[Callable]) -> list[Callable]:
-    """The same reward functions, under their names; through TRL's log_metric the first also logs, per step:
+    """The same reward functions, under their names; through TRL's log_metric the first also logs:
 
-    completions/unique_share   different texts in a group, as a share of its size (1 / size: all are the same)
-    completions/empty_share    completions of nothing but white space
-    rewards/invalid_share      values that are not finite numbers (of every function; None is no value)
+    completions/unique_share   different texts in a group, of its size (1 / size: all are the same)
+    completions/empty_share    the fraction of completions of nothing but white space
+    rewards/invalid_share      the fraction of values that are not finite numbers (of every function)
 
-    An exception passes through, with a note that names the function. Reward models and async functions stay as they
-    are.
+    An exception passes through, with a note that names the function. Reward models and async
+    functions stay as they are.
     """
-    plain = [inspect.isfunction(f) and not inspect.iscoroutinefunction(f) for f in functions]
-    first = plain.index(True) if True in plain else -1
-    return [_watched(f, i == first) if plain[i] else f for i, f in enumerate(functions)]
+    watched = []
+    for function in functions:
+        if _is_plain(function):
+            first = not any(isinstance(f, _Watched) for f in watched)
+            function = _Watched(function, first)
+        watched.append(function)
+    return watched
 
 
-def _watched(function: Callable, first: bool) -> Callable:
-    @wraps(function)
-    def watched(prompts=None, completions=None, **columns):
+def _is_plain(function: Callable) -> bool:
+    """Whether it has a name and waits for nothing: a function, or an object like AdaptiveWeight."""
+    calls = function, getattr(type(function), "__call__", None)  # noqa: B004
+    return hasattr(function, "__name__") and not any(map(inspect.iscoroutinefunction, calls))
+
+
+class _Watched:
+    """A reward that counts what it sees. All else (its role, its state) is that of the function."""
+
+    def __init__(self, function: Callable, first: bool):
+        update_wrapper(self, function, updated=())
+        self.first, self.called_at = first, None
+
+    def __getattr__(self, name: str):
+        if name == "__wrapped__":
+            raise AttributeError(name)  # while it is copied
+        return getattr(self.__wrapped__, name)
+
+    def __call__(self, prompts=None, completions=None, **columns):
         log = columns.get("log_metric")
-        watched.called_at = time.perf_counter()
+        self.called_at = time.perf_counter()
         try:
-            values = function(prompts=prompts, completions=completions, **columns)
+            values = self.__wrapped__(prompts=prompts, completions=completions, **columns)
         except Exception as error:
-            error.add_note(f"raised by the reward function {function.__name__}")
+            error.add_note(f"raised by the reward function {self.__name__}")
             raise
         if log is not None:
             given = [v for v in values if v is not None]
             bad = sum(not math.isfinite(v) for v in given)
             log("rewards/invalid_share", bad / len(given) if given else 0.0)
-            if first:
+            if self.first:
                 texts = [text_of(c).strip() for c in completions]
-                log("completions/unique_share", unique_share(prompts, texts))
+                log("completions/unique_share", unique_fraction(prompts, texts))
                 log("completions/empty_share", sum(not t for t in texts) / len(texts))
         return values
-
-    watched.called_at = None
-    return watched
 
 
 class Vitals(Callback):
     """Adds to each entry of the log: adapter/change, memory/share, time/generation_share.
 
-    adapter/change is the distance of the adapters from where they began, relative to their norm then. memory/share is
-    the most GPU memory held, of what there is; on a CPU this process's memory, of the machine's. `memory_limit` (bytes)
-    sets another whole, for a share of a machine. time/generation_share is the part of a step before its rewards are
-    asked for, which is drawing completions; it needs `watched`, the functions that `watch` gave.
+    adapter/change is the distance of the adapters from where they began, relative to their norm
+    then. memory/share is the most GPU memory held, of what there is; on a CPU this process's memory,
+    of the machine's, or of `memory_limit` (bytes). time/generation_share is the part of a step before
+    its rewards are asked for, which is sampling completions; it needs `watched`, the functions that
+    `watch` gave.
     """
 
     def __init__(self, watched: Sequence[Callable] = (), memory_limit: float | None = None):
@@ -96,12 +111,9 @@ class Vitals(Callback):
 
     def on_step_end(self, args, state, control, **kwargs):
         called = getattr(self.watched[0], "called_at", None) if self.watched else None
-        drawn = (
-            called is not None and called > self._begun
-        )  # several steps may share one generation
-        self._generating = (
-            (called - self._begun) / (time.perf_counter() - self._begun) if drawn else None
-        )
+        self._generating = None
+        if called is not None and called > self._begun:  # several steps may share one generation
+            self._generating = (called - self._begun) / (time.perf_counter() - self._begun)
 
     @staticmethod
     def _sample(parameter):
@@ -110,36 +122,26 @@ class Vitals(Callback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "reward" not in (logs or {}) or not state.log_history:
             return
-        moved = sum(
-            float(((self._sample(p) - s) ** 2).sum())
-            for p, s in zip(self._parameters, self._start, strict=True)
-        )
+        pairs = zip(self._parameters, self._start, strict=True)
+        moved = sum(float(((self._sample(p) - s) ** 2).sum()) for p, s in pairs)
         more = {
             "adapter/change": math.sqrt(moved) / self._norm,
-            "memory/share": memory_share(self.memory_limit),
+            "memory/share": memory_used(self.memory_limit),
         }
         if self._generating is not None:
             more["time/generation_share"] = self._generating
         state.log_history[-1].update(more)
 
 
-def memory_share(limit: float | None = None) -> float:
-    """The most GPU memory reserved so far, or on a CPU this process's memory, as a share of the whole (or `limit`
-    bytes).
+def memory_used(limit: float | None = None) -> float:
+    """The most GPU memory reserved so far, or on a CPU this process's, as a fraction of the whole.
+
+    `limit` (bytes) sets another whole.
     """
     import psutil
     import torch
 
     if torch.cuda.is_available():
-        return torch.cuda.max_memory_reserved() / (
-            limit or torch.cuda.get_device_properties(0).total_memory
-        )
+        whole = limit or torch.cuda.get_device_properties(0).total_memory
+        return torch.cuda.max_memory_reserved() / whole
     return psutil.Process().memory_info().rss / (limit or psutil.virtual_memory().total)
-
-
-def check_every(every: int) -> None:
-    """Raise WorkbookError for no number of steps, which would end training at its first."""
-    if every < 1:
-        raise WorkbookError(
-            f"every is {every}: give the steps from one look to the next, at least 1"
-        )
