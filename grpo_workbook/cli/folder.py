@@ -83,7 +83,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
 def _different(there: dict, here: dict) -> list[str]:
     """The names whose values differ; of settings and overrides, which hold many, the single ones."""
     a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, here))
-    grouped = ("settings", "overrides", "reward_weights")  # the last follows from settings.rewards
+    grouped = ("settings", "overrides", "reward_weights", "reward_roles")  # both follow from rewards
     return [name for name in a | b if name not in grouped and a.get(name) != b.get(name)]
 
 

@@ -18,16 +18,32 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from grpo_workbook.cli import options
 from grpo_workbook.cli.folder import check_folder, check_room, identity_of, own_folder
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
+from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards
 from grpo_workbook.cli.together import count, is_main, main_first, once, together
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.evaluation import evaluate, score, summary
+from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import read_json, readable, write_json
+from grpo_workbook.models import load_model
+from grpo_workbook.rewards import call, try_rewards
+from grpo_workbook.statistics import paired_p_value
+from grpo_workbook.training import (
+    BACKENDS,
+    count_4bit_layers,
+    count_trained_parameters,
+    load_policy,
+    make_trainer,
+    sharded,
+    why_not_plain,
+)  # fmt: skip
 
 EXAMPLES = """examples:
   python -m grpo_workbook run                       the course's main run
@@ -105,15 +121,9 @@ def main_run(
     """
     started, overrides = time.monotonic(), overrides or {}
     job = prepare(run, backend, data, heldout_data, reading)
-    identity = identity_of(
-        run,
-        backend,
-        job.data_sha256,
-        overrides=overrides,
-        processes=count(),
-        reward_weights=job.weights_by_name,
-        reward_files=job.reward_files,
-    )
+    more = {"overrides": overrides, "processes": count(), "reward_weights": job.weights_by_name}
+    more |= {"reward_files": job.reward_files}
+    identity = identity_of(run, backend, job.data_sha256, **more)
     how = {"overwrite": overwrite, "resume": resume}
     once(lambda: check_room(run))
     once(lambda: check_folder(run.output, identity, **how))
@@ -125,26 +135,25 @@ def main_run(
         once(lambda: held.enter_context(own_folder(run.output, identity, **how)))
         before = baseline(job, model, tokenizer)
         done, seconds = train_once(job, model, tokenizer, resume, overrides)
-        report |= {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
-        model = trained(job, model)
+        if sharded():  # no process holds the weights whole any more
+            where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
+            model = load_model(run.model, run.output / "adapter", **where)[0]
         after = measure(job, model, tokenizer, "measuring after")
         if not is_main():
             return None
         asked = {name: list(job.heldout[name]) for name in ("question", "answer")}
         write_json(run.output / "after.json", {**texts_of(after), "kind": job.answers, **asked})
-        report["heldout"] = compared(job, tokenizer, before, after)
         del model
+        report |= {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
+        report["heldout"] = compared(job, tokenizer, before, after)
         report["merge"], report["examples"] = merged(job, before, after)
-        report |= from_log(done.log, run)
-        report["verdict"] = verdict(report["heldout"])
+        report |= from_log(done.log, run) | {"verdict": verdict(report["heldout"])}
         draw(run, done.log, report)
         report["total_seconds"] = round(time.monotonic() - started, 1)
         report["peak_rss_mb"] = peak_rss_mb()
-        from grpo_workbook.export import write_card
-
         for kind in ("adapter", "merged"):
-            card = {"base": run.model, "kind": kind}
-            write_card(run.output / kind, report, identity["settings"], **card)
+            named = {"base": run.model, "kind": kind}
+            write_card(run.output / kind, report, identity["settings"], **named)
         write_json(run.output / "report.json", report)
         return report
 
@@ -174,28 +183,23 @@ class Job:
         """(policy, tokenizer); the rows become prompts, and those that are too long are dropped."""
         from grpo_workbook.data import drop_long_prompts, needs_folding, to_dataset
         from grpo_workbook.notebook import quiet
-        from grpo_workbook.training import load_policy
 
-        run = self.run
+        run, here = self.run, Path(self.run.model).is_dir()
         print("\nLoading the model")
-        if Path(run.model).is_dir():
+        if here:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all is on this disk: ask no one
         quiet()
-        with nullcontext() if Path(run.model).is_dir() else main_first():
+        with nullcontext() if here else main_first():
             model, tokenizer = load_policy(run, self.backend)
         fold = needs_folding(tokenizer)
         for name, words in (("train", "training"), ("heldout", "held-out")):
             rows = to_dataset(getattr(self, name), run.system_prompt, fold=fold)
-            kept, dropped = drop_long_prompts(
-                rows, tokenizer, run.max_prompt_length, f"the {words} data"
-            )
+            limit = run.max_prompt_length
+            kept, dropped = drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
             setattr(self, name, kept)
             self.data |= {name: len(kept), f"dropped_too_long_{name}": dropped}
             if dropped:
-                print(
-                    f"Dropped {dropped} {words} problems: their prompts are longer than "
-                    f"{run.max_prompt_length} tokens"
-                )
+                print(f"Dropped {dropped} {words} problems: prompts longer than {limit} tokens")
         if len(self.train) < run.prompts_per_step:
             raise WorkbookError(
                 f"{len(self.train)} training problems are left and one step needs "
@@ -205,24 +209,17 @@ class Job:
 
     def facts(self, model) -> dict[str, Any]:
         """What the report says of the run before it begins."""
-        from grpo_workbook.training import count_4bit_layers, count_trained_parameters
-
-        run = self.run
-        return {
-            "profile": run.profile,
-            "device": run.device,
-            "model": run.model_name,
-            "family": run.family,
+        names = ("profile", "device", "family", "seed", "load_in_4bit")
+        return {name: getattr(self.run, name) for name in names} | {
+            "model": self.run.model_name,
             "backend": self.backend,
-            "load_in_4bit": run.load_in_4bit,
+            "steps": self.run.max_steps,
             "linear4bit_layers": count_4bit_layers(model),
             "lora_parameters": count_trained_parameters(model),
-            "steps": run.max_steps,
             "reward_weights": self.weights_by_name,
-            "seed": run.seed,
             "versions": versions(),
             "data_sha256": self.data_sha256,
-            "data": {**self.data, "max_prompt_length": run.max_prompt_length},
+            "data": {**self.data, "max_prompt_length": self.run.max_prompt_length},
         }
 
 
@@ -233,29 +230,19 @@ def prepare(
 
     `used` are the reward functions that will be called; the run's own when there are none.
     """
-    from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards
     from grpo_workbook.data import load_split, sha256_of, to_dataset
-    from grpo_workbook.rewards import try_rewards
 
     functions, weights = parse_rewards(run.rewards)
     used = used or functions
-    # The course's own answers are numbers; of others that is demanded where a reward compares them.
-    numbers = not (data or heldout_data) or any(
-        getattr(f, "answers", None) == "number" for f in used
-    )
-    answers = "number" if numbers else "text"
+    # The course's answers are numbers; of others that is demanded where a reward compares them.
+    own = bool(data or heldout_data)
+    text = own and all(getattr(f, "answers", None) != "number" for f in used)
+    answers = "text" if text else "number"
     check_backend(run, backend)
     with main_first():
         train, heldout, leaked = load_split(run, data, heldout_data, answers=answers, **reading)
     try_rewards(used, list(to_dataset(train.select(range(min(2, len(train)))))))
-    sources = {
-        name: None
-        if source is None
-        else Path(source).name
-        if Path(source).exists()
-        else str(source)
-        for name, source in (("source", data), ("heldout_source", heldout_data))
-    }
+    named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in (data, heldout_data)]
     return Job(
         run=run,
         backend=backend,
@@ -267,14 +254,12 @@ def prepare(
         heldout=heldout,
         data_sha256=sha256_of(train, heldout),
         reward_files=file_hashes(used),
-        data={"dropped_leaked": leaked, **sources},
+        data={"dropped_leaked": leaked, "source": named[0], "heldout_source": named[1]},
     )
 
 
 def check_backend(run: RunConfig, backend: str) -> None:
     """Raise WorkbookError when there is no such backend, or this machine cannot train with it."""
-    from grpo_workbook.training import BACKENDS, sharded, why_not_plain
-
     if backend not in BACKENDS:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
     if sharded() and backend == "unsloth":
@@ -293,8 +278,6 @@ def texts_of(scores) -> dict[str, list[str]]:
 
 def baseline(job: Job, model, tokenizer):
     """(sampled, greedy) scores before training, measured once: a resumed run compares with them."""
-    from grpo_workbook.evaluation import score
-
     path, n = job.run.output / "before.json", len(job.heldout)
     kept = once(lambda: read_json(path) if path.is_file() else None)
     if kept:
@@ -316,19 +299,12 @@ def baseline(job: Job, model, tokenizer):
 
 def measure(job: Job, model, tokenizer, label: str):
     """(sampled, greedy) scores on the held-out problems; the processes share the work."""
-    from grpo_workbook.evaluation import evaluate
-
-    how = {
-        "max_new_tokens": job.run.max_completion_length,
-        "seed": job.run.seed,
-        "batch_size": job.run.eval_batch,
-        "judge": job.judge,
-    }
-    heldout = job.heldout
-    return (
-        evaluate(model, tokenizer, heldout, sample=True, progress=f"{label}, sampled", **how),
-        evaluate(model, tokenizer, heldout, progress=f"{label}, greedy", **how),
-    )
+    run, judge = job.run, job.judge
+    how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+    how |= {"seed": run.seed, "judge": judge}
+    ask = partial(evaluate, model, tokenizer, job.heldout, **how)
+    sampled = ask(sample=True, progress=f"{label}, sampled")
+    return sampled, ask(progress=f"{label}, greedy")
 
 
 def train_once(job: Job, model, tokenizer, resume: bool, overrides: dict, callbacks=()):
@@ -337,9 +313,7 @@ def train_once(job: Job, model, tokenizer, resume: bool, overrides: dict, callba
     Raises Interrupted after a Ctrl-C.
     """
     from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
-    from grpo_workbook.export import save_adapter
     from grpo_workbook.resume import train
-    from grpo_workbook.training import make_trainer, sharded
 
     run, functions = job.run, watch(job.functions)
     trainer = make_trainer(run, model, tokenizer, job.train, functions, job.weights, overrides)
@@ -361,65 +335,35 @@ def train_once(job: Job, model, tokenizer, resume: bool, overrides: dict, callba
     return done, seconds
 
 
-def trained(job: Job, model):
-    """The trained model; where no process holds its weights whole any more, loaded again."""
-    from grpo_workbook.models import load_model
-    from grpo_workbook.training import sharded
-
-    if not sharded():
-        return model
-    run = job.run
-    how = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
-    return load_model(run.model, run.output / "adapter", **how)[0]
-
-
 def compared(job: Job, tokenizer, before, after) -> dict[str, Any]:
     """The report's held-out part: both policies, the paired tests, each reward's mean."""
-    from grpo_workbook.evaluation import summary
-    from grpo_workbook.statistics import paired_p_value
+    columns = {name: list(job.heldout[name]) for name in job.heldout.column_names}
 
+    def mean(function, texts: list[str]) -> float | None:
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        kept = [value for value in call(function, texts, ids, **columns) if value is not None]
+        return round(sum(kept) / len(kept), 4) if kept else None  # None: it applies to no row
+
+    pair = {"before": before, "after": after}
     return {
         "n": len(job.heldout),
-        "before": summary(*before),
-        "after": summary(*after),
+        **{when: summary(*scores) for when, scores in pair.items()},
         "p_value": paired_p_value(before[0].strict, after[0].strict),
         "p_value_well_formed": paired_p_value(before[0].well_formed, after[0].well_formed),
         "rewards": {
-            function.__name__: {
-                "before": mean_reward(job, function, tokenizer, before[0].completions),
-                "after": mean_reward(job, function, tokenizer, after[0].completions),
-            }
-            for function in job.functions
+            f.__name__: {when: mean(f, scores[0].completions) for when, scores in pair.items()}
+            for f in job.functions
         },
     }
 
 
-def mean_reward(job: Job, function, tokenizer, texts: list[str]) -> float | None:
-    """The mean of a reward over the held-out completions; None where it applies to none."""
-    from grpo_workbook.rewards import call
-
-    columns = {name: list(job.heldout[name]) for name in job.heldout.column_names}
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    kept = [value for value in call(function, texts, ids, **columns) if value is not None]
-    return round(sum(kept) / len(kept), 4) if kept else None
-
-
 def merged(job: Job, before, after) -> tuple[dict, list[dict]]:
     """(the merge's proof, five questions answered before and after). A bad merge is refused."""
-    from grpo_workbook.export import merge
-
     run = job.run
     print("Merging the adapter into 16-bit weights and proving it")
-    proof = merge(
-        run.model,
-        run.output / "adapter",
-        run.output / "merged",
-        heldout=job.heldout,
-        policy=after[1],
-        judge=job.judge,
-        max_new_tokens=run.max_completion_length,
-        batch_size=run.eval_batch,
-    )
+    how = {"heldout": job.heldout, "policy": after[1], "judge": job.judge}
+    how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+    proof = merge(run.model, run.output / "adapter", run.output / "merged", **how)
     columns = (job.heldout["question"], job.heldout["answer"], before[1].completions)
     names = ("question", "answer", "before", "after")
     rows = zip(*columns, proof.pop("merged_answers"), strict=False)

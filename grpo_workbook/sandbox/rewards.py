@@ -160,12 +160,3 @@ def code_format_reward(completions: Sequence[Completion], **columns) -> list[flo
         values.append(1.0 if good else 0.5 * one)
     return values
 
-
-def _by_name(kind: str = "binary") -> RewardFunction:
-    if kind not in ("binary", "partial"):
-        raise WorkbookError(f"{kind!r}: choose binary or partial")
-    return unit_tests(partial=kind == "partial")
-
-
-# for grpo_workbook.rewards.parse_rewards: "unit_tests=partial:2,code_format:0.5"
-REWARDS = {"unit_tests": _by_name, "code_format": code_format_reward}
