@@ -1,7 +1,6 @@
-"""What this run is: one flat RunConfig with the device, the model, every number, and why each was chosen.
+"""What this run is: one flat RunConfig with the device, the model, every number, and why each.
 
-The same notebook runs on two CPU cores and on an 80 GB GPU; only its RunConfig differs. `to_grpo_config` names every
-value that TRL or Unsloth would otherwise choose, and choose differently on a CPU and on a GPU.
+The same notebook runs on two CPU cores and on an 80 GB GPU; only its RunConfig differs.
 """
 
 import difflib
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 DATA = REPO / "data"
 FAMILIES = ("qwen", "gemma")
 SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
-# Qwen3's template would otherwise open a <think> block before ours. Templates without the switch ignore it.
+# Qwen3's template would otherwise open a <think> block before ours. Others ignore the switch.
 CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
 SCALES = ("group", "batch", "none")
 CHOICES = {
@@ -36,15 +35,9 @@ CHOICES = {
     "vllm": ("off", "colocate", "server"),
 }
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-LEAST = dict.fromkeys(
-    "max_steps batch_size per_device_batch lora_rank heldout eval_batch".split(), 1
-)
-LEAST |= {"max_prompt_length": 1, "max_completion_length": 1, "num_generations": 2}
-LEAST |= {"seed": 0, "beta": 0.0, "learning_rate": 0.0, "temperature": 0.0, "vllm_gpu_memory": 0.0}
-MORE_THAN_LEAST = ("learning_rate", "temperature", "vllm_gpu_memory")
-MOST = {"seed": 2**32 - 1, "lora_rank": 10**4, "vllm_gpu_memory": 0.99}  # else a billion
+MOST = {"seed": 2**32 - 1, "lora_rank": 10**4, "vllm_gpu_memory": 1}  # else a billion
 
-# What fits which machine. Only smoke has been tried on the machine it names.
+# What fits which machine. Only smoke has been tried on the machine that it names.
 _GPU = {"num_generations": 8, "lora_rank": 32, "heldout": 400, "gradient_checkpointing": True}
 _QWEN, _GEMMA = "unsloth/Qwen3-", "unsloth/gemma-3-"
 PROFILES: dict[str, dict[str, Any]] = {
@@ -58,7 +51,7 @@ PROFILES: dict[str, dict[str, Any]] = {
                batch_size=32, per_device_batch=8, learning_rate=1e-5, max_prompt_length=384,
                max_completion_length=512, eval_batch=16),
     "24gb": dict(_GPU, qwen=f"{_QWEN}4B", gemma=f"{_GEMMA}4b-it", dtype="bfloat16", max_steps=300,
-                 batch_size=64, per_device_batch=16, learning_rate=1e-5, max_prompt_length=512,
+                 batch_size=64, per_device_batch=8, learning_rate=1e-5, max_prompt_length=512,
                  max_completion_length=768, eval_batch=32, vllm="colocate"),
     "80gb": dict(_GPU, qwen=f"{_QWEN}8B", gemma=f"{_GEMMA}12b-it", dtype="bfloat16", max_steps=500,
                  batch_size=128, per_device_batch=32, learning_rate=5e-6, max_prompt_length=512,
@@ -68,53 +61,52 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: what it runs on, what it trains, how much, where it writes, and why each was chosen."""
+    """One run: what it runs on, what it trains, how much, where it writes, and why."""
 
     device: str  # "cpu" or "cuda"
-    profile: str
-    model: str  # a folder, or an id on the Hugging Face hub
-    family: str  # "qwen" or "gemma"
-    seed: int
-    output: Path
+    profile: str  # smoke, t4, 24gb or 80gb; by default what fits the device
+    model: str  # a family (qwen, gemma), a folder, or an id on the Hugging Face hub
+    family: str  # "qwen", "gemma", or another's name as it stands
+    seed: int  # of the adapters, the data's order and all sampling; default 0
+    output: Path  # the folder that it writes to; default outputs/run
     dtype: str  # of the weights that are not 4-bit, and of the arithmetic
     max_steps: int  # optimizer steps
     batch_size: int  # completions in one optimizer step, over all processes
     num_generations: int  # completions per problem: the group
-    per_device_batch: int  # completions at once in training: at most this, a divisor of batch_size
+    per_device_batch: int  # completions at once in training: at most so many
     learning_rate: float  # at its highest; it falls linearly after the warm-up
     lora_rank: int  # r of LoRA (Hu et al., arXiv 2106.09685)
     max_prompt_length: int  # in tokens; longer prompts are dropped, for TRL truncates none
     max_completion_length: int  # in tokens; longer completions are cut off
     heldout: int  # held-out problems that are measured
     eval_batch: int  # prompts that are answered at once while measuring
-    gradient_checkpointing: bool
-    load_in_4bit: bool = True
+    gradient_checkpointing: bool  # less memory for more time
+    load_in_4bit: bool = True  # the base as NF4, as QLoRA has it
     temperature: float = 1.0  # of sampling while training
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
-    shuffle_dataset: bool = True  # False: the rows in their order, as a curriculum wants them
-    loss_type: str = "dapo"
-    scale_rewards: str = "group"
+    shuffle_dataset: bool = True  # false: the rows in their order, as a curriculum wants them
+    loss_type: str = "dapo"  # TRL's: grpo, dr_grpo, dapo, ...
+    scale_rewards: str = "group"  # by whose standard deviation: group, batch or none
     rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight,...
     system_prompt: str = SYSTEM_PROMPT  # what the model is told before each question
-    vllm: str = "off"  # who samples: Transformers, vLLM beside the training, or a vLLM server
-    vllm_gpu_memory: float = 0.3  # vllm="colocate": the fraction of the GPU that vLLM takes
-    vllm_server: str = "127.0.0.1:8000"  # vllm="server": where `trl vllm-serve` listens
+    vllm: str = "off"  # or colocate (beside the training) or server: who samples
+    vllm_gpu_memory: float = 0.3  # the fraction of the GPU that a colocated vLLM takes
+    vllm_server: str = "127.0.0.1:8000"  # where `trl vllm-serve` listens
     why: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self):
         for f in fields(self):
             if f.type in KINDS:
-                object.__setattr__(self, f.name, _of_kind(f.name, getattr(self, f.name), f.type))
-        if self.batch_size % self.num_generations:
+                object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.type))
+        if self.num_generations < 2 or self.batch_size % self.num_generations:
+            size = max(2, self.num_generations)
             raise WorkbookError(
                 f"a batch of {self.batch_size} completions cannot be cut into groups of "
-                f"{self.num_generations}: choose a batch size that {self.num_generations} divides, "
-                f"such as {-(-self.batch_size // self.num_generations) * self.num_generations}"
+                f"{self.num_generations}, at least 2: choose a multiple such as "
+                f"{-(-self.batch_size // size) * size}"
             )
         if not re.fullmatch(r".+:[0-9]{1,5}", self.vllm_server):
-            raise WorkbookError(
-                f"vllm_server is {self.vllm_server!r}: give HOST:PORT, such as 127.0.0.1:8000"
-            )
+            raise WorkbookError(f"vllm_server is {self.vllm_server!r}: give HOST:PORT")
         # TRL takes per_device_batch x whole accumulation steps.
         fits = _largest_divisor(self.batch_size, self.per_device_batch)
         object.__setattr__(self, "per_device_batch", fits)
@@ -146,14 +138,11 @@ class RunConfig:
             return os.environ.get(variable) or default
 
         if (profile or os.environ.get("GRPO_WORKBOOK_PROFILE")) == "smoke":
-            one_thread()
+            one_thread()  # before torch is there
         device, gib, why["device"] = find_device()
         profile = choose("profile", profile, *_fitting_profile(device, gib))
         if profile not in PROFILES:
-            raise WorkbookError(
-                f"unknown profile {profile!r}: {nearest(profile, PROFILES)} "
-                "(--profile or GRPO_WORKBOOK_PROFILE)"
-            )
+            raise WorkbookError(f"unknown profile {profile!r}: {nearest(profile, PROFILES)}")
         if profile == "smoke":
             one_thread()
         elif device == "cpu":
@@ -162,15 +151,14 @@ class RunConfig:
                 "or see `python -m grpo_workbook doctor`"
             )
         given = {name: value for name, value in values.items() if value is not None}
-        for name in given.keys() - set(SETTINGS):
-            raise WorkbookError(f"unknown setting {name!r}: {nearest(name, SETTINGS)}")
+        if unknown := sorted(given.keys() - set(SETTINGS)):
+            raise WorkbookError(f"unknown setting {unknown[0]!r}: {nearest(unknown[0], SETTINGS)}")
         chosen = {name: v for name, v in PROFILES[profile].items() if name not in FAMILIES} | given
         _fit_the_gpu(chosen, given, device, why)
         model = str(choose("model", model, "qwen", "the default family"))
         model, family = _find_family(model, PROFILES[profile])
         seed = choose("seed", seed, 0, "the default")
-        if isinstance(seed, str) and seed.isdecimal():
-            seed = int(seed)
+        seed = int(seed) if isinstance(seed, str) and seed.isdecimal() else seed
         output = str(choose("output", output, "outputs/run", "the default"))
         if not output.strip() or "\0" in output:
             raise WorkbookError(f"the output {output!r} is no folder's name: name one (--output)")
@@ -192,21 +180,18 @@ class RunConfig:
         return str(folder.relative_to(REPO)) if folder.is_relative_to(REPO) else self.model
 
     def __str__(self) -> str:
-        lines = [
-            f"{name:<8} {value!s:<28} {self.why.get(name, '')}".rstrip()
-            for name, value in (
-                ("device", self.device),
-                ("profile", self.profile),
-                ("model", f"{readable(self.model)} ({self.family})"),
-                ("seed", self.seed),
-                ("output", readable(self.output)),
-                *([("vllm", self.vllm)] if self.vllm != "off" or "vllm" in self.why else []),
-            )
-        ]
+        told = {name: getattr(self, name) for name in ("device", "profile", "model", "seed")}
+        told |= {
+            "model": f"{readable(self.model)} ({self.family})",
+            "output": readable(self.output),
+        }
+        told |= {"vllm": self.vllm} if "vllm" in self.why or self.vllm != "off" else {}
+        lines = [f"{k:<8} {v!s:<28} {self.why.get(k, '')}".rstrip() for k, v in told.items()]
+        base = "4-bit NF4" if self.load_in_4bit else "16-bit"
         return "\n".join(lines) + (
             f"\ntraining {self.max_steps} steps of {self.prompts_per_step} problems x "
-            f"{self.num_generations} completions,\n         {'4-bit NF4' if self.load_in_4bit else '16-bit'} "
-            f"base, LoRA rank {self.lora_rank}, learning rate {self.learning_rate:g}"
+            f"{self.num_generations} completions,\n         {base} base, LoRA rank "
+            f"{self.lora_rank}, learning rate {self.learning_rate:g}"
         )
 
     def to_grpo_config(
@@ -215,7 +200,8 @@ class RunConfig:
         overrides: dict | None = None,
         processes: int = 1,
     ) -> "GRPOConfig":
-        """TRL's config of this run, with nothing left to a default that a machine decides.
+        """TRL's config of this run: every value that TRL or Unsloth would choose differently on a
+        CPU and on a GPU is named.
 
         `weights`: one per reward function, in their order; None counts each once. `overrides`:
         fields of GRPOConfig that win over the run's. `processes`: how many share a step's
@@ -229,7 +215,8 @@ class RunConfig:
                 f"a step of {self.batch_size} completions cannot be divided among {processes} "
                 f"processes: choose a multiple of {math.lcm(processes, self.num_generations)}"
             )
-        at_once = _largest_divisor(part, self.per_device_batch)
+        at_once, vllm = _largest_divisor(part, self.per_device_batch), self.vllm != "off"
+        host, _, port = self.vllm_server.rpartition(":")
         arguments = dict(
             output_dir=str(self.output / "checkpoints"), seed=self.seed, data_seed=self.seed,
             # How much: a step sees batch_size completions, in groups of num_generations.
@@ -241,7 +228,11 @@ class RunConfig:
             # Sampling: from the policy itself, with nothing cut off its distribution.
             max_completion_length=self.max_completion_length, temperature=self.temperature,
             top_p=1.0, top_k=0, repetition_penalty=1.0, chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
-            **_vllm_arguments(self),
+            # vLLM's probabilities differ a little from the trained model's, which is corrected.
+            use_vllm=vllm, vllm_importance_sampling_correction=vllm, vllm_server_host=host,
+            vllm_mode=self.vllm if vllm else "colocate", vllm_server_port=int(port),
+            vllm_gpu_memory_utilization=self.vllm_gpu_memory, vllm_tensor_parallel_size=1,
+            vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
             # The algorithm.
             loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
             importance_sampling_level="token", epsilon=0.2, epsilon_high=0.2,
@@ -271,8 +262,8 @@ class RunConfig:
             raise WorkbookError(f"TRL does not take {overrides}: {error}") from error
 
 
-_CHOSEN_FIRST = ("device", "profile", "model", "family", "seed", "output", "why")
-SETTINGS = tuple(f.name for f in fields(RunConfig) if f.name not in _CHOSEN_FIRST)
+_CHOSEN = ("device", "profile", "model", "family", "seed", "output", "why")
+SETTINGS = tuple(f.name for f in fields(RunConfig) if f.name not in _CHOSEN)
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
@@ -311,80 +302,53 @@ def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) ->
     """Replace what the profile has chosen and this GPU or its packages lack."""
     import torch
 
-    if device == "cuda" and chosen["dtype"] == "bfloat16":
-        if not torch.cuda.is_bf16_supported(including_emulation=False):
-            chosen["dtype"], why["dtype"] = "float16", "the GPU has no bfloat16"
-    if chosen.get("vllm", "off") != "off":
-        missing = "vLLM needs a CUDA GPU" if device == "cpu" else "vLLM is not installed"
-        if device == "cuda" and find_spec("vllm"):
-            return
+    half = device == "cuda" and chosen["dtype"] == "bfloat16"
+    if half and not torch.cuda.is_bf16_supported(including_emulation=False):
+        chosen["dtype"], why["dtype"] = "float16", "the GPU has no bfloat16"
+    missing = None if find_spec("vllm") else "vLLM is not installed"
+    missing = "vLLM needs a CUDA GPU" if device == "cpu" else missing
+    if missing and chosen.get("vllm", "off") in ("colocate", "server"):
         if "vllm" in given:
             raise WorkbookError(f"vllm is {given['vllm']!r} and {missing}: say vllm: off")
         chosen["vllm"], why["vllm"] = "off", missing
 
 
-def _vllm_arguments(run: RunConfig) -> dict[str, Any]:
-    """Who samples. vLLM's probabilities differ a little from the trained model's: corrected."""
-    on = run.vllm != "off"
-    arguments: dict[str, Any] = {"use_vllm": on, "vllm_importance_sampling_correction": on}
-    if run.vllm == "server":
-        host, _, port = run.vllm_server.rpartition(":")
-        arguments |= {
-            "vllm_mode": "server",
-            "vllm_server_host": host,
-            "vllm_server_port": int(port),
-        }
-    elif run.vllm == "colocate":
-        arguments |= {
-            "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": run.vllm_gpu_memory,
-            "vllm_max_model_length": run.max_prompt_length + run.max_completion_length,
-            "vllm_tensor_parallel_size": 1,
-        }
-    return arguments
-
-
-def _find_family(model: str, values: dict[str, Any]) -> tuple[str, str]:
+def _find_family(model: str, profile: dict[str, Any]) -> tuple[str, str]:
     """(folder or hub id, family) of a family's name, a folder, or a hub id."""
-    folder = Path(values.get(model, model)).expanduser()
+    name = str(profile.get(model, model))
+    folder = Path(name).expanduser()
     if folder.is_dir():
         try:
             kind = str(json.loads((folder / "config.json").read_text())["model_type"])
         except (OSError, ValueError, LookupError, TypeError):
-            raise WorkbookError(
-                f"{folder} has no readable config.json with a model_type: name the folder that "
-                "save_pretrained wrote"
-            ) from None
-        found = str(folder.resolve())  # the adapter will name its base by this path
-    elif model in FAMILIES and folder.is_absolute():
+            raise WorkbookError(f"{folder} has no config.json with a model_type") from None
+        name = str(folder.resolve())  # the adapter will name its base by this path
+    elif folder.is_relative_to(DATA):
         raise WorkbookError(
             f"the tiny model {folder} is missing: it comes with a clone of the course (or "
             "`make models` there); elsewhere name a --model"
         )
-    elif model in FAMILIES or re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", model):
-        found, kind = (values[model], model) if model in FAMILIES else (model, model.split("/")[1])
+    elif re.fullmatch(r"\w[\w.-]*/[\w.-]+", name):
+        kind = name.split("/")[1]
     else:
         raise WorkbookError(
             f"unknown model {model!r}: give a family ({', '.join(FAMILIES)}), a folder that "
             "exists, or a hub id such as unsloth/Qwen3-1.7B (--model or GRPO_WORKBOOK_MODEL)"
         )
-    if family := next((name for name in FAMILIES if name in kind.lower()), None):
-        return found, family
-    raise WorkbookError(
-        f"unknown family {kind!r} of model {model!r}: the course runs {' and '.join(FAMILIES)}"
-    )
+    return name, next((known for known in FAMILIES if known in kind.lower()), kind)
 
 
-def _of_kind(name: str, value: object, kind: type):
+def _checked(name: str, value: object, kind: type):
     """The value as its field's type, in its bounds; a NumPy number becomes Python's."""
     wanted = {int: Integral, float: Real}.get(kind, kind)
     if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
         raise WorkbookError(f"{name} is {value!r:.60}: it must be {KINDS[kind]}")
-    if name in LEAST:
-        least, most = LEAST[name], MOST.get(name, 10**9)
-        if not least <= value <= most or (value == least and name in MORE_THAN_LEAST):
-            more = "more than" if name in MORE_THAN_LEAST else "at least"
-            raise WorkbookError(f"{name} is {value}: it must be {more} {least}, at most {most:g}")
+    if isinstance(value, Real) and kind is not bool:
+        zero = name in ("seed", "beta")  # which may be 0
+        if not (value >= 0 if zero else value > 0) or value > MOST.get(name, 10**9):
+            least = "at least 0" if zero else "more than 0"
+            most = f"{MOST.get(name, 10**9)}"
+            raise WorkbookError(f"{name} is {value!s:.30}: it must be {least}, at most {most}")
     if name in CHOICES and value not in CHOICES[name]:
         raise WorkbookError(f"{name} is {value!r}: choose one of {', '.join(CHOICES[name])}")
     return kind(value)

@@ -39,8 +39,8 @@ def group_advantages(
     with np.errstate(over="ignore", invalid="ignore"):  # what these would warn of is raised below
         centred, std = _centre(r.reshape(-1, group_size), scored, scale)
     if not np.isfinite(std.sum()):  # a NaN or an infinity anywhere in r arrives here
-        i = int(np.argmin(np.isfinite(r)))
-        raise ValueError(f"reward {i} is {r[i]:g}: rewards must be finite (None: not applicable)")
+        i = int(np.argmax(np.where(np.isfinite(r), np.abs(r), np.inf)))
+        raise ValueError(f"reward {i} is {r[i]:g}: rewards must be finite, and so their squares")
     if scale != "none":
         centred /= std + r.dtype.type(EPSILON_STD)
     device = rewards.device if isinstance(rewards, Tensor) else None

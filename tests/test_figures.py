@@ -1,3 +1,5 @@
+"""Figures say in words what they show, and no line is told from another by its colour alone."""
+
 import pytest
 
 from grpo_workbook import figures
@@ -20,71 +22,58 @@ AFTER = {
 }
 
 
-def test_the_words_say_what_the_curves_show():
+def thick(figure):
+    return [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
+
+
+def test_reward_curves_are_smoothed_lines_above_faint_steps():
     figure, words = figures.reward_curves(LOG)
-    assert "30 optimizer steps" in words
-    assert "total goes from 0.55 (first 10 steps) to 2.55 (last 10)" in words
-    assert "a goes from" in words
+    assert words == (
+        "Line chart of mean reward over optimizer step. total: 0.1 at 1, 2.7 at 30; "
+        "a: 0.05 at 1, 1.35 at 30."
+    )
     labels = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
     assert labels == ["total", "a"]
-    assert figure.axes[0].get_xlabel() == "optimizer step"
-
-
-def test_lines_differ_in_style_and_not_only_in_colour():
-    figure, _ = figures.reward_curves(LOG)
-    lines = [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
-    assert len({line.get_linestyle() for line in lines}) == len(lines) == 2
-
-
-def test_every_reward_gets_a_line_of_its_own():
-    log = [
-        {"step": i, "reward": 1.0, **{f"rewards/r{k}/mean": k / 10 for k in range(9)}}
-        for i in (1, 2, 3)
-    ]
-    figure, words = figures.reward_curves(log)
-    lines = [line for line in figure.axes[0].lines if line.get_linewidth() == 2]
-    assert len(lines) == 10
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 10
-    assert "r8 goes from 0.80 (first 3 steps) to 0.80 (last 3)" in words
-
-
-def test_a_reward_that_joins_later_is_drawn_from_there():
-    """As in a log of two stages with other rewards."""
-    log = [
-        {"step": 1, "reward": 0.5, "rewards/a/mean": 0.5},
-        {"step": 2, "reward": 1.0, "rewards/b/mean": 1.0},
-    ]
-    figure, words = figures.reward_curves(log)
-    assert "a goes from 0.50" in words
-    assert [list(line.get_xdata()) for line in figure.axes[0].lines[1::2]] == [[1, 2], [1], [2]]
-
-
-def test_bars_say_before_and_after():
-    figure, words = figures.before_after(BEFORE, AFTER, 480)
-    assert "480 held-out problems" in words
-    assert "strict, sampled from 14.0% to 92.0%" in words
-    heights = sorted(bar.get_height() for bar in figure.axes[0].patches)
-    assert heights == sorted([0.14, 0.7, 0.6, 0.92, 0.97, 0.93])
-
-
-def test_an_empty_log_is_an_error():
+    assert len(figure.axes[0].lines) == 4
     with pytest.raises(ValueError, match="no step with a reward"):
         figures.reward_curves([])
 
 
-def test_the_same_figure_is_the_same_file(tmp_path):
+def test_every_reward_gets_a_line_of_its_own_look_from_where_it_joins():
+    log = [
+        {"step": i, "reward": 1.0} | {f"rewards/r{k}/mean": k / 10 for k in range(9 - (i == 1))}
+        for i in (1, 2, 3)
+    ]
+    figure, words = figures.reward_curves(log)
+    lines = thick(figure)
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) == 10
+    assert "r8: 0.8 at 2, 0.8 at 3" in words
+
+
+def test_bars_say_before_and_after_with_the_interval():
+    figure, words = figures.before_after(BEFORE, AFTER, 480)
+    assert "after: 92.0% for strict, sampled, 97.0% for strict, greedy" in words
+    assert "(95 % interval of the first: 89.0% to 94.0%)" in words
+    heights = sorted(bar.get_height() for bar in figure.axes[0].patches)
+    assert heights == sorted([0.14, 0.7, 0.6, 0.92, 0.97, 0.93])
+
+
+def test_the_same_figure_is_the_same_file_with_its_words(tmp_path):
+    from PIL import Image
+
     for name in ("a", "b"):
         figures.save(*figures.before_after(BEFORE, AFTER, 480), tmp_path / name / "x.png")
     assert (tmp_path / "a" / "x.png").read_bytes() == (tmp_path / "b" / "x.png").read_bytes()
+    words = (tmp_path / "a" / "x.txt").read_text().strip()
+    assert words.startswith("Bar chart of accuracy")
+    assert Image.open(tmp_path / "a" / "x.png").text["Description"] == words
 
 
-def test_a_notebook_image_carries_its_words(capsys):
-    from unittest import mock
-
+def test_a_notebook_image_carries_its_words(monkeypatch):
     shown = []
-    with mock.patch("IPython.display.display", shown.append):
-        figures.show(*figures.before_after(BEFORE, AFTER, 480))
-    assert 'alt="Bar chart of accuracy on 480' in shown[0].data
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    figures.show(*figures.before_after(BEFORE, AFTER, 480))
+    assert 'alt="Bar chart of accuracy.' in shown[0].data
     assert 'src="data:image/png;base64,' in shown[0].data
 
 
@@ -92,14 +81,53 @@ def test_smoothing_never_looks_ahead():
     assert figures.smooth([1, 2, 3, 4], window=2) == [1, 1.5, 2.5, 3.5]
 
 
+def test_a_line_chart_and_its_words():
+    figure, words = figures.line_chart(
+        {"a": ([1, 2, 4], [0.5, 0.25, 0.125]), "b": ([1, 4], [1, 3])},
+        x="group size", y="rate", title="Title", finding="It falls.", log_x=True,
+    )  # fmt: skip
+    assert words == (
+        "Line chart of rate over group size. It falls. a: 0.5 at 1, 0.125 at 4; b: 1 at 1, 3 at 4."
+    )
+    looks = {(n.get_color(), n.get_linestyle(), n.get_marker()) for n in figure.axes[0].lines}
+    assert len(looks) == 2
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["1", "2", "4"]
+
+
+def test_a_bar_chart_and_its_words():
+    series = {"short": [1, 2], "long": [3, 0.123456]}
+    figure, words = figures.bar_chart(series, ["x", "y"], y="norm", title="Title")
+    assert words == "Bar chart of norm. short: 1 for x, 2 for y; long: 3 for x, 0.123 for y."
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [1, 2, 3, 0.123456]
+    assert {t.get_text() for t in figure.axes[0].texts} == {"1", "2", "3", "0.123"}
+
+
+def test_bar_panels_and_their_words():
+    panels = {"a": [0.75, 0.25, 0], "b": [1, 0, 0]}
+    figure, words = figures.bar_panels(panels, ["x", "y", "z"], y="chance", title="T", finding="F.")
+    assert words == (
+        "2 small bar charts of chance. F. a: 0.75 for x, 0.25 for y, 0 for z; "
+        "b: 1 for x, 0 for y, 0 for z."
+    )
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["a", "b"]
+    assert [len(axes.lines) for axes in figure.axes] == [1, 2]  # the crosses
+    figure, _ = figures.bar_panels({str(i): [1] for i in range(6)}, ["x"], y="", title="")
+    assert [axes.get_visible() for axes in figure.axes] == [True] * 6 + [False] * 2
+
+
+def test_pass_rates_mark_what_a_curriculum_leaves_out():
+    measured = {"before": [0.0, 0.0, 0.5, 1.0], "after": [0.5, 1.0, 1.0, 1.0]}
+    figure, words = figures.pass_rate_histogram(measured, samples=2)
+    assert "before: 2 for 0, 1 for 1, 1 for 2; after: 0 for 0, 1 for 1, 3 for 2." in words
+    assert [bool(bar.get_hatch()) for bar in figure.axes[0].patches] == [True, False, True]
+
+
 def test_the_length_histogram_marks_what_is_over_the_budget():
-    counts = [50] * 10 + [120] * 5 + [300]
-    figure, words = figures.length_histogram(counts, budget=160)
-    assert "16 prompts: from 50 to 300 tokens, half of them at most 50" in words
-    assert "1 lie over the budget of 160 tokens" in words
-    bars = figure.axes[0].patches
-    assert sum(bar.get_height() for bar in bars) == 16
-    assert sum(bar.get_height() for bar in bars if bar.get_hatch()) == 1
+    figure, words = figures.length_histogram([50] * 10 + [120] * 5 + [300], budget=160)
+    assert "16 prompts: 50 to 300 tokens, half at most 50" in words
+    assert "1 are over the budget of 160 tokens" in words
+    hatched = [bar.get_height() for bar in figure.axes[0].patches if bar.get_hatch()]
+    assert sum(hatched) == 1
 
 
 def test_distributions_mark_the_groups_without_gradient():
@@ -108,11 +136,8 @@ def test_distributions_mark_the_groups_without_gradient():
         "none_reward": [[None] * 3, [None] * 3],
     }
     figure, words = figures.reward_distributions(groups)
-    assert words.startswith("Dot plot of rewards within 2 groups")
-    assert "right_reward has a mean of 0.80, and all rewards are equal in 1" in words
-    assert "none_reward applies to none" in words
+    assert "right_reward: mean 0.8, 1 of 2 groups all equal; none_reward: never applies" in words
     assert [len(c.get_offsets()) for c in figure.axes[0].collections] == [2, 3]
-    assert figure.axes[0].get_title(loc="left") == "right: 1 of 2 groups all equal"
 
 
 def test_attacks_are_drawn_beside_the_line_of_the_honest_answer():
@@ -120,13 +145,26 @@ def test_attacks_are_drawn_beside_the_line_of_the_honest_answer():
         "naive": {"hedging": [1.0, 0.2], "spam": [-400.0]},
         "ours": {"hedging": [0.1, 0.2], "spam": [0.0]},
     }
-    figure, words = figures.attack_shares(earned)
-    assert "naive: 1 of 3 get through, the best earns 100%" in words
-    assert "ours: 0 of 3 get through, the best earns 20%" in words
+    figure, words = figures.attack_rates(earned)
+    assert "naive: 1 of 3 get through, at most 100%; ours: 0 of 3 get through" in words
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["hedging", "spam"]
-    assert [t.get_text() for t in figure.axes[0].texts] == [
-        "1 of 2",
-        "get through:",
-    ]  # a count, and what it counts
     drawn = [x for c in figure.axes[0].collections for x, _ in c.get_offsets()]
     assert min(drawn) == -0.5
+
+
+def test_a_curve_over_stages_marks_their_borders():
+    curves = {"format": [(0, 0.2), (4, 0.5)], "correct": [(4, 0.5), (8, 0.9)]}
+    figure, words = figures.stage_curve(curves, goal=0.8)
+    assert "format: 0.2 at 0, 0.5 at 4; correct: 0.5 at 4, 0.9 at 8. A grey line marks 80%" in words
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines[2:3]] == [[4, 4]]
+
+
+def test_a_race_shows_every_seed_and_the_mean_of_those_that_all_arrive():
+    rows = [
+        {"way": "mixed", "completions": {"0": 640, "1": 1280}},
+        {"way": "staged", "completions": {"0": 640, "1": None}},
+    ]
+    figure, words = figures.race(rows, 0.8)
+    assert "mixed: 960 (640 to 1,280); staged: not with every seed" in words
+    places = [tuple(p) for dots in figure.axes[0].collections for p in dots.get_offsets()]
+    assert len(set(places)) == 3, "a dot hides another"

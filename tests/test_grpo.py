@@ -1,4 +1,5 @@
-"""Our formulas against TRL 1.15's own numbers, exact KL divergences, and inputs that make no sense."""
+"""Our formulas against TRL 1.15's own numbers, exact KL divergences, and inputs that make no
+sense."""
 
 import math
 import os
@@ -26,7 +27,8 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
-    """The module that made TRL's numbers, and the numbers: from a process of its own, which never saw Unsloth."""
+    """The module that made TRL's numbers, and the numbers: from a process of its own, which never
+    saw Unsloth."""
     path = tmp_path_factory.mktemp("trl") / "numbers.safetensors"
     script = REPO / "tests" / "trl_numbers.py"
     env = environment(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", OMP_NUM_THREADS="1")
@@ -120,7 +122,8 @@ def test_the_batch_is_ragged_clips_on_both_sides_and_is_off_the_reference(batch,
 
 @pytest.mark.parametrize("loss_type", grpo.LOSS_TYPES)
 def test_loss_and_every_gradient_are_trls(loss_type, batch, policy, numbers, trl_numbers):
-    """Every beta, level, scale, truncated completions left out and not: 24 cases for each loss type."""
+    """Every beta, level, scale, truncated completions left out and not: 24 cases for each loss
+    type."""
     cases = [case for case in trl_numbers.GRID if case[0] == loss_type]
     assert len(cases) == 24
     for _, beta, level, masked, scale in cases:
@@ -160,7 +163,8 @@ def test_kl_without_the_ratio_is_trls(level, batch, policy, numbers):
 
 @pytest.mark.parametrize("loss_type", grpo.LOSS_TYPES)
 def test_a_step_in_two_batches_is_trls(loss_type, numbers, trl_numbers):
-    """The batches of a real train() with gradient accumulation, which TRL shuffled: losses and the summed gradient."""
+    """The batches of a real train() with gradient accumulation, which TRL shuffled: losses and the
+    summed gradient."""
     model, name = trl_numbers.policy(), f"accumulated/{loss_type}"
     parts = [{k: numbers[f"{name}/{i}/{k}"] for k in PARTS} for i in (0, 1)]
     tokens = sum(int(p["completion_mask"].sum()) for p in parts)
@@ -300,7 +304,8 @@ def test_k1_and_k3_are_unbiased_and_k3_is_never_negative(p, q):
 
 @pytest.mark.parametrize(("p", "q"), POLICIES)
 def test_the_reversed_ratio_of_a_published_helper_is_caught(p, q):
-    """pi / pi_ref where Schulman's k3 has pi_ref / pi: never negative either, and it estimates something else."""
+    """pi / pi_ref where Schulman's k3 has pi_ref / pi: never negative either, and it estimates
+    something else."""
     p, q = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
     assert not is_unbiased(lambda logp, ref: kl_estimate(ref, logp, "k3"), p, q)
 
@@ -311,8 +316,9 @@ def test_k3_is_zero_without_distance_and_small_differences_lose_no_digits():
     assert (kl_estimate(logp, logp + 1e-4, "k3") >= 0).all()
 
 
-def test_the_ratio_mends_the_gradient_of_k3():
-    """Gradient of KL(p || q) in p's logits, exactly and as the mean gradient of the penalty over all tokens."""
+def test_the_ratio_fixes_the_gradient_of_k3():
+    """Gradient of KL(p || q) in p's logits, exactly and as the mean gradient of the penalty over
+    all tokens."""
     logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
     q = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
     exact = torch.autograd.grad(
@@ -436,19 +442,19 @@ def test_rewards_are_weighed_and_none_is_left_out():
 
 # ---- input that makes no sense
 
-ONES = torch.ones(2, 3)
+NAN = float("nan")
 BAD_ADVANTAGES = {
     "not whole groups": (([1.0] * 10, 4), r"\(10,\).*groups of 4"),
     "nothing": (([], 4), r"\(0,\)"),
     "a table": ((torch.ones(2, 4), 4), r"\(2, 4\)"),
-    "a group of one": (([1.0, 2.0], 1), "group_size is 1"),
-    "nan": (([1.0, 0.0, NAN := float("nan"), 1.0], 2), "reward 2 is nan"),
+    "a group of one": (([1.0, 2.0], 1), "groups of 1 >= 2"),
+    "nan": (([1.0, 0.0, NAN, 1.0], 2), "reward 2 is nan"),
     "nan by batch": (([1.0, 0.0, NAN, 1.0], 2, "batch"), "reward 2 is nan"),
     "nan unscaled": (([1.0, 0.0, NAN, 1.0], 2, "none"), "reward 2 is nan"),
     "infinite": (([1.0, float("inf")], 2), "reward 1 is inf"),
     "minus infinite": (([float("-inf"), 1.0], 2, "none"), "reward 0 is -inf"),
     "nan beside none": (([None, 1.0, NAN, 0.0], 2), "reward 2 is nan"),
-    "too large": (([1e30, 0.0], 2), "overflow"),
+    "too large": (([0.0, 1e30], 2), r"reward 1 is 1e\+30.*squares"),
     "an unknown scale": (([1.0, 0.0], 2, "std"), "unknown scale 'std'.*group, batch, none"),
 }
 
@@ -462,20 +468,14 @@ def test_bad_rewards_are_refused_by_name(arguments, message):
 BAD_LOSS = {
     "an empty completion": (
         {"mask": torch.tensor([[1.0, 1, 1], [0, 0, 0]])},
-        "completion 1 is empty.*(2, 3)",
+        "completion 1 is empty",
     ),
-    "a mask of zeros": ({"mask": torch.zeros(2, 3)}, r"mask \(2, 3\) is all zeros"),
     "a mask of another shape": ({"mask": torch.ones(2, 4)}, r"mask has shape \(2, 4\).*\(2, 3\)"),
-    "a reference of another shape": (
-        {"ref_logp": torch.ones(2, 2)},
-        r"ref_logp has shape \(2, 2\).*\(2, 3\)",
-    ),
-    "old ones of another shape": (
-        {"old_logp": torch.ones(3, 3)},
-        r"old_logp has shape \(3, 3\).*\(2, 3\)",
-    ),
-    "advantages per token": ({"advantages": torch.ones(2, 3)}, r"advantages \(2, 3\)"),
-    "truncated of another shape": ({"truncated": torch.ones(3).bool()}, r"truncated \(3,\)"),
+    "another reference": ({"ref_logp": torch.ones(2, 2)}, r"ref_logp has shape \(2, 2\)"),
+    "another old policy": ({"old_logp": torch.ones(3, 3)}, r"old_logp has shape \(3, 3\)"),
+    "advantages per token": ({"advantages": torch.ones(2, 3)}, "one per row"),
+    "a NaN advantage": ({"advantages": torch.tensor([1.0, NAN])}, "must be finite"),
+    "truncated of another shape": ({"truncated": torch.ones(3).bool()}, r"truncated has shape"),
     "no reference": ({"beta": 0.1}, "beta is 0.1.*ref_logp"),
     "an unknown loss": ({"loss_type": "ppo"}, "unknown loss_type 'ppo'"),
     "an unknown level": ({"level": "word"}, "unknown level 'word'"),
@@ -489,50 +489,17 @@ def test_bad_input_of_the_loss_is_refused_by_name(changes, message):
     arguments = {
         "logp": torch.zeros(2, 3),
         "advantages": torch.tensor([1.0, -1.0]),
-        "mask": ONES,
-    } | changes
+        "mask": torch.ones(2, 3),
+    }
     with pytest.raises(ValueError, match=message):
-        grpo_loss(**arguments)
+        grpo_loss(**arguments | changes)
 
 
-def test_other_bad_input():
+def test_what_would_broadcast_or_be_cut_is_refused():
     with pytest.raises(ValueError, match=r"ref_logp has shape \(3,\)"):
         kl_estimate(torch.zeros(2), torch.zeros(3))
     with pytest.raises(ValueError, match="unknown kind 'k4'"):
         kl_estimate(torch.zeros(2), torch.zeros(2), "k4")
-    with pytest.raises(ValueError, match=r"2 reward functions gave \[2, 1\]"):
-        combine_rewards([[1.0, 1.0], [1.0]])
-    with pytest.raises(ValueError, match="1 reward functions .* 2 weights"):
-        combine_rewards([[1.0]], [1.0, 2.0])
-    for shape, length in (((2, 6), 3), ((2, 5), 5), ((2, 5), 0)):
-        with pytest.raises(ValueError, match=r"\(2, 5\)"):
-            sequence_logprobs(None, torch.zeros(2, 5), torch.ones(shape), length)
-
-
-def test_the_helpers_refuse_what_would_broadcast_or_mean_nothing():
-    from grpo_workbook import grpo
-
-    x, m, A = torch.zeros(2, 3), torch.ones(2, 3), torch.tensor([1.0, -1.0])
-    nan = torch.tensor([float("nan"), 1.0])
-    for call, words in (
-        (lambda: grpo.reduce_tokens(x, m, "gspo"), "unknown loss_type 'gspo'"),
-        (lambda: grpo.reduce_tokens(x, m[:, :1], "grpo"), "per_token has shape"),
-        (lambda: grpo.reduce_tokens(x, m, "dr_grpo"), "max_completion_length"),
-        (lambda: grpo.policy_ratio(x, x[:1], m), "old_logp has shape"),
-        (lambda: grpo.clipped_losses(torch.ones(3, 3), torch.ones(3)), "A has shape"),
-        (lambda: grpo.grpo_loss(x, nan, m), "advantage 0 is nan"),
-        (lambda: grpo.grpo_loss(x, A, 2 * m), "other numbers than 0 and 1"),
-        (
-            lambda: grpo.grpo_loss(x, A, m, loss_type="dr_grpo", max_completion_length=0),
-            "max_completion_length is 0",
-        ),
-        (lambda: grpo.grpo_loss(x, A, m, accumulation_steps=0), "accumulation_steps is 0"),
-        (lambda: grpo.grpo_loss(x, A, m, accumulation_steps=-1), "accumulation_steps is -1"),
-        (lambda: grpo.grpo_loss(x, A, m, beta=-1.0, ref_logp=x), "beta is -1"),
-        (lambda: grpo.group_advantages(["1", "0"], 2), "not numbers"),
-        (lambda: grpo.group_advantages([1e300, 0], 2), "1e.300 overflow float32"),
-        (lambda: grpo.group_advantages([10**400, 0], 2), "not one row of numbers"),
-        (lambda: grpo.group_advantages([1, 0], 2.0), "group_size is 2.0"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            call()
+    for per_function, weights in (([[1.0, 1.0], [1.0]], None), ([[1.0]], [1.0, 2.0])):
+        with pytest.raises(ValueError, match="zip"):
+            combine_rewards(per_function, weights)

@@ -1,9 +1,11 @@
-"""TRL 1.15's own losses, gradients and advantages, written to a safetensors file: `python trl_numbers.py FILE`.
+"""TRL 1.15's own losses, gradients and advantages, written to a safetensors file: `python
+trl_numbers.py FILE`.
 
-A process of its own, because `import unsloth`, which other tests need, replaces TRL's trainer by another. Everything
-below is the stock GRPOTrainer: `rollout_func` hands it fixed completions, it makes masks, rewards, advantages and
-reference log-probabilities from them, and `_compute_loss` the loss. One thing TRL 1.15 cannot do on a CPU: its fused
-log-probabilities are a Triton kernel. They are filled in by TRL's own plain function for the same thing.
+A process of its own, because `import unsloth`, which other tests need, replaces TRL's trainer by
+another. Everything below is the stock GRPOTrainer: `rollout_func` hands it fixed completions, it
+makes masks, rewards, advantages and reference log-probabilities from them, and `_compute_loss` the
+loss. One thing TRL 1.15 cannot do on a CPU: its fused log-probabilities are a Triton kernel. They
+are filled in by TRL's own plain function for the same thing.
 """
 
 import itertools
@@ -73,7 +75,8 @@ class PlainLogProbs:
 
 
 def policy():
-    """The tiny model in float32 with adapters that do something: B starts at 0, and then A would get no gradient."""
+    """The tiny model in float32 with adapters that do something: B starts at 0, and then A would
+    get no gradient."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype="float32")
     config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -117,7 +120,8 @@ def make_trainer(model, functions=1, **arguments) -> GRPOTrainer:
             output_dir=str(Path(sys.argv[1]).parent), use_cpu=True, bf16=False, report_to="none",
             gradient_checkpointing=False, num_generations=GROUP, max_completion_length=LIMIT,
             save_strategy="no", disable_tqdm=True,
-            **{"per_device_train_batch_size": len(LENGTHS), "gradient_accumulation_steps": 1, **arguments},
+            **{"per_device_train_batch_size": len(LENGTHS), "gradient_accumulation_steps": 1}
+            | arguments,
         ),
         train_dataset=Dataset.from_list([{"prompt": "a"}, {"prompt": "b"}]),
         processing_class=AutoTokenizer.from_pretrained(MODEL),
@@ -125,8 +129,9 @@ def make_trainer(model, functions=1, **arguments) -> GRPOTrainer:
     )  # fmt: skip
     assert "unsloth" not in sys.modules
     assert type(trainer)._compute_loss.__module__ == "trl.trainer.grpo_trainer"
-    # With beta at the start TRL keeps a copy of the given adapters as reference: move it, or there is no distance to
-    # penalise. Without, it disables the adapters for the reference, which is distance enough.
+    # With beta at the start TRL keeps a copy of the given adapters as reference: move it, or there
+    # is no distance to penalise. Without, it disables the adapters for the reference, which is
+    # distance enough.
     for i, (name, parameter) in enumerate(trainer.model.named_parameters()):
         if "lora_B.ref." in name:
             torch.nn.init.normal_(parameter, std=0.03, generator=torch.Generator().manual_seed(i))
@@ -210,13 +215,15 @@ def main(path: str) -> None:
 
 
 def accumulate(out: dict) -> None:
-    """A real train() of one step in two batches of 4: the batches it saw, their losses, the summed gradient."""
+    """A real train() of one step in two batches of 4: the batches it saw, their losses, the summed
+    gradient."""
     from transformers import TrainerCallback
 
     for loss_type in LOSS_TYPES:
         trainer = make_trainer(
-            policy(), per_device_train_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2, max_steps=1,
-            max_grad_norm=0.0, loss_type=loss_type, epsilon_high=EPSILON_HIGH.get(loss_type, 0.2), beta=0.04,
+            policy(), per_device_train_batch_size=4, gradient_accumulation_steps=2,
+            steps_per_generation=2, max_steps=1, max_grad_norm=0.0, loss_type=loss_type,
+            epsilon_high=EPSILON_HIGH.get(loss_type, 0.2), beta=0.04,
         )  # fmt: skip
         name, seen = f"accumulated/{loss_type}", []
         original = trainer._compute_loss

@@ -1,0 +1,317 @@
+"""Memory before a run: every formula against what tiny models really hold, and what the plan says.
+
+Only the assumed parts (the reserve, the pieces of the logits) are compared with nothing.
+"""
+
+import ast
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import REPO
+
+from grpo_workbook.cli import main
+from grpo_workbook.config import PROFILES, RunConfig
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.planning import (
+    GIB,
+    KNOWN,
+    Shape,
+    activation_bytes,
+    find_shape,
+    kv_cache_bytes,
+    logits_bytes,
+    memory,
+    plan,
+    total,
+    weight_bytes,
+)
+from grpo_workbook.planning.memory import FORCED_32_BIT
+from grpo_workbook.training import TARGET_MODULES
+
+FOLDERS = {"qwen": REPO / "data" / "tiny-qwen3", "gemma": REPO / "data" / "tiny-gemma3"}
+RANK, ROWS, TOKENS = 16, 4, 96
+# What their makers publish, in billions; of Qwen3.5 and Gemma 4 the text part, which is ours.
+BILLIONS = {
+    "qwen3-0.6b": 0.596, "qwen3-1.7b": 1.72, "qwen3-4b": 4.02, "qwen3-8b": 8.19,
+    "gemma-3-270m": 0.268, "gemma-3-1b": 1.00, "gemma-3-4b": 3.88, "gemma-3-12b": 11.77,
+    "qwen3.5-0.8b": 0.75, "qwen3.5-4b": 4.21, "gemma-4-e2b": 4.63, "gemma-4-e4b": 7.46,
+}  # fmt: skip
+
+
+def tiny_shape(family: str) -> Shape:
+    return find_shape(str(FOLDERS[family]))
+
+
+def load(family: str, dtype: str, four_bit: bool):
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, dtype),
+    ) if four_bit else None  # fmt: skip
+    return AutoModelForCausalLM.from_pretrained(
+        FOLDERS[family], dtype=dtype, quantization_config=quantization
+    )
+
+
+def adapted(model, rank=RANK):
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=rank, target_modules=list(TARGET_MODULES), task_type="CAUSAL_LM")
+    model = get_peft_model(model, config).train()
+    model.enable_input_require_grads()
+    return model
+
+
+# ---- what a model is made of
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_known_model_has_the_weights_that_are_published(name):
+    shape = find_shape(name)
+    assert shape.parameters / 1e9 == pytest.approx(BILLIONS[name], rel=0.005)
+    linear = [
+        m for n, m in shape.model.named_modules() if type(m) is torch.nn.Linear and ".layers." in n
+    ]
+    assert shape.quantizable == sum(m.weight.numel() for m in linear)
+
+
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "gemma-3-270m", "qwen3.5-0.8b", "gemma-4-e2b"])
+def test_adapters_count_as_peft_does(name):
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    with init_empty_weights():
+        model = adapted(AutoModelForCausalLM.from_config(find_shape(name).model.config), 8)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert find_shape(name).lora(8) == trained
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("Qwen/Qwen3-4B", "qwen3-4b"),
+        ("unsloth/Qwen3-4B-Instruct-2507-unsloth-bnb-4bit", "qwen3-4b"),
+        ("Qwen/Qwen3-0.6B-Base", "qwen3-0.6b"),
+        ("google/gemma-3-1b-it", "gemma-3-1b"),
+    ],
+)
+def test_a_known_model_is_found_by_the_names_of_its_variants(name, known):
+    assert find_shape(name).parameters == find_shape(known).parameters
+
+
+def test_a_folder_of_any_architecture_is_counted_and_of_one_with_vision_its_text(tmp_path):
+    llama = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100,
+             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(llama))
+    shape = find_shape(str(tmp_path))
+    assert shape.lora(1) == sum(a + b for layer in shape.layers for a, b in layer.values() if b)
+    assert shape.cached(10) == 2 * 10 * 2 * 2 * 16
+    vision = tmp_path / "vision"
+    vision.mkdir()
+    (vision / "config.json").write_text(
+        json.dumps({"model_type": "gemma3", "text_config": KNOWN["gemma-3-4b"]})
+    )
+    assert find_shape(str(vision)).parameters == find_shape("gemma-3-4b").parameters
+
+
+@pytest.mark.parametrize(
+    "config", ["[]", "{", '{"model_type": "qwen3", "hidden_size": "wide"}', "{}"]
+)
+def test_a_config_that_cannot_be_built_is_said(tmp_path, config):
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(WorkbookError, match=r"cannot be built from its config \("):
+        find_shape(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["llama", "org/no-such-model", "a/b/c", "", "../.."])
+def test_what_is_not_known_is_said(name):
+    with pytest.raises(WorkbookError, match="name one of qwen3-0.6b"):
+        find_shape(name)
+
+
+# ---- bytes, against what is really held
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+@pytest.mark.parametrize(
+    ("dtype", "four_bit"), [("bfloat16", True), ("bfloat16", False), ("float32", True)]
+)
+def test_weights(family, dtype, four_bit):
+    """4-bit weights with the scales that bitsandbytes keeps, and what stays wide beside them."""
+    model = load(family, dtype, four_bit)
+    held = sum(p.nbytes for p in model.parameters())
+    for p in model.parameters():
+        if hasattr(p, "quant_state"):
+            held += p.quant_state.absmax.nbytes + p.quant_state.state2.absmax.nbytes
+    assert weight_bytes(tiny_shape(family), dtype, four_bit) == pytest.approx(held, rel=0.01)
+
+
+def test_adapters_and_the_state_of_adamw():
+    model = adapted(load("qwen", "bfloat16", True))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    ids = torch.randint(5, 200, (1, 8))
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer = torch.optim.AdamW(trained, fused=True)
+    optimizer.step()
+    states = [t for s in optimizer.state.values() for name, t in s.items() if name != "step"]
+    said = memory(tiny_shape("qwen"), plan("qwen", "smoke", lora_rank=RANK).run)["always"]
+    assert said["LoRA adapters"] == sum(p.nbytes for p in trained)
+    assert said["their gradients"] == sum(p.grad.nbytes for p in trained)
+    assert said["optimizer (AdamW)"] == sum(t.nbytes for t in states)
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+def test_the_cache_of_a_real_generation(family, tiny):
+    model, tokenizer = tiny[family]
+    ids = torch.randint(5, 200, (3, 30))
+    out = model.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=70, min_new_tokens=70,
+        do_sample=False, pad_token_id=tokenizer.pad_token_id, return_dict_in_generate=True,
+    )  # fmt: skip
+    held = sum(t.nbytes for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
+    # the last token is written and never read: 99 of 100 are in the cache
+    assert kv_cache_bytes(tiny_shape(family), 3, 99, "float32") == held
+
+
+def test_a_window_and_a_state_do_not_grow():
+    gemma, hybrid = find_shape("gemma-3-1b"), find_shape("qwen3.5-0.8b")
+    grown = gemma.cached(4096) - gemma.cached(2048)
+    assert grown == 2048 * 4 * 2 * 256  # of 26 layers, four look at everything
+    assert hybrid.cached(512) - hybrid.cached(256) == 256 * 6 * 2 * 2 * 256  # six of 24
+    assert hybrid.cached(1) > 10**6
+
+
+def test_logits(tiny):
+    with torch.no_grad():
+        real = tiny["qwen"][0](torch.randint(5, 200, (2, 7))).logits
+    assert logits_bytes(tiny_shape("qwen"), 2, 7) == real.nbytes
+
+
+def kept_for_backward(model, autocast: bool) -> int:
+    """Bytes that autograd keeps of the decoder's forward pass, each storage once, no weights."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    held, alive = {}, []
+
+    def pack(t):
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in weights:
+            held[storage.data_ptr()] = storage.nbytes()
+            alive.append(t)  # or its place would be used again
+        return t
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t)
+    with hooks, torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        model.base_model.model.model(input_ids=torch.randint(5, 200, (ROWS, TOKENS)))
+    return sum(held.values())
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_activations_with_and_without_checkpointing(family, dtype):
+    """Within 7 %, by what autograd itself says that it keeps."""
+    shape, model, each = (
+        tiny_shape(family),
+        adapted(load(family, dtype, False)),
+        4 if dtype == "float32" else 2,
+    )
+    whole = activation_bytes(shape, ROWS * TOKENS, RANK, each, False)["activations of all layers"]
+    assert whole == pytest.approx(kept_for_backward(model, dtype == "bfloat16"), rel=0.07)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    inputs = activation_bytes(shape, ROWS * TOKENS, RANK, each, True)["inputs of all layers"]
+    # one more vector than layers: the last norm's input (in 32 bits)
+    more = ROWS * TOKENS * 4 * (shape.model.config.hidden_size + 1)
+    assert inputs + more == pytest.approx(kept_for_backward(model, dtype == "bfloat16"), rel=0.07)
+
+
+def test_float16_is_computed_in_32_bits_where_the_installed_unsloth_forces_it():
+    folder = Path(importlib.util.find_spec("unsloth").submodule_search_locations[0])
+    named = next(
+        ast.literal_eval(node.value)
+        for node in ast.walk(ast.parse((folder / "models" / "loader.py").read_text()))
+        if isinstance(node, ast.Assign)
+        and getattr(node.targets[0], "id", "") == "_FORCE_FLOAT32_FALLBACK"
+    )
+    forced = {name.rstrip(",").replace("_", "") for name in named}
+    kinds = {config["model_type"] for config in KNOWN.values()}
+    for kind in kinds:
+        plain = kind.removesuffix("_text").replace("_", "")
+        assert (plain in forced) == (kind in FORCED_32_BIT), kind
+
+
+# ---- the plan
+
+
+def test_processes_share_the_batch_and_not_the_model():
+    shape, run = find_shape("qwen3-4b"), plan("qwen3-4b", "t4").run
+    one, four = memory(shape, run), memory(shape, run, 4)
+    assert one["always"] == four["always"]
+    assert four["sampling"]["KV cache"] == one["sampling"]["KV cache"] / 4
+    sums = {phase: sum(parts.values()) for phase, parts in one.items()}
+    assert total(one) == sums["always"] + max(sums["sampling"], sums["learning"])
+
+
+@pytest.mark.parametrize("family", FOLDERS)
+@pytest.mark.parametrize("profile", sorted(set(PROFILES) - {"smoke"}))
+def test_every_profile_fits_its_gpu_on_paper(family, profile):
+    found = plan(family, profile)
+    assert isinstance(found.run, RunConfig)
+    assert found.fits, str(found)
+    assert max(map(len, str(found).splitlines())) <= 80
+
+
+def test_what_does_not_fit_gets_the_cheapest_changes_in_order():
+    wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
+    found = plan("unsloth/gemma-3-4b-it", "t4", **wish)
+    assert found.fits is False
+    names = [what.split()[0] for what, _, _ in found.changes]
+    assert names == ["per_device_batch", "load_in_4bit", "batch_size"]
+    sizes = [size for _, _, size in found.changes]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] <= found.usable < sizes[-2]
+    done = plan("unsloth/gemma-3-4b-it", "t4", per_device_batch=1, gradient_checkpointing=False)
+    assert total(done.parts) == sizes[-1]
+    assert done.fits
+    assert "take a smaller model or a larger GPU" in str(plan("qwen3-8b", "t4", lora_rank=4000))
+
+
+def test_vllm_takes_its_part_and_needs_room():
+    found = plan("qwen3-4b", "24gb")
+    held = found.parts["always"]["KV cache of vLLM"] + found.parts["always"]["weights (4-bit)"]
+    assert held == pytest.approx(0.3 * 22.1 * GIB)
+    assert found.parts["sampling"] == {}
+    with pytest.raises(WorkbookError, match="no room for one completion: give more, or vllm=off"):
+        plan("qwen3-4b", "24gb", vllm_gpu_memory=0.1)
+
+
+def test_the_tiny_model_has_no_limit_until_one_is_given():
+    found = plan("qwen", "smoke")
+    assert found.fits is None
+    assert "give it with --memory" in str(found)
+    assert plan("qwen", "smoke", gib=8).fits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "llama"], "cannot be built from its config"),
+        (["--profile", "h100"], "unknown profile 'h100'"),
+        (["--batch-size", "33"], "cannot be cut into groups of 8"),
+        (["--memory", "-3"], "must be more than 0"),
+        (["--processes", "5"], "do not divide by 5 processes"),
+    ],
+)
+def test_bad_input_is_named_with_exit_status_2(arguments, message, capsys):
+    assert main(["plan", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_says_by_its_status_whether_it_fits(capsys):
+    assert main(["plan", "--model", "qwen3-0.6b"]) == 0
+    assert main(["plan", "--model", "qwen3-8b", "--load-in-4bit", "false"]) == 1
+    out = capsys.readouterr().out
+    assert "It fits: 13.52 GiB can be used" in out
+    assert "load_in_4bit False -> True" in out
