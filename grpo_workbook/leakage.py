@@ -125,11 +125,9 @@ def near_duplicates(
             prefix = sorted(bag, key=lambda word: (rarity[word], word))
             prefix = prefix[: len(bag) - math.ceil(ALIKE * len(bag) - 1e-9) + 1]
             if asks:
-                others_like = (
-                    other for word in prefix for other in index[word][: -COMPARED - 1 : -1]
-                )
-                twins = (n for n, t, b in others_like if jaccard(bag, b) >= ALIKE and t != text)
-                found |= {row: twin for twin in itertools.islice(twins, 1)}
+                near = (other for word in prefix for other in index[word][: -COMPARED - 1 : -1])
+                twins = ((row, n) for n, t, b in near if jaccard(bag, b) >= ALIKE and t != text)
+                found.update(itertools.islice(twins, 1))
             if not asks or others is None:
                 for word in prefix:
                     index[word].append((row, text, bag))
@@ -146,7 +144,7 @@ def _by_numbers(questions: Iterable[str]) -> dict[int, list[int]]:
 
 def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
     """Training row -> the held-out row whose question it repeats, or nearly repeats."""
-    questions, held = train["question"], heldout["question"]
+    questions, held = train["question"][:], heldout["question"][:]
     found = near_duplicates(questions, held) | same_questions(questions, held)
     return dict(sorted(found.items()))
 
