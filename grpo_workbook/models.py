@@ -133,16 +133,14 @@ def load_model(
 
     own = bool(adapter) and (Path(adapter) / "tokenizer_config.json").is_file()
     tokenizer = load_tokenizer(adapter if own else model)
-    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
-    quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nf4)
-    try:
-        loaded = AutoModelForCausalLM.from_pretrained(
-            model,
-            dtype=dtype,
-            device_map=device,
-            use_safetensors=True,
-            quantization_config=quantization if load_in_4bit else None,
+    how = {"dtype": dtype, "device_map": device, "use_safetensors": True}
+    if load_in_4bit:  # given as None, it would hide what a 4-bit model's own config says
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        how["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nf4
         )
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(model, **how)
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise WorkbookError(
             f"{readable(model)} cannot be loaded ({first_line(error)}): check the name, and the "

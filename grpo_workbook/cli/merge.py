@@ -33,7 +33,7 @@ def add_parser(commands) -> None:
 def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
     from grpo_workbook.cli.rewards import judge_for
-    from grpo_workbook.data import check_rows, to_dataset
+    from grpo_workbook.data import load_problems, to_dataset
     from grpo_workbook.export import merge, run_of
     from grpo_workbook.notebook import quiet
 
@@ -42,9 +42,8 @@ def main(args: argparse.Namespace) -> int:
     quiet()
     heldout, judge = None, judge_for("text")
     if args.data:
-        found = check_rows(args.data)
-        heldout = to_dataset(found.dataset, run_of(args.adapter)[1].get("system_prompt"))
-        judge = judge_for(found.answers)
+        rows, judge = load_problems(args.data, answers="number"), None
+        heldout = to_dataset(rows, run_of(args.adapter)[1].get("system_prompt"))
     proof = merge(args.base, args.adapter, args.output, heldout=heldout, judge=judge)
     print(f"merged into {readable(args.output)}, 16-bit safetensors for plain Transformers")
     print(f"  largest logit difference  {proof['max_abs_logit_difference']}")

@@ -41,7 +41,7 @@ print("merged:          ", merged_W @ x)
 # largest magnitude in the block. These are NF4's levels:
 
 # %%
-from grpo_workbook.notebook import quiet, show
+from grpo_workbook import figures, quiet, show
 
 quiet()  # no loading bars, no advice from the libraries
 from bitsandbytes.functional import get_4bit_type
@@ -62,9 +62,9 @@ def round_to_levels(weights, scale):
 
 
 torch.manual_seed(0)
-drawn = 0.05 * torch.randn(64)
-scale = drawn.abs().max()
-block = round_to_levels(drawn, scale)
+weights = 0.05 * torch.randn(64)
+scale = weights.abs().max()
+block = round_to_levels(weights, scale)
 update = 0.003 * torch.randn(64)
 again = round_to_levels(block + update, scale)
 error = (again - block - update).norm() / update.norm()
@@ -75,8 +75,6 @@ print(f"the rounding error is {error:.0%} of the update's size")
 # For a single weight on the level 0, this is what arrives of a change:
 
 # %%
-from grpo_workbook import figures
-
 asked = torch.linspace(0, 0.35, 141)
 arrives = levels[(asked[:, None] - levels).abs().argmin(1)]
 figures.show(
@@ -105,27 +103,26 @@ figures.show(
 # %%
 import os
 
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig, load_policy
 
 run = RunConfig.from_env(max_steps=24, heldout=120)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
-from grpo_workbook.training import load_policy
 
 policy, tokenizer = load_policy(run)
 print(run.model_name, "on", run.device)
 
 # %% [markdown]
-# What it can do before: *strict* is right and in the asked form, drawn at temperature 1.
+# What it can do before: *strict* is right and in the asked form, sampled at temperature 1.
 
 # %%
 from statistics import mean
 
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.evaluate import evaluate, paired_p_value, wilson_interval
+from grpo_workbook import data, evaluate, load_problems, to_dataset
+from grpo_workbook import paired_p_value, wilson_interval
 
-rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
+rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(run.heldout))
 heldout = to_dataset(rows)
 how = {
     "max_new_tokens": run.max_completion_length,
@@ -140,11 +137,10 @@ print(f"before: {mean(before.strict):.1%} strict, sampled, of {len(rows)}")
 # Training:
 
 # %%
-from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.training import make_trainer, stop_on_interrupt
+from grpo_workbook import make_trainer, parse_rewards, stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)
-train_rows = read_problems(WORD_PROBLEMS["train"])
+train_rows = load_problems(data.WORD_PROBLEMS["train"])
 train_set = to_dataset(train_rows)
 trainer = make_trainer(run, policy, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
@@ -168,7 +164,7 @@ print(f"       {mean(after_greedy.strict):.1%} strict, greedy")
 # %%
 import json
 
-from grpo_workbook.export import save_adapter
+from grpo_workbook import save_adapter
 
 folder = run.output / "chapter_09"
 save_adapter(policy, tokenizer, folder / "adapter")
@@ -226,16 +222,14 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 #
 # - how far they differ, measured by how far the logits of one position lie apart: the root mean square of the
 #   difference, divided by the standard deviation of the logits;
-# - the share of positions where both would write the same token.
+# - the fraction of positions where both would write the same token.
 #
 # The merged weights are stored in bfloat16, which has 8 significant bits: differences of some thousandths are rounding.
-# Where the held-out accuracy was measured too, `is_proved` also refuses a merged model whose accuracy lies below the
-# interval of the trained policy's. Above it is no fault: the policy answered on a 4-bit base, and on 16-bit weights it
-# may answer better.
+# Where the held-out accuracy was measured too, `is_proved` also wants it not below the interval of the trained policy's.
+# Above it is no fault: the policy answered on a 4-bit base, and on 16-bit weights it may answer better.
 
 # %%
-from grpo_workbook.export import compare_logits
-from grpo_workbook.merging import RELATIVE, SAME_TOKENS, is_proved
+from grpo_workbook import compare_logits, export
 
 prompts = list(heldout["prompt"])
 
@@ -248,8 +242,8 @@ def prove(reference, candidate):
 
 proof = prove(unmerged, model)
 print(proof)
-print(f"bounds: at most {RELATIVE:.0%} of the spread, {SAME_TOKENS:.0%} same tokens")
-show(is_proved)
+print(f"bounds: {export.RELATIVE:.0%} of the spread, {export.SAME_TOKENS:.0%} same tokens")
+show(export.is_proved)
 
 # %% [markdown]
 # ## Three merges that are wrong
@@ -259,20 +253,16 @@ show(is_proved)
 # `merge_and_unload` on the 4-bit model, which does not refuse.
 
 # %%
+import textwrap
 import warnings
 
-from grpo_workbook.loading import load_for_measuring
+from grpo_workbook import load_model
 from peft.tuners.lora import LoraLayer
 
 
 def with_adapter(load_in_4bit=False):
-    return load_for_measuring(
-        run.model,
-        str(folder / "adapter"),
-        dtype=run.dtype,
-        device=run.device,
-        load_in_4bit=load_in_4bit,
-    )[0]
+    how = {"dtype": run.dtype, "device": run.device, "load_in_4bit": load_in_4bit}
+    return load_model(run.model, folder / "adapter", **how)[0]
 
 
 def merge_scaled(factor):
@@ -315,10 +305,10 @@ for name, make in MERGES.items():
     greedy = evaluate(candidate, tokenizer, heldout, **how)
     numbers["merged_strict_greedy"] = mean(greedy.strict)
     numbers["policy_ci95"] = wilson_interval(after_greedy.strict)
-    drawn = evaluate(candidate, tokenizer, heldout, sample=True, **how)
+    sampled = evaluate(candidate, tokenizer, heldout, sample=True, **how)
     found[name] = numbers | {
-        "sampled": mean(drawn.strict),
-        "proved": is_proved(numbers),
+        "sampled": mean(sampled.strict),
+        "proved": export.is_proved(numbers),
     }
 
 # %% [markdown]
@@ -335,14 +325,13 @@ for name, n in found.items():
 
 # %% [markdown]
 # Read the second line and the last. Hardly a token changes, greedy accuracy does not fall, and yet each is another
-# policy: its logits are off by a quarter of their spread and more. As soon as answers are *drawn*, both get fewer
+# policy: its logits are off by a quarter of their spread and more. As soon as answers are *sampled*, both get fewer
 # right, by amounts that alone could be luck among 120 problems. Greedy accuracy would have passed both; the logits
 # refuse them.
 #
 # **Tied embeddings** are a fourth way. Many small models, this one too, read and write with one matrix: the embeddings
 # are also the output layer (`tie_word_embeddings`). An adapter on only one of the two, merged, changes both. The
-# course's adapters leave that matrix alone; where someone's did not, `python -m grpo_workbook merge` measures and
-# refuses.
+# course's adapters leave that matrix alone; where someone's did not, the merge is refused, as you will see below.
 
 # %%
 print("tied:", model.config.get_text_config().tie_word_embeddings)
@@ -361,7 +350,7 @@ from peft import PeftModel
 
 del unmerged, candidate  # room for others
 trained = with_adapter(load_in_4bit=True)
-unpacked, _ = load_for_measuring(
+unpacked, _ = load_model(
     run.model, dtype=run.dtype, device=run.device, load_in_4bit=True
 )
 unpacked = PeftModel.from_pretrained(unpacked.dequantize(), folder / "adapter")
@@ -380,37 +369,48 @@ for name, candidate in (("16-bit base", model), ("unpacked base", unpacked)):
 # the held-out score of what you ship, and here both lie inside the policy's interval.
 
 # %% [markdown]
-# ## The same as one command
+# ## The same in one call
 #
-# `merge` does all of this in one go: it checks the base by its hash, merges, proves by logits and by held-out answers,
-# writes a card, and gives the folder its name only when the proof holds. In a terminal:
-#
-# ```bash
-# python -m grpo_workbook merge outputs/run/adapter --output outputs/run/merged
-# ```
-#
-# A notebook could run that line with `!`, but then a failure is easily overlooked. So the cell starts it with
-# `check=True`, which raises an exception:
+# `merge` does all of this in one go, for any base and adapter: it checks the base by its hash, merges, proves by logits
+# and by held-out answers, writes a card, and gives the folder its name only when the proof holds. A merge that is
+# another model is refused with the numbers, and nothing is written.
 
 # %%
-import subprocess
-import sys
+from grpo_workbook import merge
 
-
-def command(*words):
-    """Run `python -m grpo_workbook ...` and print what it says."""
-    line = [sys.executable, "-m", "grpo_workbook", *map(str, words)]
-    print(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
-target = folder / "merged_by_command"
-command("merge", folder / "adapter", "--output", target, "--items", 40, "--overwrite")
+by_call = merge(
+    run.model,
+    folder / "adapter",
+    folder / "merged_by_call",
+    heldout=heldout,
+    policy=after_greedy,
+    max_new_tokens=run.max_completion_length,
+    batch_size=run.eval_batch,
+)
+print({name: value for name, value in by_call.items() if name != "merged_answers"})
 
 # %% [markdown]
-# `python -m grpo_workbook generate MODEL QUESTION` asks any model, with or without adapter:
+# In a terminal it is `python -m grpo_workbook merge outputs/run/adapter --output outputs/merged`, which asks with the
+# system prompt that `run.json` beside the adapter holds. Here is the adapter on a tied output layer, refused:
 
 # %%
-command("generate", folder / "merged", rows[0]["question"])
+from grpo_workbook import WorkbookError
+from peft import LoraConfig, get_peft_model
+
+torch.manual_seed(0)
+tied = get_peft_model(
+    load_model(run.model, dtype=run.dtype, device=run.device)[0],
+    LoraConfig(target_modules=["lm_head"], task_type="CAUSAL_LM", r=8),
+)
+for name, weight in tied.named_parameters():
+    if "lora_B" in name:
+        torch.nn.init.normal_(weight, std=0.2)
+save_adapter(tied, tokenizer, folder / "adapter_on_the_output")
+try:
+    merge(run.model, folder / "adapter_on_the_output", folder / "merged_wrong")
+except WorkbookError as refused:
+    print(textwrap.fill(str(refused), 88))
+print("written:", (folder / "merged_wrong").exists())
 
 # %% [markdown]
 # ## Asking with plain Transformers
@@ -421,13 +421,10 @@ command("generate", folder / "merged", rows[0]["question"])
 # %%
 from transformers import pipeline
 
-from grpo_workbook.cli.ask import conversation
-from grpo_workbook.data import CHAT_TEMPLATE_KWARGS
-
-chat = conversation(tokenizer, rows[0]["question"])
+chat, options = prompts[0], data.CHAT_TEMPLATE_KWARGS
 ask = pipeline("text-generation", model=model, tokenizer=tokenizer)
 greedy = {"do_sample": False, "max_new_tokens": run.max_completion_length}
-result = ask(chat, tokenizer_encode_kwargs=CHAT_TEMPLATE_KWARGS, **greedy)
+result = ask(chat, tokenizer_encode_kwargs=options, **greedy)
 for turn in result[0]["generated_text"]:
     print(f"[{turn['role']}] {turn['content']}")
 
@@ -439,8 +436,7 @@ for turn in result[0]["generated_text"]:
 # with the score of all answers and the text of the second:
 
 # %%
-from grpo_workbook.data import render
-from grpo_workbook.evaluate import score
+from grpo_workbook import render, score
 
 texts = render(prompts[:60], tokenizer)
 answers = heldout["answer"][:60]
@@ -462,8 +458,7 @@ tokenizer.padding_side = "left"
 # attention mask (without it padding is read), and `add_special_tokens=False` after a chat template, which has put them
 # there already.
 #
-# `grpo_workbook.generation.generate` does all this, and puts prompts of similar length together, so that little is
-# padding.
+# `grpo_workbook.generate` does all this, and puts prompts of similar length together, so that little is padding.
 
 # %% [markdown]
 # ### As it is written
@@ -479,34 +474,38 @@ streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
 _ = model.generate(**one, **greedy, streamer=streamer)
 
 # %% [markdown]
-# A program wants the pieces in a loop. For that `TextIteratorStreamer` is read while `generate` writes in a thread;
-# `ask.stream` does it, raises what the thread raised, and stops the model when the loop is left. Bars stand between the
-# pieces; these answers hold hardly a space, so each piece is a line:
+# A program wants the pieces in a loop. For that `TextIteratorStreamer` is read while `generate` writes in a thread.
+# Bars stand between the pieces; these answers hold hardly a space, so each piece is a line:
 
 # %%
-from grpo_workbook.cli.ask import stream
-from grpo_workbook.generation import sampling
+from threading import Thread
 
-pieces = stream(
-    model,
-    tokenizer,
-    rows[2]["question"],
-    max_new_tokens=run.max_completion_length,
-    how=sampling(temperature=0),
+from transformers import TextIteratorStreamer
+
+streamer = TextIteratorStreamer(
+    tokenizer, skip_prompt=True, skip_special_tokens=True, timeout=60
 )
+writer = Thread(target=model.generate, kwargs={**one, **greedy, "streamer": streamer})
+writer.start()
+pieces = [piece for piece in streamer if piece]
+writer.join()
 print("|".join(pieces).replace("\n", "\\n"))
+
+# %% [markdown]
+# `timeout` is for the day when the thread fails: its exception is not raised here, and without a timeout the loop would
+# wait for the next piece forever.
 
 # %% [markdown]
 # ## Sampling settings
 #
-# The model gives a distribution over the next token, and a token is drawn from it. Every setting changes the
-# distribution before the draw. First on six tokens, with Transformers' own classes:
+# The model gives a distribution over the next token, and a token is sampled from it. Every setting changes the
+# distribution before that. First on six tokens, with Transformers' own classes:
 #
 # - **temperature** divides the logits: below 1 sharper, above 1 flatter. Nothing is cut off.
 # - **top_k** keeps the k likeliest, however the rest is spread.
 # - **top_p** keeps the likeliest until they add up to p; the one that crosses p is kept.
-# - **min_p** keeps what has at least that share of the likeliest one's chance: few where the model is sure, many where
-#   it is not.
+# - **min_p** keeps what has at least that fraction of the likeliest one's chance: few where the model is sure, many
+#   where it is not.
 # - **repetition_penalty** makes what was written already less likely, here "12". The prompt counts as written.
 #
 # Where several are set, they come in this order: penalty, temperature, top_k, top_p, min_p.
@@ -563,35 +562,41 @@ figures.show(
 # %% [markdown]
 # ### Measured on the model
 #
-# 30 problems, eight answers each. *Strict* is the share of right and well-formed answers. *maj@8* is the share of
+# 30 problems, eight answers each. *Strict* is the rate of right and well-formed answers. *maj@8* is the rate of
 # problems whose commonest answer of eight is right (chapter 08). *Distinct* is how many different texts there are among
-# the eight, as a share of eight: 0.125 when all are the same.
+# the eight, divided by eight: 0.125 when all are the same.
 
 # %%
-from grpo_workbook.attempts import majority_at_k
-from grpo_workbook.generation import complete, ready
-from grpo_workbook.measures import lenient_vote
+from grpo_workbook import majority_at_k
+from grpo_workbook.answers import lenient_answer, read_answer
 
 K, FEW = 8, 30
-gold = [row["answer"] for row in rows[:FEW]]
+gold = rows["answer"][:FEW]
 
 
-def measure(**settings_of_generate):
+def answers_of(text, **settings):
+    """K texts for one rendered prompt or each of several: a list of K for each."""
+    batch = tokenizer(
+        text, return_tensors="pt", padding=True, add_special_tokens=False
+    ).to(run.device)
+    length = {"max_new_tokens": run.max_completion_length, "num_return_sequences": K}
+    out = model.generate(**batch, **length, **settings)
+    new = out[:, batch["input_ids"].shape[1] :]
+    found = tokenizer.batch_decode(new, skip_special_tokens=True)
+    return [found[i : i + K] for i in range(0, len(found), K)]
+
+
+def measure(**settings):
     """(strict, maj@8, distinct) of K answers to each of the first FEW problems"""
-    many = [text for text in texts[:FEW] for _ in range(K)]
-    limit, size = run.max_completion_length, run.eval_batch
-    drawn, more = [], {"max_new_tokens": limit, "how": settings_of_generate}
-    with ready(model, tokenizer):
-        torch.manual_seed(run.seed)
-        for i in range(0, len(many), size):
-            drawn += complete(model, tokenizer, many[i : i + size], **more)
-    found = [[c.text for c in drawn[i : i + K]] for i in range(0, len(drawn), K)]
-    strict = score([c.text for c in drawn], [g for g in gold for _ in range(K)])
-    voted = [
-        majority_at_k([lenient_vote(t) for t in ts], float(g), K)
-        for ts, g in zip(found, gold)
-    ]
-    return mean(strict.strict), mean(voted), mean(len(set(ts)) for ts in found) / K
+    torch.manual_seed(run.seed)
+    size = max(1, run.eval_batch // K)
+    found = []
+    for i in range(0, FEW, size):
+        found += answers_of(texts[i : min(i + size, FEW)], **settings)
+    right = score([t for ts in found for t in ts], [g for g in gold for _ in range(K)])
+    votes = [[read_answer(lenient_answer(t) or "") for t in ts] for ts in found]
+    voted = [majority_at_k(v, float(g), K) for v, g in zip(votes, gold)]
+    return mean(right.strict), mean(voted), mean(len(set(ts)) for ts in found) / K
 
 # %% [markdown]
 # First the temperature alone (`top_k=0` turns off Transformers' default of 50):
@@ -608,7 +613,7 @@ figures.show(
     *figures.line_chart(
         curves,
         x="temperature",
-        y="share",
+        y="rate",
         title="Accuracy falls as variety grows",
         finding=f"At temperature 1.6: {at_high}.",
     )
@@ -643,70 +648,94 @@ for name, (strict, voted, distinct) in effects.items():
 # goes in circles; here it forbids what is right.
 #
 # In training, cut nothing (the course's runs set `top_k=0` and `top_p=1`). The update weighs each token by the ratio of
-# its probability now to that when it was drawn, and TRL computes both over all tokens: it divides the logits by the
+# its probability now to that when it was sampled, and TRL computes both over all tokens: it divides the logits by the
 # temperature, but knows of no cut.
 
 # %% [markdown]
 # ## Serving
 #
-# `transformers serve` answers over HTTP in OpenAI's format; `serving.serve` starts it on loopback, waits until it
-# answers, and stops it at the end of the block. On a GPU take vLLM, which is made to answer many users at once; the
-# course's profiles for GPUs take it when it is installed:
-
-# %%
-from importlib.util import find_spec
-
-from grpo_workbook.cli.serving import serve
-
-engine = "vllm" if run.profile != "smoke" and find_spec("vllm") else "transformers"
-print("served by", engine)
-
-# %% [markdown]
-# By hand, in a terminal, the two would be started like this. `127.0.0.1` is on purpose: with `0.0.0.0` anyone in the
-# network could ask, without a password.
+# `transformers serve` answers over HTTP in OpenAI's format. On a GPU take vLLM, which is made to answer many users at
+# once and speaks the same format:
 #
 # ```bash
 # transformers serve outputs/run/merged --host 127.0.0.1 --port 8000
 # vllm serve outputs/run/merged --host 127.0.0.1 --port 8000 --max-model-len 1024
 # ```
 #
-# And asked: over plain HTTP, by the `openai` client, and by the client as a stream.
+# `127.0.0.1` is on purpose: with `0.0.0.0` anyone in the network could ask, without a password. The cell starts the
+# first line on a free port, offline, and waits until it answers:
+
+# %%
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+with socket.socket() as sock:
+    sock.bind(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+transformers = Path(sys.executable).with_name("transformers")
+line = f"{transformers} serve {folder / 'merged'} --host 127.0.0.1 --port {port}"
+line += f" --device {run.device}"
+log = (folder / "server.log").open("w")
+server = subprocess.Popen(
+    line.split(), stdout=log, stderr=log, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+)
+url = f"http://127.0.0.1:{port}"
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # past any proxy
+while True:
+    assert server.poll() is None, (folder / "server.log").read_text()[-2000:]
+    try:
+        direct.open(f"{url}/health", timeout=2)
+        break
+    except OSError:
+        time.sleep(0.2)
+print("it answers")
+
+# %% [markdown]
+# It is asked by the `openai` client, at once and as a stream. The name of the model is the folder; the switch of the
+# chat template travels along, for the prompt must be that of training.
 
 # %%
 import openai
 
-options = {"max_tokens": run.max_completion_length, "temperature": 0}
-with serve(str(folder / "merged"), device=run.device, engine=engine) as server:
-    by_http = server.ask(chat, chat_template_kwargs=CHAT_TEMPLATE_KWARGS, **options)
-    client = openai.OpenAI(
-        base_url=server.url,
-        api_key="none",  # nothing checks it
-        http_client=openai.DefaultHttpxClient(trust_env=False),  # no proxy on loopback
-    )
-    request = {
-        "model": server.model,
-        "messages": chat,
-        "extra_body": {"chat_template_kwargs": CHAT_TEMPLATE_KWARGS},
-        **options,
-    }
-    answer = client.chat.completions.create(**request)
-    by_client = answer.choices[0].message.content
-    chunks = client.chat.completions.create(**request, stream=True)
-    pieces = [c.choices[0].delta.content or "" for c in chunks if c.choices]
-print(by_http)
-print("the client says the same:", by_client == by_http)
-print(f"streamed in {len(pieces)} pieces:", "".join(pieces) == by_http)
+client = openai.OpenAI(
+    base_url=f"{url}/v1",
+    api_key="none",  # nothing checks it
+    http_client=openai.DefaultHttpxClient(trust_env=False),  # no proxy on loopback
+)
+request = {
+    "model": str(folder / "merged"),
+    "messages": chat,
+    "max_tokens": run.max_completion_length,
+    "temperature": 0,
+    "extra_body": {"chat_template_kwargs": options},
+}
+served_answer = client.chat.completions.create(**request).choices[0].message.content
+chunks = client.chat.completions.create(**request, stream=True)
+pieces = [c.choices[0].delta.content or "" for c in chunks if c.choices]
+print(served_answer)
+print(f"streamed in {len(pieces)} pieces:", "".join(pieces) == served_answer)
 
 # %% [markdown]
-# At the end of the block the server is stopped. Do not take that on trust: ask its port.
+# To talk to it in a terminal, `transformers chat` is a client of the same server. It wants a keyboard, so the notebook
+# only shows its line; give it the system prompt of training, and no sampling:
+#
+# ```bash
+# transformers chat outputs/run/merged http://127.0.0.1:8000 do_sample=False \
+#     --system-prompt "Work inside <reasoning> tags, then give the number inside <answer> tags."
+# ```
+#
+# The server is stopped, and asked whether it is gone:
 
 # %%
-import socket
-from urllib.parse import urlsplit
-
-address = urlsplit(server.url)
+server.terminate()
+server.wait(timeout=30)
+log.close()
 with socket.socket() as sock:
-    closed = sock.connect_ex((address.hostname, address.port)) != 0
+    closed = sock.connect_ex(("127.0.0.1", port)) != 0
 assert closed, "the server is still there"
 print("port closed:", closed)
 
@@ -750,25 +779,37 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # %% [markdown]
 # ## One file for llama.cpp
 #
-# llama.cpp's own converter writes GGUF. It is no Python package: where it is missing, a message says how to get it
-# (`make gguf` in the course's folder compiles it, in minutes), and the notebook goes on. On the command line it is
-# `python -m grpo_workbook export-gguf`. With the course's tiny models, llama.cpp gave the same greedy answers as
-# Transformers to 60 held-out prompts in float32, and to 59 with one of them in 8 bits
-# ([measured](../docs/measurements.md)).
+# llama.cpp's own converter writes GGUF. It is no Python package; it comes with llama.cpp's source:
+#
+# ```bash
+# git clone --depth 1 https://github.com/ggml-org/llama.cpp
+# python llama.cpp/convert_hf_to_gguf.py outputs/run/merged --outfile model.gguf --outtype f16
+# llama.cpp/build/bin/llama-cli -m model.gguf     # after compiling it
+# ```
+#
+# Two things to know, for both make a file that loads and answers wrongly, or no file:
+#
+# - **How text is split into tokens** (the *pre-tokenizer*) is known to it by a hash of what the tokenizer makes of one
+#   text, vocabulary and all. It knows Qwen's and Gemma's. A tokenizer of your own has another hash, and the converter
+#   refuses it: `BPE pre-tokenizer was not recognized`. This course's tiny models are such a case. Never answer that by
+#   naming one that is nearly the same: the model would read other tokens than it was trained on.
+# - **Which layers of Gemma 3 look at all of the text** is not written into the file, and llama.cpp takes every sixth. A
+#   model with another pattern, as the course's tiny one, needs it written down.
+#
+# `make test-gguf`, in the course's folder, compiles llama.cpp (minutes, once), tells its converter both, and compares:
+# with the tiny models, llama.cpp gave the same greedy answers as Transformers to 60 held-out prompts in 16 bits, and to
+# 59 with one of them in 8 bits ([measured](../docs/measurements.md)). Where `LLAMA_CPP` names llama.cpp's folder, this
+# cell runs its converter:
 
 # %%
-import textwrap
-
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.cli.gguf import find_converter, to_gguf
-
-try:
-    converter = find_converter()
-except WorkbookError as missing:
-    print(textwrap.fill(str(missing), 88, break_long_words=False))
+converter = Path(os.environ.get("LLAMA_CPP", "llama.cpp")) / "convert_hf_to_gguf.py"
+if converter.is_file():
+    line = [sys.executable, converter, folder / "merged", "--outfile"]
+    line += [folder / "model.gguf", "--outtype", "f16"]
+    ended = subprocess.run(line, capture_output=True, text=True)
+    print("\n".join(ended.stderr.splitlines()[-3:]))
 else:
-    file = to_gguf(folder / "merged", folder / "model.gguf", llama_cpp=converter)
-    print(f"{file.name}: {file.stat().st_size:,} bytes")
+    print("llama.cpp is not here: set LLAMA_CPP to its folder")
 
 # %% [markdown]
 # ## A card, and the hub
@@ -780,10 +821,10 @@ else:
 # %%
 from dataclasses import asdict
 
-from grpo_workbook.cards import write_card
+from importlib.metadata import version
+
+from grpo_workbook import summary
 from grpo_workbook.data import sha256_of
-from grpo_workbook.evaluate import summary
-from grpo_workbook.cli.run_report import versions
 from grpo_workbook.training import count_trained_parameters
 
 report = {
@@ -805,25 +846,38 @@ report = {
         "p_value": p_value,
     },
     "merge": proof,
-    "versions": versions(),
+    "versions": {name: version(name) for name in ("unsloth", "trl", "transformers")},
 }
 
 # %% [markdown]
-# Its first lines are for the hub, the rest for people. Beside it `run_card.json` holds the same for programs.
+# Its first lines are for the hub, the rest for people.
 
 # %%
-write_card(folder / "merged", report, asdict(settings), base=run.model)
+export.write_card(folder / "merged", report, asdict(run), base=run.model)
 card = (folder / "merged" / "README.md").read_text()
 text = card.split("---\n", 2)[2].strip()
 for line in text.splitlines()[:16]:
     print(textwrap.fill(line, 100) if not line.startswith("|") else line)
 
 # %% [markdown]
-# `push` shows what would go to the hub, looks for pickled files, tokens and paths of your machine in it, and sends
-# nothing without `--yes`. It never sends from a notebook: a login or its error would be stored with the outputs.
+# `hf upload` sends a folder to the hub. It has no trial run, so look first at what would go: every file with its size,
+# that no weights are pickled (they could run code where they are loaded), and that no path of your machine is in them.
 
 # %%
-command("push", folder / "merged", "me/my-model", "--private")
+for path in sorted(p for p in (folder / "merged").rglob("*") if p.is_file()):
+    pickled = path.suffix in (".bin", ".pt", ".pth", ".pkl")
+    private = str(Path.home()).encode() in path.read_bytes()
+    remark = "PICKLED" * pickled + " A PATH OF THIS MACHINE" * private
+    print(f"{path.stat().st_size:9,} bytes  {path.name:24} {remark}")
+    assert not pickled
+
+# %% [markdown]
+# Then in a terminal, after `hf auth login`; never from a notebook, where a login or its error would be stored with the
+# outputs. `--private` first: what is public once has been copied.
+#
+# ```bash
+# hf upload me/my-model outputs/run/merged . --private
+# ```
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen or did not
@@ -837,6 +891,7 @@ proved = {
     "after": mean(after.strict),
     "p_value": p_value,
     "merges": found,
+    "by_call": by_call,
     "padding": {side: mean(score(t, answers).strict) for side, t in shown.items()},
     "served": served,
     "port_closed": closed,
@@ -844,7 +899,8 @@ proved = {
 (run.output / "notebook_09.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == run.max_steps == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
-assert by_client == by_http == "".join(pieces)
+assert served_answer == "".join(pieces)
+assert not (folder / "merged_wrong").exists()
 if run.profile == "smoke":
     learned = proved["after"] > proved["before"] + 0.3 and p_value < 1e-6
     assert learned, "the model did not learn"
@@ -1025,12 +1081,12 @@ check("09.4", left_pad);
 # %% [markdown]
 # ### Exercise 09.5 · `compare_merge` · hard · 12 minutes
 #
-# The proof's two numbers, `(how far they differ, share of the same tokens)`, from the logits of both models: a row for
+# The proof's two numbers, `(how far they differ, fraction of same tokens)`, from the logits of both models: a row for
 # each position, a number in it for each token.
 #
 # - How far they differ: the root of *(mean squared difference / mean variance)*. The variance is that of `ours` within
 #   a position (`statistics.variance`), averaged over positions.
-# - The share of positions where both would write the same token: the one with the largest logit.
+# - The fraction of positions where both would write the same token: the one with the largest logit.
 #
 # Raise `ValueError` when the two do not have equally many positions.
 
@@ -1076,7 +1132,7 @@ check("09.5", compare_merge);
 # - Prove it by the logits. A wrong merge can answer greedily as well as the right one.
 # - The merged model is not quite the policy that was trained: measure what you ship.
 # - Generate with left padding, an attention mask, and the system prompt of training.
-# - Settings change the distribution before the draw. Choose them by measurement, and train without cuts.
+# - Settings change the distribution before a token is sampled. Choose them by measurement, and train without cuts.
 # - Serve on loopback, and round to fewer bits once, at the end.
 #
 # Next: [10 · Scale out](10_scale_out.ipynb) says what a run takes in memory and time, and what more GPUs would bring.
