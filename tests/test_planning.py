@@ -104,8 +104,10 @@ def test_a_known_model_is_found_by_the_names_of_its_variants(name, known):
 
 
 def test_a_folder_of_any_architecture_is_counted_and_of_one_with_vision_its_text(tmp_path):
-    llama = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100,
-             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
+    llama = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(llama))
     shape = find_shape(str(tmp_path))
     assert shape.lora(1) == sum(a + b for layer in shape.layers for a, b in layer.values() if b)
