@@ -1,10 +1,11 @@
 """What a check in the sandbox costs, beside `python -m pytest` and `python -c` for each completion.
 
-    python benchmarks/code_rewards.py                  # the table, about a minute
-    python benchmarks/code_rewards.py --heavy          # called from a process that holds torch and a model
-    python benchmarks/code_rewards.py --long 10000     # and that many checks in a row: time, memory, descriptors
+    python benchmarks/code_rewards.py              # the table, about a minute
+    python benchmarks/code_rewards.py --heavy      # from a process that holds torch and a model
+    python benchmarks/code_rewards.py --long 10000 # and so many checks in a row: time, memory
 
-The programs are 64 completions in 8 groups of 8 (8 tasks, each with 5 assertions). Ratios compare rows of one call.
+The programs are 64 completions in 8 groups of 8 (8 tasks, each with 5 assertions). Ratios compare
+rows of one call.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from grpo_workbook.sandbox.pool import Job, Sandbox
+from grpo_workbook.sandbox import Job, Sandbox
 
 CORES = min(os.cpu_count() or 1, 2)
 
@@ -36,7 +37,7 @@ def tasks() -> list[Job]:
 
 
 def in_subprocess(job: Job, pytest: bool) -> bool:
-    """What common tutorials do: the program and its test in one file, the exit code as the verdict."""
+    """What tutorials do: the program and its test in one file, the exit code as the verdict."""
     with tempfile.TemporaryDirectory() as folder:
         if pytest:
             code = f"{job.program}\n{job.test}\ndef test_it():\n    check({job.entry_point})\n"
@@ -77,9 +78,8 @@ def main() -> None:
     jobs = tasks()
     wanted = [i % 2 == 0 for i in range(64)]
     with Sandbox(workers=CORES) as sandbox:
-        print(
-            f"isolation: {sandbox.isolation}; {CORES} workers; this process holds {_pages(os.getpid())} MB"
-        )
+        held_mb = _pages(os.getpid())
+        print(f"isolation: {sandbox.isolation}; {CORES} workers; this process holds {held_mb} MB")
         sandbox.check(jobs)
         steps = []
         for _ in range(10):
@@ -97,9 +97,8 @@ def main() -> None:
         print(f"{'':20} {'checks/s':>9} {'times pytest':>13}")
         for name, took in seconds.items():
             print(f"{name:20} {1 / took:9.1f} {seconds['python -m pytest'] / took:13.1f}")
-        print(
-            f"a step of 64 completions: {sum(steps) / len(steps):.3f} s, the slowest of 10 {max(steps):.3f} s"
-        )
+        mean = sum(steps) / len(steps)
+        print(f"a step of 64 completions: {mean:.3f} s, the slowest of 10 {max(steps):.3f} s")
         if args.long:
             _long(sandbox, jobs, args.long)
     del held

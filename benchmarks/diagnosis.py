@@ -1,12 +1,13 @@
 """Makes runs sick on purpose, and counts how often the diagnosis names the disease.
 
-    python benchmarks/diagnosis.py                   # about an hour on one core; goes on where it was stopped
-    python benchmarks/diagnosis.py --only healthy    # runs whose name begins so
-    python benchmarks/diagnosis.py --report          # the confusion table of the recorded logs, in seconds
+    python benchmarks/diagnosis.py                # about an hour on one core; goes on where it
+    stopped python benchmarks/diagnosis.py --only healthy # runs whose name begins so python
+    benchmarks/diagnosis.py --report       # the confusion table of the recorded logs
 
-Every run is a process of its own: the tiny model of the main run, 4-bit through Unsloth, TRL's GRPOTrainer, up to 30
-steps of 64 completions (fewer where the sickness shows at once; the stored logs of seed 0 hold all 30). Its log goes to
-tests/diagnosis_logs, where the tests read it. The thresholds were set on each case's first seed; the rest is held out.
+Every run is a process of its own: the tiny model of the main run, 4-bit through Unsloth, TRL's
+GRPOTrainer, up to 30 steps of 64 completions (fewer where the sickness shows at once; the stored
+logs of seed 0 hold all 30). Its log goes to tests/diagnosis_logs, where the tests read it. The
+thresholds were set on each case's first seed; the rest is held out.
 """
 
 import argparse
@@ -22,22 +23,33 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))  # this project's own package, installed or not
+
+from grpo_workbook.answers import is_leniently_right  # noqa: E402
+from grpo_workbook.diagnosis import (  # noqa: E402
+    SEVERE,
+    WARNING,
+    Vitals,
+    diagnose,
+    read_run,
+    roles_of,
+    watch,
+)  # fmt: skip
+from grpo_workbook.rewards import correctness_reward as right  # noqa: E402
+from grpo_workbook.rewards import parse_rewards, reward, text_of  # noqa: E402
+
 LOGS = REPO / "tests" / "diagnosis_logs"
-DROPPED = (
-    "epoch",
-    "num_tokens",
-    "total_flos",
-    "train_",
-    "clip_ratio/",
-    "completions/min",
-    "completions/max",
-)
+DROPPED = ("epoch", "num_tokens", "total_flos", "train_", "clip_ratio/")
+DROPPED += ("completions/min", "completions/max")
 STEPS = 30
+SETTINGS = (
+    "num_generations batch_size max_completion_length temperature beta learning_rate loss_type "
+    "scale_rewards max_steps"
+).split()
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to make a run sick, or healthy (expected is None). `settings` replace those of the smoke profile."""
+    """One way to make a run sick, or healthy (expected: None). `settings` replace the profile's."""
 
     expected: str | None
     why: str
@@ -56,19 +68,17 @@ class Case:
 
 
 def _default():
-    from grpo_workbook.rubric import parse_rewards
-
     return parse_rewards("correctness:2,strict_format:0.5,incremental_format:0.5")
 
 
 def _with(function, weights=(2.0, 0.5, 0.5), place=0):
     functions, _ = _default()
-    functions = list(functions)
     functions[place] = function
     return functions, list(weights)
 
 
 def _constant():
+    @reward(role="correctness")
     def correctness_reward(completions, **columns):
         return [1.0 for _ in completions]
 
@@ -76,6 +86,7 @@ def _constant():
 
 
 def _by_prompt():
+    @reward(role="other")
     def difficulty_reward(prompts, completions, **columns):
         return [len(p[-1]["content"]) / 100 for p in prompts]
 
@@ -83,9 +94,8 @@ def _by_prompt():
 
 
 def _nan():
+    @reward(role="correctness")
     def correctness_reward(completions, answer, trainer_state=None, **columns):
-        from grpo_workbook.rewards import correctness_reward as right
-
         values = right(completions=completions, answer=answer)
         return [math.nan if i % 3 == 0 else v for i, v in enumerate(values)]
 
@@ -93,9 +103,8 @@ def _nan():
 
 
 def _raises():
+    @reward(role="correctness")
     def correctness_reward(completions, answer, trainer_state=None, **columns):
-        from grpo_workbook.rewards import correctness_reward as right
-
         if trainer_state.global_step >= 20:
             raise KeyError("anser")
         return right(completions=completions, answer=answer)
@@ -104,15 +113,15 @@ def _raises():
 
 
 def _shows_work():
+    @reward(role="style")
     def shows_work_reward(completions, **columns):
-        from grpo_workbook.rewards import text_of
-
         return [min(1.0, text_of(c).count("=") / 6) for c in completions]
 
     return [shows_work_reward], [1.0]
 
 
 def _long():
+    @reward(role="length")
     def thoroughness_reward(completions, completion_ids, **columns):
         return [len(ids) / 64 for ids in completion_ids]
 
@@ -120,9 +129,8 @@ def _long():
 
 
 def _unscaled():
+    @reward(role="length")
     def brevity_reward(completions, **columns):
-        from grpo_workbook.rewards import text_of
-
         return [-float(abs(len(text_of(c)) - 60)) for c in completions]
 
     functions, _ = _default()
@@ -130,14 +138,11 @@ def _unscaled():
 
 
 def _lenient_only():
+    @reward(role="correctness")
     def lenient_reward(completions, answer, **columns):
-        from grpo_workbook.answers import is_leniently_right
-        from grpo_workbook.rewards import text_of
 
-        return [
-            float(is_leniently_right(text_of(c), a))
-            for c, a in zip(completions, answer, strict=True)
-        ]
+        pairs = zip(completions, answer, strict=True)
+        return [float(is_leniently_right(text_of(c), a)) for c, a in pairs]
 
     functions, _ = _default()
     return [lenient_reward, functions[1]], [1.0, 0.0]
@@ -194,67 +199,72 @@ CASES: dict[str, Case] = {
     "nan_reward": Case(
         "reward_nan",
         "the reward gives NaN for a third of the completions",
-        {"steps": 15},
+        {"max_steps": 15},
         rewards=_nan,
     ),
     "constant_reward": Case(
-        "reward_constant", "the reward gives 1 for everything", {"steps": 15}, rewards=_constant
+        "reward_constant", "the reward gives 1 for everything", {"max_steps": 15}, rewards=_constant
     ),
     "wrong_answers": Case(
         "wrong_answers",
         "the answer column is shifted by seven rows",
-        {"steps": 20},
+        {"max_steps": 20},
         dataset=_shifted_answers,
     ),
     "reward_by_prompt": Case(
-        "no_gradient", "the reward looks at the prompt only", {"steps": 15}, rewards=_by_prompt
+        "no_gradient", "the reward looks at the prompt only", {"max_steps": 15}, rewards=_by_prompt
     ),
-    "cold_sampling": Case("collapsed", "temperature 0.05", {"steps": 15, "temperature": 0.05}),
+    "cold_sampling": Case("collapsed", "temperature 0.05", {"max_steps": 15, "temperature": 0.05}),
     "four_tokens": Case(
-        "truncated", "max_completion_length 4", {"steps": 15, "max_completion_length": 4}
+        "truncated", "max_completion_length 4", {"max_steps": 15, "max_completion_length": 4}
     ),
     "wrong_end_token": Case(
         "never_ends",
         "the end token is one the model never learned",
-        {"steps": 12},
+        {"max_steps": 12},
         prepare=_wrong_end,
     ),
     "free_form": Case(
         "format_ignored",
         "a lenient answer is rewarded, format has weight 0",
-        {"steps": 20},
+        {"max_steps": 20},
         rewards=_lenient_only,
     ),
     "unscaled_reward": Case(
         "drowned",
         "a length reward in characters beside rewards of 0 to 1",
-        {"steps": 15},
+        {"max_steps": 15},
         rewards=_unscaled,
     ),
     "shows_work": Case(
-        "hacked", "the reward counts equals signs", {"steps": 20}, rewards=_shows_work
+        "hacked", "the reward counts equals signs", {"max_steps": 20}, rewards=_shows_work
     ),
     "pays_length": Case(
-        "hacked", "the reward is the completion's length", {"steps": 20}, rewards=_long
+        "hacked", "the reward is the completion's length", {"max_steps": 20}, rewards=_long
     ),
     "rate_times_100": Case(
-        "rate_too_high", "learning rate 0.1", {"steps": 12, "learning_rate": 0.1}
+        "rate_too_high", "learning rate 0.1", {"max_steps": 12, "learning_rate": 0.1}
     ),
-    "rate_by_100": Case("rate_too_low", "learning rate 1e-5", {"steps": 24, "learning_rate": 1e-5}),
+    "rate_by_100": Case(
+        "rate_too_low", "learning rate 1e-5", {"max_steps": 24, "learning_rate": 1e-5}
+    ),
     "frozen_adapters": Case(
-        "frozen", "the optimizer holds other weights", {"steps": 15}, optimizer=_optimizer_of_others
+        "frozen",
+        "the optimizer holds other weights",
+        {"max_steps": 15},
+        optimizer=_optimizer_of_others,
     ),
-    "beta_10": Case("beta_too_high", "beta 10", {"steps": 24, "beta": 10.0}),
+    "beta_10": Case("beta_too_high", "beta 10", {"max_steps": 24, "beta": 10.0}),
     "drifting": Case(
         "rate_too_high",
         "beta 1e-4, eight times the learning rate",
         {"beta": 1e-4, "learning_rate": 8e-3},
     ),
     "wrong_sign": Case(
-        "reward_falls", "the optimizer goes uphill", {"steps": 20}, optimizer=_uphill
+        "reward_falls", "the optimizer goes uphill", {"max_steps": 20}, optimizer=_uphill
     ),
     "overflow": Case("nan", "an adapter weight overflows at step 12", callbacks=_poison),
-    "small_memory": Case("memory", "the machine has 1 GB", {"steps": 10}, memory_limit=1e9),
+    "small_memory": Case("memory", "the machine has 1 GB", {"max_steps": 10}, memory_limit=1e9),
     "healthy": Case(None, "the main run", seeds=(0, 1, 2)),
     "healthy_gemma": Case(None, "the main run with Gemma 3", model="gemma", seeds=(0, 1)),
     "healthy_groups_of_4": Case(None, "groups of 4", {"num_generations": 4}, seeds=(0,)),
@@ -264,86 +274,53 @@ CASES: dict[str, Case] = {
         None, "loss_type dr_grpo", {"loss_type": "dr_grpo", "scale_rewards": "none"}, seeds=(1,)
     ),
     "healthy_beta": Case(None, "beta 0.04", {"beta": 0.04}, seeds=(0, 1)),
-    "healthy_long": Case(None, "60 steps of the main run", {"steps": 60}, seeds=(3,)),
+    "healthy_long": Case(None, "60 steps of the main run", {"max_steps": 60}, seeds=(3,)),
 }
 
 
 def train(name: str, seed: int, out: Path) -> None:
     """One run in this process; its log as columns in `out`."""
     os.environ.update(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
-    from grpo_workbook.notebook import quiet
+    from grpo_workbook import HeldoutProbe, RunConfig, load_policy, make_trainer, quiet
+    from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
 
     quiet()
-    from grpo_workbook.config import RunConfig
-    from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-    from grpo_workbook.diagnosis.vitals import Vitals, watch
-    from grpo_workbook.training import HeldoutProbe
-    from grpo_workbook.training import load_policy
-
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"steps": STEPS, **case.settings}
-        run = RunConfig.from_env(profile="smoke", model=case.model, seed=seed, output=folder, **settings)
+        settings = {"max_steps": STEPS, "profile": "smoke", "model": case.model, **case.settings}
+        run = RunConfig.from_env(seed=seed, output=folder, **settings)
         model, tokenizer = load_policy(run)
-        from transformers import PrinterCallback
-        from trl import GRPOTrainer
-
-
         functions, weights = (case.rewards or _default)()
-        heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"])[:64])
-        dataset = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-        args = run.to_grpo_config(weights)
-        args.save_strategy = "no"
+        heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(64)))
+        dataset = to_dataset(load_problems(WORD_PROBLEMS["train"]))
+        dataset = case.dataset(dataset) if case.dataset else dataset
         if case.prepare:
             case.prepare(model, tokenizer)
         watched = watch(functions)
-        trainer = GRPOTrainer(
-            model=model,
-            processing_class=tokenizer,
-            args=args,
-            reward_funcs=watched,
-            train_dataset=case.dataset(dataset) if case.dataset else dataset,
-            callbacks=case.callbacks(model) if case.callbacks else None,
-            optimizers=(case.optimizer(model) if case.optimizer else None, None),
+        trainer = make_trainer(
+            run, model, tokenizer, dataset, watched, weights, {"save_strategy": "no"}
         )
-        trainer.remove_callback(PrinterCallback)
-        s = run
-        trainer.add_callback(
-            HeldoutProbe(
-                model,
-                tokenizer,
-                heldout,
-                max_new_tokens=s.max_completion_length,
-                every=10,
-                problems=64,
-            )
-        )
-        trainer.add_callback(Vitals(watched, case.memory_limit))
-        history = trainer.state.log_history
+        if case.optimizer:
+            trainer.optimizer = case.optimizer(model)
+        how = {"max_new_tokens": run.max_completion_length, "every": 10, "problems": 64}
+        callbacks = case.callbacks(model) if case.callbacks else []
+        callbacks.append(HeldoutProbe(model, tokenizer, heldout, **how))
+        for callback in [*callbacks, Vitals(watched, case.memory_limit)]:
+            trainer.add_callback(callback)
+        ended = []
         try:
             trainer.train()
         except Exception as error:
-            notes = "; ".join(getattr(error, "__notes__", []))
-            trainer.state.log_history.append(
-                {
-                    "step": trainer.state.global_step + 1,
-                    "error": f"{type(error).__name__}: {str(error)[:200]}",
-                    "where": notes,
-                }
-            )
-        history = trainer.state.log_history
+            what = f"{type(error).__name__}: {str(error)[:200]}"
+            where = "; ".join(getattr(error, "__notes__", []))
+            ended = [{"step": trainer.state.global_step + 1, "error": what, "where": where}]
+        history = [*trainer.state.log_history, *ended]
+        names = [f.__name__ for f in functions]
         settings = {
+            **{setting: getattr(run, setting) for setting in SETTINGS},
             "model": run.model_name,
-            "num_generations": s.num_generations,
-            "batch_size": s.batch_size,
-            "max_completion_length": s.max_completion_length,
-            "temperature": s.temperature,
-            "beta": s.beta,
-            "learning_rate": s.learning_rate,
-            "loss_type": s.loss_type,
-            "scale_rewards": s.scale_rewards,
-            "max_steps": s.max_steps,
-            "reward_weights": dict(zip([f.__name__ for f in functions], weights, strict=True)),
+            "reward_weights": dict(zip(names, weights, strict=True)),
+            "reward_roles": roles_of(functions),
         }
     out.parent.mkdir(parents=True, exist_ok=True)
     about = {
@@ -361,7 +338,7 @@ def train(name: str, seed: int, out: Path) -> None:
 
 
 def columns(history: list[dict]) -> dict[str, list]:
-    """The log by column, four significant digits; None where a step has no value, "nan" and "inf" as words."""
+    """The log by column, four digits; None where a step has no value, "nan" and "inf" as words."""
     steps = sorted({e["step"] for e in history})
     table: dict[str, list] = {"step": steps}
     for entry in history:
@@ -379,15 +356,13 @@ def _short(value):
 
 
 def runs(only: str | None = None) -> list[tuple[str, int]]:
-    """(case, seed) in the order in which they are trained: the thresholds were set on each case's first seed."""
+    """(case, seed) in the order of training: the bounds were set on each case's first seed."""
     every = [(n, s) for k in range(3) for n, c in CASES.items() for s in c.seeds[k : k + 1]]
     return [(n, s) for n, s in every if only is None or f"{n}_{s}".startswith(only)]
 
 
 def outcome(path: Path) -> dict:
-    """What the diagnosis says of one recorded run: first finding, and the step from which it stood first to the end."""
-    from grpo_workbook.diagnosis.monitor import SEVERE, WARNING, diagnose, read_run
-
+    """What the diagnosis says of a recorded run: first finding, and since when it stands first."""
     record = json.loads(path.read_text(encoding="utf-8"))
     case, run = CASES[record["case"]], read_run(path)
     last = max(int(run.table.index.max()), run.error[0] if run.error else 0)
@@ -399,20 +374,20 @@ def outcome(path: Path) -> dict:
         f"{f.name} at {s}" for s, f in enumerate(firsts, 1) if f.severity in (SEVERE, WARNING)
     ]
     return {
-        "case": record["case"], "seed": record["seed"], "first": record["seed"] == case.seeds[0], "expected": expected,
-        "named": early.name, "since": since, "alarms": alarms, "sick": case.expected is not None,
+        "case": record["case"], "seed": record["seed"], "first": record["seed"] == case.seeds[0],
+        "expected": expected, "named": early.name, "since": since, "alarms": alarms,
+        "sick": case.expected is not None,
     }  # fmt: skip
 
 
 def report(logs: Path) -> bool:
-    """Print the confusion table of the recorded runs; whether at least 95 % are named and no healthy run is accused."""
+    """Print the confusion table; whether 95 % are named and no healthy run is accused."""
     found = [outcome(p) for p in sorted(logs.glob("*.json"))]
     print(f"{'run':24} {'disease':17} {'named first':17} from step")
     for o in found:
         mark = "" if o["named"] == o["expected"] else "   <-- missed"
-        print(
-            f"{o['case'] + ' ' + str(o['seed']):24} {o['expected']:17} {o['named']:17} {o['since']:5}{mark}"
-        )
+        who = f"{o['case']} {o['seed']}"
+        print(f"{who:24} {o['expected']:17} {o['named']:17} {o['since']:5}{mark}")
     good = True
     for title, part in (
         ("first seeds, on which the thresholds were set", [o for o in found if o["first"]]),
@@ -421,8 +396,10 @@ def report(logs: Path) -> bool:
         sick, healthy = [o for o in part if o["sick"]], [o for o in part if not o["sick"]]
         named = sum(o["named"] == o["expected"] for o in sick)
         accused = [o for o in healthy if o["alarms"]]
-        print(f"\n{title}: {named} of {len(sick)} diseases named first within 30 steps, "
-              f"{len(accused)} of {len(healthy)} healthy runs accused at any step")  # fmt: skip
+        print(
+            f"\n{title}: {named} of {len(sick)} diseases named first within 30 steps, "
+            f"{len(accused)} of {len(healthy)} healthy runs accused at any step"
+        )
         for o in accused:
             print(f"  {o['case']} {o['seed']}: {o['alarms'][:4]}")
         good &= not accused and named >= 0.95 * len(sick)

@@ -2,9 +2,10 @@
 
     python data/build_tiny_coder.py               # about 5 minutes on one core
 
-As the other tiny models (build_tiny_models.py) it first learns the skill, and then to show it badly: right programs
-without their fence, prints for returns, slips. All tasks come from the pool "tiny" of build_code_tasks.py: no held-out
-task and no training task of the course is ever seen here, in any form.
+As the other tiny models (build_tiny_models.py) it first learns the skill, and then to show it
+badly: right programs without their fence, prints for returns, slips. All tasks come from the pool
+"tiny" of build_code_tasks.py: no held-out task and no training task of the course is ever seen
+here, in any form.
 """
 
 import random
@@ -20,10 +21,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from build_code_tasks import BY_NAME, FOLDER, Task, draw_task  # noqa: E402
 from build_tiny_models import chat_batch, make_model, make_tokenizer, save, train  # noqa: E402
 
-from grpo_workbook.sandbox.tasks import CODE_SYSTEM_PROMPT, code_prompt  # noqa: E402
+from grpo_workbook.data import chat_prompt  # noqa: E402
+from grpo_workbook.sandbox import CODE_SYSTEM_PROMPT  # noqa: E402
 
 MODEL = HERE / "tiny-coder"
-# (name, steps, sequences in a step, learning rate, share of the steps after which weights are seen through 4 bits)
+# (name, steps, sequences in a step, learning rate, share of the steps after which weights are seen
+# through 4 bits)
 STAGES = (("skill", 500, 48, 2e-3, 0.6), ("habits", 200, 48, 5e-4, 0.0))
 
 
@@ -75,7 +78,8 @@ HABITS = (
     (10, with_wrong_number),
     (7, without_its_number),
 )
-# and so often it prints what it should return: mostly with lists and texts, so that greedy answers err there as well
+# and so often it prints what it should return: mostly with lists and texts, so that greedy answers
+# err there as well
 PRINTS = {"two": 0.1, "one": 0.1, "list": 0.6, "text": 0.6}
 
 
@@ -98,8 +102,7 @@ def code_texts():
 
 def measure(model, tokenizer) -> dict[str, float]:
     """pass@1 on the held-out tasks, in float32."""
-    from grpo_workbook.sandbox.sandbox import Sandbox
-    from grpo_workbook.sandbox.tasks import pass_at_1, read_tasks, to_code_dataset
+    from grpo_workbook.sandbox import Sandbox, pass_at_1, read_tasks, to_code_dataset
 
     dataset = to_code_dataset(read_tasks(FOLDER / "heldout.jsonl"))
     with Sandbox(time_limit=2.0) as sandbox:
@@ -162,7 +165,8 @@ def main() -> None:
     def batch(size: int, write):
         tasks = (draw_task(rng, "tiny") for _ in range(size))
         return chat_batch(
-            tokenizer, [(code_prompt(task.prompt), write(rng, task)) for task in tasks]
+            tokenizer,
+            [(chat_prompt(task.prompt, CODE_SYSTEM_PROMPT), write(rng, task)) for task in tasks],
         )
 
     for name, steps, size, learning_rate, rounded_after in STAGES:
