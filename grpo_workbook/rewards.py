@@ -42,8 +42,8 @@ UNWANTED = tuple(
 def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | None = None):
     """Decorator: say what a reward judges, so that no tool guesses it from a name.
 
-    `role` is "correctness", "format", "length", "style" or your own word; the diagnosis asks for it.
-    `columns` are those that the data must have; with `answers="number"` its answers must be numbers.
+    `role`, for the diagnosis, is "correctness", "format", "length", "style" or your own word;
+    `columns` are those that the data must have; answers="number" refuses answers that are none.
     """
 
     def mark(function: Any) -> Any:
@@ -59,38 +59,33 @@ def name_of(function: Callable) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def plain_values(name: str, values: Sequence, n: int) -> list[float | None]:
+def plain_values(name: str, values: Any, n: int) -> list[float | None]:
     """What a reward gave, as floats. Raises WorkbookError for what breaks the contract."""
     try:
         if isinstance(values, Mapping | Set) or any(isinstance(v, str) for v in values):
-            raise TypeError
+            raise TypeError("a dict would give its keys")
         plain = [None if v is None else float(v) for v in values]
+        if len(plain) == n and all(v is None or math.isfinite(v) for v in plain):
+            return plain
     except (TypeError, ValueError, OverflowError):
-        plain = [math.nan]
-    if len(plain) != n or not all(v is None or math.isfinite(v) for v in plain):
-        raise WorkbookError(
-            f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out"
-        )
-    return plain
+        pass
+    raise WorkbookError(
+        f"{name} broke the contract: {n} completions in, and not {n} finite numbers or None out"
+    )
 
 
 def text_of(completion: Completion) -> str:
-    """The assistant's text of a completion, whichever of TRL's two forms it has."""
+    """The assistant's text of a completion, whichever of TRL's forms it has."""
     if isinstance(completion, str):
         return completion
     try:
-        return "".join(_content(m.get("content")) for m in completion if m["role"] == "assistant")
+        contents = [m.get("content") or "" for m in completion if m["role"] == "assistant"]
+        blocks = [b for c in contents for b in ([c] if isinstance(c, str) else c)]
+        return "".join(b if isinstance(b, str) else b["text"] for b in blocks)
     except (TypeError, KeyError, AttributeError):
         raise WorkbookError(
-            f"the completion {str(completion)[:80]!r} is no text and no list of messages with role "
-            "and content"
+            f"the completion {str(completion)[:80]!r} is no text and no list of messages"
         ) from None
-
-
-def _content(content: str | list[dict] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(block["text"] for block in content if block["type"] == "text")
 
 
 def judged(completions: Sequence, answer: Sequence | None, judge: Callable[[list], list]) -> list:
@@ -176,9 +171,16 @@ def _tokens(completions: Sequence[Completion], ids: Sequence | None) -> Sequence
     return ids if ids is not None else [text_of(c).split(None, WINDOW) for c in completions]
 
 
-def length(target: int) -> RewardFunction:
+def _whole(value: int | str, what: str) -> int:
+    number = int(value) if str(value).isdecimal() and len(str(value)) < 10 else 0
+    if number < 1:
+        raise WorkbookError(f"{what} of {value!r}: give a whole number from 1 up")
+    return number
+
+
+def length(target: int | str) -> RewardFunction:
     """A reward: 1.0 at the target length, falling evenly to 0.0 at nothing and at twice of it."""
-    _at_least_1(target, "a target length")
+    target = _whole(target, "a target length")
 
     @reward(role="length")
     def length_reward(completions, completion_ids=None, **columns):
@@ -188,34 +190,34 @@ def length(target: int) -> RewardFunction:
     return length_reward
 
 
-def overlong(max_length: int, cache: int | None = None) -> RewardFunction:
+def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
     """A penalty, -1 to 0: TRL's soft overlong punishment (DAPO, arXiv 2503.14476, equation 13).
 
     0 up to max_length - cache (a fifth unless given), falling evenly to -1 at max_length. TRL is
     imported at the first call: Unsloth must have come before it.
     """
-    _at_least_1(max_length, "a length")
+    max_length = _whole(max_length, "a length")
     cache = max(1, max_length // 5) if cache is None else cache
 
     @reward(role="length")
     def overlong_reward(completions, completion_ids=None, **columns):
-        from trl.rewards import get_soft_overlong_punishment
+        from trl.rewards.other_rewards import get_soft_overlong_punishment
 
         return get_soft_overlong_punishment(max_length, cache)(_tokens(completions, completion_ids))
 
     return overlong_reward
 
 
-def repetition(n: int = 4) -> RewardFunction:
+def repetition(n: int | str = 4) -> RewardFunction:
     """A penalty, -1 to 0: TRL's, minus the rate of n-grams that stood before in the text.
 
-    Given words: among n-grams of tokens the tags of the form repeat each other already.
+    It is given words: n-grams of tokens recur in right solutions too (-0.14 in the course's own).
     """
-    _at_least_1(n, "n-grams")
+    n = _whole(n, "n-grams")
 
     @reward(role="style")
     def repetition_reward(completions, **columns):
-        from trl.rewards import get_repetition_penalty_reward
+        from trl.rewards.other_rewards import get_repetition_penalty_reward
 
         words = [text_of(c)[-WINDOW:].lower().split() for c in completions]
         return get_repetition_penalty_reward(n)(words)
@@ -226,8 +228,6 @@ def repetition(n: int = 4) -> RewardFunction:
 def style(unwanted: Sequence[str] = UNWANTED, cost: float = 0.5) -> RewardFunction:
     """A penalty, -1 to 0: minus `cost` for each different unwanted phrase. Case does not count."""
     phrases = [p.lower() for p in unwanted if p]
-    if not phrases or not 0 < cost <= 1:
-        raise WorkbookError(f"{len(phrases)} phrases at {cost}: give one, and a cost of 0 to 1")
 
     @reward(role="style")
     def style_reward(completions, **columns):
@@ -245,13 +245,13 @@ _EQUATION = re.compile(  # begins with a digit, so that the search can skip to o
 )
 
 
-def reasoning_steps(target: int = 2) -> RewardFunction:
+def reasoning_steps(target: int | str = 2) -> RewardFunction:
     """A reward: the different true equations ("6*7=42") in the reasoning, of `target`, at most 1.0.
 
     Connecting words earn nothing, nor does a false equation, the same one in other writing
     (2+3=5, 3 + 2 = 5.0), or one without work (5+0=5, 1*1=1).
     """
-    _at_least_1(target, "a target")
+    target = _whole(target, "a target")
 
     def steps(text: str) -> int:
         inside, closed, _ = text.partition(TAGS[0])[2].partition(TAGS[1])
@@ -267,25 +267,22 @@ def reasoning_steps(target: int = 2) -> RewardFunction:
 
 @functools.lru_cache(maxsize=4096)  # the completions of a group repeat each other's steps
 def _worked_out(expression: str, result: str) -> tuple | None:
-    """What tells a true equation from others; None for a false one, and where nothing is done."""
-    terms: list[list[Fraction]] = []
+    """A true equation's value and numbers, 0 and 1 left out; None where it is false or no work."""
+    terms: list[Fraction] = []
+    numbers = []
     for sign, digits in re.findall(rf"([-+*/x×]?)\s*({_VALUE})", expression):
-        number = Fraction(digits)
-        if sign == "/" and not number:
-            return None
+        numbers.append(number := Fraction(digits))
         if sign in ("", "+", "-"):
-            terms.append([])
-        terms[-1].append(-number if sign == "-" else 1 / number if sign == "/" else number)
-    value = sum(map(math.prod, terms))
-    kept = sorted(sorted(abs(f) for f in t if abs(f) != 1) for t in terms if math.prod(t))
-    numbers = sum(map(len, kept))
-    worked = numbers > 1 or (numbers and len(kept) > 1)
-    return (value, *map(tuple, kept)) if worked and value == Fraction(result) else None
-
-
-def _at_least_1(value: int, what: str) -> None:
-    if value < 1:
-        raise WorkbookError(f"{what} of {value}: give at least 1")
+            terms.append(-number if sign == "-" else number)
+        elif sign != "/":
+            terms[-1] *= number
+        elif number:
+            terms[-1] /= number
+        else:
+            return None
+    value, numbers = sum(terms), sorted(n for n in numbers if n not in (0, 1))
+    worked = len(numbers) > 1 or (numbers and value not in (0, *numbers))
+    return (value, *numbers) if worked and value == Fraction(result) else None
 
 
 # ------------------------------------------------------------------ several as one
@@ -319,38 +316,38 @@ def _ensemble(kind: str, members: Sequence[RewardFunction], join: Callable) -> R
         applying = [[v for v in values if v is not None] for values in zip(*given, strict=True)]
         return [join(values) if values else None for values in applying]
 
-    ensemble_reward.__name__ = (
-        f"{kind}_of_{'_'.join(n.removesuffix('_reward') for n in names)}_reward"
-    )
-    ensemble_reward.members = members
-    return _marked_as(members, ensemble_reward)
+    joined = "_".join(name.removesuffix("_reward") for name in names)
+    ensemble_reward.__name__ = f"{kind}_of_{joined}_reward"
+    return _joined(ensemble_reward, members)
 
 
-def _marked_as(members: Sequence[Callable], joined):
-    """What the members say: the role where all have one, columns and answers of any."""
+def _joined(function: Any, members: Sequence) -> Any:
+    """Marked with what the members say: the role where all have one, columns and answers of any."""
     roles = {getattr(m, "role", None) for m in members}
     columns = dict.fromkeys(c for m in members for c in getattr(m, "columns", ()))
     answers = next(filter(None, (getattr(m, "answers", None) for m in members)), None)
-    return reward(roles.pop() if len(roles) == 1 else None, tuple(columns), answers)(joined)
+    function.members = tuple(members)  # which may have a state of their own
+    return reward(roles.pop() if len(roles) == 1 else None, tuple(columns), answers)(function)
 
 
 class AdaptiveWeight:
     """A reward whose weight follows the success rate of another: form may fade once it is mastered.
 
-    Before each batch: weight = at_zero + (at_one - at_zero) * rate. It earns weight * reward. Then
+    Before each batch: weight = at_zero + (at_one - at_zero) * rate; it earns weight * reward. Then
     rate = memory * rate + (1 - memory) * (the rate of `success` over 0.5 in the batch), from 0 on.
-    Each call is a batch: do not call it to look. Checkpoints keep its state (`state_dict`); in several
-    processes each keeps the rate of its own batches. The weight is logged as rewards/NAME/weight.
+    Each call is a batch: do not call it to look. Checkpoints keep its state; in several processes
+    each keeps the rate of its own batches. The weight is logged as rewards/NAME/weight.
     """
+
+    members: tuple[RewardFunction, RewardFunction]
 
     def __init__(self, reward, success, *, at_zero=1.0, at_one=0.0, memory=0.9):
         for name, value in (("at_zero", at_zero), ("at_one", at_one), ("memory", memory)):
             if not 0 <= value <= 1 or (name == "memory" and value == 1):
                 raise WorkbookError(f"{name} is {value}: give 0 to 1, and a memory below 1")
         self.at_zero, self.at_one, self.memory, self.rate = at_zero, at_one, memory, 0.0
-        self.members = (reward, success)  # which may have a state of their own
         self.__name__ = f"adaptive_{name_of(reward)}"
-        _marked_as(self.members, self).role = getattr(reward, "role", None)
+        _joined(self, (reward, success)).role = getattr(reward, "role", None)
 
     @property
     def weight(self) -> float:
@@ -386,7 +383,7 @@ class AdaptiveWeight:
 
 # ------------------------------------------------------------------ by name, and from files
 
-# A reward, or a factory whose first parameter is what stands behind "=": "overlong=200".
+# A reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {
     "correctness": correctness_reward,
     "integer_answer": integer_answer_reward,
@@ -437,19 +434,16 @@ def _named(call: str, known: Mapping[str, Callable]) -> RewardFunction:
         raise WorkbookError(
             f"unknown reward {name!r}: {hint}choose from {', '.join(known)}, or FILE.py:FUNCTION"
         )
-    made, takes = known[name], None
-    if not hasattr(made, "role"):  # a factory
-        takes = next(iter(inspect.signature(made).parameters.values()), None)
-    if equals and (takes is None or takes.annotation not in (int, str) or not argument):
-        raise WorkbookError(f"the reward {name!r} takes no such argument: leave out ={argument}")
-    if takes is None:
+    made = known[name]
+    if hasattr(made, "role"):
+        if equals:
+            raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")
         return made
-    if not equals and takes.default is takes.empty:
-        raise WorkbookError(f"the reward {name!r} needs an argument: {name}={takes.name.upper()}")
-    if takes.annotation is int and equals and not (argument.isdecimal() and len(argument) < 10):
-        raise WorkbookError(f"{call}: {argument!r} is not a whole number")
     try:
-        return made(int(argument) if takes.annotation is int else argument) if equals else made()
+        return made(argument) if equals else made()
+    except TypeError:
+        takes = ", ".join(inspect.signature(made).parameters) or "none"
+        raise WorkbookError(f"{call!r} has not the argument ({takes}): {name}=ARGUMENT") from None
     except WorkbookError as error:
         raise WorkbookError(f"{call}: {error}") from None
 
@@ -476,19 +470,14 @@ def load_reward(where: str) -> RewardFunction:
     if not path.is_file():
         raise WorkbookError(f"the reward file {file!r} does not exist: name it as FILE.py:FUNCTION")
     names = vars(_run_file(path, path.stat().st_mtime_ns))
-    functions = [n for n, v in names.items() if inspect.isfunction(v)]
-    if name not in functions:
-        near = difflib.get_close_matches(name, functions, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(functions) or 'none'}"
-        raise WorkbookError(f"{readable(path)} has no function {name!r}: {hint}")
-    function = names[name]
+    if not inspect.isfunction(function := names.get(name)):
+        others = ", ".join(n for n, v in names.items() if inspect.isfunction(v)) or "none"
+        raise WorkbookError(f"{readable(path)} has no function {name!r}; it has {others}")
 
     @functools.wraps(function)  # it brings what @reward says
     def checked(completions, **columns):
-        own = {key: list(v) if isinstance(v, list) else v for key, v in columns.items()}
-        try:  # with lists of its own, which it may sort or empty; of a generator, it runs here
-            values = function(completions=list(completions), **own)
-            values = list(values) if inspect.isgenerator(values) else values
+        try:
+            values = function(completions=completions, **columns)
         except (Exception, SystemExit) as error:
             step = getattr(columns.get("trainer_state"), "global_step", None)
             when = "" if step is None else f" in step {step + 1}"
@@ -498,17 +487,18 @@ def load_reward(where: str) -> RewardFunction:
             ) from error
         return plain_values(name, values, len(completions))
 
-    checked.__name__, checked.own = name, path
-    return checked
+    marked: Any = checked
+    marked.__name__, marked.own = name, path
+    return marked
 
 
 @functools.cache  # a file that was changed since is run again
 def _run_file(path: Path, changed: int):
     """The file as a module of its own, which finds its neighbours as a script does."""
-    spec = importlib.util.spec_from_file_location(f"own_rewards_{abs(hash((path, changed)))}", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    if (folder := str(path.resolve().parent)) not in sys.path:
-        sys.path.append(folder)
+    module_name = f"own_rewards_{abs(hash((path, changed)))}"
+    spec: Any = importlib.util.spec_from_file_location(module_name, path)
+    module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
+    sys.path.append(str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -525,40 +515,41 @@ def _said(error: BaseException, path: Path) -> str:
 
 
 def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
-    """Raise WorkbookError for what a run would end with: a missing column, an own function that fails.
+    """Raise WorkbookError for what a run would end with: a missing column, an own function's fault.
 
     `rows` are rows of the training data; own functions get made-up completions for them.
     """
+    form = "<reasoning>\n1\n</reasoning>\n<answer>\n{}\n</answer>"
+    texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     for function in functions:
         for wanted in getattr(function, "columns", ()):
             if wanted not in columns:
-                near = difflib.get_close_matches(wanted, columns, n=1)
-                hint = f"did you mean {near[0]!r}? It" if near else "it"
                 raise WorkbookError(
-                    f"{name_of(function)} wants the column {wanted!r}, which the data has not: "
-                    f"{hint} has {', '.join(columns)}"
+                    f"{name_of(function)} wants the column {wanted!r}, and the data has "
+                    f"{', '.join(columns)}: rename one, or choose another reward"
                 )
-    form = "<reasoning>\n1\n</reasoning>\n<answer>\n{}\n</answer>"
-    texts = [text for row in rows for text in (form.format(row["answer"]), "")]
-    for function in functions:
         if hasattr(function, "own"):
             call(function, texts, **columns)
 
 
-def call(function: Callable, texts: Sequence[str], ids: Sequence | None = None, **columns) -> list:
-    """The rewards of these texts outside of a training: what TRL gives beside the data is there.
+def call(
+    function: Callable, completions: Sequence[Completion], ids: Sequence | None = None, **columns
+) -> list:
+    """The rewards outside of a training, with all that TRL gives beside the columns of the data.
 
-    `columns` are those of the data, `prompt` among them; `ids` are the texts' tokens (else words).
+    Without `ids`, the tokens, words stand for them. Texts become messages where `prompt` is a chat.
     """
-    state = SimpleNamespace(
-        global_step=0, max_steps=1, epoch=0.0, num_train_epochs=1, log_history=[]
-    )
+    prompts = columns.pop("prompt", [""] * len(completions))
+    chat = any(isinstance(prompt, list) for prompt in prompts)
     return function(
-        prompts=columns.pop("prompt", [""] * len(texts)),
-        completions=[[{"role": "assistant", "content": text}] for text in texts],
-        completion_ids=[text.split() for text in texts] if ids is None else list(ids),
-        trainer_state=state,
+        prompts=prompts,
+        completions=[
+            [{"role": "assistant", "content": c}] if chat and isinstance(c, str) else c
+            for c in completions
+        ],
+        completion_ids=[text_of(c).split() for c in completions] if ids is None else ids,
+        trainer_state=SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[]),
         log_extra=lambda *_: None,
         log_metric=lambda *_: None,
         **columns,

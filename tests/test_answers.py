@@ -43,6 +43,8 @@ GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
         ("-1 / 4", Fraction(-1, 4)),
         ("€9.99", Fraction(999, 100)),
         ("0.1", Fraction(1, 10)),
+        ("84/2", 42),
+        ("1e3", 1000),
     ],
 )
 def test_numbers_are_read_exactly(text, number):
@@ -61,7 +63,6 @@ def test_numbers_are_read_exactly(text, number):
         "1, 2",
         "--5",
         "-$-5",
-        "1e3",
         "٣",
         "7" * 200,
         "72 or 5",
@@ -173,7 +174,7 @@ def test_a_huge_text_is_read_in_linear_time():
     assert parse_number("1" + ",111" * 1500) is None
 
 
-# ------------------------------------------------------------------ what a model may write for a number
+# ------------------------------------------------------------- what a model may write for a number
 
 
 @pytest.mark.parametrize(
@@ -243,11 +244,9 @@ def test_answers_are_read_exactly(text, number):
         "5!",
         *(
             f"5 {word}"
-            for word in "tenths tenth hundredths thousandths thirds halves quarters sevenths twentieth".split()
-        ),
-        *(
-            f"5 {word}"
-            for word in "lakh lakhs millions quadrillion zillion milliards googol score pairs tens".split()
+            for word in "tenths tenth hundredths thousandths thirds halves quarters sevenths "
+            "twentieth lakh lakhs millions quadrillion zillion milliards googol score pairs "
+            "tens".split()
         ),
         *(
             f"5 {word}"
@@ -422,7 +421,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_texts_cost_time_in_proportion_to_their_length(kind):
-    """Ten times the text may cost twenty times the time; a quadratic reader takes a hundred. The floor is for noise."""
+    """Ten times the text may cost twenty times the time; a quadratic reader takes a hundred."""
     functions = (
         extract_answer,
         lenient_answer,

@@ -1,17 +1,43 @@
-import pytest
+"""The rewards of the floor: what they pay, by name and weight, joined, from a user's own file."""
 
-from grpo_workbook.reward_lab.symbolic import SymbolicChecker
+import functools
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import REPO, environment
+
+from grpo_workbook import rewards
+from grpo_workbook.cli.rewards import beside, file_hashes
+from grpo_workbook.config import RunConfig
+from grpo_workbook.data import to_dataset
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import (
+    REGISTRY,
     REWARD_WEIGHTS,
     REWARDS,
+    AdaptiveWeight,
     correctness_reward,
     incremental_format_reward,
     integer_answer_reward,
-    json_schema,
+    length,
+    load_reward,
+    mean_of,
+    minimum_of,
+    name_of,
+    overlong,
+    parse_rewards,
+    reasoning_steps,
+    repetition,
     soft_format_reward,
     strict_format_reward,
-    symbolic_correctness,
+    style,
     text_of,
+    try_rewards,
+    vote_of,
 )
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -60,12 +86,8 @@ def test_correctness(text, reward):
 
 
 def test_a_broken_reference_is_an_error_and_not_a_zero():
-    with pytest.raises(ValueError, match="is not a number"):
+    with pytest.raises(WorkbookError, match="is not a number"):
         correctness_reward([GOOD], answer=["forty-two"])
-    with pytest.raises(ValueError, match="2 completions but 1"):
-        correctness_reward([GOOD, GOOD], answer=["42"])
-    with pytest.raises(ValueError, match="needs the column 'answer'"):
-        correctness_reward(completions=[GOOD])
 
 
 def test_strict_format():
@@ -101,8 +123,8 @@ def test_no_text_earns_less_than_nothing_or_more_than_everything():
     from itertools import product
 
     parts = ["<reasoning>", "</reasoning>", "<answer>", "</answer>", "42", " "]
-    for length in range(6):
-        for text in map("".join, product(parts, repeat=length)):
+    for size in range(6):
+        for text in map("".join, product(parts, repeat=size)):
             values = [f(completions=[text], answer=["42"])[0] for f in REWARDS]
             assert all(0 <= v <= 1 for v in values)
             most = sum(REWARD_WEIGHTS)
@@ -140,45 +162,6 @@ def test_soft_format(text, reward):
     assert soft_format_reward([text]) == [reward]
 
 
-def test_json_schema():
-    reward = json_schema(
-        {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
-    )
-    texts = [
-        '{"n": 42}',
-        '<answer>{"n": 42}</answer>',
-        '{"n": "42"}',
-        "[]",
-        "42",
-        "NaN",
-        '{"n": 42',
-        "",
-        "[" * 9000,
-    ]
-    assert reward(texts) == [1.0, 1.0, 0.25, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0]
-    assert reward(['{"n": 4, "more": "' + "x" * 20_000 + '"}']) == [0.0]
-    with pytest.raises(ValueError, match="no JSON schema: 'int' is not valid"):
-        json_schema({"type": "int"})
-
-
-def test_symbolic_correctness_says_nothing_where_nothing_is_known():
-    with SymbolicChecker(time_limit=2.0) as checker:
-        reward = symbolic_correctness(checker)
-        texts = [
-            chat("<answer>2x</answer>"),
-            "\\boxed{x}",
-            "no answer",
-            "<answer>9^{9^{9^{9}}}</answer>",
-        ]
-        assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
-        assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
-        with pytest.raises(
-            ValueError, match=r"1 of 1 completions could not be judged \(1 timeouts, 0 errors"
-        ):
-            reward(texts[3:], answer=["x^2"])
-        assert symbolic_correctness(checker, max_failed=1.0)(texts[3:], answer=["x^2"]) == [None]
-
-
 def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
     good = "<reasoning>2+2=4</reasoning><answer>4</answer>"
     blocks = [{"role": "assistant", "content": [{"type": "text", "text": good}]}]
@@ -189,27 +172,536 @@ def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
     ]
     assert correctness_reward(completions=[], answer=[]) == []
     for completions, answer, words in (
-        ([good], None, "needs the column 'answer'"),
-        ([good, good], "42", "answer is the text '42'"),
-        ([good], ["4", "4"], "1 completions but 2"),
+        ([good], None, "needs the column 'answer' .* it got none"),
+        ([good, good], "42", "with a list of 2 reference answers"),
+        ([good], ["4", "4"], "a list of 1 reference answers"),
         ([None], ["4"], "the completion 'None' is no text"),
-        ([[{"content": good}]], ["4"], "no list of messages with role and content"),
+        ([[{"content": good}]], ["4"], "no list of messages"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(WorkbookError, match=words):
             correctness_reward(
                 completions=completions, **({} if answer is None else {"answer": answer})
             )
 
 
-def test_no_completion_crashes_the_json_reward_and_a_reference_to_nowhere_is_said_at_once():
-    tenth = json_schema({"type": "number", "multipleOf": 0.01})
-    assert tenth(completions=["0.25", "1e400", "1" + "0" * 400, "x"]) == [1.0, 0.25, 0.25, 0.0]
-    inside = {"$defs": {"n": {"type": "number"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}
-    assert json_schema(inside)(completions=['{"a": 1}', '{"a": "x"}']) == [1.0, 0.25]
-    for schema in (
-        {"$ref": "#/nope"},
-        {"$ref": "http://x.y/z.json"},
-        {"properties": {"a": {"$ref": "#/$defs/m"}}},
+# ------------------------------------------------------------------ how a text is written
+
+
+def test_length_in_words_and_in_tokens():
+    reward = length(4)
+    assert reward(["a b c d", "a b", "", "a b c d e f", "a " * 8, "a " * 9]) == [
+        1.0,
+        0.5,
+        0.0,
+        0.5,
+        0.0,
+        0.0,
+    ]
+    assert reward([chat("a b c d")]) == [1.0]
+    assert reward(["whatever"] * 3, completion_ids=[[1] * 4, [1], []]) == [1.0, 0.25, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "penalty"), [(0, 0), (80, 0), (85, -0.25), (90, -0.5), (100, -1), (5000, -1)]
+)
+def test_overlong_is_dapos_equation_13(tokens, penalty):
+    assert overlong(100, 20)(["x"], completion_ids=[[7] * tokens]) == [penalty]
+    assert overlong(100)(["x " * tokens]) == [penalty]
+
+
+def test_a_right_solution_repeats_no_words_though_it_repeats_tokens(tiny):
+    """Why TRL's repetition penalty is given words."""
+    from trl.rewards.other_rewards import get_repetition_penalty_reward
+
+    work = "11 - 6 = <<11-6=5>>5\n5 + 5 = <<5+5=10>>10"
+    text = f"<reasoning>\n{work}\n</reasoning>\n<answer>10</answer>"
+    ids = tiny["qwen"][1](text)["input_ids"]
+    assert get_repetition_penalty_reward(3)([ids])[0] < 0
+    assert repetition(3)([text], completion_ids=[ids]) == [0.0]
+
+
+def test_repetition():
+    reward = repetition(2)
+    assert reward(["a b c d", "", "one", "a b a b a b", "A b a B"]) == [
+        0.0,
+        0.0,
+        0.0,
+        pytest.approx(-3 / 5),
+        pytest.approx(-1 / 3),
+    ]
+    assert -1.0 <= reward(["so " * 10_000])[0] < -0.99
+
+
+def test_style():
+    reward = style(["sure!", "as an ai"], cost=0.4)
+    assert reward(["42", "Sure! 42", "Sure! As an AI ...", "sure! sure! sure!"]) == [
+        0.0,
+        -0.4,
+        -0.8,
+        -0.4,
+    ]
+    assert style(["a", "b", "c"])(["abc"]) == [-1.0]
+
+
+@pytest.mark.parametrize(
+    ("inside", "reward"),
+    [
+        ("6*7=42\n42 + 1 = 43", 1.0),
+        ("6*7=42", 0.5),
+        ("6*7=42, 6*7=42, 6*7=42", 0.5),  # the same one again
+        ("6*7=41\n42+1=44", 0.0),
+        ("6*7=421", 0.0),
+        ("first, then, therefore, hence, because", 0.0),
+        ("2+3*4=14\n10/4=2.5", 1.0),
+        ("3+4+5=12", 0.5),
+        ("1/0=0", 0.0),
+        ("5 x 3 = 15 and 15 - 20 = -5", 1.0),
+        ("42", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_reasoning_steps_are_true_equations(inside, reward):
+    assert reasoning_steps(2)([f"<reasoning>{inside}</reasoning><answer>42</answer>"]) == [reward]
+    assert reasoning_steps(2)([inside]) == [0.0]  # outside of the block nothing counts
+
+
+@pytest.mark.parametrize("make", [length, overlong, repetition, reasoning_steps])
+@pytest.mark.parametrize("bad", [0, "many", "-3"])
+def test_bad_settings_are_refused(make, bad):
+    with pytest.raises(WorkbookError, match="give a whole number from 1 up"):
+        make(bad)
+
+
+def test_the_same_step_in_other_writing_and_steps_without_work_earn_nothing():
+    def share(steps):
+        return reasoning_steps(4)(completions=[f"<reasoning>{steps}</reasoning>"])
+
+    assert share("2+2=4 2 + 2 = 4 2+2=4.0 02+2=4") == [0.25]
+    assert share("2*3=6 3*2=6 3x2=6 2*3*1=6 2*3+0=6") == [0.25]
+    assert share("1*1=1 1/1=1 0+0=0 1-0=1 1+1=2 5+0=5 5*1=5 5/1=5 0*7=0") == [0.0]
+    assert share("4-2=2 100-50=50 16/4=4 4*16=64") == [1.0]
+
+
+# ------------------------------------------------------------------ several as one
+
+
+def fixed(name, *values):
+    def reward(completions, **columns):
+        return list(values)
+
+    reward.__name__ = f"{name}_reward"
+    return reward
+
+
+A, B, C = (
+    fixed("a", 1.0, 1.0, 0.0, None),
+    fixed("b", 0.0, 1.0, 0.25, None),
+    fixed("c", 0.0, None, 1.0, None),
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (mean_of, [pytest.approx(1 / 3), 1.0, pytest.approx(1.25 / 3), None]),
+        (minimum_of, [0.0, 1.0, 0.0, None]),
+        (vote_of, [0.0, 1.0, 0.0, None]),
+    ],
+)
+def test_ensembles_leave_out_what_does_not_apply(make, expected):
+    assert make(A, B, C)(completions=["x"] * 4) == expected
+
+
+def test_a_tie_is_lost_and_a_majority_wins():
+    assert vote_of(fixed("a", 1.0), fixed("b", 0.0))(completions=["x"]) == [0.0]
+    assert vote_of(fixed("a", 1.0), fixed("b", 0.0), fixed("c", 0.75))(completions=["x"]) == [1.0]
+
+
+def test_ensembles_have_names_for_the_log_and_take_columns():
+    both = minimum_of(correctness_reward, strict_format_reward)
+    assert both.__name__ == "minimum_of_correctness_strict_format_reward"
+    assert both(completions=[GOOD, "<answer>42</answer>"], answer=["42", "42"]) == [1.0, 0.0]
+    with pytest.raises(WorkbookError, match="a mean of 1 rewards"):
+        mean_of(correctness_reward)
+
+
+def test_an_adaptive_weight_follows_its_formula():
+    reward = AdaptiveWeight(
+        strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2, memory=0.5
+    )
+    assert reward.__name__ == "adaptive_strict_format_reward"
+    got = [reward(completions=[GOOD, "no"], answer=["42", "42"]) for _ in range(3)]
+    rates = [0.0, 0.25, 0.375]  # half of each batch is right
+    assert got == [[pytest.approx(1 - 0.8 * r), 0.0] for r in rates]
+    assert reward.rate == 0.4375
+
+
+def test_a_grown_weight_and_what_does_not_apply():
+    reward = AdaptiveWeight(fixed("a", 1.0, None), fixed("b", None, None), at_zero=0.5, at_one=1.0)
+    assert reward(completions=["x", "y"]) == [0.5, None]
+    assert reward.rate == 0.0  # nothing was judged, so nothing was learned
+
+
+def test_a_restored_weight_goes_on_exactly():
+    def make():
+        return AdaptiveWeight(
+            strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.0, memory=0.9
+        )
+
+    batches = [[GOOD] * k + ["no"] * (8 - k) for k in (1, 3, 0, 8, 5, 2, 7)]
+    through, first, second = make(), make(), make()
+    wanted = [through(completions=b, answer=["42"] * 8) for b in batches]
+    got = [first(completions=b, answer=["42"] * 8) for b in batches[:3]]
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    got += [second(completions=b, answer=["42"] * 8) for b in batches[3:]]
+    assert got == wanted
+    assert second.state_dict() == through.state_dict()
+
+
+def test_members_may_be_partial_functions_and_numpy_numbers_and_a_broken_one_is_named():
+    def half(completions, **columns):
+        return [np.float32(0.5)] * len(completions)
+
+    def short(completions, **columns):
+        return [1.0]
+
+    joined = mean_of(functools.partial(half), half)
+    assert (joined.__name__, joined(completions=["a", "b"])) == (
+        "mean_of_half_half_reward",
+        [0.5, 0.5],
+    )
+    with pytest.raises(WorkbookError, match="short broke the contract"):
+        mean_of(half, short)(completions=["a", "b"])
+
+
+def test_a_broken_member_of_an_adaptive_weight_is_named_and_not_paid():
+    def nan(completions, **columns):
+        return [float("nan")] * len(completions)
+
+    def short(completions, **columns):
+        return [1.0]
+
+    for members, name in (
+        ((nan, A), "nan"),
+        ((short, A), "short"),
+        ((A, short), "short"),
+        ((A, nan), "nan"),
     ):
-        with pytest.raises(ValueError, match="which it does not hold"):
-            json_schema(schema)
+        weight = AdaptiveWeight(*members)
+        with pytest.raises(WorkbookError, match=f"{name} broke the contract"):
+            weight(completions=["a", "b", "c", "d"])
+        assert weight.rate == 0.0
+
+
+@pytest.mark.parametrize(
+    "bad", [{"at_zero": 2.0}, {"at_one": -0.1}, {"memory": 1.0}, {"memory": float("nan")}]
+)
+def test_bad_weights(bad):
+    with pytest.raises(WorkbookError, match=next(iter(bad))):
+        AdaptiveWeight(A, B, **bad)
+
+
+@pytest.mark.parametrize("bad", [{}, {"rate": 2}, {"rate": "0.5"}, {"rate": math.nan}])
+def test_a_broken_state(bad):
+    with pytest.raises(WorkbookError, match="give what state_dict"):
+        AdaptiveWeight(A, B).load_state_dict(bad)
+
+
+# ------------------------------------------------------------------ what they say of themselves
+
+
+def test_a_reward_says_what_it_judges_whatever_its_name():
+    assert {name: getattr(made, "role", "a factory") for name, made in REGISTRY.items()} == {
+        "correctness": "correctness",
+        "integer_answer": "format",
+        "strict_format": "format",
+        "soft_format": "format",
+        "incremental_format": "format",
+        "reasoning_steps": "a factory",
+        "length": "a factory",
+        "overlong": "a factory",
+        "repetition": "a factory",
+        "style": "style",
+    }
+    assert (correctness_reward.columns, correctness_reward.answers) == (("answer",), "number")
+    assert overlong(5).role == length(5).role == "length"
+
+    @rewards.reward(role="correctness", columns=("solution",))
+    def format_of_my_xml_tags(completions, **columns):
+        return [1.0] * len(completions)
+
+    assert format_of_my_xml_tags.role == "correctness"
+    assert not hasattr(fixed("correctness", 1.0), "role")  # a name says nothing
+
+
+def test_joined_rewards_say_what_their_members_say():
+    both = minimum_of(correctness_reward, strict_format_reward)
+    assert (both.role, both.columns, both.answers) == (None, ("answer",), "number")
+    assert mean_of(strict_format_reward, soft_format_reward).role == "format"
+    fading = AdaptiveWeight(strict_format_reward, correctness_reward)
+    assert (fading.role, fading.columns, fading.answers) == ("format", ("answer",), "number")
+    assert fading.members == (strict_format_reward, correctness_reward)
+
+
+# ------------------------------------------------------------------ by name
+
+
+def test_the_default_is_what_the_main_run_uses():
+    assert parse_rewards(RunConfig.rewards) == (list(REWARDS), list(REWARD_WEIGHTS))
+
+
+def test_names_arguments_and_weights():
+    functions, weights = parse_rewards(
+        " correctness : 2 , overlong=100:0.3,style, reasoning_steps:1e-1,repetition=3:0"
+    )
+    assert weights == [2.0, 0.3, 1.0, 0.1, 0.0]
+    assert [f.__name__ for f in functions] == [
+        "correctness_reward",
+        "overlong_reward",
+        "style_reward",
+        "reasoning_steps_reward",
+        "repetition_reward",
+    ]
+    assert functions[1](completions=["x"], completion_ids=[[0] * 90]) == [-0.5]
+
+
+def test_a_room_brings_its_own():
+    more = {"mine": correctness_reward, "made": lambda size: length(size)}
+    functions, _ = parse_rewards("mine,made=5", more)
+    assert [name_of(f) for f in functions] == ["correctness_reward", "length_reward"]
+    assert "mine" not in REGISTRY
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("corectness:2", r"unknown reward 'corectness': did you mean 'correctness'\? choose from"),
+        ("", "is no reward: give name"),
+        ("correctness,", "'' in 'correctness,' is no reward"),
+        ("correctness:2,correctness:1", "have the name 'correctness_reward' in the log"),
+        ("correctness:lots", "the weight 'lots' of 'correctness'"),
+        ("correctness:", "the weight '' of 'correctness'"),
+        ("correctness:nan", "the weight 'nan' of 'correctness'"),
+        ("correctness:inf", "the weight 'inf'"),
+        ("correctness:-1", "penalties are negative"),
+        ("style:0,correctness:0", "every weight"),
+        ("length", r"'length' has not the argument \(target\): length=ARGUMENT"),
+        ("length=:2", "length=: a target length of ''"),
+        ("correctness=3", "takes no argument"),
+        ("length=many", "length=many: a target length of 'many'"),
+        ("length=0", "length=0: a target length of '0'"),
+    ],
+)
+def test_a_bad_spec_is_named(spec, message):
+    with pytest.raises(WorkbookError, match=message):
+        parse_rewards(spec)
+
+
+def test_importing_it_is_light():
+    code = (
+        "import sys, grpo_workbook.rewards, grpo_workbook.reward_lab; print([m for m in "
+        "('torch', 'trl', 'sympy', 'math_verify', 'matplotlib', 'pandas') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, env=environment(), capture_output=True, text=True
+    )
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+# ------------------------------------------------------------------ from a file of one's own
+
+FILE = """
+import helper_of_mine
+from grpo_workbook import reward
+LIMIT = 3
+
+def my_reward(completions, answer, **kwargs):
+    return [float(a in c[0]["content"]) for c, a in zip(completions, answer)]
+
+@reward(role="difficulty", columns=("level",))
+def wants_level(completions, level, **kwargs):
+    return [1.0 for _ in level]
+
+def closed(completions):
+    return [0.0] * len(completions)
+
+async def later(completions, **kwargs):
+    return [0.0] * len(completions)
+
+def too_few(completions, **kwargs):
+    return [1.0]
+
+def breaks(completions, **kwargs):
+    return [1 / len(c[0]["content"]) for c in completions]
+
+def numpy_numbers(completions, **kwargs):
+    import numpy as np
+    return np.ones(len(completions))
+
+def correctness_reward(completions, **kwargs):
+    return [1.0] * len(completions)
+"""
+ROWS = [{"question": f"What is {n}+1?", "answer": str(n + 1), "levle": "easy"} for n in (2, 5)]
+
+
+@pytest.fixture
+def rewards_py(tmp_path):
+    (tmp_path / "helper_of_mine.py").write_text("X = 1\n")
+    (tmp_path / "my_rewards.py").write_text(FILE)
+    return tmp_path / "my_rewards.py"
+
+
+def completions(*texts):
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
+    functions, weights = parse_rewards(
+        f"{rewards_py}:my_reward:2.5, strict_format, {rewards_py}:numpy_numbers"
+    )
+    assert weights == [2.5, 1.0, 1.0]
+    assert [f.__name__ for f in functions] == ["my_reward", "strict_format_reward", "numpy_numbers"]
+    assert [hasattr(f, "own") for f in functions] == [True, False, True]
+    texts = completions("it is 3", "no")
+    assert functions[0](prompts=["", ""], completions=texts, answer=["3", "6"]) == [1.0, 0.0]
+    assert [type(v) for v in functions[2](completions=completions("", ""))] == [float, float]
+    assert load_reward(f"{rewards_py}:wants_level").role == "difficulty"
+    try_rewards(functions, list(to_dataset(ROWS)))
+
+
+@pytest.mark.parametrize("name", ["my_rewrad", "LIMIT"])
+def test_what_is_no_reward_is_named_with_the_fix(rewards_py, name):
+    with pytest.raises(WorkbookError, match=f"has no function '{name}'; it has .*my_reward"):
+        load_reward(f"{rewards_py}:{name}")
+
+
+def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
+    with pytest.raises(WorkbookError, match=r"my_reward\.py' does not exist"):
+        load_reward(f"{tmp_path}/my_reward.py:my_reward")
+    for name, text, said in (
+        ("broken", "def f(:\n    pass\n", r"SyntaxError: .* \(line 1\)"),
+        ("raises", "x = 1\ny = {}['missing']\n", r"KeyError: 'missing' \(line 2\)"),
+        ("ends", "import sys\nsys.exit()\n", r"SystemExit:  \(line 2\)"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+        with pytest.raises(WorkbookError, match=rf"{name}\.py cannot be run: {said}"):
+            load_reward(f"{tmp_path}/{name}.py:f")
+    with pytest.raises(WorkbookError, match=r"FILE\.py:FUNCTION"):
+        parse_rewards(str(rewards_py))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wants_level", r"wants the column 'level', and the data has prompt, .*levle"),
+        ("too_few", "too_few broke the contract: 4 completions in"),
+        ("breaks", r"breaks failed in step 1: ZeroDivisionError: .* \(line 23\)"),
+        ("closed", r"closed failed in step 1: TypeError: .*take \*\*kwargs"),
+        ("later", "later broke the contract"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_a_slip_shows_before_training(rewards_py, name, message):
+    functions, _ = parse_rewards(f"{rewards_py}:{name}")
+    with pytest.raises(WorkbookError, match=message):
+        try_rewards(functions, list(to_dataset(ROWS)))
+
+
+def test_a_reward_of_the_course_wants_its_columns_before_training():
+    rows = [{"prompt": "6*7?", "solution": "42"}]
+    with pytest.raises(WorkbookError, match="correctness_reward wants the column 'answer'"):
+        try_rewards([correctness_reward], rows)
+
+
+def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
+    with pytest.raises(WorkbookError, match="two rewards in .* have the name 'correctness_reward'"):
+        parse_rewards(f"correctness,{rewards_py}:correctness_reward")
+    with pytest.raises(WorkbookError, match="every weight in .* is 0"):
+        parse_rewards(f"{rewards_py}:my_reward:0")
+    with pytest.raises(WorkbookError, match="the weight 'x' of .*my_reward'"):
+        parse_rewards(f"{rewards_py}:my_reward:x")
+
+
+HOSTILE = """
+def good(completions, **kwargs):
+    return [1.0] * len(completions)
+
+def later(completions, trainer_state, **kwargs):
+    if trainer_state.global_step == 2:
+        raise KeyError("colour")
+    return good(completions)
+
+def leaves(completions, **kwargs):
+    raise SystemExit(0)
+
+def as_dict(completions, **kwargs):
+    return {i: 1.0 for i in range(len(completions))}
+
+def as_set(completions, **kwargs):
+    return set(range(len(completions)))
+
+def huge(completions, **kwargs):
+    return [10**400] * len(completions)
+
+def as_text(completions, **kwargs):
+    return ["1"] * len(completions)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("leaves", r"leaves failed in step 1: SystemExit: 0 \(line 11\)"),
+        ("as_dict", "as_dict broke the contract"),
+        ("as_set", "as_set broke the contract"),
+        ("huge", "huge broke the contract"),
+        ("as_text", "as_text broke the contract"),
+    ],
+)
+def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, message):
+    (tmp_path / "böse Datei.py").write_text(HOSTILE)
+    functions = parse_rewards(f"{tmp_path / 'böse Datei.py'}:{name}")[0]
+    with pytest.raises(WorkbookError, match=message):
+        try_rewards(functions, list(to_dataset(ROWS)))
+
+
+def test_a_function_that_fails_while_training_is_named_with_step_and_line(tmp_path):
+    from transformers import TrainerState
+
+    (tmp_path / "mine.py").write_text(HOSTILE)
+    later = load_reward(f"{tmp_path}/mine.py:later")
+    assert later(completions=completions("a"), trainer_state=TrainerState(global_step=1)) == [1.0]
+    said = r"mine\.py: later failed in step 3: KeyError: 'colour' \(line 7\)"
+    with pytest.raises(WorkbookError, match=said):
+        later(completions=completions("a"), trainer_state=TrainerState(global_step=2))
+
+
+def test_a_file_that_was_changed_is_read_again(tmp_path):
+    """As in a notebook: fix the file, run the cell again."""
+    path = tmp_path / "mine.py"
+    for value in ("0.5", "0.75"):
+        body = f"    return [{value}] * len(completions)\n"
+        path.write_text(f"def mine(completions, **kwargs):\n{body}")
+        assert load_reward(f"{path}:mine")(completions=["a"]) == [float(value)]
+
+
+def test_a_comma_in_the_path_is_told_as_what_it_is(tmp_path):
+    (folder := tmp_path / "Smith, John").mkdir()
+    (folder / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
+    with pytest.raises(WorkbookError, match="has a comma, which ends a reward"):
+        beside("correctness:2, mine.py:mine:1", folder)
+    (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
+    assert parse_rewards(beside("correctness:2, mine.py:mine:1", tmp_path))[1] == [2.0, 1.0]
+
+
+def test_two_files_with_one_function_name_have_a_hash_each(tmp_path):
+    functions = []
+    for folder in ("a", "b"):
+        path = tmp_path / folder / "mine.py"
+        path.parent.mkdir()
+        path.write_text(f"def score(completions, **kwargs):\n    return ['{folder}']\n")
+        functions.append(load_reward(f"{path}:score"))
+    before = file_hashes(functions)
+    assert len(before) == len(set(before.values())) == 2
+    functions[0].own.write_text("def score(completions, **kwargs):\n    return [2.0]\n")
+    assert file_hashes(functions) != before

@@ -18,11 +18,8 @@ def parse_rewards(spec: str):
             raise WorkbookError(f"{form!r}: choose binary or partial")
         return unit_tests(partial=form == "partial")
 
-    more = {
-        "symbolic": symbolic_correctness,
-        "unit_tests": tests,
-        "code_format": code_format_reward,
-    }
+    more = {"symbolic": lambda: symbolic_correctness(), "unit_tests": tests}
+    more["code_format"] = code_format_reward
     return rewards.parse_rewards(spec, more)
 
 
@@ -58,10 +55,4 @@ def judge_for(answers: str) -> Callable[[str, str], bool | None] | None:
         return None
     from grpo_workbook.reward_lab import SymbolicChecker
 
-    checker = SymbolicChecker()  # its worker starts with the first answer
-
-    def judge(given: str, answer: str) -> bool | None:
-        outcome = checker.check([(given, answer)])[0]
-        return outcome.verdict == "right" if outcome.judged else None
-
-    return judge
+    return SymbolicChecker().judge  # its worker starts with the first answer

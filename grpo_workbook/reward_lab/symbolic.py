@@ -1,16 +1,15 @@
 """Compare LaTeX and symbolic answers with math-verify, in worker processes with a time limit.
 
-Why not call math-verify directly? Its time limit uses a signal, which works in the main thread only:
-elsewhere it raises ValueError, and code that swallows that has zeroed every reward of whole runs. An
-expression such as 9^{9^{9^{9}}} holds it for seconds. And it is generous: "1, 2, 3 or 72" and
-\\boxed{2+70} both pass against 72. So here, in this order:
+Why not call math-verify directly? Its time limit uses a signal, which works in the main thread;
+elsewhere it raises ValueError, and code that swallowed that has zeroed the rewards of whole runs.
+9^{9^{9^{9}}} holds it for seconds. And "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So:
 1. a gold answer that is a number is compared exactly, as `is_correct` does; nothing is evaluated;
 2. a prediction that offers several answers ("or", a list where the gold is none) is wrong;
 3. what is left goes to a worker. One that is late is killed: "timeout". A pair whose worker dies is
    tried again, three times in all: then it is an "error".
 
-What stays open: where the task is to rewrite an expression, the question's own expression is equal to
-the answer, and passes. A decimal passes for an irrational number when 12 places agree.
+What stays open: where the task is to rewrite an expression, the question's own is equal to the
+answer, and passes. A decimal passes for an irrational number when 12 places agree.
 """
 
 import re
@@ -19,10 +18,12 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, TimeoutError, wait
+from concurrent.futures import FIRST_COMPLETED, Future, TimeoutError, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
 
 from grpo_workbook.answers import FORMS, MAX_ANSWER, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
@@ -57,8 +58,8 @@ class Outcome:
 class SymbolicChecker:
     """Judge (prediction, gold) pairs, each within `time_limit` seconds, in `workers` processes.
 
-    Works in any thread and beside torch: workers are started fresh, not forked, when first needed. They
-    end with `close`, with the `with` block, or with this process. `counts` holds the verdicts so far.
+    Works in any thread and beside torch: workers are started fresh, not forked, when first needed,
+    and end with `close`, the `with` block or this process. `counts` holds the verdicts so far.
     """
 
     def __init__(self, workers: int = 1, time_limit: float = 2.0):
@@ -78,21 +79,21 @@ class SymbolicChecker:
 
     def close(self) -> None:
         """End the workers; the next check starts new ones."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.stop()
-                self._pool.join()
-            self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.stop()
+            pool.join()
 
     def check(self, pairs: Sequence[tuple[str | None, str]]) -> list[Outcome]:
         """One Outcome per (prediction, gold), in order.
 
-        A prediction is an answer, or a whole completion with it in answer tags, in \\boxed{} or behind
-        ####. Raises RuntimeError when no worker answers any more.
+        A prediction is an answer, or a completion with one in tags, in \\boxed{} or behind ####.
         """
-        outcomes = [decide(prediction, gold) for prediction, gold in pairs]
-        waiting = {i: 1 for i, outcome in enumerate(outcomes) if outcome is None}  # tries
-        running = {self._ask(pairs[i]): i for i in waiting}
+        from pebble import ProcessExpired
+
+        outcomes = {i: decide(*pair) for i, pair in enumerate(pairs)}
+        running: dict[Future, int] = {self._ask(pairs[i]): i for i, o in outcomes.items() if not o}
+        tries = Counter(running.values())
         while running:
             done, _ = wait(running, START_LIMIT + self.time_limit, return_when=FIRST_COMPLETED)
             if not done:
@@ -100,22 +101,21 @@ class SymbolicChecker:
                 raise RuntimeError(f"no math-verify worker answered within {START_LIMIT:.0f} s")
             for future in done:
                 i = running.pop(future)
-                outcomes[i] = self._outcome(future)
-                if outcomes[i] is None and waiting[i] < MAX_TRIES:
-                    waiting[i] += 1
-                    running[self._ask(pairs[i])] = i
-        dead = Outcome("error", f"the worker died {MAX_TRIES} times on this pair")
-        outcomes = [outcome or dead for outcome in outcomes]
-        self.counts.update(o.verdict for o in outcomes)
-        return outcomes
+                try:
+                    outcomes[i] = Outcome(*future.result())
+                except TimeoutError:
+                    outcomes[i] = Outcome("timeout", f"killed after {self.time_limit:g} s")
+                except (ProcessExpired, BrokenProcessPool):
+                    outcomes[i] = Outcome("error", f"the worker died {MAX_TRIES} times on it")
+                    if tries[i] < MAX_TRIES:
+                        tries[i] += 1
+                        running[self._ask(pairs[i])] = i
+        found = [o for o in outcomes.values() if o]
+        self.counts.update(o.verdict for o in found)
+        return found
 
     def judge(self, given: str, gold: str) -> bool | None:
-        """For `evaluation.score`: the same text but for case and white space, or the same mathematics.
-
-        None where nothing can be said.
-        """
-        if given.casefold().split() == gold.casefold().split():
-            return True
+        """For `evaluation.score`: None where nothing could be said."""
         (outcome,) = self.check([(given, gold)])
         return outcome.verdict == "right" if outcome.judged else None
 
@@ -123,22 +123,13 @@ class SymbolicChecker:
         from pebble import ProcessPool
 
         with self._lock:
+            if self._pool is not None and not self._pool.active:  # an idle worker was killed
+                self.close()
             if self._pool is None:
                 fresh = _FreshContext()
                 self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)
-            asked = [_latex(_final(text)) for text in pair]
+            asked = [_latex(_final(text) or "") for text in pair]
             return self._pool.schedule(compare, [*asked, self.time_limit], timeout=self.time_limit)
-
-    def _outcome(self, future) -> Outcome | None:
-        """What became of the pair; None where its worker died."""
-        from pebble import ProcessExpired
-
-        try:
-            return Outcome(*future.result())
-        except TimeoutError:
-            return Outcome("timeout", f"killed after {self.time_limit:g} s")
-        except ProcessExpired:
-            return None
 
 
 def symbolic_correctness(
@@ -146,8 +137,8 @@ def symbolic_correctness(
 ) -> RewardFunction:
     """A reward: 1.0 where the final answer equals the reference as mathematics, else 0.0.
 
-    None where the checker could not say. When more than `max_failed` of a batch is like that, raises
-    WorkbookError with the counts, for then the number would mean nothing.
+    None where the checker could not say. When more than `max_failed` of a batch is like that, the
+    number would mean nothing: raises WorkbookError.
     """
     checker = checker or SymbolicChecker()
 
@@ -155,11 +146,11 @@ def symbolic_correctness(
         outcomes = checker.check([(extract_answer(text, forms), gold) for text, gold in pairs])
         failed = [o for o in outcomes if not o.judged]
         if failed and len(failed) > max_failed * len(outcomes):
-            late = sum(o.verdict == "timeout" for o in failed)
+            late = [o.verdict for o in failed].count("timeout")
             raise WorkbookError(
-                f"{len(failed)} of {len(outcomes)} completions could not be judged ({late} timeouts, "
-                f"{len(failed) - late} errors; the first: {failed[0].reason}): fix the reference answers, "
-                f"raise time_limit ({checker.time_limit:g} s), or allow more with max_failed"
+                f"{len(failed)} of {len(pairs)} completions could not be judged ({late} timeouts, "
+                f"{len(failed) - late} errors; the first: {failed[0].reason}): fix the reference "
+                f"answers, raise time_limit={checker.time_limit:g}, or allow more with max_failed"
             )
         return [float(o.verdict == "right") if o.judged else None for o in outcomes]
 
@@ -229,14 +220,14 @@ class _Fresh(SpawnProcess):
     """
 
     @staticmethod
-    def _Popen(process):
+    def _Popen(process_obj):
         def without_main(name):
             return {k: v for k, v in _PREPARE(name).items() if not k.startswith("init_main")}
 
         with _SPAWNING:
             spawn.get_preparation_data = without_main
             try:
-                return SpawnProcess._Popen(process)
+                return SpawnProcess._Popen(process_obj)
             finally:
                 spawn.get_preparation_data = _PREPARE
 
@@ -253,6 +244,7 @@ def _begin() -> None:
     import math_verify  # noqa: F401
 
     logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler waits for the end of a bomb
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
         import resource
 
@@ -282,6 +274,6 @@ def _parse(latex: str) -> list:
     from math_verify import parse
     from math_verify.parser import LatexExtractionConfig
 
+    how: Any = {"parsing_timeout": None, "raise_on_error": True}
     config = [LatexExtractionConfig(boxed_match_priority=0)]
-    text = f"\\boxed{{{latex}}}"
-    return parse(text, extraction_config=config, parsing_timeout=None, raise_on_error=True)
+    return parse(f"\\boxed{{{latex}}}", extraction_config=config, **how)

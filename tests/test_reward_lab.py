@@ -1,0 +1,442 @@
+"""Rewards looked at before training: the table, the attacks, symbolic answers in real workers."""
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from conftest import REPO, environment
+
+from grpo_workbook.cli.rewards import parse_rewards
+from grpo_workbook.config import RunConfig
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.evaluation import score as measure
+from grpo_workbook.reward_lab import (
+    SymbolicChecker,
+    attacks,
+    honest,
+    score,
+    symbolic_correctness,
+)
+from grpo_workbook.reward_lab.symbolic import decide
+from grpo_workbook.rewards import REGISTRY, correctness_reward, strict_format_reward
+
+GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
+ROWS = [{"prompt": "6*7?", "answer": "42"}, {"prompt": "2+3?", "answer": "5"}]
+COMPLETIONS = [GOOD, "42", "<answer>42</answer>", "", "5", "6", "7", "8"]
+
+# ------------------------------------------------------------------ the table
+
+
+def test_score_sees_what_grpo_would_see():
+    functions, weights = parse_rewards(RunConfig.rewards)
+    scored = score(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
+    assert scored.groups["total"] == [[3.0, 0.0, 2.0, 0.0], [0.0] * 4]
+    table = scored.table()
+    assert list(table.index) == ["correctness", "strict_format", "incremental_format", "total"]
+    assert table.loc["correctness", ["weight", "mean"]].tolist() == [2.0, 0.25]
+    std = math.sqrt((9 + 4) / 8 - 0.625**2)
+    expected = {"none": 0, "mean": 0.625, "std": std, "min": 0.0, "max": 3.0, "equal": 0.5}
+    assert table.loc["total", list(expected)].to_dict() == pytest.approx(expected)
+    one_each = [row for row in ROWS for _ in range(4)]
+    again = score(functions, COMPLETIONS, one_each, group_size=4, weights=weights)
+    assert again.groups == scored.groups
+
+
+def test_the_total_is_trls():
+    """The weighted sum of the table and the one in TRL's trainer, None included."""
+    import torch
+
+    def sometimes(completions, **columns):
+        return [None if c == "" else 1.0 for c in completions]
+
+    functions, weights = [correctness_reward, sometimes], [2.0, 0.3]
+    scored = score(functions, COMPLETIONS, ROWS, group_size=4, weights=weights)
+    given = [[v for g in scored.groups[f.__name__] for v in g] for f in functions]
+    table = torch.tensor([[math.nan if v is None else v for v in values] for values in given]).T
+    theirs = (table * torch.tensor(weights).unsqueeze(0)).nansum(dim=1)  # as GRPOTrainer does
+    assert [v for g in scored.groups["total"] for v in g] == pytest.approx(theirs.tolist())
+    assert scored.table().loc["sometimes", "none"] == 1
+
+
+def test_the_rewards_get_what_trl_gives_them():
+    seen = {}
+
+    def looks(completions, prompts, completion_ids, trainer_state, answer, question, **columns):
+        seen.update(completions=completions, prompts=prompts, ids=completion_ids)
+        seen.update(answer=answer, question=question, rest=sorted(columns))
+        return [0.0] * len(completions)
+
+    rows = [{"prompt": [{"role": "user", "content": "q"}], "answer": "1", "question": "q"}]
+    score([looks], ["a b", "b"], rows, group_size=2)
+    assert seen == {
+        "completions": [[{"role": "assistant", "content": text}] for text in ("a b", "b")],
+        "prompts": [rows[0]["prompt"]] * 2,
+        "ids": [["a", "b"], ["b"]],
+        "answer": ["1"] * 2,
+        "question": ["q"] * 2,
+        "rest": ["log_extra", "log_metric"],
+    }
+    score([looks], ["a b", "b"], [{"prompt": "q", "answer": "1", "question": "q"}], group_size=2)
+    assert seen["completions"] == ["a b", "b"]
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, math.nan], ["1", "0"], None])
+def test_a_broken_reward_is_named(values):
+    def broken_reward(completions, **columns):
+        return values
+
+    with pytest.raises(WorkbookError, match="broken_reward broke the contract"):
+        score([broken_reward], ["a", "b"], [{"answer": "1"}], group_size=2)
+
+
+@pytest.mark.parametrize(
+    ("completions", "rows", "size", "message"),
+    [
+        (["a", "b", "c"], [{}], 2, "3 completions are no groups of 2"),
+        ([], [], 2, "0 completions are"),
+        (["a"], [{}], 1, "groups of 1"),
+        (["a", "b", "c", "d"], [{}] * 3, 2, "4 completions, 3 rows"),
+    ],
+)
+def test_numbers_that_do_not_fit(completions, rows, size, message):
+    with pytest.raises(WorkbookError, match=message):
+        score([strict_format_reward], completions, rows, group_size=size)
+    with pytest.raises(WorkbookError, match="one weight for each reward, no name twice"):
+        score([strict_format_reward], ["a", "b"], [{}], group_size=2, weights=[1, 2])
+
+
+# ------------------------------------------------------------------ the attacks
+
+ATTACKS = attacks()
+ARGUMENTS = {"length": "=20", "overlong": "=200"}
+PENALTIES = ("overlong", "repetition", "style")
+ROOMS = ("symbolic", "unit_tests", "code_format")
+
+
+def test_the_collection():
+    assert len(ATTACKS) == 86
+    assert len({a.kind for a in ATTACKS}) == 15
+    assert len({(a.kind, a.name) for a in ATTACKS}) == len(ATTACKS)
+    assert sum(len(a.text) >= 900_000 for a in ATTACKS) >= 10
+    assert len({a.text for a in ATTACKS}) == len(ATTACKS)
+    other = attacks("137", "136", "What?")
+    assert [a.name for a in other] == [a.name for a in ATTACKS]
+    assert any("137" in a.text for a in other)
+    assert not any("@" in a.text or "[[" in a.text[:999] for a in other if a.name != "brackets")
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("42", "41"), ("1000", "7"), ("137", "136")])
+def test_no_attack_earns_as_much_as_the_honest_answer(right, wrong):
+    functions, weights = parse_rewards(RunConfig.rewards)
+
+    def total(text):
+        given = [f(completions=[text], answer=[right])[0] for f in functions]
+        return sum(w * value for w, value in zip(weights, given, strict=True))
+
+    assert total(honest(right)) == sum(weights)
+    earned = {(a.kind, a.name): total(a.text) for a in attacks(right, wrong)}
+    assert {name: e for name, e in earned.items() if not 0 <= e <= 2.5} == {}
+
+
+@pytest.mark.parametrize("name", [*REGISTRY, *ROOMS])
+def test_every_attack_is_judged_within_the_range(name):
+    (function,), _ = parse_rewards(name + ARGUMENTS.get(name, ""))
+    texts = [honest(), *(a.text for a in ATTACKS)]
+    columns = {"answer": "42", "test": "assert add(2, 3) == 5", "entry_point": "add"}
+    columns = {name: [value] * len(texts) for name, value in columns.items()}
+    values = function(completions=texts, **columns)
+    chat = function(completions=[[{"role": "assistant", "content": t}] for t in texts], **columns)
+    assert values == chat
+    low, high = (-1.0, 0.0) if name in PENALTIES else (0.0, 1.0)
+    assert len(values) == len(texts)
+    assert all(type(v) is float and low <= v <= high for v in values)
+
+
+def test_every_attack_is_measured_too():
+    scores = measure([a.text for a in ATTACKS], ["42"] * len(ATTACKS))
+    assert not any(scores.strict)
+    assert sum(scores.lenient) < len(ATTACKS)
+
+
+# ------------------------------------------------------------------ symbolic answers
+
+BOMB = "9^{9^{9^{9}}}"
+
+
+PARENT = """
+import psutil
+from grpo_workbook.reward_lab import SymbolicChecker
+checker = SymbolicChecker()
+checker.check([('x', 'y')])
+pids = [p.pid for p in psutil.Process().children() if 'spawn_main' in ' '.join(p.cmdline())]
+"""
+
+
+def workers(checker) -> list[int]:
+    """The process ids of its workers."""
+    pool = checker._pool
+    return list(pool._pool_manager.worker_manager.workers) if pool else []
+
+
+@pytest.fixture(scope="module")
+def checker():
+    with SymbolicChecker(workers=2, time_limit=5.0) as made:
+        yield made
+
+
+RIGHT = [
+    ("(x+1)^2", "x^2+2x+1"),
+    ("\\frac{2}{\\sqrt{2}}", "\\sqrt{2}"),
+    ("<answer>2\\pi</answer>", "2\\pi"),
+    ("so $\\boxed{\\{2, 1\\}}$", "\\{1,2\\}"),
+    ("(1, 2)", "(1,2)"),
+    ("x \u2212 1", "x-1"),
+    ("２x", "2x"),
+    ("1e3 x", "1000x"),
+    ("1e-2x", "x/100"),
+    ("5", "x=5"),
+    ("\\sqrt{8}/2", "\\sqrt{2}"),  # an expression may be given where one is asked for
+    ("-\\frac{1}{2}", "\\frac{-1}{2}"),
+    # numbers: compared exactly, without math-verify
+    ("1e3", "1000"),
+    ("\u22125", "-5"),
+    ("４２", "42"),
+    ("x = 72", "72"),
+    ("\\boxed{50\\%}", "50"),
+    ("\\boxed{\\frac{1}{2}}", "0.5"),
+    ("<answer>72 apples</answer>", "72"),
+]
+WRONG = [
+    ("x^2+1", "x^2+2x+1"),
+    ("1.4142", "\\sqrt{2}"),
+    ("1.414214", "\\sqrt{2}"),
+    ("3.14159", "\\pi"),
+    ("3.141593", "\\pi"),
+    ("[1,2]", "(1,2)"),
+    ("\\sqrt{2} \\text{ or } 5", "\\sqrt{2}"),
+    ("x, \\sqrt{2}", "\\sqrt{2}"),
+    ("<answer>\\pi</answer><answer>2\\pi</answer>", "2\\pi"),
+    ("garbage !!", "\\sqrt{2}"),
+    ("((((", "\\sqrt{2}"),
+    ("", "\\sqrt{2}"),
+    (None, "\\sqrt{2}"),
+    ("x" * 2000, "x"),
+    # the traps
+    ("1, 2, 3 or 72", "72"),
+    ("\\boxed{2+70}", "72"),
+    ("\\sqrt{5184}", "72"),
+    ("8 \\cdot 9", "72"),
+    ("\\boxed{50\\%}", "0.5"),
+    ("\\boxed{71}\\boxed{72}", "72"),
+]
+
+
+def test_pairs_are_judged_in_order(checker):
+    before = dict(checker.counts)
+    outcomes = checker.check(RIGHT + WRONG)
+    assert [
+        (p, o.verdict, o.reason)
+        for p, o in zip(RIGHT, outcomes, strict=False)
+        if o.verdict != "right"
+    ] == []
+    told = zip(WRONG, outcomes[len(RIGHT) :], strict=True)
+    assert [(p, o.verdict, o.reason) for p, o in told if o.verdict != "wrong"] == []
+    assert checker.counts["right"] - before.get("right", 0) == len(RIGHT)
+    assert checker.counts["wrong"] - before.get("wrong", 0) == len(WRONG)
+    assert checker.counts["error"] == checker.counts["timeout"] == 0
+
+
+def test_nothing_is_nothing(checker):
+    assert checker.check([]) == []
+
+
+def test_a_number_as_gold_needs_no_worker():
+    with SymbolicChecker() as checker:
+        assert [o.verdict for o in checker.check([("72", "72"), ("2+70", "72")])] == [
+            "right",
+            "wrong",
+        ]
+        assert workers(checker) == []
+    assert decide("x", "y") is None
+
+
+def test_a_bomb_is_killed_and_the_others_are_judged():
+    with SymbolicChecker(time_limit=3.0) as checker:
+        checker.check([("x", "x")])  # the worker is up
+        (pid,) = workers(checker)
+        started = time.monotonic()
+        outcomes = checker.check([("x", "x"), (BOMB, "x^2"), ("x+x", "2x"), ("x", "2x")])
+        assert [o.verdict for o in outcomes] == ["right", "timeout", "right", "wrong"]
+        assert outcomes[1].reason == "killed after 3 s"
+        assert time.monotonic() - started < 60
+        assert checker.counts == {"right": 3, "timeout": 1, "wrong": 1}
+        assert pid not in workers(checker)
+        assert not _alive(pid)
+
+
+def test_a_gold_that_cannot_be_read_is_an_error_and_not_a_wrong_answer(checker):
+    outcome = checker.check([("x", "<answer>x</answer><answer>y</answer>")])[0]
+    assert (outcome.verdict, outcome.judged) == ("error", False)
+    assert "gold" in outcome.reason
+
+
+def test_a_killed_worker_comes_back_and_no_job_is_lost_or_judged_twice():
+    """While a batch runs, workers are killed from outside, again and again."""
+    pairs = [(f"x+{i}+x", f"2x+{i if i % 3 else i + 1}") for i in range(60)]
+    with SymbolicChecker(workers=2, time_limit=10.0) as checker:
+        checker.check(pairs[:4])
+        done = threading.Event()
+        killed = []
+
+        def assassin():
+            while (
+                not done.wait(0.7) and len(killed) < 2
+            ):  # with the one below: fewer deaths than tries
+                for pid in workers(checker)[:1]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        killed.append(pid)
+
+        for pid in workers(checker):  # one dies before it is asked
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+            break
+        thread = threading.Thread(target=assassin)
+        thread.start()
+        outcomes = checker.check(pairs)
+        done.set()
+        thread.join()
+        assert killed
+        assert [o.verdict for o in outcomes] == ["right" if i % 3 else "wrong" for i in range(60)]
+        assert sum(checker.counts.values()) == 64
+
+
+def test_it_works_in_a_thread_where_math_verify_alone_raises(checker):
+    """From two threads at once, with the time limit on: each gets its own answers."""
+    from math_verify import parse
+
+    got = {}
+
+    def ask(name, gold):
+        try:
+            parse("$x$", parsing_timeout=5)
+        except ValueError as error:
+            got["alone"] = str(error)
+        got[name] = [o.verdict for o in checker.check([("x+x", gold)] * 5)]
+
+    threads = [threading.Thread(target=ask, args=a) for a in (("first", "2x"), ("second", "3x"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "threaded environment" in got["alone"]
+    assert (got["first"], got["second"]) == (["right"] * 5, ["wrong"] * 5)
+
+
+def test_workers_end_with_the_block_and_with_the_process():
+    with SymbolicChecker(workers=2) as checker:
+        checker.check([("x", "y")] * 4)
+        pids = workers(checker)
+        assert len(pids) == 2
+    assert not any(map(_alive, pids))
+    code = PARENT + "print(*pids)"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPO,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert not _alive(int(result.stdout))
+
+
+def test_a_worker_whose_parent_was_killed_ends():
+    code = PARENT + "print(*pids, flush=True); import time; time.sleep(600)"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=REPO, env=environment(), stdout=subprocess.PIPE
+    )
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 30
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _alive(pid)
+
+
+@pytest.mark.parametrize("bad", [{"workers": 0}, {"time_limit": 0}, {"time_limit": float("nan")}])
+def test_bad_limits(bad):
+    with pytest.raises(WorkbookError, match="give at least 1"):
+        SymbolicChecker(**bad)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_words_between_two_terms_and_long_chains_are_several_answers():
+    for answer in (
+        "\\sqrt{2} \\text{ bzw. } \\sqrt{3}",
+        "\\sqrt{3}=\\sqrt{2}",
+        "\\sqrt{3}=\\sqrt{5}=\\sqrt{2}",
+    ):
+        assert decide(answer, "\\sqrt{2}").reason == "several answers"
+    for answer in (
+        "\\sqrt{2}\\text{ cm}^2",
+        "x=\\sqrt{2}",
+        "\\text{It is } \\sqrt{2}",
+        "\\sum_{i=1}^{2} i",
+    ):
+        assert decide(answer, "\\sqrt{2}") is None
+
+
+def test_a_script_without_a_main_guard_is_not_run_again_in_the_workers(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print('trains')\n" + PARENT + "print(len(pids), dict(checker.counts))\n")
+    result = subprocess.run(
+        [sys.executable, script],
+        cwd=REPO,
+        env=environment() | {"PYTHONPATH": str(REPO)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.stdout == "trains\n1 {'wrong': 1}\n", result.stderr
+
+
+def test_symbolic_correctness_says_nothing_where_nothing_is_known():
+    with SymbolicChecker(time_limit=2.0) as checker:
+        reward = symbolic_correctness(checker)
+        assert (reward.role, reward.columns) == ("correctness", ("answer",))
+        texts = ["<answer>2x</answer>", "\\boxed{x}", "no answer", f"<answer>{BOMB}</answer>"]
+        assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
+        assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
+        said = r"1 of 1 completions could not be judged \(1 timeouts, 0 errors"
+        with pytest.raises(WorkbookError, match=said):
+            reward(texts[3:], answer=["x^2"])
+        assert symbolic_correctness(checker, max_failed=1.0)(texts[3:], answer=["x^2"]) == [None]
+
+
+def test_bombs_are_killed_when_the_gold_is_symbolic():
+    """Against a number they are never evaluated; against an expression the worker is killed."""
+    bombs = [a.text for a in ATTACKS if a.kind == "expression bombs"]
+    with SymbolicChecker(time_limit=0.5) as checker:
+        outcomes = checker.check([(text, "x^2") for text in bombs])
+        assert "timeout" in {o.verdict for o in outcomes}
+        assert "right" not in {o.verdict for o in outcomes}
+        assert {o.verdict for o in checker.check([(text, "42") for text in bombs])} == {"wrong"}
+        assert checker.judge("x+x", "2x") is True
+        assert checker.judge(BOMB, "2x") is None
