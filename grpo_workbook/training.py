@@ -1,7 +1,6 @@
-"""Load a model in 4-bit, give it adapters, and make TRL's GRPOTrainer.
+"""Load a model in 4-bit, give it adapters, and make TRL's GRPOTrainer; callbacks beside it.
 
-`import unsloth` must come before trl and transformers, which it patches: `load_policy` does it first.
-That is also why no callback here derives from TrainerCallback.
+`import unsloth` must come before trl and transformers, which it patches: `load_policy` does that.
 """
 
 import json
@@ -31,10 +30,10 @@ MANY_SENSES = ("gemma-3-4b", "gemma-3-12b", "gemma-3-27b", "gemma-4-", "qwen3.5-
 def load_policy(
     run: RunConfig, backend: str = "unsloth"
 ) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    """The base model (4-bit NF4 unless the run says 16-bit) with fresh LoRA adapters, its tokenizer.
+    """The base model (4-bit NF4 unless the run says 16-bit) with fresh LoRA adapters; a tokenizer.
 
-    `backend`: "unsloth", or "plain" for Transformers + PEFT. Raises WorkbookError for another, and
-    for a model that cannot be loaded.
+    `backend`: "unsloth", or "plain" for Transformers and PEFT alone. Raises WorkbookError for
+    another, and for a model that cannot be loaded.
     """
     if backend not in BACKENDS:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
@@ -52,16 +51,15 @@ def _load_unsloth(run: RunConfig):
     import torch
     from transformers import set_seed
 
-    loader = unsloth.FastModel if has_many_senses(run.model) else unsloth.FastLanguageModel
-    # The CPU backend takes the text part anyway, and does not know the argument.
-    text_only = loader is unsloth.FastModel and run.device != "cpu"
+    loader, more = unsloth.FastLanguageModel, {}
+    if has_many_senses(run.model):
+        loader = unsloth.FastModel
+        # The CPU backend takes the text part anyway, and does not know the argument.
+        more = {"text_only": True} if run.device != "cpu" else {}
+    if run.vllm == "colocate":  # it shares its weights with the training; a server is TRL's affair
+        more |= {"fast_inference": True, "max_lora_rank": run.lora_rank}
+        more |= {"gpu_memory_utilization": run.vllm_gpu_memory}
     checkpointing = "unsloth" if run.gradient_checkpointing else False
-    # vLLM beside the training shares its weights with it; a server's is TRL's affair alone.
-    vllm = {
-        "fast_inference": True,
-        "max_lora_rank": run.lora_rank,
-        "gpu_memory_utilization": run.vllm_gpu_memory,
-    }
     set_seed(run.seed)  # the adapters' initial weights
     model, tokenizer = loader.from_pretrained(
         model_name=run.model,
@@ -69,20 +67,17 @@ def _load_unsloth(run: RunConfig):
         dtype=getattr(torch, run.dtype),
         load_in_4bit=run.load_in_4bit,
         use_gradient_checkpointing=checkpointing,
-        **(vllm if run.vllm == "colocate" else {}),
-        **({"text_only": True} if text_only else {}),
+        **more,
     )
-    model = loader.get_peft_model(
-        model,
-        r=run.lora_rank,
-        lora_alpha=2 * run.lora_rank,
-        lora_dropout=0.0,
-        target_modules=list(TARGET_MODULES),
-        use_gradient_checkpointing=checkpointing,
-        random_state=run.seed,
-    )
+    more = {"use_gradient_checkpointing": checkpointing, "random_state": run.seed}
+    model = loader.get_peft_model(model, **_lora(run), **more)
     tokenizer.padding_side = "left"  # a decoder continues its prompt: the padding stands before it
     return model, tokenizer
+
+
+def _lora(run: RunConfig) -> dict:
+    rank, targets = run.lora_rank, list(TARGET_MODULES)
+    return {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "target_modules": targets}
 
 
 def _load_plain(run: RunConfig):
@@ -92,21 +87,20 @@ def _load_plain(run: RunConfig):
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, set_seed
 
     set_seed(run.seed)
-    dtype = getattr(torch, run.dtype)
-    # Sharded 4-bit weights are stored in the type of the others, to be divided alike.
-    storage = {"bnb_4bit_quant_storage": dtype} if sharded() else {}
-    quantization = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-        **storage,
-    )
+    dtype, checkpointing = getattr(torch, run.dtype), run.gradient_checkpointing
+    four_bit = {
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": True,
+        "bnb_4bit_compute_dtype": dtype,
+    }
+    if sharded():  # the packed weights in the type of the others, to be divided alike
+        four_bit["bnb_4bit_quant_storage"] = dtype
     model = AutoModelForCausalLM.from_pretrained(
         run.model,
         dtype=dtype,
         device_map={"": torch.cuda.current_device()} if run.device == "cuda" else run.device,
-        quantization_config=quantization if run.load_in_4bit else None,
+        quantization_config=BitsAndBytesConfig(**four_bit) if run.load_in_4bit else None,
     )
     # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first
     # generation, and lets no gradient back through them after that.
@@ -114,18 +108,9 @@ def _load_plain(run: RunConfig):
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
     if run.load_in_4bit and not sharded():  # it makes the norms float32, and FSDP wants one type
-        model = prepare_model_for_kbit_training(
-            model, use_gradient_checkpointing=run.gradient_checkpointing
-        )
-    lora = LoraConfig(
-        r=run.lora_rank,
-        lora_alpha=2 * run.lora_rank,
-        lora_dropout=0.0,
-        target_modules=list(TARGET_MODULES),
-        task_type="CAUSAL_LM",
-    )
-    tokenizer = AutoTokenizer.from_pretrained(run.model, padding_side="left")
-    return get_peft_model(model, lora), tokenizer
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
+    model = get_peft_model(model, LoraConfig(**_lora(run), task_type="CAUSAL_LM"))
+    return model, AutoTokenizer.from_pretrained(run.model, padding_side="left")
 
 
 def has_many_senses(model: str) -> bool:
@@ -185,16 +170,9 @@ def make_trainer(
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
-    processes = int(os.environ.get("WORLD_SIZE") or 1)
-    args = run.to_grpo_config(weights, overrides, processes)
+    args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
     try:
-        trainer = GRPOTrainer(
-            model=model,
-            reward_funcs=list(rewards),
-            args=args,
-            train_dataset=dataset,
-            processing_class=tokenizer,
-        )
+        trainer = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
     except (ValueError, TypeError, ImportError, RuntimeError, NotImplementedError) as error:
         if not overrides:
             raise
@@ -208,8 +186,8 @@ def make_trainer(
 class Callback:
     """A Trainer callback that answers every event with nothing, until a method says otherwise.
 
-    One with `state_dict()` and `load_state_dict(state)` has its state kept in checkpoints by the
-    room `resume`.
+    It derives from no class of Transformers, which may be loaded only after Unsloth. One with
+    `state_dict()` and `load_state_dict(state)` has its state kept in checkpoints, see `resume`.
     """
 
     def __getattr__(self, name: str):
@@ -225,13 +203,11 @@ class RewardBar(Callback):
         from tqdm import tqdm
 
         # position 0: the bar of a run that an error ended stays open, and would push this one down
-        total, done = state.max_steps, state.global_step
-        self.bar = tqdm(
-            total=total, initial=done, desc="training", unit="step", ncols=80, position=0
-        )
+        how = {"desc": "training", "unit": "step", "ncols": 80, "position": 0}
+        self.bar = tqdm(total=state.max_steps, initial=state.global_step, **how)
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if "reward" in (logs or {}):
+    def on_log(self, args, state, control, logs, **kwargs):
+        if "reward" in logs:
             length = logs.get("completions/mean_length", logs.get("completion_length", 0.0))
             self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
 
@@ -247,25 +223,14 @@ class HeldoutProbe(Callback):
 
     Logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds, at
     the start and then every `every` steps. At the default, 32 problems each 20 steps beside 64
-    completions a step, it costs about 2 % of the time. `seen` keeps (step, completions). `judge`:
-    see `evaluation.evaluate`. Raises WorkbookError for `every` under 1.
+    completions a step, it costs about 2 % of the time. `seen` keeps (step, completions). `how`:
+    max_new_tokens, judge and what else `evaluation.evaluate` takes.
     """
 
-    def __init__(
-        self,
-        model,
-        tokenizer,
-        dataset,
-        *,
-        max_new_tokens: int,
-        every: int = 20,
-        problems: int = 32,
-        judge: Callable[[str, str], bool] | None = None,
-    ):
+    def __init__(self, model, tokenizer, dataset, *, every: int = 20, problems: int = 32, **how):
         if every < 1:
             raise WorkbookError(f"every is {every}: give the steps between two looks, at least 1")
-        self.model, self.tokenizer, self.every = model, tokenizer, every
-        self.how = {"max_new_tokens": max_new_tokens, "judge": judge}
+        self.model, self.tokenizer, self.every, self.how = model, tokenizer, every, how
         self.dataset = dataset.select(range(min(problems, len(dataset))))
         self.seen: list[tuple[int, list[str]]] = []
 
@@ -279,24 +244,23 @@ class HeldoutProbe(Callback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
-            self._measure(state)
+            self.measure(state)
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step % self.every == 0:
-            self._measure(state)
+            self.measure(state)
 
-    def _measure(self, state):
+    def measure(self, state) -> None:
+        """Look now: the rates go into the log of this step."""
         from grpo_workbook.evaluation import evaluate
 
         started = time.perf_counter()
         scores = evaluate(self.model, self.tokenizer, self.dataset, sample=True, **self.how)
         self.seen.append((state.global_step, scores.completions))
-        rates = {
-            f"heldout/{name}": sum(getattr(scores, name)) / scores.n
-            for name in ("strict", "lenient", "well_formed")
-        }
-        seconds = time.perf_counter() - started
-        state.log_history.append({**rates, "heldout/seconds": seconds, "step": state.global_step})
+        names = ("strict", "lenient", "well_formed")
+        rates = {f"heldout/{name}": sum(getattr(scores, name)) / scores.n for name in names}
+        rates["heldout/seconds"] = time.perf_counter() - started
+        state.log_history.append({**rates, "step": state.global_step})
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The folder of one run: whose it is, one writer at a time, and room for it."""
 
-import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import fields
@@ -51,12 +50,9 @@ def identity_of(run: RunConfig, backend: str, data_sha256: str, **more) -> dict:
 
 
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
-    """Raise WorkbookError when the folder holds a run that is neither to be replaced nor this one."""
-    above = next(p for p in (output.absolute(), *output.absolute().parents) if p.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise WorkbookError(
-            f"the output {output} cannot be made: {above} is no folder that can be written to"
-        )
+    """Raise WorkbookError when the folder holds a run that may not be replaced, and is not this."""
+    if output.exists() and not output.is_dir():
+        raise WorkbookError(f"the output {output} is a file: name a folder with --output")
     present = parts(output)
     if not present or (overwrite and "run.json" in present):
         return
@@ -81,10 +77,10 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
 
 
 def _different(there: dict, here: dict) -> list[str]:
-    """The names whose values differ; of settings and overrides, which hold many, the single ones."""
+    """The names whose values differ; of settings and overrides, which hold many, each by itself."""
     a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, here))
-    grouped = ("settings", "overrides", "reward_weights", "reward_roles")  # both follow from rewards
-    return [name for name in a | b if name not in grouped and a.get(name) != b.get(name)]
+    told = "settings overrides reward_weights reward_roles".split()  # the last follow from rewards
+    return [name for name in a | b if name not in told and a.get(name) != b.get(name)]
 
 
 @contextmanager

@@ -10,12 +10,14 @@ import inspect
 import json
 import re
 import warnings
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import get_type_hints
 
+from grpo_workbook.cli.rewards import beside
 from grpo_workbook.config import RunConfig, nearest
-from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.errors import WorkbookError
 
 # name: (type, help) of what is a field of neither
 OWN = {
@@ -30,10 +32,6 @@ OWN = {
     "resume": (bool, "continue the run that lies in the output folder"),
 }
 PATHS = ("data", "heldout_data", "model")  # what a file may name from its own folder
-_MEASURED = "held-out problems are measured before and after: see heldout and heldout_data"
-_LAUNCHED = "the launcher says it: see configs/"
-_HUB = "training sends nothing: `hf upload` sends a finished model"
-_MODEL = "the model is loaded before the config is made, so it would change nothing"
 # Fields of GRPOConfig that would break the run or change nothing.
 REFUSED = {
     "output_dir": "checkpoints lie in the run's folder: say output",
@@ -44,30 +42,29 @@ REFUSED = {
     "resume_from_checkpoint": "say resume",
     "save_only_model": "the run could not be resumed",
     "logging_strategy": "the report is made from the log of the steps",
-    **dict.fromkeys(("use_cpu", "bf16", "fp16"), "the profile and dtype say it"),
-    **dict.fromkeys(("use_vllm", "vllm_mode"), "say vllm: off, colocate or server"),
-    **dict.fromkeys(("vllm_server_host", "vllm_server_port"), "say vllm_server: HOST:PORT"),
+    "use_cpu bf16 fp16": "the profile and dtype say it",
+    "use_vllm vllm_mode": "say vllm: off, colocate or server",
+    "vllm_server_host vllm_server_port": "say vllm_server: HOST:PORT",
     "vllm_gpu_memory_utilization": "say vllm_gpu_memory",
-    **dict.fromkeys(("model_init_kwargs", "trust_remote_code"), _MODEL),
-    **dict.fromkeys(("eval_strategy", "eval_steps", "eval_on_start", "do_eval"), _MEASURED),
-    **dict.fromkeys(("local_rank", "fsdp", "fsdp_config", "deepspeed", "ddp_backend"), _LAUNCHED),
-    **dict.fromkeys(("push_to_hub", "hub_model_id", "hub_token", "hub_strategy"), _HUB),
+    "model_init_kwargs trust_remote_code": "the model is loaded before: it would change nothing",
+    "eval_strategy eval_steps eval_on_start do_eval": "see heldout: measured before and after",
+    "local_rank fsdp fsdp_config deepspeed ddp_backend": "the launcher says it: see configs/",
+    "push_to_hub hub_model_id hub_token hub_strategy": "training sends nothing: see `hf upload`",
 }
+REFUSED = {name: why for names, why in REFUSED.items() for name in names.split()}
 
 
 def run_fields() -> dict[str, dataclasses.Field]:
     """The fields of RunConfig that a user gives, by name."""
-    found = {"device", "family", "why"}  # what the machine and the model say
-    return {f.name: f for f in dataclasses.fields(RunConfig) if f.name not in found}
+    follow = ("device", "family", "why")  # from the machine and the model
+    return {f.name: f for f in dataclasses.fields(RunConfig) if f.name not in follow}
 
 
 def listing() -> str:
     """The options for `run --help`; what each of RunConfig is, stands beside it in config.py."""
     words = dict(re.findall(r"^    (\w+): .*?# (.+)$", inspect.getsource(RunConfig), re.M))
-    told = {**{name: words.get(name, "") for name in run_fields()}}
-    told |= {name: text for name, (_, text) in OWN.items()}
-    lines = [f"  --{name.replace('_', '-'):<24}{text}".rstrip() for name, text in told.items()]
-    return "\n".join(lines)
+    told = {name: words[name] for name in run_fields()} | {n: text for n, (_, text) in OWN.items()}
+    return "\n".join(f"  --{name.replace('_', '-'):<24}{text}" for name, text in told.items())
 
 
 def read(arguments: list[str]) -> tuple[dict, dict]:
@@ -113,17 +110,14 @@ def _parse(arguments: list[str], plain: bool, where: str = "") -> tuple[dict, di
 @cache
 def _parser() -> argparse.ArgumentParser:
     """TRL's parser of RunConfig's fields and our own."""
-    kinds: list[tuple] = [(name, kind) for name, (kind, _) in OWN.items() if name != "config"]
-    kinds += [(name, f.type) for name, f in run_fields().items()]
-    defaults = {name: f.default for name, f in run_fields().items()}
+    given = {name: (kind, False) for name, (kind, _) in OWN.items() if name != "config"}
+    given |= {name: (f.type, f.default) for name, f in run_fields().items()}
     return _trl_parser(
-        [
-            # a bool that is true gets a --no-... too; of the others the default is dropped below
-            (name, kind, dataclasses.field(default=defaults.get(name) is True))
-            if kind is bool
-            else (name, kind | None, dataclasses.field(default=None))
-            for name, kind in kinds
-        ]
+        # a bool that is true by default gets a --no-... too; the defaults are dropped below
+        (name, kind, dataclasses.field(default=default is True))
+        if kind is bool
+        else (name, kind | None, dataclasses.field(default=None))
+        for name, (kind, default) in given.items()
     )
 
 
@@ -134,23 +128,22 @@ def _grpo_parser(plain: bool) -> argparse.ArgumentParser:
         from grpo_workbook.notebook import quiet
 
         quiet()
-        # Of TRL only the parser is there yet, which Unsloth does not patch.
-        warnings.filterwarnings("ignore", "WARNING: Unsloth should be imported before")
         import unsloth  # noqa: F401
     from trl import GRPOConfig
 
     hints, known = get_type_hints(GRPOConfig), {*run_fields(), *OWN}
     return _trl_parser(
-        [
-            (f.name, hints[f.name], dataclasses.field(default=None, metadata=f.metadata))
-            for f in dataclasses.fields(GRPOConfig)
-            if f.init and f.name not in known
-        ]
+        (f.name, hints[f.name], dataclasses.field(default=None, metadata=f.metadata))
+        for f in dataclasses.fields(GRPOConfig)
+        if f.init and f.name not in known
     )
 
 
-def _trl_parser(fields: list[tuple]) -> argparse.ArgumentParser:
+def _trl_parser(fields: Iterable[tuple]) -> argparse.ArgumentParser:
     from trl.scripts.utils import TrlParser
+
+    # Of TRL only the parser is there yet, which Unsloth does not patch.
+    warnings.filterwarnings("ignore", ".*Unsloth should be imported before")
 
     class Parser(TrlParser):
         def error(self, message: str):
@@ -183,31 +176,24 @@ def from_yaml(path: Path) -> list[str]:
     for key, value in node.value:
         name = str(key.value).replace("-", "_")
         if name in given:
-            raise WorkbookError(
-                f"{path}, line {key.start_mark.line + 1}: {name} stands there twice"
-            )
+            raise WorkbookError(f"{path}, line {key.start_mark.line + 1}: a second {name}")
         if isinstance(value, yaml.SequenceNode):
             words = [str(item.value) for item in value.value]
             given[name] = [",".join(words)] if name == "rewards" else words
         elif isinstance(value, yaml.MappingNode):
             given[name] = [json.dumps(yaml.safe_load(yaml.serialize(value)))]
-        elif not value.tag.endswith(":null"):
-            given[name] = [value.value]
-    return [
-        word
-        for name, values in given.items()
-        for word in (
-            [f"--{name}", *values]
-            if len(values) > 1
-            else [f"--{name}={_from(path.parent, name, value)}" for value in values]
-        )
-    ]
+        else:
+            given[name] = [] if value.tag.endswith(":null") else [value.value]
+    words = []
+    for name, values in given.items():
+        one = [f"--{name}={_from(path.parent, name, value)}" for value in values]
+        words += one if len(values) == 1 else [f"--{name}", *values] * bool(values)
+    return words
 
 
 def _from(folder: Path, name: str, value: str) -> str:
     """The value, with a path that starts in the file's folder."""
     if name == "rewards":
-        parts = [part.strip() for part in value.split(",")]
-        return ",".join(str(folder / part) if ".py:" in part else part for part in parts)
+        return beside(value, folder)
     there = folder / Path(value).expanduser()
     return str(there) if name == "output" or (name in PATHS and there.exists()) else value

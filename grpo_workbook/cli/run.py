@@ -119,10 +119,12 @@ def main_run(
     writes and merges, and the others get None. What can be wrong with the input is found before the
     first file is written (WorkbookError). A Ctrl-C in training ends in Interrupted, all saved.
     """
+    from grpo_workbook.diagnosis import roles_of
+
     started, overrides = time.monotonic(), overrides or {}
     job = prepare(run, backend, data, heldout_data, reading)
     more = {"overrides": overrides, "processes": count(), "reward_weights": job.weights_by_name}
-    more |= {"reward_files": job.reward_files}
+    more |= {"reward_files": job.reward_files, "reward_roles": roles_of(job.functions)}
     identity = identity_of(run, backend, job.data_sha256, **more)
     how = {"overwrite": overwrite, "resume": resume}
     once(lambda: check_room(run))

@@ -61,14 +61,14 @@ def together(device: str, checkpoint: Callable[[], object]):
     A process that is lost ends the others with a message and status 1, and so does the launcher's
     SIGTERM after another's end. `checkpoint` finds the last checkpoint, which the message names.
     """
+    env = os.environ
     # For several processes accelerate sets an address where they meet, and numbers them.
-    if "ACCELERATE_MIXED_PRECISION" in os.environ and "MASTER_ADDR" in os.environ:
-        if "WORLD_SIZE" not in os.environ:
-            raise WorkbookError(
-                "accelerate launch was asked for several processes and started one, as it does with "
-                "--cpu and MULTI_CPU: start with `torchrun --nproc_per_node N -m grpo_workbook run "
-                "...` or a file of configs/"
-            )
+    if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= env.keys() and "WORLD_SIZE" not in env:
+        raise WorkbookError(
+            "accelerate launch was asked for several processes and started one, as with --cpu and "
+            "MULTI_CPU: start with `torchrun --nproc_per_node N -m grpo_workbook run ...` or a "
+            "file of configs/"
+        )
     if count() == 1:
         yield
         return
@@ -76,7 +76,7 @@ def together(device: str, checkpoint: Callable[[], object]):
     from torch.distributed import destroy_process_group
 
     if device == "cpu":  # accelerate would say cpu:0 and cpu:1, which torch.load does not know
-        os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+        env["ACCELERATE_TORCH_DEVICE"] = "cpu"
     try:
         PartialState(cpu=device == "cpu", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
@@ -85,7 +85,7 @@ def together(device: str, checkpoint: Callable[[], object]):
             "and whether MASTER_ADDR and MASTER_PORT are right"
         ) from error
     if not is_main():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (until the process ends)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
     told = "the launcher ended it (SIGTERM): another process has ended, as its report says"
     before = signal.signal(signal.SIGTERM, lambda *_: _end(told, checkpoint()))
     try:
@@ -108,12 +108,11 @@ def is_loss(error: BaseException) -> bool:
 
 
 def _end(why: str, kept) -> None:
-    """At once: what is left in the libraries' threads may wait for the lost process at an exit."""
-    goes_on = (
-        f"The last checkpoint is {readable(kept)}; the same command with --resume goes on from there"
-        if kept
-        else "There is no checkpoint yet: start again with --overwrite"
-    )
+    """End at once: threads of the libraries may wait for the lost process at a normal exit."""
+    goes_on = "There is no checkpoint yet: start again with --overwrite"
+    if kept:
+        again = "the same command with --resume goes on from there"
+        goes_on = f"The last checkpoint is {readable(kept)}; {again}"
     who = f"process {os.environ['RANK']} of {count()}"
     print(f"error: {who} cannot go on: {why}. {goes_on}.", file=sys.stderr, flush=True)
     os._exit(1)
