@@ -95,11 +95,14 @@ def pytest_collection_modifyitems(items):
         used = [
             d for ds in (definitions.name2fixturedefs.values() if definitions else ()) for d in ds
         ]
-        if any(getattr(d.func, "trains", False) for d in used):
+        training = [d for d in used if getattr(d.func, "trains", False)]
+        if training:
             item.add_marker("trains")
         group = item.path.stem
         if "main_runs" in getattr(item, "fixturenames", ()):
             group = "main_runs"
+        elif any(d.scope == "module" for d in training):
+            group += "-trained"  # what the file has trained is not trained again by a second worker
         elif _slow(item):
             group = item.name
         item.add_marker(pytest.mark.xdist_group(group))

@@ -32,8 +32,7 @@ def make(folder: Path, options: dict):
     from grpo_workbook import training
     from grpo_workbook.config import RunConfig
     from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
-    from grpo_workbook.diagnosis.health import HealthCallback
-    from grpo_workbook.diagnosis.vitals import watch
+    from grpo_workbook.diagnosis import HealthCallback, watch
     from grpo_workbook.notebook import quiet
     from grpo_workbook.rewards import AdaptiveWeight, mean_of, parse_rewards
 

@@ -85,7 +85,8 @@ def keep_exact(trainer: "GRPOTrainer") -> "ExactCheckpoints":
         if isinstance(callback, ExactCheckpoints):
             return callback
     exact = ExactCheckpoints(trainer)
-    trainer.add_callback(exact)
+    # the first of all: as training begins, the others find their state
+    trainer.callback_handler.callbacks.insert(0, exact)
     trainer._load_from_checkpoint, trainer._save_checkpoint = exact.load, exact.save
     if trainer.args.save_total_limit == 1:
         trainer.args.save_total_limit = 2
