@@ -1,10 +1,10 @@
-"""The usual correctness rewards of GRPO notebooks beside ours: what they get wrong, and what they cost.
+"""The usual correctness rewards of GRPO notebooks beside ours: what they get wrong, what they cost.
 
     python benchmarks/rewards.py                # the tables
     python benchmarks/rewards.py --wrong        # and every case that one of them judges wrongly
 
-The cases are in reward_cases.jsonl: a completion, its reference answer, and whether a careful person would call its
-final answer right. Some of them are unfair to us, and stay. Ratios compare rows of one call.
+The cases are in reward_cases.jsonl: a completion, its reference answer, and whether a careful person
+would call its final answer right. Some are unfair to us, and stay. Ratios compare rows of one call.
 """
 
 import argparse
@@ -16,16 +16,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from grpo_workbook import rewards, rubric
-from grpo_workbook.reward_lab.attacks import attacks
+from grpo_workbook import correctness_reward, parse_rewards
+from grpo_workbook.reward_lab import attacks
 
 CASES = [
     json.loads(line)
     for line in Path(__file__).with_name("reward_cases.jsonl").open(encoding="utf-8")
 ]
 TEXT_REWARDS = (
-    "correctness,integer_answer,strict_format,soft_format,incremental_format,reasoning_steps,length=60,overlong=120,"
-    "repetition,style"
+    "correctness,integer_answer,strict_format,soft_format,incremental_format,reasoning_steps,"
+    "length=60,overlong=120,repetition,style"
 )
 BATCH = 512
 
@@ -140,7 +140,7 @@ def main() -> None:
         "time x",
     )
     errors, ours = {}, None
-    for name, function in {"ours: correctness": rewards.correctness_reward, **NOTEBOOKS}.items():
+    for name, function in {"ours: correctness": correctness_reward, **NOTEBOOKS}.items():
         given = [value > 0 for value in function(completions=texts, answer=golds)]
         errors[name] = [c for c, g in zip(CASES, given, strict=True) if g != c["right"]]
         false_right = sum(not c["right"] for c in errors[name])
@@ -169,8 +169,7 @@ def main() -> None:
                     markup=False,
                 )
 
-    names = [f.__name__ for f in rubric.parse_rewards(TEXT_REWARDS)[0]]
-    functions = dict(zip(names, rubric.parse_rewards(TEXT_REWARDS)[0], strict=True))
+    functions = {f.__name__: f for f in parse_rewards(TEXT_REWARDS)[0]}
     collection = attacks()
     lengthened = (
         "<reasoning>\n" + "So 12 + 30 = 42, and then I look at the next of the boxes again.\n" * 32
@@ -181,7 +180,8 @@ def main() -> None:
     }
     mean = [sum(map(len, b["completions"])) / BATCH for b in (batch, long)]
     hostile = {(a.kind, a.name): a.text for a in collection}
-    title = f"{BATCH} completions of {mean[0]:.0f} and of {mean[1]:.0f} characters; the slowest of {len(hostile)} attacks"
+    title = f"{BATCH} completions of {mean[0]:.0f} and of {mean[1]:.0f} characters; "
+    title += f"the slowest of {len(hostile)} attacks"
     shown = table(title, "reward", "ms", "ms, long", "slowest ms", "attack")
     total = total_long = 0.0
     for name, function in functions.items():
