@@ -1,46 +1,181 @@
-from dataclasses import replace
+"""RunConfig: what is chosen and why, which values cannot be, and what TRL gets of it."""
+
+import json
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from conftest import REPO, environment
 
-from grpo_workbook import config
-from grpo_workbook.config import PROFILES, RunConfig
+from grpo_workbook.config import FAMILIES, PROFILES, RunConfig, _fitting_profile
 from grpo_workbook.errors import WorkbookError
 
-# What TRL or Unsloth fills in differently on a CPU and on a GPU (facts of TRL 1.15 and Unsloth 2026.10).
-DIFFERS = (
-    "learning_rate",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "weight_decay",
-    "warmup_steps",
-    "optim",
-    "bf16",
-    "fp16",
-    "loss_type",
-    "epsilon",
-    "epsilon_high",
-    "mask_truncated_completions",
-    "scale_rewards",
-    "beta",
-    "num_generations",
-    "max_completion_length",
-    "temperature",
-    "gradient_checkpointing",
-    "use_vllm",
-    "importance_sampling_level",
-    "num_iterations",
-    "report_to",
-    "logging_steps",
-    "seed",
-    "steps_per_generation",
-    "vllm_importance_sampling_correction",
+# What TRL or Unsloth fills in differently on a CPU and on a GPU (TRL 1.15, Unsloth 2026.10).
+DIFFERS = """learning_rate per_device_train_batch_size gradient_accumulation_steps weight_decay
+warmup_steps optim bf16 fp16 loss_type epsilon epsilon_high mask_truncated_completions scale_rewards
+beta num_generations max_completion_length temperature gradient_checkpointing use_vllm
+importance_sampling_level num_iterations report_to logging_steps seed steps_per_generation
+vllm_importance_sampling_correction""".split()
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for name in ("PROFILE", "MODEL", "SEED", "OUTPUT"):
+        monkeypatch.delenv(f"GRPO_WORKBOOK_{name}", raising=False)
+
+
+def profile(name: str, output, **values) -> RunConfig:
+    """A RunConfig of any profile, on this machine's CPU."""
+    chosen = {k: v for k, v in PROFILES[name].items() if k not in FAMILIES} | values
+    return RunConfig("cpu", name, "m", "qwen", 0, Path(output), **chosen)
+
+
+# ------------------------------------------------------------------ what is chosen
+
+
+def test_default_on_this_machine_says_why():
+    run = RunConfig.from_env()
+    assert (run.family, run.seed) == ("qwen", 0)
+    assert set(run.why) == {"device", "profile", "model", "seed", "output"}
+    assert all(run.why.values())
+    text = str(run)
+    for word in ("device", "profile", "model", "seed", "output", "LoRA rank"):
+        assert word in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_environment_is_read_and_arguments_win(monkeypatch):
+    monkeypatch.setenv("GRPO_WORKBOOK_MODEL", "gemma")
+    monkeypatch.setenv("GRPO_WORKBOOK_SEED", "5")
+    monkeypatch.setenv("GRPO_WORKBOOK_OUTPUT", "elsewhere")
+    run = RunConfig.from_env()
+    assert (run.family, run.seed, str(run.output)) == ("gemma", 5, "elsewhere")
+    assert run.why["seed"] == "GRPO_WORKBOOK_SEED is set"
+    run = RunConfig.from_env(model="qwen", seed=7)
+    assert (run.family, run.seed, run.why["seed"]) == ("qwen", 7, "given as an argument")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"profile": "huge"}, "unknown profile 'huge': choose from 24gb, 80gb, smoke, t4"),
+        ({"model": "llama"}, "unknown model 'llama': give a family"),
+        ({"model": "./nowhere"}, "unknown model './nowhere'"),
+        ({"num_generations": 6}, "cannot be cut into groups of 6, .* such as 66"),
+        ({"num_generations": 1}, "groups of 1, at least 2"),
+        ({"batch_size": 20}, "20 completions cannot be cut into groups of 8"),
+        ({"seed": -1}, "seed is -1: it must be at least 0, at most 4294967295"),
+        ({"seed": 1.5}, r"seed is 1\.5: it must be a whole number"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan: it must be more than 0"),
+        ({"learning_rate": -1e-3}, r"learning_rate is -0\.001"),
+        ({"temperature": 0.0}, r"temperature is 0\.0: it must be more than 0"),
+        ({"beta": -0.1}, r"beta is -0\.1: it must be at least 0"),
+        ({"max_steps": 0}, "max_steps is 0: it must be more than 0"),
+        ({"max_steps": 30.5}, r"max_steps is 30\.5: it must be a whole number"),
+        ({"max_steps": "30"}, "max_steps is '30': it must be a whole number"),
+        ({"max_steps": True}, "max_steps is True: it must be a whole number"),
+        ({"max_steps": 10**400}, "max_steps is 10{29}: it must be .* at most 1000000000"),
+        ({"load_in_4bit": "false"}, "load_in_4bit is 'false': it must be true or false"),
+        ({"rewards": ["correctness"]}, "rewards is .'correctness'.: it must be a text"),
+        ({"max_step": 3}, r"unknown setting 'max_step': did you mean max_steps\?"),
+        ({"steps": 3}, "unknown setting 'steps': did you mean max_steps"),
+        ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
+        ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU: say vllm: off"),
+        ({"vllm_server": "8000"}, "vllm_server is '8000': give HOST:PORT"),
+        ({"vllm_gpu_memory": 1.5}, r"vllm_gpu_memory is 1\.5"),
+        ({"output": " "}, "the output ' ' is no folder's name"),
+    ],
 )
+def test_bad_values_are_named_with_the_fix(arguments, message):
+    with pytest.raises(WorkbookError, match=message):
+        RunConfig.from_env(**arguments)
 
 
-def test_every_value_that_differs_is_written_down():
-    written = set(config.grpo_arguments(RunConfig.from_env()))
-    assert set(DIFFERS) <= written
+def test_replace_keeps_the_rest_and_checks():
+    run = RunConfig.from_env(seed=3)
+    other = run.replace(max_steps=7, batch_size=48, num_generations=4)
+    assert (other.max_steps, other.seed, other.prompts_per_step) == (7, 3, 12)
+    assert (run.per_device_batch, other.per_device_batch) == (64, 48)
+    with pytest.raises(WorkbookError, match="max_steps is 0"):
+        run.replace(max_steps=0)
+
+
+def test_numbers_of_numpy_become_pythons():
+    run = RunConfig.from_env(max_steps=np.int64(30), learning_rate=np.float32(0.5), temperature=1)
+    assert [type(v) for v in (run.max_steps, run.learning_rate, run.temperature)] == [
+        int,
+        float,
+        float,
+    ]
+
+
+def test_a_seed_that_is_no_number(monkeypatch):
+    monkeypatch.setenv("GRPO_WORKBOOK_SEED", "lucky")
+    with pytest.raises(WorkbookError, match="seed is 'lucky': it must be a whole number"):
+        RunConfig.from_env()
+
+
+def test_model_folders(tmp_path):
+    for text in (None, "[]", "{}", "{nope"):
+        if text:
+            (tmp_path / "config.json").write_text(text)
+        with pytest.raises(WorkbookError, match=r"no config\.json with a model_type"):
+            RunConfig.from_env(model=str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3_text"}))
+    run = RunConfig.from_env(model=str(tmp_path))
+    assert (run.family, run.model_name) == ("gemma", str(tmp_path))
+
+
+def test_a_model_has_one_name_from_every_folder(monkeypatch):
+    here = RunConfig.from_env(model="qwen")
+    monkeypatch.chdir(REPO / "data")
+    there = RunConfig.from_env(model="tiny-qwen3")
+    assert here.model == there.model == str(REPO / "data" / "tiny-qwen3")
+    assert here.model_name == there.model_name == "data/tiny-qwen3"
+
+
+def test_a_hub_id_needs_no_network_and_another_family_its_own_name():
+    run = RunConfig.from_env(model="unsloth/gemma-3-1b-it")
+    assert (run.family, run.model_name) == ("gemma", "unsloth/gemma-3-1b-it")
+    assert RunConfig.from_env(model="org/Llama-3").family == "Llama-3"
+
+
+def test_a_gpu_profile_without_a_gpu():
+    with pytest.raises(WorkbookError, match="profile 't4' needs a CUDA GPU"):
+        RunConfig.from_env(profile="t4")
+
+
+@pytest.mark.parametrize(
+    ("device", "gib", "name"),
+    [
+        ("cpu", 0, "smoke"),
+        ("cuda", 14.7, "t4"),
+        ("cuda", 22.5, "24gb"),
+        ("cuda", 79.2, "80gb"),
+        ("cuda", 139.7, "80gb"),
+    ],
+)
+def test_the_profile_follows_the_memory(device, gib, name):
+    assert _fitting_profile(device, gib)[0] == name
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("2", "2")])
+@pytest.mark.parametrize("torch_first", [True, False])
+def test_the_smoke_profile_takes_one_thread_unless_told_otherwise(before, after, torch_first):
+    code = "import torch\n" * torch_first + (
+        "import os; from grpo_workbook import RunConfig; RunConfig.from_env(); import torch\n"
+        "print(os.environ['OMP_NUM_THREADS'], torch.get_num_threads())"
+    )
+    env = environment()
+    env.pop("OMP_NUM_THREADS", None)
+    env |= {} if before is None else {"OMP_NUM_THREADS": before}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert result.stdout.split() == [after, after], result.stderr
+
+
+# ------------------------------------------------------------------ what TRL gets
 
 
 @pytest.mark.parametrize(
@@ -48,75 +183,56 @@ def test_every_value_that_differs_is_written_down():
     [
         {},
         {"batch_size": 24, "num_generations": 4},
-        {"steps": 1},
+        {"max_steps": 1},
         {"batch_size": 64, "per_device_batch": 16},
     ],
 )
 def test_trl_takes_the_config_and_keeps_our_values(tmp_path, changes):
     run = RunConfig.from_env(output=tmp_path, seed=11, **changes)
     made = run.to_grpo_config()
-    s = run
-    assert made.per_device_train_batch_size * made.gradient_accumulation_steps == s.batch_size
-    assert made.generation_batch_size == s.batch_size
-    assert (made.num_generations, made.max_steps, made.seed) == (s.num_generations, s.steps, 11)
-    assert (made.learning_rate, made.temperature, made.beta) == (
-        s.learning_rate,
-        s.temperature,
-        s.beta,
-    )
+    assert made.per_device_train_batch_size * made.gradient_accumulation_steps == run.batch_size
+    assert made.generation_batch_size == run.batch_size
+    for name in ("num_generations", "max_steps", "seed", "learning_rate", "temperature", "beta"):
+        assert getattr(made, name) == getattr(run, name)
     assert made.bf16 is False
-    assert made.warmup_steps <= s.steps
-
-
-def test_reward_weights_reach_trl(tmp_path):
-    run = RunConfig.from_env(output=tmp_path)
-    assert run.to_grpo_config().reward_weights is None
+    assert made.warmup_steps <= run.max_steps
+    assert made.reward_weights is None
     assert run.to_grpo_config((2.0, 0.5)).reward_weights == [2.0, 0.5]
 
 
-def test_no_group_of_arguments_hides_anothers():
-    s = PROFILES["smoke"]
-    groups = (
-        config.batch_arguments,
-        config.sampling_arguments,
-        config.algorithm_arguments,
-        config.optimizer_arguments,
-    )
-    names = [name for group in groups for name in group(s)]
-    assert len(names) == len(set(names))
+def test_every_value_that_differs_between_machines_is_named(tmp_path, monkeypatch):
+    import trl
+
+    given = {}
+    monkeypatch.setattr(trl, "GRPOConfig", lambda **arguments: given.update(arguments))
+    RunConfig.from_env(output=tmp_path).to_grpo_config()
+    assert set(DIFFERS) <= set(given)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_processes_share_one_batch(processes):
-    arguments = config.batch_arguments(replace(PROFILES["80gb"], batch_size=96), processes)
-    share = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"]
-    assert share * processes == 96
-    assert arguments["per_device_train_batch_size"] <= PROFILES["80gb"].per_device_batch
+def test_processes_share_one_batch(tmp_path, processes):
+    run = profile("80gb", tmp_path, batch_size=96, vllm="off", dtype="float32")
+    made = run.to_grpo_config(processes=processes, overrides={"generation_batch_size": 96})
+    part = made.per_device_train_batch_size * made.gradient_accumulation_steps
+    assert part * processes == 96
+    assert made.per_device_train_batch_size <= PROFILES["80gb"]["per_device_batch"]
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
-    with pytest.raises(
-        WorkbookError, match="64 completions cannot be divided among 3 processes: .* such as 24"
-    ):
-        config.batch_arguments(PROFILES["smoke"], 3)
+    with pytest.raises(WorkbookError, match="divided among 3 processes: choose a multiple of 24"):
+        RunConfig.from_env().to_grpo_config(processes=3)
 
 
 @pytest.mark.parametrize("vllm", ["off", "colocate", "server"])
-@pytest.mark.parametrize("profile", PROFILES)
-def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, profile, vllm):
-    settings = replace(PROFILES[profile], vllm=vllm, vllm_server="10.0.0.7:8123", dtype="float32")
-    made = config.grpo_config(RunConfig("cpu", profile, "m", "qwen", 0, Path(tmp_path), settings))
-    assert made.use_vllm is (vllm != "off")
-    assert made.vllm_importance_sampling_correction is (vllm != "off")
+@pytest.mark.parametrize("name", PROFILES)
+def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, name, vllm):
+    run = profile(name, tmp_path, vllm=vllm, vllm_server="10.0.0.7:8123", dtype="float32")
+    made = run.to_grpo_config()
+    assert made.use_vllm is made.vllm_importance_sampling_correction is (vllm != "off")
+    assert run.heldout >= 400
     if vllm != "off":
         assert made.vllm_mode == vllm
-    if vllm == "colocate":
-        assert 0 < made.vllm_gpu_memory_utilization < 1
-        assert (
-            made.vllm_max_model_length
-            == settings.max_prompt_length + settings.max_completion_length
-        )
-    if vllm == "server":
+        assert made.vllm_max_model_length == run.max_prompt_length + run.max_completion_length
         assert (made.vllm_server_host, made.vllm_server_port) == ("10.0.0.7", 8123)
 
 
@@ -125,7 +241,5 @@ def test_overrides_win_and_what_trl_refuses_is_named(tmp_path):
     made = run.to_grpo_config(overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
     assert (made.max_grad_norm, made.generation_batch_size) == (0.25, 128)
     assert made.steps_per_generation == 2
-    with pytest.raises(
-        WorkbookError, match=r"TRL does not take generation_batch_size=65: .*divisible"
-    ):
+    with pytest.raises(WorkbookError, match=r"TRL does not take .*batch_size': 65.*divisible"):
         run.to_grpo_config(overrides={"generation_batch_size": 65})

@@ -1,0 +1,169 @@
+"""The options of `run`: every field of RunConfig and GRPOConfig, from a file and the command line."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from conftest import REPO, cli
+
+from grpo_workbook.cli.options import REFUSED, from_yaml, listing, read, run_fields
+from grpo_workbook.config import RunConfig
+from grpo_workbook.errors import WorkbookError
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def given(tmp_path, text="", rest=()):
+    file = ["--config", str(write(tmp_path / "my.yaml", text))] if text else []
+    return read([*file, *rest])
+
+
+def test_the_command_line_wins_over_the_file(tmp_path):
+    text = "max_steps: 7\nlearning-rate: 1e-4\nmax_grad_norm: 0.25\nadam_beta1: 0.8\nresume: true\n"
+    ours, theirs = given(tmp_path, text, ["--max-steps=9", "--max-grad-norm", "0.5", "--overwrite"])
+    assert ours == {"max_steps": 9, "learning_rate": 1e-4, "overwrite": True}
+    assert theirs == {"max_grad_norm": 0.5, "adam_beta1": 0.8}
+    assert read([]) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("vllm: off", "vllm", "off"),
+        ("learning_rate: 1e-3", "learning_rate", 1e-3),
+        ("load_in_4bit: false", "load_in_4bit", False),
+        ("shuffle-dataset: no", "shuffle_dataset", False),
+        ("skip_invalid: true", "skip_invalid", True),
+        ("system_prompt: ''", "system_prompt", ""),
+        ("rewards: [correctness:2, length=9]", "rewards", "correctness:2,length=9"),
+        ("seed: 3  # words", "seed", 3),
+    ],
+)
+def test_our_values_keep_their_types(tmp_path, text, name, value):
+    assert given(tmp_path, text) == ({name: value}, {})
+    assert type(given(tmp_path, text)[0][name]) is type(value)
+
+
+def test_what_is_null_is_not_given(tmp_path):
+    assert given(tmp_path, "model: ~\nmax_steps: null\ndata:\n") == ({}, {})
+
+
+@pytest.mark.parametrize("words", [["--no-load-in-4bit"], ["--load_in_4bit", "false"]])
+def test_yes_and_no_on_the_command_line(words):
+    assert read(words) == ({"load_in_4bit": False}, {})
+    assert read(["--gradient-checkpointing"]) == ({"gradient_checkpointing": True}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("warmup_steps: 1e-1", "warmup_steps", 0.1),
+        ("lr_scheduler_kwargs: {num_cycles: 1}", "lr_scheduler_kwargs", {"num_cycles": 1}),
+        ("mask_truncated_completions: true", "mask_truncated_completions", True),
+        ("report_to: [tensorboard]", "report_to", ["tensorboard"]),
+        ("lr_scheduler_type: cosine", "lr_scheduler_type", "cosine"),
+        ("importance_sampling_level: sequence", "importance_sampling_level", "sequence"),
+        ("epsilon_high: 0.28", "epsilon_high", 0.28),
+        ("save_strategy: no", "save_strategy", "no"),
+    ],
+)
+def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
+    ours, theirs = given(tmp_path, text)
+    assert (ours, set(theirs)) == ({}, {field})
+    run = RunConfig.from_env(output=tmp_path)
+    assert getattr(run.to_grpo_config(None, theirs), field) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "message"),
+    [
+        ("leraning_rate: 1", (), r"my\.yaml: .* leraning_rate: did you mean learning_rate\?"),
+        ("max_grad_nrm: 1", (), r"my\.yaml: .* did you mean max_grad_norm\?"),
+        ("", ("--max_grad_nrm", "1"), r"called max_grad_nrm: did you mean max_grad_norm\?"),
+        ("", ("--max-stpes=3",), r"did you mean max_steps\?"),
+        ("", ("--qqqqqq", "1"), "called qqqqqq: choose from "),
+        ("max_steps: many", (), r"my\.yaml: --max_steps: invalid int value: 'many'"),
+        ("max_steps: 2.5", (), r"my\.yaml: --max_steps: invalid int value: '2\.5'"),
+        ("learning_rate: [1, 2]", (), "'2' belongs to no option"),
+        ("load_in_4bit: maybe", (), "--load_in_4bit: .*maybe"),
+        ("max_grad_norm: high", (), r"my\.yaml: --max_grad_norm: invalid float value: 'high'"),
+        ("", ("--max_grad_norm", "high"), "^--max_grad_norm: invalid float value: 'high'"),
+        ("", ("stray",), "'stray' belongs to no option"),
+        ("output_dir: x", (), "output_dir cannot be set: .* say output"),
+        ("num_train_epochs: 2", (), "num_train_epochs cannot be set: a run's length is max_steps"),
+        ("fsdp: full_shard", (), "fsdp cannot be set: the launcher says it: see configs/"),
+        ("use_vllm: true", (), "use_vllm cannot be set: say vllm: off, colocate or server"),
+        ("", ("--push_to_hub",), "push_to_hub cannot be set: training sends nothing"),
+        ("stages: [a]", (), "called stages"),
+    ],
+)
+def test_what_cannot_be_is_named_with_the_fix(tmp_path, text, rest, message):
+    with pytest.raises(WorkbookError, match=message):
+        given(tmp_path, text, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# nothing\n", "write one `name: value` in a line"),
+        ("- a\n- b\n", "write one `name: value` in a line"),
+        ("a: [1\nb: 2\n", "is no YAML: .*line 2"),
+        ("batch-size: 8\nbatch_size: 16\n", "line 2: a second batch_size"),
+        ("max_steps: 2\nmax_steps: 4\n", "line 2: a second max_steps"),
+        ("seed: 2\n".encode("utf-16"), "is no YAML"),
+        ("a: 1\n---\nb: 2\n", "is no YAML"),
+        ("seed: !!python/object/apply:os.system ['true']\n", "--seed: invalid int value: 'true'"),
+    ],
+)
+def test_a_file_that_cannot_be_meant(tmp_path, text, message):
+    with pytest.raises(WorkbookError, match=message):
+        given(tmp_path, text)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(WorkbookError, match=r"mine\.yaml cannot be read: No such file"):
+        read(["--config", str(tmp_path / "mine.yaml")])
+
+
+def test_paths_in_a_file_start_from_its_folder(tmp_path, monkeypatch):
+    (folder := tmp_path / "mein Läuf").mkdir()
+    for name in ("rows.jsonl", "r.py"):
+        write(folder / name, "")
+    text = "data: rows.jsonl\nmodel: org/Qwen3-x\noutput: out\nrewards: [r.py:f:2, length=9]\n"
+    write(folder / "my.yaml", text)
+    monkeypatch.chdir(tmp_path)
+    assert from_yaml(folder / "my.yaml") == [
+        f"--data={folder / 'rows.jsonl'}",
+        "--model=org/Qwen3-x",
+        f"--output={folder / 'out'}",
+        f"--rewards={folder / 'r.py'}:f:2,length=9",
+    ]
+
+
+def test_every_refused_field_is_one_of_trl_and_every_option_of_ours_is_listed():
+    from trl import GRPOConfig
+
+    assert set(REFUSED) <= {f.name for f in dataclasses.fields(GRPOConfig)}
+    shown = listing().splitlines()
+    assert all(len(line.split(maxsplit=1)) == 2 for line in shown)  # each with words
+    named = {line.split()[0][2:].replace("-", "_") for line in shown}
+    assert named >= {*run_fields(), "config", "data", "resume", "backend"}
+    assert max(map(len, shown)) <= 100
+
+
+def test_help_needs_no_trl_and_bad_input_ends_with_status_2(tmp_path):
+    code = (
+        "import sys; from grpo_workbook.cli import main\n"
+        "try: main(['run', '--help'])\n"
+        "except SystemExit: print({'trl', 'torch', 'transformers', 'datasets'} & {*sys.modules})"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPO)
+    assert said.stdout.endswith("set()\n"), said.stderr
+    assert "--max-prompt-length" in said.stdout
+    result = cli("run", "--seed", "x", "--output", tmp_path / "out")
+    assert (result.returncode, result.stderr) == (2, "error: --seed: invalid int value: 'x'\n")
+    assert not (tmp_path / "out").exists()
