@@ -55,7 +55,7 @@ def measure(way: str, path: str) -> None:
     """Run one way in this process and print its figures as JSON."""
     import datasets  # noqa: F401  (both ways end as a dataset in a real run: its import is not the difference)
 
-    from grpo_workbook import data, problems  # noqa: F401
+    from grpo_workbook import data  # noqa: F401
 
     peaks = dict.fromkeys(("RssAnon", "RssFile", "VmRSS"), 0.0)
     done = threading.Event()
@@ -78,11 +78,10 @@ def measure(way: str, path: str) -> None:
 
 
 def table(path: str) -> tuple[int, int]:
-    """Ours: stream into a mapped table, map prompts, filter on one batch at a time."""
-    from grpo_workbook.data import to_dataset
-    from grpo_workbook.problems import load
+    """Ours: a mapped table by `datasets`, every row checked, prompts mapped, filtered in batches."""
+    from grpo_workbook.data import load_problems, to_dataset
 
-    dataset = to_dataset(load(path).dataset)
+    dataset = to_dataset(load_problems(path))
     kept = dataset.filter(lambda batch: [len(q) < 200 for q in batch["question"]], batched=True)
     return len(kept), sum(int(a) for batch in kept.iter(1000) for a in batch["answer"])
 

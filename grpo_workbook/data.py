@@ -91,6 +91,7 @@ def read_rows(source: Any) -> "Dataset":
         raise WorkbookError(f"data file {source} {there}: name one with rows")
     if not kind and path.exists():
         raise WorkbookError(f"{source} is no data file: name one that ends in {', '.join(FORMATS)}")
+    failures = (OSError, EOFError, ValueError, TypeError, RuntimeError, StopIteration)
     try:
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]
@@ -101,7 +102,7 @@ def read_rows(source: Any) -> "Dataset":
             options |= {"encoding": "utf-8-sig"} if kind == "json" else {}
             options |= {"data_files": str(path), "cache_dir": _new()}
             return load_dataset(kind, split="train", **options)
-    except (OSError, ValueError, TypeError, RuntimeError, StopIteration, DatasetsError) as error:
+    except (*failures, DatasetsError) as error:
         why = _wrong_line(path, kind) or first_line(error.__cause__ or error)
         what = "cannot be read" if kind else "is no file, and as a hub id it cannot be loaded"
         raise WorkbookError(f"{source} {what}: {why}") from error
@@ -388,8 +389,10 @@ def split(
     if by == "length":
         lengths = pd.Series([len(q) for batch in dataset.iter(1000) for q in batch["question"]])
         strata = pd.qcut(lengths.rank(method="first"), min(4, count), labels=False)
-    else:
+    elif by in dataset.column_names:
         strata = dataset.select_columns(by).to_pandas()[by]
+    else:
+        raise WorkbookError(f"no column {by!r} to split by: choose from {dataset.column_names}")
     marked = dataset.add_column("_stratum", strata.astype(str).tolist())
     try:
         marked = marked.class_encode_column("_stratum")

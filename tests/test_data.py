@@ -1,57 +1,266 @@
+"""Every source, every row that cannot be used, and what the model reads of the rest."""
+
+import codecs
+import gzip
 import json
+import subprocess
+import sys
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
+from conftest import REPO, SHARED
 
+from grpo_workbook.config import RunConfig
 from grpo_workbook.data import (
+    KNOWLEDGE_BASE,
     WORD_PROBLEMS,
-    added_system_text,
     chat_prompt,
     drop_long_prompts,
     fold_system,
+    load_problems,
+    load_split,
+    load_tokenizer,
     needs_folding,
     prompt_lengths,
-    read_problems,
     render,
     sha256_of,
+    split,
     system_role,
     to_dataset,
-    token_boundaries,
 )
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.problems import load
 
 ROW = {"question": "How many?", "answer": "2 + 3 = 5\n#### 5"}
+GOOD = [{"question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(6)]
+LINES = "".join(json.dumps(row) + "\n" for row in GOOD)
 
 
-def test_a_small_file_as_a_list():
-    rows = read_problems(WORD_PROBLEMS["heldout"])
-    assert rows[0] == {
-        "question": rows[0]["question"],
-        "answer": "23",
-        "solution": "29 - 6 = <<29-6=23>>23\n#### 23",
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def message_of(source, **options):
+    with pytest.raises(WorkbookError) as caught:
+        load_problems(source, **options)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------ sources
+
+
+def test_every_format_gives_the_same_rows(tmp_path):
+    from datasets import Dataset
+
+    dataset = Dataset.from_list(GOOD)
+    dataset.to_parquet(tmp_path / "a.parquet")
+    commas = "question,answer\n" + "".join(f"{r['question']},{r['answer']}\n" for r in GOOD)
+    texts = {
+        "a.jsonl": LINES,
+        "bom.jsonl": codecs.BOM_UTF8 + LINES.encode(),
+        "crlf.jsonl": LINES.replace("\n", "\r\n"),
+        "a.json": json.dumps(GOOD, indent=1),
+        "a.jsonl.gz": gzip.compress(LINES.encode()),
+        "a.csv": commas,
+        "semi.csv": commas.replace(",", ";").replace("\n", "\r\n"),
+        "bom.csv": codecs.BOM_UTF8 + commas.encode(),
+        "a.tsv": commas.replace(",", "\t"),
+        "a.csv.gz": gzip.compress(commas.encode()),
+        "UP.JSONL": LINES,
     }
-    assert len(rows) == 480
+    wanted = [row | {"solution": row["answer"]} for row in GOOD]
+    found = [write(tmp_path / name, text) for name, text in texts.items()]
+    for source in (*found, str(found[0]), tmp_path / "a.parquet", dataset, GOOD):
+        assert load_problems(source).to_list() == wanted, source
+
+
+def test_a_hub_id_offline_says_so():
+    said = message_of("openai/gsm8k:main:train")
+    assert "openai/gsm8k:main:train is no file, and as a hub id it cannot be loaded" in said
+    assert "Offline" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("none.jsonl", None, "none.jsonl does not exist"),
+        ("e.jsonl", "", "is empty"),
+        ("header.csv", "question,answer\n", "header.csv"),
+        ("text.txt", LINES, "is no data file: name one that ends in .jsonl"),
+        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not UTF-8"),
+        ("latin.csv", "question,answer\na,1\ncafé,2\n".encode("latin-1"), "line 3 is not UTF-8"),
+        ("latin.jsonl", (LINES + '{"question": "é"}').encode("latin-1"), "line 7 is not UTF-8"),
+        ("cut.jsonl", LINES + '{"question": "wh', "line 7 is not JSON"),
+        ("half.jsonl", '{"question": "a \\ud83d", "answer": "1"}\n', "surrogate pair"),
+        ("twice.jsonl", '{"answer": "1", "question": "a", "answer": "2"}\n', "specified twice"),
+        ("cut.jsonl.gz", gzip.compress(LINES.encode())[:-10], "cut.jsonl.gz cannot be read"),
+        ("no.parquet", "PAR1 or so", "no.parquet cannot be read"),
+        ("ragged.csv", "question,answer\na,1\nb,2,3\n", "Expected 2 fields in line 3, saw 3"),
+        ("shifted.csv", "question,answer\na,1,x\n", "does not match length of data"),
+        ("open.csv", 'question,answer\na,1\n"b,2\n', "EOF inside string"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 14 else "",
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(tmp_path, name, content, said):
+    if content is not None:
+        write(tmp_path / name, content)
+    message = message_of(tmp_path / name, skip_invalid=True)
+    assert said in message
+    assert name in message
+
+
+def test_a_folder_several_splits_and_odd_objects_are_refused(tmp_path):
+    from datasets import Dataset, DatasetDict
+
+    assert "is no data file" in message_of(tmp_path)
+    assert "is no source: name a file, or one split" in message_of(7)
+    splits = DatasetDict(train=Dataset.from_list(GOOD))
+    assert "a DatasetDict is no source" in message_of(splits)
+
+
+def test_gsm8k_as_csv_and_parquet_is_gsm8k(tmp_path):
+    gsm8k = SHARED / "data" / "gsm8k" / "train.jsonl"
+    if not gsm8k.is_file():
+        pytest.skip("GSM8K's train set is not beside the project (shared/data/gsm8k/train.jsonl)")
+    rows = load_problems(gsm8k)
+    assert len(rows) == 7473
+    raw = rows.select_columns(["question", "solution"]).rename_column("solution", "answer")
+    raw.to_csv(tmp_path / "g.csv", index=False)
+    raw.to_parquet(tmp_path / "g.parquet")
+    for name in ("g.csv", "g.parquet"):
+        assert load_problems(tmp_path / name).to_list() == rows.to_list()
+
+
+# ------------------------------------------------------------------ rows
+
+BAD_ROWS = {
+    "no answer": ({"question": "a"}, "'answer' is empty (None)"),
+    "blank": ({"question": " ", "answer": "1"}, "'question' is empty (' ')"),
+    "number": ({"question": 5, "answer": "1"}, "'question' is no text but 5"),
+    "truth": ({"question": "a", "answer": True}, "'answer' is no text but True"),
+    "list": ({"question": "a", "answer": [1]}, "'answer' is no text but [1]"),
+    "words": ({"question": "a", "answer": "lots"}, "'answer' has no number: 'lots' should end in"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_an_invalid_row_is_named_by_number_field_and_value(tmp_path, name):
+    row, said = BAD_ROWS[name]
+    path = write(tmp_path / "some.jsonl", LINES + json.dumps(row) + "\n")
+    for source, shown in ((path, "some.jsonl"), ([*GOOD, row], "the data")):
+        message = message_of(source)
+        assert message.startswith(f"{shown}, row 7: {said}")
+        assert message.endswith("fix it, or drop such rows with --skip-invalid")
+        assert len(load_problems(source, skip_invalid=True)) == len(GOOD)
+        invalid = {}
+        assert len(load_problems(source, invalid=invalid)) == len(GOOD)
+        assert list(invalid) == [7]
+        assert said in invalid[7]
+
+
+def test_more_invalid_rows_are_counted_and_none_left_is_said():
+    assert "(1 more rows are invalid)" in message_of([*GOOD, *BAD_ROWS["words"][:1] * 2])
+    assert "no row is left" in message_of([{"question": "a", "answer": None}], skip_invalid=True)
+
+
+def test_a_number_is_its_text_and_one_that_lost_digits_is_refused(tmp_path):
+    lines = [f'{{"question": "q", "answer": {a}}}' for a in ("5", "-3", "2.50", "0.1")]
+    path = write(tmp_path / "a.jsonl", "\n".join(lines))
+    assert load_problems(path)["answer"][:] == ["5", "-3", "2.5", "0.1"]
+    write(path, "\n".join([*lines, '{"question": "q", "answer": 12345678901234567890123}']))
+    assert "row 5: 'answer' is no text but 1.2345678901234568e+22" in message_of(path)
+    decimals = [{"question": "q", "answer": a} for a in (Decimal("7.10"), Decimal("5.00"))]
+    assert load_problems(decimals)["answer"][:] == ["7.10", "5.00"]
+    write(path, '{"question": "q", "answer": "1969-07-20"}')  # JSON's reader makes a date of it
+    assert load_problems(path, answers="text")["answer"][:] == ["1969-07-20"]
+
+
+def test_csv_cells_stay_texts(tmp_path):
+    path = write(tmp_path / "a.csv", 'question,answer,note\n"a\nb",007,NA\nNone,1.50,\n')
+    assert load_problems(path).to_list() == [
+        {"question": "a\nb", "answer": "007", "solution": "007", "note": "NA"},
+        {"question": "None", "answer": "1.50", "solution": "1.50", "note": ""},
+    ]
+
+
+def test_auto_takes_what_most_answers_are():
+    numbers = [{"question": f"q{i}", "answer": str(i)} for i in range(10)]
+    texts = [{"question": f"t{i}", "answer": "some words"} for i in range(10)]
+    assert len(load_problems(texts + numbers[:9])) == 19
+    assert len(load_problems(texts + numbers, skip_invalid=True)) == 10
+    assert len(load_problems(numbers + texts, answers="text")) == 20
+    assert "row 1: 'answer' has no number" in message_of(texts + numbers, answers="number")
+    assert "unknown kind of answers 'maybe'" in message_of(texts, answers="maybe")
+
+
+def test_columns_are_named_and_others_come_along():
+    rows = [{"frage": "q", "antwort": "1", "level": 3, "prompt": "p", "meta": {"a": [1]}}]
+    assert "no column 'question' ('frage', 'antwort'" in message_of(rows)
+    named = {"question_column": "frage", "answer_column": "antwort"}
+    assert "name it with --answer-column" in message_of(rows, question_column="frage")
+    found = load_problems(rows, **named)
+    assert found.column_names == [
+        "question",
+        "answer",
+        "solution",
+        "level",
+        "prompt_original",
+        "meta",
+    ]
+    assert found[0]["meta"] == {"a": [1]}
+    knowledge = load_problems(KNOWLEDGE_BASE, answer_column="expert_answer")
+    assert (len(knowledge), knowledge.column_names) == (100, ["question", "answer", "solution"])
+
+
+def test_mixed_values_and_types_of_parquet_are_kept(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [GOOD[0] | {"meta": {"a": 1}, "mixed": 5}, GOOD[1] | {"meta": {"b": 1}, "mixed": "five"}]
+    write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    for source in (rows, tmp_path / "a.jsonl"):
+        found = load_problems(source)
+        assert found["mixed"][:] == [5, "five"]
+        assert found["meta"][:] == [{"a": 1}, {"b": 1}]
+    small = pa.array([{"a": 1}, None], pa.struct([("a", pa.int32())]))
+    table = pa.table({"question": ["a", "b"], "answer": [1.5, 2.0], "small": small})
+    pq.write_table(table, tmp_path / "a.parquet")
+    found = load_problems(tmp_path / "a.parquet")
+    assert found["answer"][:] == ["1.5", "2"]
+    assert found.features.arrow_schema.field("small").type == small.type
+
+
+def test_tables_lie_on_disk_and_are_gone_with_their_process():
+    code = (
+        "from grpo_workbook.data import *;"
+        "d = to_dataset(load_problems(WORD_PROBLEMS['train']));"
+        "print(*[f['filename'] for f in d.cache_files], sep='\\n')"
+    )
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout
+    assert said.strip()
+    assert not any(Path(name).exists() for name in said.split())
+
+
+# ------------------------------------------------------------------ prompts
 
 
 def test_dataset_has_what_trl_and_the_rewards_read():
-    from_list = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
-    dataset = to_dataset(load(WORD_PROBLEMS["heldout"]).dataset)
-    assert from_list.to_list() == dataset.to_list()
+    problems = load_problems(WORD_PROBLEMS["heldout"])
+    assert len(problems) == 480
+    assert problems[0] == {
+        "question": problems[0]["question"],
+        "answer": "23",
+        "solution": "29 - 6 = <<29-6=23>>23\n#### 23",
+    }
+    dataset = to_dataset(problems)
     assert dataset.column_names == ["prompt", "answer", "question", "solution"]
     assert dataset[0]["prompt"] == chat_prompt(dataset[0]["question"])
-    assert [m["role"] for m in dataset[0]["prompt"]] == ["system", "user"]
-
-
-def test_other_columns_come_along_behind():
-    rows = [{"level": 3, **ROW, "topic": "sums"}]
-    assert to_dataset(load(rows).dataset).column_names == [
-        "prompt",
-        "answer",
-        "question",
-        "solution",
-        "level",
-        "topic",
-    ]
+    assert to_dataset(problems.to_list()).to_list() == dataset.to_list()
+    with pytest.raises(WorkbookError, match="there are: 'question', 'Answer'"):
+        to_dataset([{"question": "2+3?", "Answer": "5"}])
 
 
 def test_examples_stand_between_system_prompt_and_question():
@@ -62,17 +271,14 @@ def test_examples_stand_between_system_prompt_and_question():
         {"role": "assistant", "content": "<answer>2</answer>"},
         {"role": "user", "content": "2+2?"},
     ]
-    assert [m["role"] for m in chat_prompt("2+2?", None, one * 2)] == ["user", "assistant"] * 2 + [
-        "user"
-    ]
+    roles = [m["role"] for m in chat_prompt("2+2?", None, one * 2)]
+    assert roles == ["user", "assistant"] * 2 + ["user"]
     dataset = to_dataset([{"question": "2+2?", "answer": "4"}], "Be brief.", one, fold=True)
-    assert [m["role"] for m in dataset[0]["prompt"]] == ["user", "assistant", "user"]
-    assert dataset[0]["prompt"][0]["content"] == "Be brief.\n\n1+1?"
+    assert dataset[0]["prompt"][0] == {"role": "user", "content": "Be brief.\n\n1+1?"}
     assert fold_system(chat_prompt("2+2?", None)) == chat_prompt("2+2?", None)
 
 
-SYSTEM_OF_ITS_OWN = "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{% endif %}"
-REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
 
 
 def test_what_a_template_does_with_a_system_message(tiny):
@@ -80,12 +286,8 @@ def test_what_a_template_does_with_a_system_message(tiny):
 
     assert system_role(tiny["qwen"][1]) == "own turn"
     assert system_role(tiny["gemma"][1]) == "in the user's turn"
-    assert added_system_text(tiny["qwen"][1]) == added_system_text(tiny["gemma"][1]) == ""
     tokenizer = copy.deepcopy(tiny["qwen"][1])
     plain = tokenizer.chat_template
-    tokenizer.chat_template = SYSTEM_OF_ITS_OWN + plain
-    assert system_role(tokenizer) == "own turn"
-    assert added_system_text(tokenizer) == "<|im_start|>system\nYou are helpful."
     tokenizer.chat_template = REFUSES + plain
     assert system_role(tokenizer) == "refused"
     assert needs_folding(tokenizer)
@@ -99,59 +301,85 @@ def test_what_a_template_does_with_a_system_message(tiny):
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
-def test_token_boundaries_mark_every_token_and_lose_nothing(tiny, family):
-    _, tokenizer = tiny[family]
-    text = render([chat_prompt("Ana has 12 shells.")], tokenizer)[0]
-    marked = token_boundaries(text, tokenizer)
-    count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
-    assert len(token_boundaries(text, tokenizer, mark="\x01").split("\x01")) == count
-    assert token_boundaries(text, tokenizer, mark="").replace("\\n\n", "\n") == text
-    assert "|1|2|" in marked
-
-
-@pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_long_prompts_are_dropped_and_counted(tiny, family):
     _, tokenizer = tiny[family]
-    rows = [
-        *read_problems(WORD_PROBLEMS["heldout"])[:20],
-        {"question": "word " * 500, "answer": "1", "solution": "1"},
-    ]
-    dataset = to_dataset(rows)
-    lengths = prompt_lengths(dataset, tokenizer)
-    assert list(lengths) == [
+    rows = load_problems(WORD_PROBLEMS["heldout"]).to_list()[:20]
+    dataset = to_dataset([*rows, {"question": "word " * 500, "answer": "1", "solution": "1"}])
+    assert prompt_lengths(dataset, tokenizer) == [
         len(tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"])
         for p in dataset["prompt"]
     ]
     kept, dropped = drop_long_prompts(dataset, tokenizer, 160)
     assert dropped == 1
     assert kept["question"][:] == dataset["question"][:20]
-    with pytest.raises(WorkbookError, match="every prompt of the data is longer than 5 tokens"):
+    with pytest.raises(WorkbookError, match="the data has no prompt of at most 5 tokens"):
         drop_long_prompts(dataset, tokenizer, 5)
 
 
-def test_rows_that_make_no_dataset_are_named(tiny):
-    with pytest.raises(
-        WorkbookError, match="no column 'question' and no 'answer' \\(columns: none\\)"
-    ):
-        to_dataset([])
-    with pytest.raises(
-        WorkbookError, match="no column 'answer' \\(columns: 'question', 'Answer'\\): rename"
-    ):
-        to_dataset([{"question": "2+3?", "Answer": "5"}])
-    with pytest.raises(WorkbookError, match="the data has no rows"):
-        drop_long_prompts(to_dataset([ROW]).select([]), tiny["qwen"][1], 160)
+def test_a_tokenizer_that_is_none_is_named(tmp_path, tiny):
+    with pytest.raises(WorkbookError, match=r"the tokenizer of '.*' cannot be loaded"):
+        load_tokenizer("unsloth/Qwen3-none")
+    tiny["qwen"][1].save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(WorkbookError, match="tokenizer"):
+        load_tokenizer(tmp_path)
 
 
 def test_hash_follows_the_content():
     assert sha256_of([ROW]) == sha256_of([dict(reversed(ROW.items()))]) != sha256_of([ROW, ROW])
     assert sha256_of([ROW], [ROW]) == sha256_of([ROW, ROW])
-    rows = load(WORD_PROBLEMS["heldout"]).dataset
-    import hashlib
-
-    whole = json.dumps(rows.to_list(), sort_keys=True, ensure_ascii=False)
-    assert sha256_of(rows) == hashlib.sha256(whole.encode()).hexdigest()
 
 
-def test_reading_says_what_is_wrong(tmp_path):
-    with pytest.raises(WorkbookError, match="does not exist"):
-        read_problems(tmp_path / "none.jsonl")
+# ------------------------------------------------------------------ the split
+
+
+@pytest.fixture(scope="module")
+def table():
+    return load_problems(
+        [
+            {"question": f"q{i} " + "x" * i, "answer": str(i), "level": f"L{i % 10 == 0}"}
+            for i in range(100)
+        ]
+    )
+
+
+@pytest.mark.parametrize("by", ["length", "level"])
+def test_split_is_seeded_disjoint_and_stratified(table, by):
+    train, heldout = split(table, 400, seed=3, by=by)
+    assert (len(train), len(heldout)) == (80, 20)
+    assert train.column_names == heldout.column_names == table.column_names
+    again, other = split(table, 400, seed=3, by=by)[1], split(table, 400, seed=4, by=by)[1]
+    assert again.to_list() == heldout.to_list() != other.to_list()
+    assert sorted([*train["answer"], *heldout["answer"]], key=int) == table["answer"][:]
+    assert len(split(table, 7, seed=3, by=by)[1]) == 7
+    if by == "level":
+        assert Counter(heldout["level"]) == {"LFalse": 18, "LTrue": 2}
+    else:
+        assert Counter(int(a) // 25 for a in heldout["answer"]) == {0: 5, 1: 5, 2: 5, 3: 5}
+
+
+def test_a_split_that_cannot_be_made_says_why(table):
+    with pytest.raises(WorkbookError, match="400 of 4 rows cannot be held out"):
+        split(table.select(range(4)), 400, seed=3)
+    with pytest.raises(WorkbookError, match="0 of 100 rows cannot be held out"):
+        split(table, 0, seed=3)
+    with pytest.raises(WorkbookError, match="no column 'colour' to split by"):
+        split(table, 10, 0, by="colour")
+    with pytest.raises(WorkbookError, match="the rows cannot be split by 'answer'"):
+        split(table, 10, 0, by="answer")
+    assert len(split(table.select(range(5)), 400, seed=3)[1]) == 1
+
+
+def test_what_a_run_trains_on_and_is_measured_on(tmp_path):
+    run = RunConfig.from_env(heldout=40)
+    train, heldout, leaked = load_split(run)
+    assert (len(train), len(heldout), leaked) == (2400, 40, 0)
+    path = write(tmp_path / "my.jsonl", (LINES * 10).replace("What is", "How much is"))
+    rows = [{"question": f"What is {i} plus {i * i}?", "answer": "1"} for i in range(50)]
+    write(path, "".join(json.dumps(row) + "\n" for row in rows))
+    train, heldout, leaked = load_split(run, path)
+    assert (len(train), len(heldout), leaked) == (40, 10, 0)
+    train, heldout, leaked = load_split(
+        run, path, write(tmp_path / "held.jsonl", json.dumps(rows[7]))
+    )
+    assert (len(train), len(heldout), leaked) == (49, 1, 1)

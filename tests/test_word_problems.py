@@ -9,7 +9,7 @@ from conftest import REPO
 sys.path.insert(0, str(REPO / "data"))
 import build_word_problems as words
 
-from grpo_workbook.data import WORD_PROBLEMS, read_problems
+from grpo_workbook.data import WORD_PROBLEMS, load_problems
 
 
 @pytest.mark.parametrize("split", words.SIZES)
@@ -61,5 +61,5 @@ def test_every_template_is_measured_and_both_lengths_occur():
 
 
 def test_the_files_read_as_the_course_reads_them():
-    rows = read_problems(WORD_PROBLEMS["heldout"])
+    rows = load_problems(WORD_PROBLEMS["heldout"])
     assert [r["answer"] for r in rows] == [str(p.result) for p in words.build("heldout")]
