@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,10 +156,10 @@ def numbers(table: "DataFrame") -> dict:
     )
     votes, counts = votes.groupby(table["problem"]).agg(list), problems["lenient"].sum()
     ks = sorted({2**i for i in range(samples.bit_length())} | {samples})
-    words = first["question"].str.split().str.len()
-    first["words in the question"] = pandas.qcut(words, 4, duplicates="drop")
     own = {"sample", "question", "answer", "solution", *means, "completions"}
     groups = {c: first[c].astype(str) for c in first if c not in own}
+    words = first["question"].str.split().str.len()
+    groups["words in the question"] = pandas.qcut(words, 4, precision=0, duplicates="drop")
     passed = {k: [statistics.pass_at_k(samples, int(c), k) for c in counts] for k in ks}
     voted = {k: [statistics.majority_at_k(v, "right", k) for v in votes] for k in ks}
     found = {"n": n, **{name: rate(means[name]) for name in MEASURES}}
@@ -168,8 +169,8 @@ def numbers(table: "DataFrame") -> dict:
     found["majority_at_k"] = {k: rate(values) for k, values in voted.items()}
     found["by"] = {
         name: {
-            group: {"n": len(part), **{m: rate(part[m]) for m in ("strict", "lenient")}}
-            for group, part in means.groupby(labels)
+            str(group): {"n": len(part), **{m: rate(part[m]) for m in ("strict", "lenient")}}
+            for group, part in means.groupby(labels, observed=True)
         }
         for name, labels in groups.items()
         if 1 < labels.nunique() <= min(MOST_GROUPS, n // 5)
@@ -196,8 +197,8 @@ def _read(folder: Path, output: Path) -> tuple[dict, "DataFrame"]:
         raise WorkbookError(f"the baseline {folder} is the --output itself: name another folder")
     if not all((folder / name).is_file() for name in ("report.json", "results.jsonl")):
         raise WorkbookError(f"the baseline {folder} is no finished evaluation: run its command")
-    how = {"lines": True, "dtype": False, "convert_dates": False}
-    return read_json(folder / "report.json"), pandas.read_json(folder / "results.jsonl", **how)
+    table = pandas.read_json(folder / "results.jsonl", lines=True, dtype=False)
+    return read_json(folder / "report.json"), table
 
 
 def compare(old: dict, before: "DataFrame", new: dict, after: "DataFrame") -> dict:
@@ -223,7 +224,8 @@ def compare(old: dict, before: "DataFrame", new: dict, after: "DataFrame") -> di
         change = "rose" if told["difference"] > 0 else "fell"
         said = f"{word} {change} from {old[name]['rate']:.1%} to {new[name]['rate']:.1%}"
         said += f" (p = {p:.1g})" if p < 0.01 else f", which may be chance (p = {p:.2g})"
-        found["verdict"].append(f"{said}; {better} got better, {worse} worse")
+        first = " by their first sample" if new["samples"] > 1 else ""
+        found["verdict"].append(f"{said}; {better} got better{first}, {worse} worse")
     return found
 
 
@@ -239,13 +241,15 @@ def _as_markdown(report: dict) -> str:
             rows |= {f"{word}@{k}, lenient": (one, None) for k, one in report[key].items()}
     lines = [f"# Evaluation of {name}", ""]
     lines += [f"{report['n']} problems of {report['data']}, {samples}, {how}", ""]
-    lines += ["| | rate | 95 % interval | baseline |", "| --- " * 4 + "|"]
+    lines += ["| | rate | 95 % interval |" + " baseline |" * bool(base)]
+    lines += ["| --- " * (3 + bool(base)) + "|"]
     for word, (one, before) in rows.items():
-        was = f"{before['rate']:.1%}" if before else ""
-        lines.append(f"| {word} | {one['rate']:.1%} | {_interval(one)} | {was} |")
+        was = f" {before['rate']:.1%} |" if before else " |" * bool(base)
+        lines.append(f"| {word} | {one['rate']:.1%} | {_interval(one)} |{was}")
     said = [f"{report['tokens']:g} tokens on average, {report['cut_off']:.1%} cut off"]
     said += [*base.get("verdict", ()), *report["notes"]]
-    return "\n".join([*lines, "", *(f"- {text}" for text in said), ""])
+    wrapped = [textwrap.fill(f"- {text}", 80, subsequent_indent="  ") for text in said]
+    return "\n".join([*lines, "", *wrapped, ""])
 
 
 def _interval(one: dict) -> str:
