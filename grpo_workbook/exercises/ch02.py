@@ -1,97 +1,59 @@
 """The exercises of notebook 02_dataset_prep."""
 
 import math
+import re
 
 from grpo_workbook.exercises import Raises, exercise
 
 NOTEBOOK = "02_dataset_prep"
 
-_ONE = [("1+1?", "2")]
-_TWO = [("1+1?", "2"), ("2+3?", "5")]
+
+def _talk(*texts, system="", roles=("user", "assistant")):
+    turns = [(roles[i % 2], text) for i, text in enumerate(texts)]
+    opening = [("system", system)] if system is not None and system != "" else []
+    return [{"role": role, "content": text} for role, text in [*opening, *turns]]
 
 
-def _messages(*pairs):
-    return [{"role": role, "content": content} for role, content in pairs]
+def _flat(examples):
+    return [text for pair in examples for text in pair]
 
 
-def _always_a_system_turn(question, system, examples):
-    shown = [pair for q, a in examples for pair in (("user", q), ("assistant", a))]
-    return _messages(("system", system), *shown, ("user", question))
-
-
-def _examples_from_the_user(question, system, examples):
-    shown = [pair for q, a in examples for pair in (("user", q), ("user", a))]
-    return _messages(*([("system", system)] if system else []), *shown, ("user", question))
-
-
-def _examples_last(question, system, examples):
-    shown = [pair for q, a in examples for pair in (("user", q), ("assistant", a))]
-    return _messages(*([("system", system)] if system else []), ("user", question), *shown)
-
-
-def _no_question(question, system, examples):
-    return _examples_last(question, system, examples)[: (1 if system else 0)] + [
-        m for q, a in examples for m in _messages(("user", q), ("assistant", a))
-    ]
-
-
+_ONE, _TWO = [("1+1?", "2")], [("1+1?", "2"), ("2+3?", "5")]
 exercise(
     "02.1",
     "few_shot_prompt",
     NOTEBOOK,
     [
-        (("2+2?", "Be brief.", []), _messages(("system", "Be brief."), ("user", "2+2?"))),
-        (("2+2?", "", []), _messages(("user", "2+2?"))),
-        (
-            ("2+2?", "Be brief.", _ONE),
-            _messages(
-                ("system", "Be brief."), ("user", "1+1?"), ("assistant", "2"), ("user", "2+2?")
-            ),
-        ),
-        (
-            ("2+2?", "", _TWO),
-            _messages(
-                ("user", "1+1?"),
-                ("assistant", "2"),
-                ("user", "2+3?"),
-                ("assistant", "5"),
-                ("user", "2+2?"),
-            ),
-        ),
+        (("2+2?", "Be brief.", []), _talk("2+2?", system="Be brief.")),
+        (("2+2?", "", []), _talk("2+2?")),
+        (("2+2?", "Be brief.", _ONE), _talk("1+1?", "2", "2+2?", system="Be brief.")),
+        (("2+2?", "", _TWO), _talk("1+1?", "2", "2+3?", "5", "2+2?")),
     ],
     [
         (
-            _always_a_system_turn,
-            "you wrote a system turn with no text: an empty one still costs tokens, and hides what the template adds",
+            lambda q, system, ex: [{"role": "system", "content": system}, *_talk(*_flat(ex), q)],
+            "you wrote a system turn with no text: an empty one costs tokens and hides the template's",
         ),
         (
-            _examples_from_the_user,
-            "your examples are answered by the user: the answer that the model shall imitate is the assistant's",
+            lambda q, system, ex: _talk(*_flat(ex), q, system=system, roles=("user", "user")),
+            "your examples are answered by the user: what the model imitates is the assistant's",
         ),
         (
-            _examples_last,
-            "your question is not last: the model answers the last turn, and examples come before it",
+            lambda q, system, ex: _talk(q, system=system) + _talk(*_flat(ex)),
+            "your question is not last: the model answers the last turn, and examples come before",
         ),
         (
-            _no_question,
+            lambda q, system, ex: _talk(*_flat(ex), system=system),
             "you left out the question itself: it is the last turn, behind the examples",
         ),
     ],
 )
 
 
-def _after(solution, where):
+def _behind(solution, part=-1, comma=""):
     if "####" not in solution:
         raise ValueError
-    return where(solution).replace(",", "").strip()
-
-
-def _last_number(solution):
-    import re
-
-    if "####" not in solution:
-        raise ValueError
-    return re.findall(r"\d+", solution)[-1]
+    return solution.split("####")[part].replace(",", comma).strip()
 
 
 exercise(
@@ -108,21 +70,19 @@ exercise(
     ],
     [
         (
-            lambda s: _after(s, lambda t: t.split("####")[1]),
+            lambda solution: _behind(solution, part=1),
             "you took what follows the first ####: the final answer follows the last one",
         ),
         (
-            lambda s: _after(s.replace(",", "\x00"), lambda t: t.rsplit("####", 1)[1]).replace(
-                "\x00", ","
-            ),
-            "you kept the comma: 1,200 and 1200 are the same number, so give it without thousands separators",
+            lambda solution: _behind(solution, comma=","),
+            "you kept the comma: 1,200 and 1200 are one number, so give it without separators",
         ),
         (
-            lambda s: s.rsplit("####", 1)[-1].replace(",", "").strip(),
-            "you gave an answer where there is no ####: raise ValueError, so that the row is named and not trained on",
+            lambda solution: _behind("####" + solution),
+            "you gave an answer where there is no ####: raise ValueError, so that the row is named",
         ),
         (
-            _last_number,
+            lambda solution: _behind(solution) and re.findall(r"\d+", solution)[-1],
             "you took the last run of digits: a sign or a decimal point belongs to the number",
         ),
     ],
@@ -135,11 +95,9 @@ def _budget(lengths, share, rank):
 
 
 def _interpolated(lengths, share):
-    ordered = sorted(lengths)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return int(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+    ordered, place = sorted(lengths), share * (len(lengths) - 1)
+    low, high = ordered[int(place)], ordered[math.ceil(place)]
+    return int(low + (place - int(place)) * (high - low))
 
 
 exercise(
@@ -157,31 +115,28 @@ exercise(
     ],
     [
         (
-            lambda lengths, share: _budget(lengths, share, lambda x: int(x + 1e-9) - 1),
-            "you rounded the number of prompts down: 0.6 of 4 prompts is 2.4, so two are too few and three must fit",
+            lambda lengths, rate: _budget(lengths, rate, lambda x: int(x + 1e-9) - 1),
+            "you rounded the number of prompts down: 0.6 of 4 prompts is 2.4, so three must fit",
         ),
         (
-            lambda lengths, share: _budget(lengths, share, lambda x: int(x + 1e-9)),
+            lambda lengths, rate: _budget(lengths, rate, lambda x: int(x + 1e-9)),
             "you are one place too far: the k-th smallest has index k - 1",
         ),
         (
-            lambda lengths, share: _budget(lengths, share, lambda x: math.ceil(x) - 1),
-            "0.55 * 100 is 55.000000000000007 in floats, and rounds up to 56: subtract 1e-9 before rounding up",
+            lambda lengths, rate: _budget(lengths, rate, lambda x: math.ceil(x) - 1),
+            "0.55 * 100 is 55.000000000000007 in floats, and rounds up to 56: subtract 1e-9 first",
         ),
         (
             _interpolated,
             "you interpolated between two lengths: the budget must itself keep enough prompts",
         ),
-        (
-            lambda lengths, share: int(share * max(lengths)),
-            "you took a share of the longest prompt: the share is one of the prompts, not of the tokens",
-        ),
     ],
 )
 
 
-def _bag(text):
-    return text.lower().split()
+def _overlap(a, b, divisor, bag=lambda text: set(text.lower().split())):
+    a, b = bag(a), bag(b)
+    return len(set(a) & set(b)) / divisor(a, b) if a and b else 1.0
 
 
 exercise(
@@ -198,56 +153,29 @@ exercise(
     ],
     [
         (
-            lambda a, b: (
-                len(set(a.split()) & set(b.split())) / max(1, len(set(a.split()) | set(b.split())))
-                if a
-                else 1.0
-            ),
+            lambda a, b: _overlap(a, b, lambda a, b: len(a | b), bag=lambda t: set(t.split())),
             "upper and lower case count in yours: Ana and ana are the same word",
         ),
         (
-            lambda a, b: (
-                len(set(_bag(a)) & set(_bag(b))) / min(len(set(_bag(a))), len(set(_bag(b))))
-                if _bag(a) and _bag(b)
-                else 1.0
-            ),
-            "you divided by the shorter text's words: then a single shared word makes a short text a perfect copy",
+            lambda a, b: _overlap(a, b, lambda a, b: min(len(a), len(b))),
+            "you divided by the shorter text's words: one common word makes a short text a copy",
         ),
         (
-            lambda a, b: (
-                2
-                * len(set(_bag(a)) & set(_bag(b)))
-                / ((len(set(_bag(a))) + len(set(_bag(b)))) or 1)
-                if a
-                else 1.0
-            ),
-            "you divided by the words of both added up (Dice): Jaccard divides by those that occur in either",
+            lambda a, b: _overlap(a, b, lambda a, b: (len(a) + len(b)) / 2),
+            "you divided by the words of both added up (Dice): Jaccard divides by those in either",
         ),
         (
-            lambda a, b: len(set(_bag(a)) & set(_bag(b))) / len(_bag(a) + _bag(b)) if a else 1.0,
-            "you counted repeated words again and again: take sets, so that each different word counts once",
+            lambda a, b: _overlap(a, b, lambda a, b: len(a + b), lambda t: t.lower().split()),
+            "you counted repeated words again and again: take sets, each different word once",
         ),
     ],
 )
 
 
-def _checked(share):
-    if not 0 <= share < 1:
+def _score(measured, leaked, formula):
+    if not 0 <= leaked < 1:
         raise ValueError
-
-
-def _subtracted(measured, leaked_share):
-    _checked(leaked_share)
-    return measured - leaked_share
-
-
-def _scaled(measured, leaked_share):
-    _checked(leaked_share)
-    return measured * (1 - leaked_share)
-
-
-def _unchecked(measured, leaked_share):
-    return 0.0 if leaked_share == 1 else (measured - leaked_share) / (1 - leaked_share)
+    return formula(measured, leaked)
 
 
 exercise(
@@ -265,26 +193,24 @@ exercise(
     ],
     [
         (
-            _subtracted,
-            "you only took the leaked problems' points away: what is left was earned on fewer problems, so divide by "
-            "their share",
+            lambda measured, leaked: _score(measured, leaked, lambda m, rate: m - rate),
+            "you only took the leaked points away: the rest was earned on fewer problems, so divide",
         ),
         (
-            _scaled,
+            lambda measured, leaked: _score(measured, leaked, lambda m, rate: m * (1 - rate)),
             "you scaled the whole score down: only the leaked problems' points are undeserved",
         ),
         (
-            _unchecked,
-            "you let an impossible share through: from 1 on there is no honest problem left, so raise ValueError",
+            lambda m, rate: 0.0 if rate == 1 else (m - rate) / (1 - rate),
+            "you let an impossible rate through: from 1 on no honest problem is left: ValueError",
         ),
     ],
 )
 
 
-def _with_rest(sizes, count, order):
-    total = sum(sizes)
-    quotas = [count * size // total for size in sizes]
-    for i in order(sizes, count)[: count - sum(quotas)]:
+def _quotas(sizes, count, order):
+    quotas = [count * size // sum(sizes) for size in sizes]
+    for i in sorted(range(len(sizes)), key=order)[: count - sum(quotas)]:
         quotas[i] += 1
     return quotas
 
@@ -312,25 +238,15 @@ exercise(
             "you rounded each by itself: then the sum may miss count by one or more",
         ),
         (
-            lambda sizes, count: _with_rest(
-                sizes, count, lambda s, c: sorted(range(len(s)), key=lambda i: -s[i])
-            ),
+            lambda sizes, count: _quotas(sizes, count, lambda i: -sizes[i]),
             "you gave the rest to the largest strata: it goes where rounding down took most away",
         ),
         (
-            lambda sizes, count: _with_rest(
-                sizes, count, lambda s, c: sorted(range(len(s)), key=lambda i: c * s[i] % sum(s))
-            ),
+            lambda sizes, count: _quotas(sizes, count, lambda i: count * sizes[i] % sum(sizes)),
             "you gave the rest where rounding down took least away: it goes where it took most",
         ),
         (
-            lambda sizes, count: _with_rest(
-                sizes, count, lambda s, c: sorted(range(len(s)), key=lambda i: s[i])
-            ),
-            "you gave the rest to the smallest strata: it goes where rounding down took most away",
-        ),
-        (
-            lambda sizes, count: _with_rest(sizes, count, lambda s, c: list(range(len(s)))),
+            lambda sizes, count: _quotas(sizes, count, lambda i: 0),
             "you gave the rest to the first strata: it goes where rounding down took most away",
         ),
     ],
