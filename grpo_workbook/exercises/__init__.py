@@ -75,8 +75,11 @@ class Failure:
 def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) -> Exercise:
     """Register an exercise: its number ("04.1"), the function to write, and what `Exercise` takes.
 
-    Raises ValueError for a number that another exercise has.
+    `mistakes` may be a dict from sentence to function too. Raises ValueError for a number that
+    another exercise has.
     """
+    if isinstance(mistakes, dict):
+        mistakes = [(wrong, sentence) for sentence, wrong in mistakes.items()]
     if number in EXERCISES and EXERCISES[number].name != name:
         names = f"{EXERCISES[number].name} and {name}"
         raise ValueError(f"two exercises have the number {number}: {names}: renumber one")
