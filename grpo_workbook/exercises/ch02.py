@@ -32,7 +32,7 @@ exercise(
     [
         (
             lambda q, system, ex: [{"role": "system", "content": system}, *_talk(*_flat(ex), q)],
-            "you wrote a system turn with no text: an empty one costs tokens and hides the template's",
+            "you wrote an empty system turn: it costs tokens, and hides what the template adds",
         ),
         (
             lambda q, system, ex: _talk(*_flat(ex), q, system=system, roles=("user", "user")),
@@ -194,7 +194,7 @@ exercise(
     [
         (
             lambda measured, leaked: _score(measured, leaked, lambda m, rate: m - rate),
-            "you only took the leaked points away: the rest was earned on fewer problems, so divide",
+            "you only took the leaked points away: the rest came from fewer problems, so divide",
         ),
         (
             lambda measured, leaked: _score(measured, leaked, lambda m, rate: m * (1 - rate)),
