@@ -3,8 +3,8 @@
     python benchmarks/rewards.py                # the tables
     python benchmarks/rewards.py --wrong        # and every case that one of them judges wrongly
 
-The cases are in reward_cases.jsonl: a completion, its reference answer, and whether a careful person
-would call its final answer right. Some are unfair to us, and stay. Ratios compare rows of one call.
+The cases are in reward_cases.jsonl: a completion, its reference answer, whether a careful person
+would call the final answer right. Some are unfair to us, and stay. Ratios compare rows of one call.
 """
 
 import argparse

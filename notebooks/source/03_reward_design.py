@@ -56,7 +56,7 @@ greeting_reward(
 # `is_correct` compares exact fractions, and evaluates nothing:
 
 # %%
-from grpo_workbook.answers import is_correct
+from grpo_workbook import is_correct
 
 for gold, predictions in {
     "1000": ["1,000", "$1000.00", "1e3", "１０００", "1009", "2000/2"],
@@ -72,18 +72,19 @@ for gold, predictions in {
 # The reward looks into the only answer block. Two blocks are no answer, or the model would learn to write them all:
 
 # %%
-from grpo_workbook.notebook import show
-from grpo_workbook.answers import tagged_answer
-from grpo_workbook.rewards import correctness_reward
+from grpo_workbook import answers, correctness_reward, show
 
-show(tagged_answer, correctness_reward)
+show(answers.tagged_answer, correctness_reward)
 
 # %% [markdown]
+# `@reward` says what the function judges: its role, the columns that the data must have, and that its answers are
+# numbers. Tools ask for that, as the diagnosis of chapter 05 does; nothing is guessed from a name.
+#
 # For texts in other forms, `extract_answer` looks for `<answer>` pairs, then `\boxed{}`, then what follows `####`. Where
 # all of a kind agree, that is the answer; several different ones are a hedge, and a hedge is `None`.
 
 # %%
-from grpo_workbook.answers import extract_answer
+from grpo_workbook import extract_answer
 
 for text in [
     "<answer>42</answer> no wait, 41",
@@ -103,11 +104,11 @@ for text in [
 # %%
 from grpo_workbook import rewards
 
-show(rewards._tags_in_place)
+show(rewards.tags_in_place)
 
 # %% [markdown]
 # That is **partial credit**: a model that never writes the whole form still earns a different reward for each step
-# towards it, so its group has a gradient. Strict alone would be silent until it succeeds by chance.
+# towards it, so its group has a gradient. Strict alone gives none until it succeeds by chance.
 
 # %%
 ladder = {
@@ -145,10 +146,10 @@ for name, text in ladder.items():
 # `parse_rewards` makes both from a line of text, and refuses what is unknown or makes no sense:
 
 # %%
-from grpo_workbook.rubric import DEFAULT_REWARDS, parse_rewards
+from grpo_workbook import RunConfig, parse_rewards
 
-functions, weights = parse_rewards(DEFAULT_REWARDS)
-print(DEFAULT_REWARDS)
+functions, weights = parse_rewards(RunConfig.rewards)
+print(RunConfig.rewards)
 print([f.__name__ for f in functions], weights)
 
 # %% [markdown]
@@ -158,33 +159,67 @@ print([f.__name__ for f in functions], weights)
 # | form: strict, soft, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
 # | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and reasoning disappears |
 # | style, repetition | 0.1 to 0.3 | a penalty for what you have seen, not for what you fear |
-# | debug | 0 | prints, counts nothing |
 #
 # Three to five rewards are enough. Every further one is one more thing to game.
 
 # %% [markdown]
 # ## The library
 #
-# What can be had by name, with the range of each:
+# What can be had by name. Rewards with a setting are made by a **factory**, a function that returns the reward: the
+# setting stands behind an equals sign.
 
 # %%
-from grpo_workbook.rubric import REGISTRY
-
-for name, entry in REGISTRY.items():
-    call = f"{name}={entry.argument.rstrip('!')}" if entry.argument else name
-    print(f"{call:25} {entry.low:4g} to {entry.high:g}  {entry.description}")
+for name, made in rewards.REGISTRY.items():
+    call = name if hasattr(made, "role") else f"{name}=..."
+    says = (made.__doc__ or "A penalty, -1 to 0: unwanted phrases.").splitlines()[0]
+    print(f"{call:20} {says}")
 
 # %% [markdown]
-# Rewards with a setting are made by a **factory**: a function that returns the reward. This is DAPO's penalty for
-# completions that come near the length at which they would be cut:
+# This one is DAPO's penalty for completions that come near the length at which they would be cut. The formula is TRL's,
+# and Unsloth must be imported before TRL:
 
 # %%
-from grpo_workbook import shaping
+from grpo_workbook import quiet
 
-show(shaping.overlong)
-shaping.overlong(max_length=100, cache=20)(
+quiet()
+import unsloth
+
+show(rewards.overlong)
+rewards.overlong(max_length=100, cache=20)(
     ["..."] * 4, completion_ids=[[0] * n for n in (80, 90, 100, 500)]
 )
+
+# %% [markdown]
+# Your own factory looks the same. Here answers are to be JSON that follows a schema, with partial credit for JSON alone:
+
+# %%
+import json
+
+import jsonschema
+
+
+def json_reward(schema):
+    @rewards.reward(role="format")
+    def json_schema_reward(completions, **columns):
+        return [value(rewards.text_of(c)) for c in completions]
+
+    def value(text):
+        try:
+            jsonschema.validate(json.loads(text), schema)
+        except jsonschema.ValidationError:
+            return 0.25
+        except (ValueError, RecursionError):  # no JSON, or nested beyond any use
+            return 0.0
+        return 1.0
+
+    return json_schema_reward
+
+
+json_reward({"required": ["n"]})(['{"n": 42}', '{"m": 42}', "42, I think"])
+
+# %% [markdown]
+# Saved in a file, a reward of your own has a name on the command line: `--rewards "correctness:2,my.py:my_reward:0.5"`.
+# It is called once with made-up completions before anything is trained, so that a slip costs no run.
 
 # %% [markdown]
 # Try each of them alone, on texts of which you know what they deserve. Reasoning is paid by true equations: connecting
@@ -216,24 +251,19 @@ for name, text in samples.items():
 # comes (chapter 04 trains it):
 
 # %%
-from grpo_workbook.notebook import quiet
-
-quiet()
-import unsloth
-from grpo_workbook.config import RunConfig
-from grpo_workbook.training import load_policy
+from grpo_workbook import load_policy
 
 run = RunConfig.from_env()
 model, tokenizer = load_policy(run)
 
 # %% [markdown]
-# Eight problems, eight completions each, drawn as training draws them:
+# Eight problems, eight completions each, sampled as training samples them:
 
 # %%
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.evaluate import generate
+from grpo_workbook import data, generate, load_problems, to_dataset
 
-rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])[:8]))
+problems = load_problems(data.WORD_PROBLEMS["train"]).select(range(8))
+rows = list(to_dataset(problems))
 prompts = [row["prompt"] for row in rows for _ in range(8)]
 completions = generate(
     model,
@@ -249,26 +279,26 @@ print(completions[0])
 # `score` calls every reward as TRL would, and shows for each what GRPO would compare:
 
 # %%
-from grpo_workbook.rubric import score
+from grpo_workbook.reward_lab import score
 
 scored = score(functions, completions, rows, group_size=8, weights=weights)
-scored.show()
+scored.table().round(2)
 
 # %% [markdown]
-# Read the column *equal*. A group whose rewards are all equal has advantages of 0: it teaches nothing, and its
-# completions were drawn for nothing. In groups of 8 hardly any is silent in total here, for this model wavers: the row
-# *total*. Cut the same completions into groups of 4, and look for the grey crosses:
+# Read the column *equal*. A group whose rewards are all equal, a **zero-variance group**, has advantages of 0: it teaches
+# nothing, and its completions were sampled for nothing. In groups of 8 hardly any is one in total here, for this model
+# wavers: the row *total*. Cut the same completions into groups of 4, and look for the grey crosses:
 
 # %%
 from grpo_workbook import figures
 
 one_row_each = [row for row in rows for _ in range(8)]
 fours = score(functions, completions, one_row_each, group_size=4, weights=weights)
-figures.show(*fours.figure())
+figures.show(*figures.reward_distributions(fours.groups))
 
 # %% [markdown]
-# Small groups fall silent more often, and so does a reward that stands alone. Where one is silent, another still tells
-# the completions apart.
+# Small groups have no variance more often, and so does a reward that stands alone. Where one gives no gradient, another
+# still tells the completions apart.
 
 # %% [markdown]
 # What to look for in a table or figure like these:
@@ -277,13 +307,7 @@ figures.show(*fours.figure())
 # - **mean 1 and all groups equal**: it is mastered, or broken. Nothing more will be learned from it.
 # - **none** is not 0: the reward did not apply, or could not be computed. Find out which.
 #
-# The **debug reward** shows samples while training runs. Of eleven calls the first and the eleventh print:
-
-# %%
-debug_reward = shaping.debug(every=10)
-columns = {"prompts": prompts, "answer": [row["answer"] for row in one_row_each]}
-for _ in range(11):
-    debug_reward(completions=completions, **columns)
+# To see samples while training runs, give TRL `GRPOConfig(log_completions=True)`.
 
 # %% [markdown]
 # ## Attack it before the model does
@@ -328,7 +352,7 @@ def naive_format(completions, **columns):
 # bombs, invisible characters, texts of a million characters.
 
 # %%
-from grpo_workbook.reward_lab.attacks import attacks, honest
+from grpo_workbook.reward_lab import attacks, honest
 
 collection = attacks(right="42", wrong="41", prompt="What is 6 times 7?")
 print(len(collection), "attacks of", len({a.kind for a in collection}), "kinds\n")
@@ -339,7 +363,7 @@ for attack in collection[::9]:
 # Each attack is paid by both sets of rewards, and compared with what the honest right answer earns from the same set.
 # At 1 or more it pays as well as honesty, and gets through; the numbers at the right count those, in the colour of the
 # rewards that let them. Below 1 it can still be learned, by a group in which nobody does better: that is the price of
-# partial credit, and why the share should stay low.
+# partial credit, and why what they earn should stay low.
 
 # %%
 def total(functions, weights, text):
@@ -372,11 +396,11 @@ for attack in collection:
 # What is the most that an attack earns *without* the right number in it, and with it?
 
 # %%
-for name, shares in earned.items():
-    every = [share for of_kind in shares.values() for share in of_kind]
-    texts = [a.text for kind in shares for a in collection if a.kind == kind]
-    with_it = max(share for share, text in zip(every, texts) if "42" in text)
-    without = max(share for share, text in zip(every, texts) if "42" not in text)
+for name, rates in earned.items():
+    every = [rate for of_kind in rates.values() for rate in of_kind]
+    texts = [a.text for kind in rates for a in collection if a.kind == kind]
+    with_it = max(rate for rate, text in zip(every, texts) if "42" in text)
+    without = max(rate for rate, text in zip(every, texts) if "42" not in text)
     print(f"{name:6} {with_it:5.0%} with the right number, {without:5.0%} without")
 
 # %% [markdown]
@@ -425,7 +449,7 @@ for gold, prediction in [
 # in a process of its own. One that is late is killed: *timeout* is an outcome, not a wrong answer.
 
 # %%
-from grpo_workbook.reward_lab.symbolic import SymbolicChecker
+from grpo_workbook.reward_lab import SymbolicChecker
 
 pairs = [
     ("1, 2, 3 or 72", "72"),
@@ -452,9 +476,9 @@ with SymbolicChecker(time_limit=2.0) as checker:
 # evens out errors; the *vote* is for judges that are each often wrong.
 
 # %%
-from grpo_workbook.ensembles import mean_of, minimum_of, vote_of
+from grpo_workbook import mean_of, minimum_of, vote_of
 
-members = (correctness_reward, rewards.strict_format_reward, shaping.reasoning_steps(1))
+members = (correctness_reward, rewards.strict_format_reward, rewards.reasoning_steps(1))
 texts = [honest(), honest(work="I just know it."), "<answer>42</answer>"]
 for make in (minimum_of, mean_of, vote_of):
     ensemble = make(*members)
@@ -470,7 +494,7 @@ for make in (minimum_of, mean_of, vote_of):
 # as the form succeeds. ([Chapter 07](07_stages_and_curriculum.ipynb) measures what that brings.)
 
 # %%
-from grpo_workbook.ensembles import AdaptiveWeight
+from grpo_workbook import AdaptiveWeight
 
 fading = AdaptiveWeight(
     rewards.strict_format_reward,
@@ -629,17 +653,17 @@ check("03.4", weighted_total);
 # </details>
 
 # %% [markdown]
-# ### Exercise 03.5 · `silent_share` · easy · 5 minutes
+# ### Exercise 03.5 · `zero_variance_rate` · easy · 5 minutes
 #
-# The share of groups in which all rewards are equal. Completions of one group stand next to each other. Raise
+# The rate of groups in which all rewards are equal. Completions of one group stand next to each other. Raise
 # `ValueError` when the groups do not come out whole.
 
 # %% tags=["exercise"]
-def silent_share(rewards: list[float], group_size: int) -> float:
+def zero_variance_rate(rewards: list[float], group_size: int) -> float:
     raise NotImplementedError
 
 
-check("03.5", silent_share);
+check("03.5", zero_variance_rate);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -651,7 +675,7 @@ check("03.5", silent_share);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def silent_share(rewards: list[float], group_size: int) -> float:
+# def zero_variance_rate(rewards: list[float], group_size: int) -> float:
 #     if not rewards or len(rewards) % group_size:
 #         raise ValueError(f"{len(rewards)} rewards are not whole groups of {group_size}")
 #     groups = [rewards[i : i + group_size] for i in range(0, len(rewards), group_size)]
@@ -663,12 +687,12 @@ check("03.5", silent_share);
 # %% [markdown]
 # ### Exercise 03.6 · `adaptive_weights` · hard · 10 minutes
 #
-# The weight of each batch, when `shares` are the success shares of the batches: `at_zero + (at_one - at_zero) * rate`,
-# where the rate begins at 0 and becomes `memory * rate + (1 - memory) * share` *after* each batch.
+# The weight of each batch, when `rates` are the success rates of the batches: `at_zero + (at_one - at_zero) * rate`,
+# where the rate begins at 0 and becomes `memory * rate + (1 - memory) * (that of the batch)` *after* each batch.
 
 # %% tags=["exercise"]
 def adaptive_weights(
-    shares: list[float], at_zero: float, at_one: float, memory: float
+    rates: list[float], at_zero: float, at_one: float, memory: float
 ) -> list[float]:
     raise NotImplementedError
 
@@ -686,12 +710,12 @@ check("03.6", adaptive_weights);
 #
 # ```python
 # def adaptive_weights(
-#     shares: list[float], at_zero: float, at_one: float, memory: float
+#     rates: list[float], at_zero: float, at_one: float, memory: float
 # ) -> list[float]:
 #     rate, weights = 0.0, []
-#     for share in shares:
+#     for of_batch in rates:
 #         weights.append(at_zero + (at_one - at_zero) * rate)
-#         rate = memory * rate + (1 - memory) * share
+#         rate = memory * rate + (1 - memory) * of_batch
 #     return weights
 # ```
 #
@@ -703,7 +727,7 @@ check("03.6", adaptive_weights);
 # - Every reward was tried alone on texts of which you know the worth, and on the attacks.
 # - The honest right answer earns strictly the most.
 # - Every reward is bounded, and correctness weighs more than all others together.
-# - `score` on real samples: no reward is 0 everywhere or 1 everywhere, and few groups are silent.
+# - `score` on real samples: no reward is 0 everywhere or 1 everywhere, and few groups are without variance.
 # - Errors stop the run or are counted; none becomes a zero.
 
 # %% [markdown]
