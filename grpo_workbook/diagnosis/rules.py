@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNIQUE, EMPTY = "completions/unique_share", "completions/empty_share"
 CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
-SILENT, MOVED = "frac_reward_zero_std", "adapter/change"
+ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 RISE = "rise of the reward, in standard errors"
 
 
@@ -196,7 +196,7 @@ def _empty(v: View) -> Finding | None:
 
 
 def _cut_off(v: View) -> Finding | None:
-    most, little = bound("share_nearly_all"), bound("little_earned")
+    most, little = bound("nearly_all"), bound("little_earned")
     # from the beginning: what training made long is another finding
     if not (v.last(CUT_OFF) >= most and float(v.of(CUT_OFF).head(2).mean()) >= most):
         return None
@@ -221,9 +221,9 @@ def _frozen(v: View) -> Finding | None:
             return None
         there = v.seen("grad_norm", "there is a gradient")
         return make("frozen", tried[0], Evidence(MOVED, 0.0, "more than 0"), there)
-    if len(norm) < v.width or float(norm.abs().max()) != 0.0 or not v.last(SILENT) < bound("half"):
+    if len(norm) < v.width or float(norm.abs().max()) != 0.0 or not v.last(ZERO_VARIANCE) < bound("half"):
         return None
-    spread = v.seen(SILENT, "groups with spread should give a gradient")
+    spread = v.seen(ZERO_VARIANCE, "groups with spread should give a gradient")
     return make("frozen", norm.index[0], Evidence("grad_norm", 0.0, "more than 0"), spread)
 
 
@@ -290,28 +290,28 @@ def _collapsed(v: View) -> Finding | None:
 
 
 def _no_gradient(v: View) -> Finding | None:
-    if v.few() or not len(v.of(SILENT)):
+    if v.few() or not len(v.of(ZERO_VARIANCE)):
         return None
-    rate, most = v.last(SILENT), bound("silent")
+    rate, most = v.last(ZERO_VARIANCE), bound("zero_variance")
     # Equal rewards that are no round numbers leave a deviation of rounding, a gradient of rounding.
     rounding = len(v.of("grad_norm")) and rate > 0.25 and not v.gradient()
     if rate < most and not rounding:
         return None
     if v.learned and v.gain >= 0 and not v.still_from_start():
         return None  # saturated
-    step = v.since(SILENT, lambda x: x >= (0.2 if rounding else most))
-    said = v.seen(SILENT, f"under {most}"), v.seen("grad_norm", "over 0.001")
+    step = v.since(ZERO_VARIANCE, lambda x: x >= (0.2 if rounding else most))
+    said = v.seen(ZERO_VARIANCE, f"under {most}"), v.seen("grad_norm", "over 0.001")
     return make("no_gradient", step, *said)
 
 
 def _saturated(v: View) -> Finding | None:
     half = bound("half")
-    if v.few(times=2) or not v.last(SILENT) >= half or not v.learned or v.still_from_start():
+    if v.few(times=2) or not v.last(ZERO_VARIANCE) >= half or not v.learned or v.still_from_start():
         return None
     if v.last("reward") < bound("high_reward") * v.highest:
         return None
-    said = v.seen(SILENT, f"under {half}"), v.seen("reward", f"of at most {v.highest:.3g}")
-    return make("saturated", v.since(SILENT, lambda x: x >= half), *said)
+    said = v.seen(ZERO_VARIANCE, f"under {half}"), v.seen("reward", f"of at most {v.highest:.3g}")
+    return make("saturated", v.since(ZERO_VARIANCE, lambda x: x >= half), *said)
 
 
 # ------------------------------------------------------------------ what learns something else

@@ -13,7 +13,7 @@
 #
 # Four completions of one problem, two right. Their advantages are centred on the group's mean, so they sum to 0. The
 # loss is minus the mean of `ratio * advantage`, and at the first update of a batch the policy is still the one that
-# drew the completions: every ratio is 1.
+# sampled the completions: every ratio is 1.
 
 # %%
 from statistics import mean, stdev
@@ -44,10 +44,10 @@ for lengths in ([20, 20, 20, 20], [30, 30, 20, 20], [20, 20, 30, 30]):
 # checkpoint, a `trainer_state.json`, logged completions, or `trainer.state.log_history`.
 
 # %%
-from grpo_workbook.diagnosis.monitor import read_run
-from grpo_workbook.files import REPO
+from grpo_workbook import files
+from grpo_workbook.diagnosis import read_run
 
-LOGS = REPO / "tests" / "diagnosis_logs"
+LOGS = files.REPO / "tests" / "diagnosis_logs"
 healthy = read_run(LOGS / "healthy_0.json")
 columns = ["reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm"]
 healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
@@ -66,20 +66,20 @@ for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
 
 # %% [markdown]
 # Six panels say nearly everything. What each step logged is drawn faintly, its moving average above it. *Adapter
-# change* is how far the adapters have moved, as a share of their norm at the start; there is no KL line, because `beta`
-# is 0.
+# change* is how far the adapters have moved, relative to their norm at the start; there is no KL line, because `beta`
+# is 0. In a *zero-variance group* all rewards are equal, so that it teaches nothing.
 
 # %%
 from grpo_workbook import figures
-from grpo_workbook.diagnosis import panels
+from grpo_workbook.diagnosis import run_panels
 
-figures.show(*panels.run_panels(healthy, title="A healthy run"))
+figures.show(*run_panels(healthy, title="A healthy run"))
 
 # %% [markdown]
 # | panel | healthy | worry when |
 # | --- | --- | --- |
 # | reward, each part | rises, then bends; form first, correctness after it | flat after 30 steps, falling, or one part rising alone |
-# | spread and silent groups | spread falls and silent groups grow *as the reward gets high* | silent from the start: no gradient |
+# | spread, zero-variance groups | spread falls and such groups grow *as the reward gets high* | zero variance from the start: no gradient |
 # | entropy, KL | entropy falls slowly, KL grows and levels off | entropy 0 while the reward is low; KL over the entropy at the start |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
 # | gradient norm, adapters | gradient noisy, adapters move by a tenth or two of their norm | gradient 0; adapters at 0, or beyond half their norm |
@@ -106,7 +106,7 @@ figures.show(*figures.line_chart(
 # A machine can read them too:
 
 # %%
-from grpo_workbook.diagnosis.monitor import as_text, diagnose
+from grpo_workbook.diagnosis import as_text, diagnose
 
 print(as_text(diagnose(healthy), healthy))
 
@@ -119,8 +119,7 @@ print(as_text(diagnose(healthy), healthy))
 # %%
 import os
 
-from grpo_workbook.notebook import quiet
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig, quiet
 
 quiet()
 run = RunConfig.from_env(max_steps=20)
@@ -128,10 +127,8 @@ if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 
 import unsloth
-from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.training import load_policy
+from grpo_workbook import load_policy, parse_rewards
 from grpo_workbook.diagnosis import watch
-from grpo_workbook.training import HeldoutProbe
 
 model, tokenizer = load_policy(run)
 functions, weights = parse_rewards(run.rewards)
@@ -143,7 +140,6 @@ watched = watch(functions)
 # same name once they are installed; offline, set `WANDB_MODE=offline`. `log_completions` keeps what the model wrote.
 
 # %%
-
 args = run.to_grpo_config(weights)
 args.report_to = ["tensorboard"]
 os.environ["TENSORBOARD_LOGGING_DIR"] = str(run.output / "tensorboard")
@@ -157,11 +153,13 @@ args.save_strategy = "no"
 # %%
 from transformers import PrinterCallback
 from trl import GRPOTrainer
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.diagnosis.health import HealthCallback, LivePanels
+from grpo_workbook import HeldoutProbe, data
+from grpo_workbook.diagnosis import HealthCallback, LivePanels
 
-train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-heldout_set = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
+train_set, heldout_set = [
+    data.to_dataset(data.load_problems(data.WORD_PROBLEMS[part]))
+    for part in ("train", "heldout")
+]
 probe = HeldoutProbe(model, tokenizer, heldout_set, every=10,
                      max_new_tokens=run.max_completion_length)
 health = HealthCallback(watched, stop_on={"nan", "collapsed"})
@@ -174,17 +172,19 @@ trainer.remove_callback(PrinterCallback)
 trainer.train();
 
 # %% [markdown]
-# What does the diagnosis say, from the log in memory?
+# What does the diagnosis say, from the log in memory? Which reward judges the answer and which the form, a log does not
+# know. The functions do: each has an attribute `role`, which `@reward(role="correctness")` sets on your own.
 
 # %%
-live = read_run(trainer.state.log_history)
+print({f.__name__: f.role for f in functions})
+live = read_run(trainer.state.log_history, functions)
 findings = diagnose(live)
 print(as_text(findings, live))
 
 # %% [markdown]
 # ### Format and accuracy on held-out prompts
 #
-# Format compliance is the share of well-formed answers to problems that training never sees. The probe also says what
+# Format compliance is the rate of well-formed answers to problems that training never sees. The probe also says what
 # it cost (by default it measures every 20 steps, not every 10):
 
 # %%
@@ -198,7 +198,7 @@ print(f"\nthree probes in 20 steps took {seconds:.1%} of the steps' time")
 # No number replaces reading. The best, a typical and the worst completion of one group, from the logged completions:
 
 # %%
-from grpo_workbook.diagnosis.runlog import samples
+from grpo_workbook.diagnosis import samples
 
 for step in (1, 20):
     for sample in samples(run.output / "checkpoints", step):
@@ -228,12 +228,14 @@ names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt",
          "four_tokens", "wrong_end_token", "shows_work", "rate_times_100",
          "rate_by_100", "frozen_adapters", "beta_10", "wrong_sign"]
 sick = {name: read_run(LOGS / f"{name}_0.json") for name in names}
-figures.show(*panels.side_by_side(sick))
+from grpo_workbook.diagnosis import side_by_side
+
+figures.show(*side_by_side(sick))
 
 # %% [markdown]
 # The reward alone separates few of them: `shows_work` has the finest curve of all, and four that are flat have four
 # different causes. The diagnosis compares more, most of it with the run's own beginning. After each finding: since
-# which step, and the first piece of evidence. (`adapter/change` is a share of the adapters' norm at the start, a rise
+# which step, and the first piece of evidence. (`adapter/change` is relative to the adapters' norm at the start, a rise
 # is counted in standard errors, the others are as TRL logs them.)
 
 # %%
@@ -249,8 +251,10 @@ for name, log in sick.items():
 # total, of lengths the mean.)
 
 # %%
+from grpo_workbook.diagnosis import compare_panels
+
 both = {"healthy": healthy, "shows work": sick["shows_work"]}
-figures.show(*panels.compare_panels(both))
+figures.show(*compare_panels(both))
 
 # %% [markdown]
 # One more is worth a pause. `reward_by_prompt` pays the same to all completions of a group, so there is nothing to
@@ -270,7 +274,7 @@ print(log[["heldout/strict", "heldout/lenient"]].dropna().to_string())
 
 # %%
 from IPython.display import Markdown, display
-from grpo_workbook.diagnosis.monitor import symptom_table
+from grpo_workbook.diagnosis import symptom_table
 
 display(Markdown(symptom_table()))
 
@@ -278,9 +282,9 @@ display(Markdown(symptom_table()))
 # No bound in it is hidden. Each is in one table with its reason, and most compare the run with itself:
 
 # %%
-from grpo_workbook.diagnosis.findings import THRESHOLDS
+from grpo_workbook.diagnosis import THRESHOLDS
 
-for name in ("sure", "silent", "same_text", "jump", "hardly", "drown", "kl_of_entropy"):
+for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
     print(f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}")
 
 # %% [markdown]
@@ -289,7 +293,7 @@ for name in ("sure", "silent", "same_text", "jump", "hardly", "drown", "kl_of_en
 # The same model again, with a learning rate 300 times too high. `stop_on` names the findings that end training:
 
 # %%
-sick_run = RunConfig.from_env(max_steps=30, learning_rate=0.3, output=run.output / "sick")
+sick_run = run.replace(max_steps=30, learning_rate=0.3, output=run.output / "sick")
 model, tokenizer = load_policy(sick_run)
 watched = watch(functions)
 guard = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
@@ -306,20 +310,20 @@ print(f"\nstopped after {stopped.state.global_step} of {sick_run.max_steps} step
 # %% [markdown]
 # ## When it is slow, or memory is short
 #
-# `step_time` is what a step takes. The part of it that goes into drawing completions says where to begin: a faster
+# `step_time` is what a step takes. The part of it that goes into sampling completions says where to begin: a faster
 # engine (vLLM) helps generation, smaller batches in more accumulation steps help memory.
 
 # %%
 table = live.table
-drawing = table["time/generation_share"].mean()
-print(f"a step takes {table['step_time'].mean():.1f} s, {drawing:.0%} of it drawing")
+sampling = table["time/generation_share"].mean()
+print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
 print(f"memory: {table['memory/share'].max():.1%} of this machine's")
 
 # %% [markdown]
 # ## Before, during and after a run
 #
 # - **Before**: `doctor` for the machine, `check-data` for the data (chapter 02), the rewards attacked (chapter 03); then
-#   the baseline, its lengths and its share of silent groups (chapter 04).
+#   the baseline, its lengths and its zero-variance groups (chapter 04).
 # - **During**: `HealthCallback` with `stop_on`, held-out problems every so many steps, and samples to read.
 # - **After**: `diagnose`, then held-out accuracy with an interval and a paired test (chapter 08).
 
@@ -493,7 +497,8 @@ check("05.4", is_gamed);
 from grpo_workbook.exercises.ch05 import CLINIC
 
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
-shown = {"reward": "reward", "frac_reward_zero_std": "silent", "grad_norm": "gradient",
+shown = {"reward": "reward", "frac_reward_zero_std": "zero var.",
+         "grad_norm": "gradient",
          "adapter/change": "adapters", "completions/unique_share": "unique",
          "completions/clipped_ratio": "cut off", "heldout/strict": "held-out"}
 print(" ", *[f"{word:>14}" for word in shown.values()])
@@ -508,14 +513,14 @@ for letter, patient in patients.items():
 # rewards of the six:
 
 # %%
-figures.show(*panels.side_by_side(patients, columns=6))
+figures.show(*side_by_side(patients, columns=6))
 
 # %% [markdown]
 # ### Exercise 05.5 · `my_diagnosis` · hard · 15 minutes
 #
 # Return for each letter the name of the finding: one of `collapsed`, `frozen`, `hacked`, `never_ends`, `no_gradient`,
 # `rate_too_low`, `reward_flat`, `truncated`, `wrong_answers`, `healthy`. Look at more of a run with
-# `patients["A"].table` or `panels.run_panels(patients["A"])` before you ask `diagnose`.
+# `patients["A"].table` or `run_panels(patients["A"])` before you ask `diagnose`.
 
 # %% tags=["exercise"]
 def my_diagnosis(letter: str) -> str:
@@ -548,8 +553,8 @@ check("05.5", my_diagnosis);
 # ## Summary
 #
 # - A loss near 0 is normal when `beta` is 0: advantages sum to 0 and the ratio is 1. The sign of failure is a gradient
-#   norm of 0 with silent groups.
-# - Watch the reward with its parts, silent groups, entropy, lengths, gradient, adapters, and held-out problems. Most
+#   norm of 0 with zero-variance groups.
+# - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters, held-out problems. Most
 #   diseases look alike in one of them and different in two.
 # - A reward that rises proves nothing by itself.
 # - `HealthCallback` says it while it happens, `python -m grpo_workbook diagnose` afterwards.

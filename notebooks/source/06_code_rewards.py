@@ -58,7 +58,7 @@ for name, program in programs.items():
 # gives one `Verdict` for each.
 
 # %%
-from grpo_workbook.sandbox.sandbox import Job, Sandbox
+from grpo_workbook.sandbox import Job, Sandbox
 
 sandbox = Sandbox(time_limit=2.0)
 print("isolation:", *sandbox.probe())
@@ -77,14 +77,14 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 #
 # 1. The test runs in one process, the program in another. The program never sees the test.
 # 2. Only **plain values** cross between them: numbers, texts, lists, tuples, sets, dicts and the like. The type must be
-#    exactly one of these; a class that inherits from `int` or `list` is refused. This is the gate (`_TAGS` are list,
-#    tuple, set, frozenset and dict; `_ITERATORS` and `_VIEWS` are Python's own, such as `map` and `dict.keys()`):
+#    exactly one of these; a class that inherits from `int` or `list` is refused. This is the gate (`TAGS` are list,
+#    tuple, set, frozenset and dict; `ITERATORS` and `VIEWS` are Python's own, such as `map` and `dict.keys()`):
 
 # %%
-from grpo_workbook.sandbox import sandbox_judge
-from grpo_workbook.notebook import show
+from grpo_workbook import show
+from grpo_workbook.sandbox import encode
 
-show(sandbox_judge.encode)
+show(encode)
 
 # %% [markdown]
 # 3. Nothing that the program does to its own process can say "passed". Only a test that ran to its end does.
@@ -108,7 +108,7 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 
 # %% [markdown]
 # The last one is **rejected**: a test that never calls the function would pass anything. That is the test's fault, not
-# the program's, and the reward will be `None` and not 0.
+# the program's, and the reward will be `None` and not 0. The other jobs of the batch are judged all the same.
 
 # %% [markdown]
 # ## Attack it
@@ -120,15 +120,14 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 import tempfile
 from pathlib import Path
 
-from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST as ATTACK_TEST, code_attacks
+from grpo_workbook.sandbox import attacks
 
 victim = Path(tempfile.mkdtemp()) / "victim.txt"
 victim.write_text("still here")
-collection = code_attacks(str(victim))
+collection = attacks.code_attacks(str(victim))
+jobs = [Job(a.program, attacks.TEST, attacks.ENTRY_POINT) for a in collection]
 with Sandbox(time_limit=0.5) as impatient:
-    verdicts = impatient.check(
-        [Job(attack.program, ATTACK_TEST, ENTRY_POINT) for attack in collection]
-    )
+    verdicts = impatient.check(jobs)
 
 # %% [markdown]
 # Zero is the only good number in the right column:
@@ -140,7 +139,7 @@ for kind in dict.fromkeys(attack.kind for attack in collection):
     mine = [i for i, attack in enumerate(collection) if attack.kind == kind]
     naive = "not run"
     if kind in harmless:
-        naive = sum(by_exit_code(collection[i].program, ATTACK_TEST) for i in mine)
+        naive = sum(by_exit_code(collection[i].program, attacks.TEST) for i in mine)
     ours = sum(verdicts[i].passed for i in mine)
     print(f"{kind:24}{len(mine):9}{naive:>20}{ours:21}")
 assert not any(v.passed for v in verdicts) and victim.read_text() == "still here"
@@ -167,7 +166,7 @@ print(dict(Counter(v.outcome for v in verdicts)))
 # tasks share no combination of template and constant with the training tasks.
 
 # %%
-from grpo_workbook.sandbox.tasks import CODE_TASKS, TINY_CODER, read_tasks
+from grpo_workbook.sandbox import CODE_TASKS, TINY_CODER, read_tasks
 
 train_tasks = read_tasks(CODE_TASKS["train"])
 heldout_tasks = read_tasks(CODE_TASKS["heldout"])
@@ -221,16 +220,14 @@ print(f"ratio                               {theirs / ours:6.1f}")
 
 # %%
 import os
-from dataclasses import replace
-
-from grpo_workbook.notebook import quiet
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig, quiet
 
 quiet()
 run = RunConfig.from_env()
 if run.profile == "smoke":
-    run = RunConfig.from_env(model=str(TINY_CODER), max_steps=60, max_completion_length=48)
-run = replace(run, output=run.output / "code")
+    smaller = {"max_steps": 60, "max_completion_length": 48}
+    run = RunConfig.from_env(model=str(TINY_CODER), **smaller)
+run = run.replace(output=run.output / "code")
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 print(run)
@@ -275,8 +272,8 @@ tokenizer.padding_side = "left"
 # is also kept as code in a column of its own, `prompt_code`.
 
 # %%
-from grpo_workbook.sandbox.tasks import to_code_dataset
-from grpo_workbook.data import drop_long_prompts, render
+from grpo_workbook import drop_long_prompts, render
+from grpo_workbook.sandbox import to_code_dataset
 
 train_set = to_code_dataset(train_tasks)
 train_set, dropped = drop_long_prompts(train_set, tokenizer, run.max_prompt_length)
@@ -289,15 +286,15 @@ print(render([train_set[2]["prompt"]], tokenizer)[0])
 # such a block the text itself is taken as code, which continues the prompt unless it defines the function:
 
 # %%
-from grpo_workbook.sandbox.rewards import code_format_reward, program_of, unit_tests
+from grpo_workbook.sandbox import code_format_reward, program_of, unit_tests
 
 show(program_of)
 
 # %% [markdown]
-# Two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. With `partial=True` a
-# program that does not pass gets half of the share of its assertions that held. `code_format_reward` pays 1.0 for
-# exactly one fenced block of Python that compiles, 0.5 if it does not compile, and runs nothing. The weights, 2 and
-# 0.5, make the highest reward of a completion 2.5.
+# Two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0 (`unit_tests()` makes a
+# sandbox of its own). With `partial=True` a program that does not pass gets half of the fraction of its assertions that
+# held. `code_format_reward` pays 1.0 for exactly one fenced block of Python that can be parsed, 0.5 if it cannot, and
+# runs nothing. The weights, 2 and 0.5, make the highest reward of a completion 2.5.
 
 # %%
 functions, weights = [unit_tests(sandbox), code_format_reward], [2.0, 0.5]
@@ -324,11 +321,11 @@ for i, name in enumerate(samples):
 # %% [markdown]
 # ## What the model writes
 #
-# Groups of eight for 40 training tasks, drawn as training draws them, and judged once:
+# Groups of eight for 40 training tasks, sampled as in training, and judged once:
 
 # %%
-from grpo_workbook.sandbox.tasks import verdicts_of
-from grpo_workbook.evaluate import generate
+from grpo_workbook import generate
+from grpo_workbook.sandbox import verdicts_of
 
 in_groups = train_set.select([i for i in range(40) for _ in range(8)])
 how = {"max_new_tokens": run.max_completion_length,
@@ -347,7 +344,7 @@ for completion, verdict in list(zip(completions, verdicts))[16:21]:
 # %% [markdown]
 # ## All or nothing, or partial credit?
 #
-# Both ways of paying, for these very completions. A group whose rewards are all equal is silent (chapter 01), so this
+# Both ways of paying, for these very completions. A zero-variance group teaches nothing (chapter 01), so this
 # counts the groups whose rewards differ:
 
 # %%
@@ -357,7 +354,7 @@ def teaching(groups):
 
 payments = {
     "all or nothing": lambda verdict: float(verdict.passed),
-    "partial credit": lambda verdict: 1.0 if verdict.passed else 0.5 * verdict.share,
+    "partial credit": lambda verdict: 1.0 if verdict.passed else 0.5 * verdict.fraction,
 }
 
 # %% [markdown]
@@ -367,26 +364,26 @@ payments = {
 # %%
 from grpo_workbook import figures
 
-shares = {}
+rates = {}
 for name, pay in payments.items():
     rewards = [pay(verdict) for verdict in verdicts]
-    shares[name] = [
+    rates[name] = [
         teaching([rewards[i : i + size] for i in range(0, len(rewards), size)])
         for size in (2, 4, 8)
     ]
     by_task = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
     failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
-    shares[name].append(teaching([group for group in failed if len(group) == 4]))
+    rates[name].append(teaching([group for group in failed if len(group) == 4]))
 labels = ["groups of 2", "groups of 4", "groups of 8", "4 that failed"]
 figures.show(*figures.bar_chart(
-    shares, labels, y="share of groups that teach",
+    rates, labels, y="fraction of groups that teach",
     title="Groups in which the rewards differ",
     finding="Partial credit matters where nothing passes.",
 ))
 
 # %% [markdown]
-# While the model passes now and then, partial credit adds next to nothing. Where it never passes, all or nothing is
-# silent, and partial credit still speaks in some of the groups. But what does it say? Below is what a program earns
+# While the model passes now and then, partial credit adds next to nothing. Where it never passes, all or nothing says
+# nothing, and partial credit still differs in some of the groups. But what does it say? Below is what a program earns
 # that ignores its task and always returns the same:
 
 # %%
@@ -412,12 +409,12 @@ for constant in ("0", "True", "False", "[]", "''"):
 # %% [markdown]
 # ## The baseline
 #
-# *pass@1* is the share of tasks whose one completion passes (chapter 08 has pass@k). Sampled as training samples, and
+# *pass@1* is the rate of tasks whose one completion passes (chapter 08 has pass@k). Sampled as training samples, and
 # greedy:
 
 # %%
-from grpo_workbook.sandbox.tasks import pass_at_1
-from grpo_workbook.evaluate import paired_p_value, wilson_interval
+from grpo_workbook import paired_p_value, wilson_interval
+from grpo_workbook.sandbox import pass_at_1
 
 
 def measured(data):
@@ -447,7 +444,7 @@ print({name: value for name, value in before.items() if name != "passed"})
 # %%
 from transformers import PrinterCallback
 from trl import GRPOTrainer
-from grpo_workbook.training import count_4bit_layers, RewardBar, stop_on_interrupt
+from grpo_workbook import stop_on_interrupt, training
 
 trainer = GRPOTrainer(
     model=model,
@@ -457,12 +454,12 @@ trainer = GRPOTrainer(
     train_dataset=train_set,
 )
 trainer.remove_callback(PrinterCallback)
-trainer.add_callback(RewardBar())
+trainer.add_callback(training.RewardBar())
 with stop_on_interrupt(trainer):
     result = trainer.train()
 
 # %% [markdown]
-# The reward wrote each outcome's share into TRL's log (`code/passed`, `code/failed` and so on), which says more than
+# The reward wrote the rate of each outcome into TRL's log (`code/passed`, `code/failed` and so on), which says more than
 # the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or defines nothing.
 
 # %%
@@ -473,13 +470,13 @@ for name in ("passed", "failed", "error", "timeout"):
     values = [entry.get(f"code/{name}", 0.0) for entry in log]
     lines[name] = (steps, figures.smooth(values))
 figures.show(*figures.line_chart(
-    lines, x="optimizer step", y="share of the step's completions", markers=False,
+    lines, x="optimizer step", y="fraction of the completions", markers=False,
     title="What became of the programs (mean of 7 steps)",
     finding="More pass, fewer fail or break.",
 ))
 
 # %% [markdown]
-# A share of timeouts that rises would mean that the machine is too busy, or that the model has found endless loops.
+# A rate of timeouts that rises would mean that the machine is too busy, or that the model has found endless loops.
 
 # %% [markdown]
 # ## Did it learn?
@@ -492,7 +489,7 @@ names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
          "form": "one block of Python"}
 bars = {"before": [before[name] for name in names],
         "after": [after[name] for name in names]}
-figures.show(*figures.bar_chart(bars, list(names.values()), y="share of tasks",
+figures.show(*figures.bar_chart(bars, list(names.values()), y="fraction of tasks",
                                title=f"{len(heldout_set)} held-out tasks",
                                finding="More pass after training."))
 
@@ -503,8 +500,8 @@ figures.show(*figures.bar_chart(bars, list(names.values()), y="share of tasks",
 p_value = paired_p_value(before["passed"], after["passed"])
 for when, scores in (("before", before), ("after", after)):
     low, high = scores["ci95"]
-    share = scores["sampled"]
-    print(f"pass@1 {when:7}{share:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+    rate = scores["sampled"]
+    print(f"pass@1 {when:7}{rate:.3f}, 95 % interval {low:.3f} to {high:.3f}")
 print(f"p = {p_value:.1g}")
 
 # %% [markdown]
@@ -521,7 +518,7 @@ import json
 run.output.mkdir(parents=True, exist_ok=True)
 proved = {"steps": trainer.state.global_step,
           "before": before, "after": after, "p_value": p_value,
-          "linear4bit_layers": count_4bit_layers(model),
+          "linear4bit_layers": training.count_4bit_layers(model),
           "outcomes": dict(sandbox.counts)}
 (run.output / "notebook_06.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == run.max_steps == len(log)
@@ -540,7 +537,7 @@ if run.profile == "smoke":
 # easy to learn much from; take harder tasks of your own, or MBPP's training part.
 
 # %%
-from grpo_workbook.sandbox.tasks import HUMANEVAL
+from grpo_workbook.sandbox import HUMANEVAL
 
 if run.profile == "smoke":
     print("skipped in the smoke profile: so small a model solves none of HumanEval")
@@ -552,8 +549,8 @@ else:
     trained, _ = pass_at_1(model, tokenizer, humaneval, sandbox, **longer)
     for when, found in (("before", base), ("after", trained)):
         passed = [v.passed for v in found]
-        share, interval = sum(passed) / len(passed), wilson_interval(passed)
-        print(f"HumanEval pass@1, greedy, {when}: {share:.3f}, 95 % {interval}")
+        rate, interval = sum(passed) / len(passed), wilson_interval(passed)
+        print(f"HumanEval pass@1, greedy, {when}: {rate:.3f}, 95 % {interval}")
 
 # %% [markdown]
 # When you are done with a sandbox, close it, or use it in a `with` block:
@@ -608,7 +605,7 @@ check("06.1", last_block);
 # ### Exercise 06.2 · `partial_reward` · easy · 5 minutes
 #
 # The reward of a program that passed `passed` of its test's `total` assertions: 1.0 when it passed all, else half of
-# the share that it passed. A test without any assertion is an error: raise `ValueError`.
+# the fraction that it passed. A test without any assertion is an error: raise `ValueError`.
 
 # %% tags=["exercise"]
 def partial_reward(passed: int, total: int) -> float:
@@ -672,7 +669,7 @@ check("06.3", same);
 # %% [markdown]
 # ### Exercise 06.4 · `outcome_rewards` · medium · 8 minutes
 #
-# One reward for each outcome: 1.0 for `"passed"`, `None` for `"sandbox error"`, 0.0 for everything else. When the share
+# One reward for each outcome: 1.0 for `"passed"`, `None` for `"sandbox error"`, 0.0 for everything else. When the rate
 # of outcomes that are `"sandbox error"` or `"timeout"` is more than `max_failed`, raise `RuntimeError`.
 
 # %% tags=["exercise"]
@@ -703,21 +700,21 @@ check("06.4", outcome_rewards);
 # </details>
 
 # %% [markdown]
-# ### Exercise 06.5 · `share_caught` · medium · 8 minutes
+# ### Exercise 06.5 · `fraction_caught` · medium · 8 minutes
 #
 # How good is a test? Give it wrong programs and see how many it catches. `cases` are `(arguments, expected)` pairs,
 # where `arguments` is a tuple; `programs` are functions. A program is caught when it returns another value than
-# expected in at least one case, or raises an exception. Return the share of the programs that are caught.
+# expected in at least one case, or raises an exception. Return the fraction of the programs that are caught.
 
 # %% tags=["exercise"]
 from collections.abc import Callable
 
 
-def share_caught(cases: list[tuple[tuple, object]], programs: list[Callable]) -> float:
+def fraction_caught(cases: list[tuple], programs: list[Callable]) -> float:
     raise NotImplementedError
 
 
-check("06.5", share_caught);
+check("06.5", fraction_caught);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -732,7 +729,7 @@ check("06.5", share_caught);
 # from collections.abc import Callable
 #
 #
-# def share_caught(cases: list[tuple[tuple, object]], programs: list[Callable]) -> float:
+# def fraction_caught(cases: list[tuple], programs: list[Callable]) -> float:
 #     def catches(case, program):
 #         arguments, expected = case
 #         try:
@@ -761,7 +758,7 @@ check("06.5", share_caught);
 # - An exit code says how a process ended, not what a program computed. Two lines of Python pass it.
 # - The test runs in one process and the program in another, and only plain values of exact types cross.
 # - Forking from a small server that is started once makes 64 checks cheap.
-# - Partial credit makes fewer groups silent, and pays for guesses. It is no free lunch.
+# - Partial credit makes fewer zero-variance groups, and pays for guesses. It is no free lunch.
 # - pass@1 on held-out tasks, with an interval, says whether it helped.
 #
 # Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): does the order of rewards and problems matter?
