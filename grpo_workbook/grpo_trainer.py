@@ -100,8 +100,7 @@ class ScratchTrainer:
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def train(self, prompts: Sequence[dict], epochs: int = 1) -> Iterator[dict[str, float]]:
-        """Train, and yield the metrics of each step. A generator: it trains as it is walked
-        through.
+        """Train, and yield each step's metrics: nothing happens until it is walked through.
 
         `prompts`: rows with `prompt` (a conversation) and the columns that the rewards read. Every
         epoch shuffles them and takes `prompts_per_step` at a time; a rest that fills no step is

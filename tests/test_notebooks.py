@@ -269,7 +269,7 @@ def scratch_trainer_learned(folder, proved):
     assert sum(m["reward_std"] for m in last) < sum(
         m["reward_std"] for m in first
     )  # they agree, on what is right
-    assert sum(m["silent_groups"] for m in last) > sum(m["silent_groups"] for m in first)
+    assert sum(m["zero_variance"] for m in last) > sum(m["zero_variance"] for m in first)
     assert log[0]["kl"] == pytest.approx(0, abs=1e-9)  # the policy is still its reference
     assert all(m["kl"] > 0.01 for m in last)
     assert all(

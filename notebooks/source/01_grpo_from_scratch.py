@@ -32,7 +32,7 @@ rewards = [1, 1, 1, 1]
 print([(r - mean(rewards)) / (stdev(rewards) + 1e-4) for r in rewards])
 
 # %% [markdown]
-# Such a group is **silent**: no advantage, no gradient. The small number keeps the division harmless.
+# Such a group is a **zero-variance group**: no advantage, no gradient. The small number keeps the division harmless.
 
 # %% [markdown]
 # ## Many groups at once
@@ -41,11 +41,9 @@ print([(r - mean(rewards)) / (stdev(rewards) + 1e-4) for r in rewards])
 # batch's, or none (Dr. GRPO). TRL calls it `scale_rewards`. The mean is always the group's.
 
 # %%
-from grpo_workbook.notebook import quiet, show
+from grpo_workbook import group_advantages, quiet, show
 
 quiet()
-
-from grpo_workbook.grpo import group_advantages
 
 batch = [1, 1, 0, 0,   1, 0, 0, 0,   3, 0, 0, 0]
 for scale in ("group", "batch", "none"):
@@ -60,19 +58,19 @@ for scale in ("group", "batch", "none"):
 # ## How large should a group be?
 #
 # A simulation: 20,000 groups of each size, for problems that the model gets right with probability 0.2, 0.5 or 0.9. How
-# many groups are silent, and how much does the advantage of a *right* answer vary from group to group?
+# many groups have no variance, and how much does the advantage of a *right* answer vary from group to group?
 
 # %%
 import torch
 
 
 def simulate(size: int, p: float) -> tuple[float, float, float]:
-    """Share of silent groups; else a right answer's advantage: mean, spread."""
+    """Fraction of zero-variance groups; a right answer's advantage: mean, spread."""
     right = (torch.rand(20_000, size) < p).float()
     advantages = group_advantages(right.flatten(), size).view(-1, size)
-    silent = (advantages == 0).all(dim=1)
-    of_right = advantages[~silent][right[~silent] == 1]
-    return float(silent.float().mean()), float(of_right.mean()), float(of_right.std())
+    equal = (advantages == 0).all(dim=1)
+    of_right = advantages[~equal][right[~equal] == 1]
+    return float(equal.float().mean()), float(of_right.mean()), float(of_right.std())
 
 
 torch.manual_seed(0)
@@ -80,8 +78,8 @@ sizes, chances = [2, 4, 8, 16, 32, 64], [0.2, 0.5, 0.9]
 simulated = {p: [simulate(size, p) for size in sizes] for p in chances}
 
 # %% [markdown]
-# Of groups of 2, half and more are silent. From 8 on, half-known problems nearly always teach; very easy and very hard
-# ones need more.
+# Of groups of 2, half and more teach nothing. From 8 on, half-known problems nearly always teach; very easy and very
+# hard ones need more.
 
 # %%
 from grpo_workbook import figures
@@ -89,20 +87,20 @@ from grpo_workbook import figures
 figures.show(
     *figures.line_chart(
         {
-            f"right in {p:.0%}": (sizes, [silent for silent, _, _ in simulated[p]])
+            f"right in {p:.0%}": (sizes, [equal for equal, _, _ in simulated[p]])
             for p in chances
         },
         x="group size",
-        y="share of silent groups",
+        y="fraction of zero-variance groups",
         title="Groups that teach nothing",
         log_x=True,
-        finding="Larger groups are silent more rarely, hard and easy problems last.",
+        finding="Larger groups are rarely all equal; hard and easy problems last.",
     )
 )
 
 # %% [markdown]
 # From 16 on the advantage gets steadier as the group grows, because mean and deviation are estimated from more answers.
-# Small groups are steady for a bad reason: in nearly every one that speaks the same thing happened.
+# Small groups are steady for a bad reason: in nearly every one that teaches the same thing happened.
 
 # %%
 figures.show(
@@ -126,7 +124,7 @@ figures.show(
 
 # %%
 print("right in 20%")
-for size, (silent, average, spread) in zip(sizes, simulated[0.2]):
+for size, (_, average, spread) in zip(sizes, simulated[0.2]):
     print(
         f"groups of {size:2}: a right answer's advantage is {average:.2f} on average, "
         f"varying by {spread:.2f}"
@@ -232,7 +230,7 @@ figures.show(
 # ## Staying near the reference
 #
 # GRPO can be held near a frozen **reference**, the model before training, by a penalty on the Kullback-Leibler (KL)
-# divergence. Only the drawn tokens are known, so it is estimated from them. Three estimators are common:
+# divergence. Only the sampled tokens are known, so it is estimated from them. Three estimators are common:
 
 # %%
 show(grpo.kl_estimate)
@@ -244,8 +242,8 @@ show(grpo.kl_estimate)
 # %%
 policy, reference = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.2, 0.5, 0.3])
 print(f"exact KL {float((policy * (policy / reference).log()).sum()):.3f}\n")
-drawn = torch.multinomial(policy, 100_000, replacement=True)
-logp, ref_logp = policy.log()[drawn], reference.log()[drawn]
+tokens = torch.multinomial(policy, 100_000, replacement=True)
+logp, ref_logp = policy.log()[tokens], reference.log()[tokens]
 estimates = {
     kind: grpo.kl_estimate(logp, ref_logp, kind) for kind in ("k1", "k2", "k3")
 }
@@ -258,7 +256,7 @@ for name, values in estimates.items():
 
 # %% [markdown]
 # k1 and k3 are right on average, and k3 is never negative: GRPO uses k3. One catch: its *gradient* is not that of the
-# divergence. TRL 1.15 multiplies k3 by the ratio, which mends that, and so does our `unbiased_kl=True`.
+# divergence. TRL 1.15 multiplies k3 by the ratio, which fixes that, and so does our `unbiased_kl=True`.
 #
 # For rewards that a program checks, many leave the penalty out (`beta=0`, TRL's default): there is no learned taste to
 # run away from, and no reference to keep in memory.
@@ -273,11 +271,12 @@ for name, values in estimates.items():
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_workbook.config import DATA
+from grpo_workbook import config
 
+TINY = config.DATA / "tiny-qwen3"
 torch.manual_seed(0)
-tokenizer = AutoTokenizer.from_pretrained(DATA / "tiny-qwen3")
-base = AutoModelForCausalLM.from_pretrained(DATA / "tiny-qwen3", dtype="float32")
+tokenizer = AutoTokenizer.from_pretrained(TINY)
+base = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
 model = get_peft_model(
     base,
     LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
@@ -285,21 +284,21 @@ model = get_peft_model(
 model.print_trainable_parameters()
 
 # %% [markdown]
-# The trainer of this chapter draws a batch: eight problems, eight answers each. Its settings are the main run's, with
+# The trainer of this chapter samples a batch: eight problems, eight answers each. Its settings are the main run's, with
 # twice the learning rate, because it will take a third of the steps. The reward is 2 for the right number in an answer
 # block, and up to 1 for the form of the answer, in parts (chapter 03): 3 at most.
 
 # %%
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.grpo_trainer import ScratchTrainer
-from grpo_workbook.rewards import REWARD_WEIGHTS, REWARDS
+from grpo_workbook import ScratchTrainer, data, load_problems, parse_rewards, to_dataset
 
-rows = list(to_dataset(read_problems(WORD_PROBLEMS["train"])))
+rows = list(to_dataset(load_problems(data.WORD_PROBLEMS["train"])))
+spec = "correctness:2,strict_format:0.5,incremental_format:0.5"
+functions, weights = parse_rewards(spec)
 trainer = ScratchTrainer(
     model,
     tokenizer,
-    REWARDS,
-    REWARD_WEIGHTS,
+    functions,
+    weights,
     group_size=8,
     prompts_per_step=8,
     learning_rate=2e-3,
@@ -312,7 +311,7 @@ for text, reward in list(zip(batch["texts"], rewards))[:4]:
     print(f"{reward:6.3f}  {' '.join(text.split())[:90]}")
 
 # %% [markdown]
-# All eight groups, each with its rewards from best to worst. Where the eight are equal, the group is silent; where
+# All eight groups, each with its rewards from best to worst. Where the eight are equal, nothing is learned; where
 # only one differs, that one answer carries the group.
 
 # %%
@@ -450,12 +449,12 @@ figures.show(
 # Sampling keeps the keys and values of past tokens, so each new token costs one position:
 
 # %%
-from grpo_workbook.grpo_trainer import sample
+from grpo_workbook import grpo_trainer
 
-show(sample)
+show(grpo_trainer.sample)
 
 # %% [markdown]
-# One step: draw, reward, compare, update.
+# One step: sample, reward, compare, update.
 
 # %%
 show(ScratchTrainer.step)
@@ -472,12 +471,13 @@ show(ScratchTrainer.rollout, ScratchTrainer.train)
 # intervals allow.)
 
 # %%
-from grpo_workbook.evaluate import accuracy, evaluate, wilson_interval
+from grpo_workbook import evaluate, statistics, wilson_interval
 
-heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"]))
+heldout = to_dataset(load_problems(data.WORD_PROBLEMS["heldout"]))
 before = evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict
 print(
-    f"strict, sampled: {accuracy(before):.1%}, 95 % interval {wilson_interval(before)}"
+    f"strict, sampled: {statistics.accuracy(before):.1%}, "
+    f"95 % interval {wilson_interval(before)}"
 )
 
 # %% [markdown]
@@ -499,14 +499,14 @@ seconds = time.time() - start
 
 # %% [markdown]
 # Single steps are noisy, so here are means over eight. The reward rises, the spread within groups shrinks, and more
-# groups fall silent. The KL divergence leaves 0 and then jumps about: a few tokens that the reference finds nearly
+# groups are all equal. The KL divergence leaves 0 and then jumps about: a few tokens that the reference finds nearly
 # impossible make most of k3. The loss says nothing.
 
 # %%
 names = {
     "reward": "reward",
     "reward_std": "spread",
-    "silent_groups": "silent",
+    "zero_variance": "equal",
     "kl": "KL",
     "loss": "loss",
     "grad_norm": "gradient",
@@ -524,8 +524,10 @@ print(f"\nthe epoch: reward {epoch['reward']:.2f}, KL {epoch['kl']:.3f}")
 
 # %%
 after = evaluate(model, tokenizer, heldout, max_new_tokens=64, sample=True).strict
-print(f"strict, sampled: {accuracy(after):.1%}, 95 % interval {wilson_interval(after)}")
-print(f"after {seconds:.0f} s of training")
+print(
+    f"strict, sampled: {statistics.accuracy(after):.1%}, "
+    f"95 % interval {wilson_interval(after)}, after {seconds:.0f} s of training"
+)
 
 # %% [markdown]
 # ## Beside TRL
@@ -538,7 +540,7 @@ print(f"after {seconds:.0f} s of training")
 # %%
 import json
 
-trl = json.loads((DATA / "trl_curve.json").read_text())
+trl = json.loads((config.DATA / "trl_curve.json").read_text())
 print(trl["command"])
 print(
     "TRL",
@@ -562,7 +564,7 @@ figures.show(
 )
 
 # %% [markdown]
-# They draw other problems and other answers, so they agree as two seeds agree. On the *same* answers they agree to
+# They sample other problems and other answers, so they agree as two seeds agree. On the *same* answers they agree to
 # 1e-5 in loss and in every gradient, for all loss types: `tests/test_grpo.py`. What TRL adds is everything else:
 # several GPUs, vLLM, chat templates, checkpoints, logging. From chapter 04 on, the course trains with TRL.
 
@@ -614,7 +616,7 @@ def megabytes(trained: list, frozen: list) -> float:
 
 # %%
 def language_model():
-    return AutoModelForCausalLM.from_pretrained(DATA / "tiny-qwen3", dtype="float32")
+    return AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
 
 
 def one_number():
@@ -691,21 +693,21 @@ print(f"a reward model of the policy's size {network * 1e3:.1f} ms")
 # not help.
 
 # %%
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig
 
 run = RunConfig.from_env()
 run.output.mkdir(parents=True, exist_ok=True)
 proved = {
     "steps": len(log),
-    "before": accuracy(before),
-    "after": accuracy(after),
+    "before": statistics.accuracy(before),
+    "after": statistics.accuracy(after),
     "train_seconds": round(seconds, 1),
     "log": log,
 }
 (run.output / "notebook_01.json").write_text(json.dumps(proved, indent=2))
 assert [m["step"] for m in log] == steps and all(m["tokens"] > 0 for m in log)
 assert sum(m["grad_norm"] > 0 for m in log) > 30
-assert accuracy(after) >= 0.8 and accuracy(before) < 0.35, "the model did not learn"
+assert proved["after"] >= 0.8 and proved["before"] < 0.35, "the model did not learn"
 
 # %% [markdown]
 # ## Exercises
@@ -820,7 +822,7 @@ check("01.3", clipped_loss);
 # %% [markdown]
 # ### Exercise 01.4 · `k3` · easy · 5 minutes
 #
-# The k3 estimate of KL(policy || reference) for each token that the policy drew.
+# The k3 estimate of KL(policy || reference) for each token that the policy sampled.
 
 # %% tags=["exercise"]
 def k3(logp: list[float], ref_logp: list[float]) -> list[float]:
@@ -922,7 +924,7 @@ check("01.6", reduce_losses);
 # %% [markdown]
 # ## Summary
 #
-# - An answer is compared with its group. Groups that all earn the same are silent; 8 answers are a good start.
+# - An answer is compared with its group. Groups that all earn the same teach nothing; 8 answers are a good start.
 # - Clipping stops a token that has moved far enough the right way, and leaves the way back open.
 # - k3 estimates the distance from the reference; turn its ratio over and it measures something else.
 # - `grpo` weighs answers equally, `dapo` and `dr_grpo` tokens. The loss shows about 0: watch the reward.
