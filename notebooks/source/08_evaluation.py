@@ -20,8 +20,8 @@ import numpy as np
 rng = np.random.default_rng(0)
 few = rng.binomial(30, 0.5, (10_000, 2)) / 30  # (repetition, before and after)
 many = rng.binomial(480, 0.5, (10_000, 2)) / 480
-for name, shares in (("30 problems", few), ("480 problems", many)):
-    gains = (shares[:, 1] - shares[:, 0]).round(6)  # 0.1 is no exact float
+for name, rates in (("30 problems", few), ("480 problems", many)):
+    gains = (rates[:, 1] - rates[:, 0]).round(6)  # 0.1 is no exact float
     print(f"{name}: a gain of 10 points or more in {np.mean(gains >= 0.1):.1%}")
 
 # %% [markdown]
@@ -32,18 +32,11 @@ for name, shares in (("30 problems", few), ("480 problems", many)):
 from grpo_workbook import figures
 
 edges = np.array([-0.45, -0.25, -0.15, -0.05, 0.05, 0.15, 0.25, 0.45])
-labels = [
-    "-25 and less",
-    "-25 to -15",
-    "-15 to -5",
-    "-5 to 5",
-    "5 to 15",
-    "15 to 25",
-    "25 and more",
-]
+labels = ["-25 and less", "-25 to -15", "-15 to -5", "-5 to 5",
+          "5 to 15", "15 to 25", "25 and more"]
 bars = {
-    name: np.histogram((s[:, 1] - s[:, 0]).clip(-0.44, 0.44), edges)[0] / 100
-    for name, s in (("30 problems", few), ("480 problems", many))
+    name: np.histogram((r[:, 1] - r[:, 0]).clip(-0.44, 0.44), edges)[0] / 100
+    for name, r in (("30 problems", few), ("480 problems", many))
 }
 figure, words = figures.bar_chart(
     bars,
@@ -51,6 +44,7 @@ figure, words = figures.bar_chart(
     y="% of repetitions",
     title="Gains in points where nothing changed",
     finding="480 problems stay near 0; 30 problems scatter over 30 points.",
+    form=".0f",
 )
 figure.axes[0].tick_params(axis="x", labelsize=7)
 figures.show(figure, words)
@@ -58,20 +52,20 @@ figures.show(figure, words)
 # %% [markdown]
 # ## How many problems, then? Ask before the run
 #
-# **Power** is the chance that a gain which is really there is also found: that the test's p is at most 0.05. It depends
-# on how the two measurements hang together:
+# **Power** is the probability that a gain which is really there is also found: that the test's p is at most 0.05. It
+# depends on how the two measurements hang together:
 #
-# - *unpaired*: before and after on different problems. The luck of the draw counts twice.
+# - *unpaired*: before and after on different problems. The luck of which problems they are counts twice.
 # - *paired*: the same problems before and after. Only those that changed count; what was right and stays right, or was
 #   out of reach and stays there, cancels.
 
 # %%
-from grpo_workbook.power import paired_items, unpaired_items
+from grpo_workbook import statistics
 
-print("to see a gain from 60 % with a chance of 80 % (paired: 3 % get worse):")
+print("to see a gain from 60 % with a power of 80 % (paired: 3 % get worse):")
 for gain in (0.20, 0.10, 0.05, 0.02):
-    paired = paired_items(better=gain + 0.03, worse=0.03)
-    unpaired = unpaired_items(0.60, 0.60 + gain)
+    paired = statistics.paired_items(better=gain + 0.03, worse=0.03)
+    unpaired = statistics.unpaired_items(0.60, 0.60 + gain)
     print(
         f"  {gain:3.0%}: {paired:5,} problems paired, {unpaired:6,} unpaired, each time"
     )
@@ -80,19 +74,15 @@ for gain in (0.20, 0.10, 0.05, 0.02):
 # And the other way round: what is the smallest gain that the problems you have can show, again with a power of 80 %?
 
 # %%
-from grpo_workbook.power import paired_gain, unpaired_gain
-
 counts = [30, 60, 120, 240, 480, 960]
-lines = {
-    "paired, 3 % get worse": (
-        counts,
-        [100 * paired_gain(n, worse=0.03) for n in counts],
-    ),
-    "unpaired, from 60 %": (counts, [100 * unpaired_gain(n, 0.60) for n in counts]),
-}
+paired = [100 * statistics.paired_gain(n, worse=0.03) for n in counts]
+unpaired = [100 * statistics.unpaired_gain(n, 0.60) for n in counts]
 figures.show(
     *figures.line_chart(
-        lines,
+        {
+            "paired, 3 % get worse": (counts, paired),
+            "unpaired, from 60 %": (counts, unpaired),
+        },
         x="problems",
         y="smallest gain, points",
         log_x=True,
@@ -111,52 +101,44 @@ figures.show(
 # %% [markdown]
 # ## The model and its baseline
 #
-# A short run, set up as in chapter 04. The held-out problems are answered eight times each, drawn at temperature 1 as
-# training draws them: with eight answers there is more to see than with one.
+# A short run, set up as in chapter 04.
 
 # %%
 import os
 
-from grpo_workbook.notebook import quiet, show
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig, quiet, show
 
 quiet()
 run = RunConfig.from_env(max_steps=40, heldout=160)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
-from grpo_workbook.training import load_policy
+from grpo_workbook import load_policy
 
 model, tokenizer = load_policy(run)
 print(run.model_name, "on", run.device)
 
 # %% [markdown]
-# The rows, and a function that answers them all. Sample `s` of problem `i` stands at `texts[i][s]`.
+# `evaluate` takes any model, its tokenizer, and a dataset with the columns `prompt` and `answer`. The held-out problems
+# are answered eight times each, sampled at temperature 1 as training samples them: with eight answers there is more to
+# see than with one. `table` puts what came out beside the dataset's own columns, a row for each answer, for pandas.
 
 # %%
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.evaluate import generate
+from grpo_workbook import evaluate, load_problems, to_dataset
+from grpo_workbook.data import WORD_PROBLEMS
 
 SAMPLES = 8
-rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
-prompts = [prompt for prompt in to_dataset(rows)["prompt"] for _ in range(SAMPLES)]
-
-
-def answer_all():
-    texts = generate(
-        model,
-        tokenizer,
-        prompts,
-        sample=True,
-        seed=run.seed,
-        batch_size=run.eval_batch,
-        max_new_tokens=run.max_completion_length,
-    )
-    return [texts[i : i + SAMPLES] for i in range(0, len(texts), SAMPLES)]
-
-
-before = answer_all()
-print(len(rows), "problems,", sum(map(len, before)), "completions")
+heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(run.heldout)))
+how = {
+    "samples": SAMPLES,
+    "sample": True,
+    "seed": run.seed,
+    "batch_size": run.eval_batch,
+    "max_new_tokens": run.max_completion_length,
+}
+before = evaluate(model, tokenizer, heldout, **how).table(heldout)
+print(before["problem"].nunique(), "problems,", len(before), "completions")
+before[["problem", "sample", "answer", "completions", "strict", "lenient"]].head(4)
 
 # %% [markdown]
 # ## Strict and lenient
@@ -165,83 +147,50 @@ print(len(rows), "problems,", sum(map(len, before)), "completions")
 # and they say different things: the first is what a program can use, the second what the model knows.
 
 # %%
-from grpo_workbook.answers import is_leniently_right, is_strictly_right, is_well_formed
-from grpo_workbook.intervals import wilson_interval
-
-JUDGES = {
-    "strict": is_strictly_right,
-    "lenient": is_leniently_right,
-    "form": lambda text, answer: is_well_formed(text),
-}
-
-
-def judge_all(texts):
-    """{measure: a list for each problem, with True or False for each sample}"""
-    pairs = [(ts, row["answer"]) for ts, row in zip(texts, rows)]
-    return {
-        name: [[is_right(t, answer) for t in ts] for ts, answer in pairs]
-        for name, is_right in JUDGES.items()
-    }
-
-
-right_before = judge_all(before)
-for name, found in right_before.items():
-    first = [samples[0] for samples in found]  # one answer for each problem
-    low, high = wilson_interval(first)
-    told = f"{sum(first):3} of {len(first)} = {np.mean(first):.1%}"
-    print(f"{name:8} {told}   95 % interval {low:.1%} to {high:.1%}")
+MEASURES = ["strict", "lenient", "well_formed"]
+first_before = before[before["sample"] == 0].set_index("problem")
+for name in MEASURES:
+    right = first_before[name]
+    low, high = statistics.wilson_interval(right)
+    told = f"{sum(right):3} of {len(right)} = {right.mean():.1%}"
+    print(f"{name:11} {told}   95 % interval {low:.1%} to {high:.1%}")
 
 # %% [markdown]
-# (These are the first answers only, one for each problem.) The interval is Wilson's: all true shares under which what
-# you saw would not be a surprise. The one from the schoolbook, `share ± 1.96 * sqrt(share * (1 - share) / n)`, fails
+# (These are the first answers only, one for each problem.) The interval is Wilson's: all true rates under which what
+# you saw would not be a surprise. The one from the schoolbook, `rate ± 1.96 * sqrt(rate * (1 - rate) / n)`, fails
 # where it matters: 30 of 30 right gives it 100 % to 100 %.
 
 # %%
-print("30 of 30:", wilson_interval([True] * 30))
-print(" 0 of 30:", wilson_interval([False] * 30))
+print("30 of 30:", statistics.wilson_interval([True] * 30))
+print(" 0 of 30:", statistics.wilson_interval([False] * 30))
 
 # %% [markdown]
-# Never trust a share whose completions you have not read. What is right leniently and wrong strictly?
+# Never trust a rate whose completions you have not read. What is right leniently and wrong strictly?
 
 # %%
-shown = 0
-for row, texts in zip(rows, before):
-    kind, strict = (
-        is_right(texts[0], row["answer"])
-        for is_right in (is_leniently_right, is_strictly_right)
-    )
-    if kind and not strict:
-        print(f"{row['answer']:>3}: {' '.join(texts[0].split())}")
-        shown += 1
-        if shown == 4:
-            break
+loose = first_before[first_before["lenient"] & ~first_before["strict"]]
+for row in loose.head(4).itertuples():
+    print(f"{row.answer:>3}: {' '.join(row.completions.split())}")
 
 # %% [markdown]
 # ## Means: the bootstrap
 #
-# A length is no yes or no, and neither is a problem's share of eight samples. For means of anything the **bootstrap**
-# draws the problems again, with replacement, thousands of times, and looks how far the mean wanders.
+# A length is no yes or no, and neither is a problem's rate over eight samples. For means of anything the **bootstrap**
+# resamples the problems, with replacement, thousands of times, and looks how far the mean wanders.
 #
-# It draws *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times. Drawing
-# single answers instead gives an interval that is too narrow, the more so the more the problems differ. The course's
-# are much alike, so the two differ little here:
+# It resamples *problems*. Eight answers to one problem are not eight problems: an easy one is right eight times.
+# Resampling single answers instead gives an interval that is too narrow, the more so the more the problems differ. The
+# course's are much alike, so the two differ little here:
 
 # %%
-from grpo_workbook.intervals import bootstrap_interval
-
-
-def count_tokens(text):
-    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-shares = [sum(samples) / SAMPLES for samples in right_before["lenient"]]
-every = [r for samples in right_before["lenient"] for r in samples]
-lengths = [count_tokens(ts[0]) for ts in before]
-print(f"lenient, mean {np.mean(shares):.1%}")
-print("  problems drawn again:   {:.1%} to {:.1%}".format(*bootstrap_interval(shares)))
-print("  answers drawn again:    {:.1%} to {:.1%}".format(*bootstrap_interval(every)))
-print(f"tokens, mean {np.mean(lengths):.1f}")
-print("  problems drawn again:   {:.1f} to {:.1f}".format(*bootstrap_interval(lengths)))
+interval = statistics.bootstrap_interval
+rates = before.groupby("problem")["lenient"].mean()
+lengths = first_before["tokens"]
+print(f"lenient, mean {rates.mean():.1%}")
+print("  over problems:   {:.1%} to {:.1%}".format(*interval(rates)))
+print("  over answers:    {:.1%} to {:.1%}".format(*interval(before["lenient"])))
+print(f"tokens, mean {lengths.mean():.1f}")
+print("  over problems:   {:.1f} to {:.1f}".format(*interval(lengths)))
 
 # %% [markdown]
 # ## Another skill, to see whether it is forgotten
@@ -255,11 +204,7 @@ import re
 signs = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 draw = np.random.default_rng(8)
 sums = [
-    (
-        int(draw.integers(12, 25)),
-        str(draw.choice(list(signs))),
-        int(draw.integers(2, 10)),
-    )
+    (int(draw.integers(12, 25)), str(draw.choice(list(signs))), int(draw.integers(2, 10)))
     for _ in range(400)
 ]
 # each one once, and none with a larger answer than the word problems have
@@ -268,18 +213,15 @@ lines = [f"5+5=10\n12/4=3\n9*3=27\n{a}{s}{b}=" for a, s, b in sums]
 print(lines[0])
 
 # %% [markdown]
-# The likeliest continuation, read as a number, is right or wrong:
+# The likeliest continuation, read as a number, is right or wrong. (`generate` takes chats, or texts as they stand.)
 
 # %%
-from grpo_workbook.generation import complete, ready, sampling
+from grpo_workbook import generate
 
 
 def answer_sums():
-    with ready(model, tokenizer):
-        found = complete(
-            model, tokenizer, lines, max_new_tokens=4, how=sampling(temperature=0)
-        )
-    read = [re.match(r"\d*", c.text)[0] for c in found]
+    texts = generate(model, tokenizer, lines, max_new_tokens=4, batch_size=400)
+    read = [re.match(r"\d*", text)[0] for text in texts]
     return [text == str(signs[s](a, b)) for text, (a, s, b) in zip(read, sums)]
 
 
@@ -292,11 +234,10 @@ print(f"bare sums before: {sum(sums_before)} of {len(sums)} right")
 # 40 steps, with the rewards of chapter 03.
 
 # %%
-from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.training import make_trainer, stop_on_interrupt
+from grpo_workbook import make_trainer, parse_rewards, stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)
-train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
+train_set = to_dataset(load_problems(WORD_PROBLEMS["train"]))
 trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
     trainer.train()
@@ -304,19 +245,16 @@ with stop_on_interrupt(trainer):
 # %% [markdown]
 # ## Did it get better?
 #
-# The same problems, the same seed, the same judges; and now the mean over all eight answers to each.
+# The same problems, the same seed, the same measures; and now the mean over all eight answers to each.
 
 # %%
-after = answer_all()
-right_after = judge_all(after)
-for name in JUDGES:
-    was, now = (np.mean(right[name]) for right in (right_before, right_after))
-    gain = [
-        np.mean(a) - np.mean(b) for b, a in zip(right_before[name], right_after[name])
-    ]
-    low, high = bootstrap_interval(gain)
-    told = f"gain {now - was:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
-    print(f"{name:8} {was:.1%} -> {now:.1%}   {told}")
+after = evaluate(model, tokenizer, heldout, **how).table(heldout)
+was, now = (table.groupby("problem")[MEASURES].mean() for table in (before, after))
+for name in MEASURES:
+    gain = now[name] - was[name]
+    low, high = interval(gain)
+    told = f"gain {gain.mean():+.1%}, 95 % interval {low:+.1%} to {high:+.1%}"
+    print(f"{name:11} {was[name].mean():.1%} -> {now[name].mean():.1%}   {told}")
 
 # %% [markdown]
 # That interval is of the *difference* on each problem. Comparing two separate intervals by eye wastes the pairing: two
@@ -326,16 +264,14 @@ for name in JUDGES:
 # training did nothing, each of them is a fair coin.
 
 # %%
-from grpo_workbook.intervals import changed, paired_p_value
-
-first_before = [samples[0] for samples in right_before["strict"]]
-first_after = [samples[0] for samples in right_after["strict"]]
-better, worse = changed(first_before, first_after)
-p_value = paired_p_value(first_before, first_after)
-stayed = len(rows) - len(better) - len(worse)
+first_after = after[after["sample"] == 0].set_index("problem")
+outcomes = (first_before["strict"], first_after["strict"])
+better, worse = statistics.changed(*outcomes)
+p_value = statistics.paired_p_value(*outcomes)
+stayed = len(heldout) - len(better) - len(worse)
 print(f"{len(better)} got better, {len(worse)} got worse, {stayed} stayed")
 print(f"p = {p_value:.1g}")
-show(paired_p_value)
+show(statistics.paired_p_value)
 
 # %% [markdown]
 # What a small p does *not* say: that the gain is large (that is the interval's business), that it holds for other kinds
@@ -349,26 +285,22 @@ show(paired_p_value)
 # asks for problems of which at least two answers fewer than before are right, leniently read.
 
 # %%
-pairs = zip(right_before["lenient"], right_after["lenient"])
-loss = [sum(b) - sum(a) for b, a in pairs]
-worst = sorted(range(len(rows)), key=lambda i: -loss[i])
-print(sum(n >= 2 for n in loss), "problems lost two or more right answers,")
-print(sum(n <= -2 for n in loss), "gained two or more\n")
-for i in [i for i in worst if loss[i] >= 2][:3]:
-    wrong = next(t for t, good in zip(after[i], right_after["lenient"][i]) if not good)
-    print(f"{rows[i]['question']} (right: {rows[i]['answer']})")
-    print("   ", " ".join(wrong.split()))
+loss = (SAMPLES * (was["lenient"] - now["lenient"])).round()
+print((loss >= 2).sum(), "problems lost two or more right answers,")
+print((loss <= -2).sum(), "gained two or more\n")
+for i in loss[loss >= 2].sort_values(ascending=False).index[:3]:
+    wrong = after[(after["problem"] == i) & ~after["lenient"]].iloc[0]
+    print(f"{wrong['question']} (right: {wrong['answer']})")
+    print("   ", " ".join(wrong["completions"].split()))
 
 # %% [markdown]
 # Length and form belong to every comparison. Answers that grow longer cost money; answers that shrink may have lost
 # their reasoning.
 
 # %%
-for name, texts in (("before", before), ("after", after)):
-    counts = [count_tokens(t) for ts in texts for t in ts]
-    print(
-        f"{name:6} {np.mean(counts):5.1f} tokens on average, the longest {max(counts)}"
-    )
+for name, table in (("before", before), ("after", after)):
+    mean, most = table["tokens"].mean(), table["tokens"].max()
+    print(f"{name:6} {mean:5.1f} tokens on average, the longest {most}")
 
 # %% [markdown]
 # And the other skill:
@@ -376,10 +308,10 @@ for name, texts in (("before", before), ("after", after)):
 # %%
 sums_after = answer_sums()
 gain = [float(a) - float(b) for b, a in zip(sums_before, sums_after)]
-low, high = bootstrap_interval(gain)
+low, high = interval(gain)
 print(f"bare sums: {np.mean(sums_before):.1%} before, {np.mean(sums_after):.1%} after")
 print(f"gain {np.mean(gain):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
-print(f"p = {paired_p_value(sums_before, sums_after):.2g}")
+print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
 # Read it with care. "p is large" is not "nothing was forgotten": a loss as large as the interval's lower end would fit
@@ -392,70 +324,78 @@ print(f"p = {paired_p_value(sums_before, sums_after):.2g}")
 # a difference between two of them needs a reason *and* a test.
 
 # %%
-from grpo_workbook.breakdown import groups, in_order
-from grpo_workbook.measures import share
+import pandas as pd
 
-sorted_by = groups(rows)
+groups = {
+    "words": pd.qcut(first_before["question"].str.split().str.len(), 4, precision=0),
+    "steps": first_before["solution"].str.count("<<"),
+}
 print(f"{'':33}   before             after")
-for name in ("length", "steps"):
-    for label in in_order(sorted_by[name]):
-        inside = [i for i, other in enumerate(sorted_by[name]) if other == label]
-        told = f"{name:7} {label:15} n = {len(inside):3}"
-        for right in (right_before, right_after):
-            f = share([np.mean(right["strict"][i]) for i in inside])
-            told += f"   {f['share']:4.0%} ({f['low']:.0%} to {f['high']:.0%})"
+for name, labels in groups.items():
+    for label in sorted(labels.unique()):
+        told = f"{name:6} {label!s:14} n = {sum(labels == label):3}"
+        for rates in (was["strict"], now["strict"]):
+            part = rates[labels == label]
+            low, high = interval(part)
+            told += f"   {part.mean():4.0%} ({low:.0%} to {high:.0%})"
         print(told)
 
 # %% [markdown]
 # ## pass@k: could it, if asked again?
 #
-# pass@k is the chance that at least one of k answers is right. First on four answers of which one is right, by counting
-# every choice of two:
+# pass@k is the probability that at least one of k answers is right. First on four answers of which one is right, by
+# counting every choice of two:
 
 # %%
 from itertools import combinations
 
-answers = [True, False, False, False]
-pairs = list(combinations(answers, 2))
+answered = [True, False, False, False]
+pairs = list(combinations(answered, 2))
 print(pairs)
 print("pass@2 =", sum(map(any, pairs)), "/", len(pairs))
 
 # %% [markdown]
-# Counted instead of listed: of `C(n, k)` choices, `C(n - right, k)` hold no right answer. `pass_at_k` does it as a
-# product, as the paper on HumanEval prints it (Chen et al. 2021, arXiv 2107.03374), so that nothing overflows. The
-# obvious `1 - (1 - right / n) ** k` is too low on average, and the more so the fewer answers there are:
+# Counted instead of listed: of `C(n, k)` choices, `C(n - right, k)` hold no right answer. That is the estimator of the
+# paper on HumanEval (Chen et al. 2021, arXiv 2107.03374). The obvious `1 - (1 - right / n) ** k` is too low on average,
+# and the more so the fewer answers there are:
 
 # %%
-from grpo_workbook.attempts import majority_at_k, pass_at_k
-
-show(pass_at_k)
-print("pass@2 =", pass_at_k(n=4, right=1, k=2))
+show(statistics.pass_at_k)
+print("pass@2 =", statistics.pass_at_k(n=4, right=1, k=2))
 print("the obvious way:", 1 - (1 - 1 / 4) ** 2)
 
 # %% [markdown]
 # **Majority vote** (maj@k, or self-consistency: Wang et al. 2022, arXiv 2203.11171) needs no one who knows the right
 # answer: take k answers and return the commonest. It helps a model whose right answer is commoner than each of its
-# wrong ones. maj@k is the share of problems that such a vote gets right.
+# wrong ones. maj@k is the fraction of problems that such a vote gets right.
 
 # %%
-from grpo_workbook.measures import lenient_vote
+from grpo_workbook import answers
 
-ks, gold = [1, 2, 4, 8], [float(row["answer"]) for row in rows]
-curves = {}
-for name, texts, right in (
-    ("before", before, right_before),
-    ("after", after, right_after),
-):
-    votes = [[lenient_vote(t) for t in ts] for ts in texts]
-    counts = [sum(samples) for samples in right["lenient"]]
-    passed = [np.mean([pass_at_k(SAMPLES, c, k) for c in counts]) for k in ks]
-    voted = [np.mean([majority_at_k(v, g, k) for v, g in zip(votes, gold)]) for k in ks]
+ks, curves = [1, 2, 4, 8], {}
+gold = [answers.read_answer(text) for text in heldout["answer"]]
+for name, table in (("before", before), ("after", after)):
+    kind = map(answers.lenient_answer, table["completions"])
+    numbers = [answers.read_answer(text or "") for text in kind]  # None abstains
+    votes = [numbers[i : i + SAMPLES] for i in range(0, len(numbers), SAMPLES)]
+    right = table.groupby("problem")["lenient"].sum()
+    passed, voted = [], []
+    for k in ks:
+        found = [statistics.pass_at_k(SAMPLES, int(n), k) for n in right]
+        passed.append(np.mean(found))
+        found = [statistics.majority_at_k(v, g, k) for v, g in zip(votes, gold)]
+        voted.append(np.mean(found))
     curves[f"pass@k {name}"], curves[f"maj@k {name}"] = (ks, passed), (ks, voted)
+
+# %% [markdown]
+# Both, before and after:
+
+# %%
 figures.show(
     *figures.line_chart(
         curves,
         x="k",
-        y="share of problems (lenient)",
+        y="rate of problems (lenient)",
         log_x=True,
         title="Several attempts",
         finding="Training lifts the first answer towards what several could do.",
@@ -468,14 +408,43 @@ figures.show(
 # ceiling: it makes the model do reliably what it could do sometimes. A pass@8 that clearly grew would point to new
 # skill, one that clearly fell to lost variety. Here both are near 1, and one problem more or less says nothing.
 #
-# maj@2 equals maj@1: where two disagree, one of them is drawn, and that is no better than a single answer.
+# maj@2 equals maj@1: where two disagree, one of them is taken by chance, and that is no better than a single answer.
+
+# %% [markdown]
+# ## A stopped evaluation loses nothing
+#
+# On a real model an evaluation takes hours. With a `completions_file` each batch is on the disk as soon as it is done.
+# Here we cut that file in the middle of a line, as a kill would, and call again: what is there stays, and because each
+# batch has its own seed, what is missing comes out as it would have.
+
+# %%
+from pathlib import Path
+
+file = Path(run.output, "chapter_08.jsonl")
+file.unlink(missing_ok=True)
+part, how_part = heldout.select(range(24)), {**how, "samples": 1, "batch_size": 4}
+whole = evaluate(model, tokenizer, part, completions_file=file, **how_part)
+data = file.read_bytes()
+file.write_bytes(data[: len(data) // 2])
+again = evaluate(model, tokenizer, part, completions_file=file, **how_part)
+print("the same scores:", again == whole, "  the same file:", file.read_bytes() == data)
+
+# %% [markdown]
+# Another model, other prompts or another seed behind the same file are refused, not mixed:
+
+# %%
+from grpo_workbook import WorkbookError
+
+try:
+    evaluate(model, tokenizer, part, completions_file=file, **how_part | {"seed": 1})
+except WorkbookError as error:
+    print(error)
 
 # %% [markdown]
 # ## The same as one command
 #
-# For a model in a folder or on the hub, with or without adapter. It writes every completion as it comes, goes on where
-# it was interrupted, and compares with an earlier report. `--also other.jsonl` measures a second set beside the first:
-# prompts of another kind than those that were trained, to see what was forgotten. In a terminal:
+# For a model in a folder or on the hub, with or without adapter. It goes on where it was interrupted, and compares with
+# an earlier report. The other skill is the same command with other `--data`. In a terminal:
 #
 # ```bash
 # python -m grpo_workbook evaluate qwen --data test.jsonl --samples 8 --output outputs/base
@@ -483,12 +452,11 @@ figures.show(
 #     --samples 8 --output outputs/after --baseline outputs/base
 # ```
 #
-# Here the adapter that was just trained, on 100 problems, greedy, against its base. First the base. (*harness* is
-# explained further down, under *What to record*.)
+# Here the adapter that was just trained, on 100 problems, greedy, against its base. First the base.
 
 # %%
-from grpo_workbook.__main__ import main
-from grpo_workbook.export import save_adapter
+from grpo_workbook import save_adapter
+from grpo_workbook.cli import main
 
 folder = run.output / "chapter_08"
 save_adapter(model, tokenizer, folder / "adapter")
@@ -496,9 +464,9 @@ save_adapter(model, tokenizer, folder / "adapter")
 
 def evaluate_into(name, *more):
     """What the command `evaluate` does, in a folder of this name."""
-    words = ["evaluate", run.model, "--data", WORD_PROBLEMS["heldout"],
-             "--items", 100, "--load-in-4bit", "--overwrite",
-             "--output", folder / name, *more]
+    words = ["evaluate", run.model, "--data", WORD_PROBLEMS["heldout"], "--items", 100,
+             "--batch-size", 100, "--max-new-tokens", run.max_completion_length,
+             "--load-in-4bit", "--overwrite", "--output", folder / name, *more]
     assert main([str(word) for word in words]) == 0, "the command failed"
 
 
@@ -520,22 +488,26 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 # %%
 import json
 
-from grpo_workbook.evaluation_report import draw
-
 report = json.loads((folder / "after" / "report.json").read_text())
-figures.show(*draw(report))
+sides = {"baseline": report["baseline"], "this model": report}
+bars = {name: [side[m]["rate"] for m in MEASURES] for name, side in sides.items()}
+figures.show(
+    *figures.bar_chart(
+        bars, MEASURES, y="rate of problems", title=f"{report['n']} problems", form=".0%"
+    )
+)
 
 # %% [markdown]
 # ## What to record
 #
-# Whoever reads your number must be able to measure it again. `report.json` holds all of this:
+# Whoever reads your number must be able to measure it again. `report.json` and `results.jsonl` hold all of this:
 #
 # | record | because |
 # | --- | --- |
 # | model and adapter with a hash of their weights | "the new one" is no name |
 # | data with a hash, and the number of problems | another split is another number |
-# | system prompt, template, temperature, top-p, limit of tokens, seed | each moves accuracy by points |
-# | strict, lenient, form, lengths, share cut off | one number hides the others |
+# | system prompt, template, temperature, limit of tokens, seed | each moves accuracy by points |
+# | strict, lenient, form, lengths, rate cut off | one number hides the others |
 # | interval, paired p, better and worse | without them a difference is an anecdote |
 # | the baseline, measured by the same code | a number from a paper was not |
 # | every completion | someone will ask what it wrote |
@@ -545,38 +517,40 @@ figures.show(*draw(report))
 # is chosen by the held-out score; who chooses a checkpoint by it needs a third set to measure that. **After**: every
 # run is reported, also the ones that failed.
 #
-# Comparing with others? The report also holds the two numbers that lm-evaluation-harness gives for GSM8K
-# (`strict-match` wants `#### 72`, `flexible-extract` takes the last number), and a test compares them with the harness.
-
-# %%
-base_report = json.loads((folder / "base" / "report.json").read_text())
-for name, numbers in (("base", base_report), ("after", report)):
-    print(f"{name:6}", numbers["sets"]["main"]["harness"])
+# Comparing with others? lm-evaluation-harness measures a merged model on the tasks that everyone reports:
+#
+# ```bash
+# lm_eval --model hf --model_args pretrained=outputs/run/merged --tasks gsm8k --apply_chat_template
+# ```
+#
+# Its `strict-match` wants `#### 72`, its `flexible-extract` takes the last number. A test of the course hands the
+# harness's filters and our measures the same completions: with our form as its pattern it finds right what *strict*
+# finds right.
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did not
 # help.
 
 # %%
-both = {"before": right_before, "after": right_after}
-strict = {
-    when: round(float(np.mean(right["strict"])), 4) for when, right in both.items()
-}
+tables = {"before": before, "after": after}
+strict = {when: round(float(t["strict"].mean()), 4) for when, t in tables.items()}
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
 proved = {
     "steps": trainer.state.global_step,
     "strict": strict,
     "p_value": p_value,
     "sums": [float(np.mean(sums_before)), float(np.mean(sums_after))],
-    "command": report["verdict"],
+    "command": report["baseline"]["verdict"],
+    "resumed": again == whole,
 }
 (run.output / "notebook_08.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == run.max_steps == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
+assert again == whole, "the evaluation that went on is another one"
 if run.profile == "smoke":
     learned = strict["after"] > strict["before"] + 0.3 and p_value < 1e-6
     assert learned, "the model did not learn"
-    seen = report["baseline"]["comparison"]["main"]["strict"]["p_value"]
+    seen = report["baseline"]["comparison"]["strict"]["p_value"]
     assert seen < 1e-3, "the command saw no gain"
     assert np.mean(sums_before) > 0.5, "the other skill was never there"
 
@@ -588,8 +562,8 @@ if run.profile == "smoke":
 # %% [markdown]
 # ### Exercise 08.1 · `pass_at_k` · easy · 5 minutes
 #
-# By hand, without the helper: of `n` answers, `right` are right. What share of all choices of `k` of them holds at
-# least one right one?
+# By hand, without the helper: of `n` answers, `right` are right. What fraction of all choices of `k` of them holds
+# at least one right one?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -765,7 +739,7 @@ check("08.5", vote);
 # ## Summary
 #
 # - Ask for the power before the run. 30 problems often show ten points by luck; pairing is worth many problems.
-# - Strict and lenient, form and length, each with an interval: Wilson's for shares, the bootstrap over problems for
+# - Strict and lenient, form and length, each with an interval: Wilson's for rates, the bootstrap over problems for
 #   means.
 # - Compare on the same problems, with a paired test. Read what got worse, and measure a skill that was not trained.
 # - pass@k says what the model could do, its first answer what it does. GRPO moves the second towards the first.
