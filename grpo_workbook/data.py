@@ -99,7 +99,7 @@ def read_rows(source: Any) -> "Dataset":
         # A first row of too many fields is only warned of, and would shift every column.
         with warnings.catch_warnings(action="error", category=ParserWarning):
             options = _csv_options(path) if kind == "csv" else {}
-            options |= {"encoding": "utf-8-sig"} if kind == "json" else {}
+            options |= {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
             options |= {"data_files": str(path), "cache_dir": _new()}
             return load_dataset(kind, split="train", **options)
     except (*failures, DatasetsError) as error:

@@ -107,7 +107,7 @@ def near_duplicates(
 
     Prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007): with words
     in one order, rare ones first, two sets with 80 % in common share one of their first few, so
-    only such rows are compared, the latest 2,000 at most. Each row that has such a twin is found.
+    only such rows are compared, the first 2,000 at most. Each row that has such a twin is found.
     """
     mine = _by_numbers(questions)
     found: dict[int, int] = {}
@@ -125,7 +125,7 @@ def near_duplicates(
             prefix = sorted(bag, key=lambda word: (rarity[word], word))
             prefix = prefix[: len(bag) - math.ceil(ALIKE * len(bag) - 1e-9) + 1]
             if asks:
-                near = (other for word in prefix for other in index[word][: -COMPARED - 1 : -1])
+                near = (other for word in prefix for other in index[word][:COMPARED])
                 twins = ((row, n) for n, t, b in near if jaccard(bag, b) >= ALIKE and t != text)
                 found.update(itertools.islice(twins, 1))
             if not asks or others is None:

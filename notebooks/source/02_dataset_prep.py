@@ -40,8 +40,7 @@ prompt = [
 # that do not know it ignore it.)
 
 # %%
-from grpo_workbook.notebook import quiet, show
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig, quiet, show
 
 quiet()
 from transformers import AutoTokenizer
@@ -54,15 +53,14 @@ text = tokenizer.apply_chat_template(
 print(text)
 
 # %% [markdown]
-# The text is cut into tokens. A bar at every boundary (the special tokens have bars of their own) shows things that
-# surprise: words carry the space before them, numbers may be one token or one per digit, and a tag is one token only if
-# the tokenizer was given it.
+# The text is cut into tokens. The tokenizer knows where each begins and ends in the text; a bar at every boundary (the
+# special tokens have bars of their own) shows things that surprise: words carry the space before them, numbers may be
+# one token or one per digit, and a tag is one token only if the tokenizer was given it.
 
 # %%
-from grpo_workbook.data import token_boundaries
-
-print(token_boundaries(text, tokenizer))
-print(len(tokenizer(text, add_special_tokens=False)["input_ids"]), "tokens")
+tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+print("|".join(text[start:end] for start, end in tokens["offset_mapping"]))
+print(len(tokens["input_ids"]), "tokens")
 
 # %% [markdown]
 # `add_special_tokens=False` matters: the template has already written them. Some tokenizers would put a second
@@ -75,7 +73,7 @@ print(len(tokenizer(text, add_special_tokens=False)["input_ids"]), "tokens")
 # called one-shot, several few-shot.
 
 # %%
-from grpo_workbook.data import chat_prompt, render
+from grpo_workbook import chat_prompt, render
 
 show(chat_prompt)
 
@@ -120,9 +118,9 @@ for name, examples in {
 # user's turn.
 
 # %%
-from grpo_workbook.config import DATA
+from grpo_workbook import config, data
 
-gemma = AutoTokenizer.from_pretrained(DATA / "tiny-gemma3")
+gemma = AutoTokenizer.from_pretrained(config.DATA / "tiny-gemma3")
 print(render([prompt], gemma)[0])
 
 # %% [markdown]
@@ -132,7 +130,7 @@ print(render([prompt], gemma)[0])
 # %%
 import copy
 
-qwen = AutoTokenizer.from_pretrained(DATA / "tiny-qwen3")
+qwen = AutoTokenizer.from_pretrained(config.DATA / "tiny-qwen3")
 adds, refuses, drops = (copy.deepcopy(qwen) for _ in range(3))
 own = "{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}"
 error = "{{ raise_exception('no system role') }}"
@@ -148,75 +146,59 @@ drops.chat_template = qwen.chat_template.replace(
 )
 
 # %% [markdown]
-# Two questions to ask any tokenizer before you train with it: what becomes of my system prompt, and what do you add if
-# I give none?
+# Two questions to ask any tokenizer before you train with it: what becomes of my system prompt? `system_role` renders one
+# and looks. And what do you add if I give none? Render a question without one, and look yourself.
 
 # %%
-from grpo_workbook.data import added_system_text, system_role
-
-for name, t in {
-    "qwen": qwen,
-    "gemma": gemma,
-    "adds": adds,
-    "refuses": refuses,
-    "drops": drops,
-}.items():
-    print(
-        f"{name:8} system message: {system_role(t):20} added: {added_system_text(t)!r}"
-    )
+templates = {"qwen": qwen, "gemma": gemma, "adds": adds, "refuses": refuses}
+for name, t in (templates | {"drops": drops}).items():
+    print(f"{name:8} system message: {data.system_role(t)}")
+print("\n" + render([chat_prompt("How many?", None)], adds)[0])
 
 # %% [markdown]
 # Where it is refused or dropped, write it into the user's turn yourself. `to_dataset(..., fold=True)` does so for
 # every row, and the main run does it when it must.
 
 # %%
-from grpo_workbook.data import fold_system
-
-print(render([fold_system(prompt)], refuses)[0])
+print(render([data.fold_system(prompt)], refuses)[0])
 
 # %% [markdown]
 # ## The answer column
 #
 # GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it in `#### N`. The course's
-# own problems have that form. Loading splits it: `answer` becomes what a reward compares with, `solution` keeps the
-# whole text.
+# own problems have that form. `load_problems` reads a file with the `datasets` library and checks every row: `answer`
+# becomes what a reward compares with, `solution` keeps the whole text.
 
 # %%
-from grpo_workbook.data import WORD_PROBLEMS
-from grpo_workbook.problems import load
+from grpo_workbook import load_problems
 
-train = load(WORD_PROBLEMS["train"])
-train.dataset[0]
-
-# %% [markdown]
-# What is an answer? Either a number (after the last `####`, or the whole text), or any text. `load` looks at the first
-# 1,000 rows and says what it took; `answers="number"` or `answers="text"` decides for it.
-
-# %%
-print(train.kind, "-", train.kind_reason)
+train = load_problems(data.WORD_PROBLEMS["train"])
+train[0]
 
 # %% [markdown]
-# The result is a `datasets.Dataset` that lies in a file and is mapped into memory: ten million rows take disk, not
+# What is an answer? Either a number (after the last `####`, or the whole text), or any text. `load_problems` looks at
+# the first 1,000 rows and takes numbers if at least half of them hold one; `answers="number"` or `answers="text"`
+# decides for it.
+#
+# The result is a `datasets.Dataset`: it lies in a file and is mapped into memory, so ten million rows take disk, not
 # memory. `to_dataset` puts the prompt in front, and this is what TRL gets.
 
 # %%
-from grpo_workbook.data import to_dataset
+from grpo_workbook import to_dataset
 
-train_set = to_dataset(train.dataset)
+train_set = to_dataset(train)
 train_set
 
 # %% [markdown]
 # ## A knowledge base of your own
 #
 # Teams collect questions in a spreadsheet. Saved as CSV it is a source like any other; only its columns have other
-# names.
+# names. `.jsonl`, `.json` and `.parquet` files, a `Dataset` and a list of dicts are sources too.
 
 # %%
-from grpo_workbook.data import KNOWLEDGE_BASE
-
-knowledge = load(KNOWLEDGE_BASE, answer_column="expert_answer")
-print(len(knowledge.dataset), "rows,", knowledge.kind, "-", knowledge.kind_reason)
-for row in knowledge.dataset.select([2, 17]):
+knowledge = load_problems(data.KNOWLEDGE_BASE, answer_column="expert_answer")
+print(len(knowledge), "rows")
+for row in knowledge.select([2, 17]):
     print("\n" + row["question"], "\n  ", row["answer"])
 
 # %% [markdown]
@@ -234,7 +216,7 @@ def shared_words(completions, answer, **columns):
     return values
 
 
-gold = knowledge.dataset[17]["answer"]
+gold = knowledge[17]["answer"]
 for said in (
     gold,
     "The base model, its adapter switched off.",
@@ -255,38 +237,43 @@ for said in (
 # %% [markdown]
 # ## Problems without end
 #
-# Procedural tasks are made by a program, with the right answer and with a difficulty that you set. reasoning-gym has
-# about a hundred kinds. Another seed gives other problems, for as long as there are enough of the kind.
+# Procedural tasks are made by a program, with the right answer and with a difficulty that you set. The package
+# `reasoning-gym` has about a hundred kinds. Another seed gives other problems, for as long as there are enough of the
+# kind. Its rows have a question and an answer, so they are a source as they are.
 
 # %%
-easy = load(
-    "reasoning-gym:chain_sum,size=200,seed=1,min_terms=2,max_terms=2,max_digits=1"
-)
-hard = load(
-    "reasoning-gym:chain_sum,size=200,seed=1,min_terms=5,max_terms=6,max_digits=3"
-)
-print(easy.dataset[0]["question"], easy.dataset[0]["answer"])
-print(hard.dataset[0]["question"], hard.dataset[0]["answer"])
+from reasoning_gym import create_dataset
+
+
+def sums(terms, digits):
+    level = {"min_terms": terms, "max_terms": terms, "max_digits": digits}
+    made = create_dataset("chain_sum", size=200, seed=1, **level)
+    return load_problems([{k: r[k] for k in ("question", "answer")} for r in made])
+
+
+easy, hard = sums(2, 1), sums(6, 3)
+print(easy[0]["question"], easy[0]["answer"])
+print(hard[0]["question"], hard[0]["answer"])
 
 # %% [markdown]
 # ## GSM8K from the hub
 #
-# A hub id is a source too, with configuration and split behind colons. It needs the network; without one it says so at
-# once, and the notebook goes on with the course's own problems.
+# A hub id is a source too, with configuration and split behind colons. It needs the network; without one it says so,
+# and the notebook goes on with the course's own problems.
 
 # %%
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook import WorkbookError
 
 try:
-    gsm8k = load("openai/gsm8k:main:train")
-    print(len(gsm8k.dataset), "problems")
+    gsm8k = load_problems("openai/gsm8k:main:train")
+    print(len(gsm8k), "problems")
 except WorkbookError as error:
     print(error)
 
 # %% [markdown]
 # ## Rows that cannot be used
 #
-# Real files hold a few rows that no one has looked at. Here is one with five kinds of trouble in nine rows:
+# Real files hold a few rows that no one has looked at. Here is one with four kinds of trouble in eight rows:
 
 # %%
 import json
@@ -300,31 +287,42 @@ bad = [
     {"question": "Why?", "answer": "no idea"},
     {"question": 8, "answer": 16},
 ]
-lines = [json.dumps(row) for row in good + bad] + [
-    '{"question": "What is 9 + 9?", "ans'
-]
+lines = [json.dumps(row) for row in good + bad]
 folder = tempfile.TemporaryDirectory()
 messy = Path(folder.name) / "messy.jsonl"
 messy.write_text("\n".join(lines) + "\n");
 
 # %% [markdown]
-# Loading stops, with the file, the line and the mend, and with how many more there are. Nothing is dropped behind your
-# back: a silent drop of 5 rows looks just like one of 5,000.
+# Loading stops, with the row, the field, its value and the fix, and with how many more there are. Nothing is dropped
+# behind your back: a silent drop of 5 rows looks just like one of 5,000.
 
 # %%
 try:
-    load(messy)
+    load_problems(messy)
 except WorkbookError as error:
     print(error)
 
 # %% [markdown]
-# If dropping is what you want, say so. What was dropped is counted by kind.
+# If dropping is what you want, say so; a dict that you give as `invalid` is filled with what was dropped.
 
 # %%
-kept = load(messy, skip_invalid=True)
-print(len(kept.dataset), "rows kept;", dict(kept.fault_counts))
-for place, fault in kept.faults:
-    print(f"{place}: {fault.text[:70]}")
+dropped: dict[int, str] = {}
+kept = load_problems(messy, skip_invalid=True, invalid=dropped)
+print(len(kept), "rows kept")
+for row, why in dropped.items():
+    print(f"row {row}: {why}")
+
+# %% [markdown]
+# A file that is damaged as a whole (a line that is no JSON, bytes that are no UTF-8) is refused with its line, and
+# nothing of it is used: who knows what else was lost?
+
+# %%
+torn = Path(folder.name) / "torn.jsonl"
+torn.write_text(lines[0] + "\n" + '{"question": "What is 9 + 9?", "ans')
+try:
+    load_problems(torn, skip_invalid=True)
+except WorkbookError as error:
+    print(error.args[0].replace(folder.name, "..."))
 
 # %% [markdown]
 # ## The prompt budget
@@ -346,18 +344,20 @@ except TypeError as error:
 # put in here, so that there is something to see; printed are percentiles and their lengths in tokens:
 
 # %%
+import numpy as np
+
 from grpo_workbook import figures
-from grpo_workbook.data import prompt_lengths
-from grpo_workbook.lengths import percentiles
 
 budget = run.max_prompt_length
 long = [
     "Read this first. " * n + "What is 1 + 1?" for n in range(budget // 16, budget // 4)
 ]
 rows = [{"question": question, "answer": "2", "solution": "2"} for question in long]
-mixed = to_dataset(train.dataset.to_list()[:200] + rows)
-lengths = prompt_lengths(mixed, tokenizer)
-print(percentiles(lengths))
+mixed = to_dataset(train.select(range(200)).to_list() + rows)
+lengths = data.prompt_lengths(mixed, tokenizer)
+for percent in (0, 50, 75, 95, 100):
+    most = np.percentile(lengths, percent)
+    print(f"{percent:3} % of the prompts: at most {most:.0f}")
 
 # %% [markdown]
 # The budget is a setting of the profile: `max_prompt_length`. Choose it so that few prompts are lost, and look at those
@@ -371,7 +371,7 @@ figures.show(*figures.length_histogram(lengths, budget))
 # groups of 16 holds 8,192 prompt tokens for one problem.
 
 # %%
-from grpo_workbook.data import drop_long_prompts
+from grpo_workbook import drop_long_prompts
 
 fitting, dropped = drop_long_prompts(mixed, tokenizer, budget)
 print(len(fitting), "fit,", dropped, "dropped")
@@ -383,7 +383,7 @@ print(len(fitting), "fit,", dropped, "dropped")
 # some of them; comparing every pair of 7,000 questions takes 25 million comparisons. Three ways to be alike:
 
 # %%
-from grpo_workbook.duplicates import Index, jaccard, near, same, template, words
+from grpo_workbook import leakage
 
 texts = [
     "Ana has 12 red shells and finds 5 more. How many red shells does Ana have now?",
@@ -391,18 +391,18 @@ texts = [
     "Ben has 12 red shells and finds 5 more. How many red shells does Ben have now?",
     "Ana has 31 red shells and finds 8 more. How many red shells does Ana have now?",
 ]
-index = Index.of(texts)
-print("the same:       ", same(index))
-print("nearly the same:", near(index))
+print("the same:       ", leakage.same_questions(texts))
+print("nearly the same:", leakage.near_duplicates(texts))
 
 # %% [markdown]
-# Rows 0 and 1 differ in case and punctuation. Row 2 has another name and the same answer: a **near-duplicate**, with the
+# Each row is named with the earlier one that it repeats. Rows 0 and 1 differ in case and punctuation. Row 2 has another
+# name and the same answer: a **near-duplicate**, with the
 # same numbers and at least 80 % of the words in common. Row 3 has other numbers: another problem from the same **template**.
 
 # %%
 for other in (2, 3):
-    overlap = jaccard(set(words(texts[0])), set(words(texts[other])))
-    alike = template(texts[0]) == template(texts[other])
+    overlap = leakage.jaccard(leakage.words(texts[0]), leakage.words(texts[other]))
+    alike = leakage.template(texts[0]) == leakage.template(texts[other])
     print(f"0 and {other}: {overlap:.0%} of the words, same template: {alike}")
 
 # %% [markdown]
@@ -414,7 +414,7 @@ for other in (2, 3):
 # %%
 from collections import Counter
 
-memory = dict(zip(train.dataset["question"], train.dataset["answer"]))
+memory = dict(zip(train["question"], train["answer"]))
 guess = Counter(memory.values()).most_common(1)[0][0]
 
 
@@ -427,8 +427,8 @@ def score(rows):
 # On the real held-out problems it is as bad as it should be. Then we let training rows leak into them, more and more:
 
 # %%
-heldout = load(WORD_PROBLEMS["heldout"])
-clean, known = heldout.dataset.to_list(), train.dataset.to_list()
+heldout = load_problems(data.WORD_PROBLEMS["heldout"])
+clean, known = heldout.to_list(), train.to_list()
 for leaked in (0, 24, 120, 240):
     rows = known[:leaked] + clean[leaked:]
     print(f"{leaked / len(rows):4.0%} of the held-out rows leaked: {score(rows):.1%}")
@@ -439,37 +439,34 @@ for leaked in (0, 24, 120, 240):
 
 # %%
 from datasets import Dataset
-from grpo_workbook.splitting import drop_leaked, leaked_rows
+from grpo_workbook import drop_leaked, leaked_rows
 
 leaky = Dataset.from_list(known[:24] + clean[24:])
-print(len(leaked_rows(train.dataset, leaky)), "training rows are held out too")
-safe, dropped = drop_leaked(train.dataset, leaky)
+print(len(leaked_rows(train, leaky)), "training rows are held out too")
+safe, dropped = drop_leaked(train, leaky)
 print(len(safe), "training rows are left,", dropped, "dropped")
-print(
-    len(leaked_rows(train.dataset, heldout.dataset)), "leaks in the course's own split"
-)
+print(len(leaked_rows(train, heldout)), "leaks in the course's own split")
 
 # %% [markdown]
 # ## Diversity
 #
-# A model trained on one sentence learns that sentence. Three cheap signs: which share of all triples of words are
-# different ones, how many templates there are, and how often the commonest answer is right. If one answer is common,
-# guessing it earns reward. And how many rows repeat an earlier one?
+# A model trained on one sentence learns that sentence. Three cheap signs, with pandas: how many templates there are, how
+# often the commonest answer is right (if one answer is common, guessing it earns reward), and how many rows repeat an
+# earlier one.
 
 # %%
-from grpo_workbook.validation import diversity, validate
-
-for name, data in {
+for name, rows in {
     "word problems": train,
     "knowledge base": knowledge,
     "easy sums": easy,
 }.items():
-    d = diversity(data)
-    repeats = validate(data).duplicates["same_question"]
+    table = rows.to_pandas()
+    templates = table["question"].map(leakage.template).nunique()
+    common = table["answer"].value_counts(normalize=True).max()
     print(
-        f"{name:15} triples {d['distinct_3']:5.1%}  "
-        f"templates {d['templates']:4} of {d['rows']:4}  "
-        f"commonest answer {d['commonest_answer'][1]:.1%}  repeats {repeats}"
+        f"{name:15} templates {templates:4} of {len(table):4}  "
+        f"commonest answer {common:.1%}  "
+        f"repeats {len(leakage.same_questions(table['question']))}"
     )
 
 # %% [markdown]
@@ -483,57 +480,65 @@ for name, data in {
 # On the easy sums, which repeat, the order makes the difference:
 
 # %%
-from grpo_workbook.splitting import shares, split
+from grpo_workbook import split
 
-questions = easy.dataset["question"]
-repeats = {row for group in same(Index.of(questions)) for row in group[1:]}
-once = easy.dataset.select([i for i in range(len(questions)) if i not in repeats])
-for name, rows in {"with repeats": easy.dataset, "without": once}.items():
+repeats = leakage.same_questions(easy["question"])
+once = easy.select([i for i in range(len(easy)) if i not in repeats])
+for name, rows in {"with repeats": easy, "without": once}.items():
     train_part, heldout_part = split(rows, heldout=40, seed=0)
     leaks = leaked_rows(train_part, heldout_part)
     print(f"{name:12} {len(leaks)} of {len(train_part)} training rows are held out too")
 
 # %% [markdown]
-# **Seeded**, so that the same rows are held out each time; **stratified**, so that both parts have the same share of
-# each difficulty. Here the difficulty is the number of steps in the solution.
+# **Seeded**, so that the same rows are held out each time; **stratified**, so that both parts have each difficulty at
+# the same rate. `split` is `Dataset.train_test_split(stratify_by_column=...)`, by the question's length if you name no
+# column. Here the difficulty is the number of steps in the solution.
 
 # %%
-counts = [solution.count("<<") for solution in train.dataset["solution"]]
-steps = train.dataset.add_column("steps", counts)
+counts = [solution.count("<<") for solution in train["solution"]]
+steps = train.add_column("steps", counts)
 train_part, heldout_part = split(steps, heldout=100, seed=0, by="steps")
-print("train:   ", len(train_part), shares(train_part, "steps"))
-print("held out:", len(heldout_part), shares(heldout_part, "steps"))
-print("leaks:   ", len(leaked_rows(train_part, heldout_part)))
+for name, part in {"train": train_part, "held out": heldout_part}.items():
+    rates = part.to_pandas()["steps"].value_counts(normalize=True)
+    told = ", ".join(f"{n} steps {rate:.1%}" for n, rate in rates.items())
+    print(f"{name:9} {len(part):5} rows: {told}")
+print("leaks:", len(leaked_rows(train_part, heldout_part)))
 
 # %% [markdown]
-# Without `by`, a draw of 100 may be easier or harder than the rest by luck. How much, over 200 seeds?
+# Without strata, a draw of 100 may be easier or harder than the rest by luck. How much, over 200 seeds?
 
 # %%
 import random
 
 flags = [s == 1 for s in steps["steps"]]
 plain = [sum(random.Random(seed).sample(flags, 100)) / 100 for seed in range(200)]
-print(f"share of one-step problems in all: {sum(flags) / len(flags):.1%}")
+print(f"rate of one-step problems in all: {sum(flags) / len(flags):.1%}")
 print(f"in a plain draw of 100: from {min(plain):.0%} to {max(plain):.0%}")
 
 # %% [markdown]
 # ## The whole report
 #
-# All of it in one call, and from the command line with `check-data`. What would hurt training is listed at the end;
-# the command's exit status is then 1, so that a script can stop.
+# All of it is one command. What would hurt training is listed at the end; the command's exit status is then 1, so that
+# a script can stop.
 
 # %%
-from grpo_workbook.cli.data_report import as_text
+import subprocess
+import sys
 
-report = validate(train, heldout, tokenizer=tokenizer, max_prompt_length=budget)
-print(as_text(report))
+
+def check_data(*arguments):
+    command = [sys.executable, "-m", "grpo_workbook", "check-data", *arguments]
+    print(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
+
+
+heldout_file = data.WORD_PROBLEMS["heldout"]
+check_data(data.WORD_PROBLEMS["train"], "--heldout-data", heldout_file)
 
 # %% [markdown]
 # And on the small messy file from above, to see it complain:
 
 # %%
-report = validate(kept, tokenizer=tokenizer, max_prompt_length=budget)
-print(*report.hurts, sep="\n")
+check_data(messy)
 folder.cleanup()
 
 # %% [markdown]
@@ -619,11 +624,11 @@ check("02.2", final_answer);
 # %% [markdown]
 # ### Exercise 02.3 · `budget_for` · medium · 8 minutes
 #
-# Given the prompts' lengths, return the smallest budget that keeps at least `share` of the prompts (0 < share <= 1). It
-# is one of the lengths.
+# Given the prompts' lengths, return the smallest budget that keeps at least the rate `rate` of the prompts
+# (0 < rate <= 1). It is one of the lengths.
 
 # %% tags=["exercise"]
-def budget_for(lengths: list[int], share: float) -> int:
+def budget_for(lengths: list[int], rate: float) -> int:
     raise NotImplementedError
 
 
@@ -640,10 +645,10 @@ check("02.3", budget_for);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def budget_for(lengths: list[int], share: float) -> int:
+# def budget_for(lengths: list[int], rate: float) -> int:
 #     import math
 #
-#     needed = math.ceil(share * len(lengths) - 1e-9)
+#     needed = math.ceil(rate * len(lengths) - 1e-9)
 #     return sorted(lengths)[needed - 1]
 # ```
 #
@@ -685,11 +690,11 @@ check("02.4", word_overlap);
 # ### Exercise 02.5 · `honest_score` · medium · 8 minutes
 #
 # A model answered every leaked held-out problem right, because it knew them. `measured` is its score on all held-out
-# problems, `leaked_share` the share of leaked ones. Return its score on the others. A share below 0, or of 1 and more,
+# problems, `leaked_rate` the rate of leaked ones. Return its score on the others. A rate below 0, or of 1 and more,
 # is an error: raise `ValueError`.
 
 # %% tags=["exercise"]
-def honest_score(measured: float, leaked_share: float) -> float:
+def honest_score(measured: float, leaked_rate: float) -> float:
     raise NotImplementedError
 
 
@@ -698,17 +703,17 @@ check("02.5", honest_score);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `measured = leaked_share * 1 + (1 - leaked_share) * honest`. Solve for `honest`.
+# `measured = leaked_rate * 1 + (1 - leaked_rate) * honest`. Solve for `honest`.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def honest_score(measured: float, leaked_share: float) -> float:
-#     if not 0 <= leaked_share < 1:
-#         raise ValueError(f"the leaked share is {leaked_share}: it must be at least 0 and below 1")
-#     return (measured - leaked_share) / (1 - leaked_share)
+# def honest_score(measured: float, leaked_rate: float) -> float:
+#     if not 0 <= leaked_rate < 1:
+#         raise ValueError(f"the leaked rate is {leaked_rate}: it must be at least 0 and below 1")
+#     return (measured - leaked_rate) / (1 - leaked_rate)
 # ```
 #
 # </details>
@@ -716,7 +721,7 @@ check("02.5", honest_score);
 # %% [markdown]
 # ### Exercise 02.6 · `stratified_quotas` · hard · 12 minutes
 #
-# `count` rows shall be held out of strata with these sizes. Give each its exact share rounded down; the rows still
+# `count` rows shall be held out of strata with these sizes. Give each its exact part rounded down; the rows still
 # missing go one each to the strata that lost most by rounding (the first of equals first). The quotas add up to `count`.
 
 # %% tags=["exercise"]
@@ -729,7 +734,7 @@ check("02.6", stratified_quotas);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The exact share of a stratum is `count * size / sum(sizes)`. Sort the strata by how much rounding down took away;
+# The exact part of a stratum is `count * size / sum(sizes)`. Sort the strata by how much rounding down took away;
 # Python's sort keeps equals in their order.
 #
 # </details>
@@ -739,7 +744,7 @@ check("02.6", stratified_quotas);
 # ```python
 # def stratified_quotas(sizes: list[int], count: int) -> list[int]:
 #     exact = [count * size / sum(sizes) for size in sizes]
-#     quotas = [int(share) for share in exact]
+#     quotas = [int(part) for part in exact]
 #     by_loss = sorted(range(len(sizes)), key=lambda i: quotas[i] - exact[i])
 #     for i in by_loss[: count - sum(quotas)]:
 #         quotas[i] += 1
@@ -755,7 +760,7 @@ check("02.6", stratified_quotas);
 # python -m grpo_workbook check-data my.csv --question-column frage --answer-column antwort
 # python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl --json report.json
 # python -m grpo_workbook check-data my.jsonl --skip-invalid --output clean.jsonl
-# python -m grpo_workbook run --data clean.jsonl --steps 100 --output outputs/mine
+# python -m grpo_workbook run --data clean.jsonl --max-steps 100 --output outputs/mine
 # ```
 
 # %% [markdown]
