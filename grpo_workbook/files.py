@@ -1,6 +1,4 @@
-"""Files of a run: written whole or not at all, one writer at a time, and a name that a reader can
-follow.
-"""
+"""Files of a run: written whole or not at all, one writer at a time, under a readable name."""
 
 import contextlib
 import json
@@ -16,38 +14,43 @@ REPO = Path(__file__).resolve().parent.parent  # the clone; a package installed 
 
 
 def readable(path: str | Path) -> str:
-    """The path as seen from this folder, or from the project's, when it lies below one of them;
-    else unchanged.
-    """
+    """The path as seen from this folder or from the project's, when it lies below one of them."""
     for root in (Path.cwd(), REPO):
         if (resolved := Path(path).resolve()).is_relative_to(root):
             return str(resolved.relative_to(root))
     return str(path)
 
 
+def place_of(name: str | Path) -> Path:
+    """The absolute path that a name means, ~ and links resolved. A hub id gives one too."""
+    path = Path(name)
+    with contextlib.suppress(RuntimeError):  # ~nobody: no such user
+        path = path.expanduser()
+    return path.resolve()
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to; it becomes `path` at the end of the block, and an error or a kill leaves
-    the old file.
+    """A path to write to; it becomes `path` at the end of the block.
 
-    Raises WorkbookError with the system's reason when it cannot be written (no folder, no
-    permission, disk full).
+    An error or a kill leaves the old file. Raises WorkbookError with the system's reason when it
+    cannot be written (no folder, no permission, disk full).
     """
     target = place_of(path)  # behind a link: the link stays
+    new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         if target.exists() and not target.is_file():  # a device or a pipe: nothing to replace
             yield target
             return
-        new = target.with_name(f".{target.name}.{os.getpid()}.new")
         try:
             yield new
             os.replace(new, target)
         finally:
             new.unlink(missing_ok=True)
     except OSError as error:
+        reason = error.strerror or error
         raise WorkbookError(
-            f"{path} cannot be written ({error.strerror or error}): choose another place, or free "
-            "disk space"
+            f"{path} cannot be written ({reason}): choose another place, or free disk space"
         ) from error
 
 
@@ -69,21 +72,19 @@ def _finite(value: object) -> object:
     return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def place_of(name: str | Path) -> Path:
-    """The absolute path that a name means, ~ and links resolved. A name that is no path (a hub id)
-    gives one too.
-    """
-    path = Path(name)
-    with contextlib.suppress(RuntimeError):  # ~nobody: no such user
-        path = path.expanduser()
-    return path.resolve()
+def read_json(path: Path, fix: str = "start again with --overwrite"):
+    """What a run wrote earlier as JSON. Raises WorkbookError with the fix where it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        said = f"{readable(path)} was written by the run and cannot be read: {fix}"
+        raise WorkbookError(said) from error
 
 
 def check_writable(
     written: Mapping[str, Path | None], read: Mapping[str, str | Path | None]
 ) -> None:
-    """Raise WorkbookError when a file cannot stand where it is to be written, or is read or written
-    elsewhere too.
+    """Raise WorkbookError for a file that cannot stand there, or is read or written elsewhere too.
 
     Both map what the user calls it ("--output") to its path; None is left out.
     """
@@ -108,47 +109,37 @@ def _same(a: str | Path, b: str | Path) -> bool:
 
 
 def check_disk(output: Path, needed: int, what: str) -> None:
-    """Raise WorkbookError when the disk of `output`, which need not be there yet, has fewer than
-    `needed` bytes free.
+    """Raise WorkbookError when the disk of `output` has fewer than the `needed` bytes free.
 
-    `what` needs them, in the message's words ("the run").
+    The folder need not be there yet. `what` needs them, in the message's words ("the run").
     """
     existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise WorkbookError(
-            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs "
-            "about "
+            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs about "
             f"{needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
         )
 
 
 @contextlib.contextmanager
-def alone(folder: Path):
-    """Keep a second writer out of the folder, by whatever name it calls it. Raises WorkbookError
-    when one is at it.
-    """
+def alone(folder: Path) -> Iterator[None]:
+    """Keep a second writer out of the folder. Raises WorkbookError when one is at it."""
     from filelock import FileLock, Timeout  # it brings asyncio
 
     place = folder.resolve()  # "." and a link have the same lock as the folder's own name
-    if not place.name:
-        raise WorkbookError(
-            f"{folder} is no folder to write a run into: name another with --output"
-        )
-    lock = FileLock(place.with_name(f".{place.name}.lock"))
+    lock = FileLock(place.with_name(f".{place.name or 'root'}.lock"))
+    elsewhere = "name another folder with --output"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:  # an OSError too
-        raise WorkbookError(
-            f"another process is writing to {readable(folder)}: wait for it, or name another "
-            "folder with --output"
-        ) from None
+        said = f"another process is writing to {readable(folder)}: wait for it, or {elsewhere}"
+        raise WorkbookError(said) from None
     except (OSError, NotImplementedError) as error:  # the latter on a disk without locks
+        reason = f"{lock.lock_file}: {first_line(error)}"
         raise WorkbookError(
-            f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)}): name "
-            "another folder with "
-            "--output"
+            f"{readable(folder)} cannot be locked ({reason}): {elsewhere}"
         ) from error
     try:
         yield
@@ -156,24 +147,11 @@ def alone(folder: Path):
         lock.release()
 
 
-def read_json(path: Path, mend: str = "start again with --overwrite"):
-    """What a run wrote earlier as JSON. Raises WorkbookError with the mend where it is damaged or
-    gone.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise WorkbookError(
-            f"{readable(path)} was written by the run and cannot be read: {mend}"
-        ) from error
-
-
 def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a new folder beside `folder`, then put it in its place; a link stays one.
 
-    What `write` raises goes on, and the old folder stays. A kill at any moment leaves the old
-    folder or the new one under a name: the old one is moved aside before the new one comes, and the
-    next call puts it back where a kill came between the two.
+    What `write` raises goes on, and the old folder stays. The old one is moved aside before the new
+    one comes, so that a kill at any moment loses neither; the next call puts it back.
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     new, old = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))
@@ -192,9 +170,7 @@ def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
 
 
 def recover_folder(folder: Path) -> None:
-    """Put back the folder that a killed `swap_folder` had moved aside, or remove it where the new
-    one is in place.
-    """
+    """Put back the folder that a killed `swap_folder` had moved aside; else remove what is left."""
     old = folder.with_name(folder.name + ".old")
     if old.is_dir() and not folder.exists():
         os.replace(old, folder)
