@@ -7,6 +7,8 @@ from grpo_workbook.exercises import exercise
 
 NOTEBOOK = "08_evaluation"
 
+# 08.1 pass@k
+
 exercise(
     "08.1",
     "pass_at_k",
@@ -19,80 +21,51 @@ exercise(
         ((4, 3, 2), 1.0),
         ((200, 10, 10), 1 - comb(190, 10) / comb(200, 10)),
     ],
-    [
-        (
-            lambda n, right, k: 1 - (1 - right / n) ** k,
-            "you drew with replacement: that formula is too low, because k different answers are chosen out of n",
-        ),
-        (
-            lambda n, right, k: comb(right, k) / comb(n, k),
-            "you counted the choices in which all k are right: one right answer is enough",
-        ),
-        (
-            lambda n, right, k: min(1.0, k * right / n),
-            "you multiplied one answer's chance by k: choices with two right answers are then counted twice",
-        ),
-        (
-            lambda n, right, k: comb(n - right, k) / comb(n, k),
-            "you gave the share with no right answer: take it from 1",
-        ),
-    ],
-)
+    {
+        "you drew with replacement: that is too low, for k different answers are chosen out of n":
+        lambda n, right, k: 1 - (1 - right / n) ** k,
+        "you counted the choices in which all k are right: one right answer is enough":
+        lambda n, right, k: comb(right, k) / comb(n, k),
+        "you multiplied one answer's rate by k: choices with two right answers count twice then":
+        lambda n, right, k: min(1.0, k * right / n),
+        "you gave the fraction with no right answer: take it from 1":
+        lambda n, right, k: comb(n - right, k) / comb(n, k),
+    },
+)  # fmt: skip
+
+# 08.2 Wilson's interval
 
 
-def _wilson(right, n, z=1.96):
-    p = right / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+def _wilson(right, n, z=1.96, moved=True, divisor=None):
+    p, d = right / n, divisor or 1 + z * z / n
+    centre = (p + z * z / (2 * n)) / d if moved else p
+    half = z / d * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return centre - half, centre + half
 
 
 def _schoolbook(right, n):
-    p = right / n
-    half = 1.96 * sqrt(p * (1 - p) / n)
-    return p - half, p + half
-
-
-def _not_moved(right, n):
-    low, high = _wilson(right, n)
-    return right / n - (high - low) / 2, right / n + (high - low) / 2
-
-
-def _not_divided(right, n):
-    p, z = right / n, 1.96
-    centre = p + z * z / (2 * n)
-    half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return centre - half, centre + half
+    half = 1.96 * sqrt(right / n * (1 - right / n) / n)
+    return right / n - half, right / n + half
 
 
 exercise(
     "08.2",
     "wilson",
     NOTEBOOK,
-    lambda: [
-        ((right, n), _wilson(right, n))
-        for right, n in ((15, 30), (30, 30), (3, 30), (442, 480), (1, 7))
-    ],
-    [
-        (
-            _schoolbook,
-            "that is the schoolbook interval p ± 1.96 deviations: for 30 of 30 it has no width at all, and it leaves "
-            "0 to 1 near the ends",
-        ),
-        (
-            _not_moved,
-            "your half width is right, but you put it around p: Wilson's centre lies nearer to one half",
-        ),
-        (
-            _not_divided,
-            "you did not divide by 1 + z²/n: both the centre and the half width need it",
-        ),
-        (
-            lambda right, n: _wilson(right, n, 1.645),
-            "that is z = 1.645, the 90 % interval: 95 % in two tails needs 1.96",
-        ),
-    ],
-)
+    [((r, n), _wilson(r, n)) for r, n in ((15, 30), (30, 30), (3, 30), (442, 480), (1, 7))],
+    {
+        "that is the schoolbook interval p ± 1.96 deviations: for 30 of 30 it has no width, and it "
+        "leaves 0 to 1 near the ends": _schoolbook,
+        "your half width is right, but you put it around p: Wilson's centre is nearer to one half":
+        lambda right, n: _wilson(right, n, moved=False),
+        "you did not divide by 1 + z²/n: both the centre and the half width need it":
+        lambda right, n: _wilson(right, n, divisor=1),
+        "that is z = 1.645, the 90 % interval: 95 % in two tails needs 1.96":
+        lambda right, n: _wilson(right, n, 1.645),
+    },
+)  # fmt: skip
+
+# 08.3 McNemar's exact test
 
 
 def _tail(better, worse):
@@ -104,11 +77,6 @@ def _normal(better, worse):
     from scipy.stats import chi2
 
     return float(chi2.sf((better - worse) ** 2 / (better + worse), 1)) if better + worse else 1.0
-
-
-def _only_this(better, worse):
-    m = better + worse
-    return min(1.0, 2 * comb(m, better) / 2**m)
 
 
 exercise(
@@ -123,34 +91,28 @@ exercise(
         ((0, 0), 1.0),
         ((15, 4), 2 * (1 + 19 + 171 + 969 + 3876) / 2**19),
     ],
-    [
-        (
-            lambda better, worse: min(1.0, _tail(better, worse)),
-            "you looked in one direction only: training could have made it worse as well, so double the tail",
-        ),
-        (
-            lambda better, worse: 2 * _tail(better, worse),
-            "your p is above 1 where both counts are equal: the middle is in both tails, so cap it at 1",
-        ),
-        (
-            _only_this,
-            "you took the chance of this one outcome: p adds up all outcomes that are at least as far from even",
-        ),
-        (
-            _normal,
-            "that is the chi-squared approximation: with few changed problems it gives too small a p",
-        ),
-    ],
-)
+    {
+        "you looked in one direction only: training could have made it worse as well, so double "
+        "the tail": lambda better, worse: min(1.0, _tail(better, worse)),
+        "your p is above 1 where both counts are equal: the middle is in both tails, cap it at 1":
+        lambda better, worse: 2 * _tail(better, worse),
+        "you took the chance of this one outcome: p adds up all that are at least as far from even":
+        lambda better, worse: min(1.0, 2 * comb(better + worse, better) / 2 ** (better + worse)),
+        "that is the chi-squared approximation: with few changed problems it gives too small a p":
+        _normal,
+    },
+)  # fmt: skip
+
+# 08.4 a gain by chance
 
 
-def _chances(n, share):
-    return [comb(n, i) * share**i * (1 - share) ** (n - i) for i in range(n + 1)]
+def _chances(n, rate):
+    return [comb(n, i) * rate**i * (1 - rate) ** (n - i) for i in range(n + 1)]
 
 
-def _gain(n, share, more, fits):
-    chance = _chances(n, share)
-    return sum(chance[i] * chance[j] for i in range(n + 1) for j in range(n + 1) if fits(j - i))
+def _gain(n, rate, fits):
+    chances = list(enumerate(_chances(n, rate)))
+    return sum(a * b for i, a in chances for j, b in chances if fits(j - i))
 
 
 exercise(
@@ -158,51 +120,32 @@ exercise(
     "chance_of_gain",
     NOTEBOOK,
     lambda: [
-        ((n, share, more), _gain(n, share, more, lambda d, more=more: d >= more))
-        for n, share, more in (
-            (30, 0.5, 3),
-            (30, 0.7, 3),
-            (4, 0.5, 1),
-            (100, 0.5, 10),
-            (30, 0.5, 0),
-        )
+        ((n, rate, more), _gain(n, rate, lambda d, more=more: d >= more))
+        for n, rate, more in ((30, 0.5, 3), (30, 0.7, 3), (4, 0.5, 1), (100, 0.5, 10), (30, 0.5, 0))
     ],
-    [
-        (
-            lambda n, share, more: _gain(n, share, more, lambda d: d > more),
-            "you left out the gain of exactly `more`: at least means it counts",
-        ),
-        (
-            lambda n, share, more: _gain(n, share, more, lambda d: abs(d) >= more),
-            "you counted losses as well: only a second count that is higher looks like a gain",
-        ),
-        (
-            lambda n, share, more: sum(
-                c for i, c in enumerate(_chances(n, share)) if i >= n * share + more
-            ),
-            "you took the first count for certain: it is as much luck as the second, and the scatter of both adds up",
-        ),
-    ],
+    {
+        "you left out the gain of exactly `more`: at least means it counts":
+        lambda n, rate, more: _gain(n, rate, lambda d: d > more),
+        "you counted losses as well: only a second count that is higher looks like a gain":
+        lambda n, rate, more: _gain(n, rate, lambda d: abs(d) >= more),
+        "you took the first count for certain: it is as much luck as the second, and both scatter":
+        lambda n, rate, more: sum(c for i, c in enumerate(_chances(n, rate)) if i >= n * rate + more),
+    },
     tolerance=1e-5,
-)
+)  # fmt: skip
+
+# 08.5 majority vote
 
 
-def _first_of_equal(answers):
-    counts = Counter(a for a in answers if a is not None).most_common(1)
-    return counts[0][0] if counts else None
-
-
-def _none_votes(answers):
-    counts = Counter(answers).most_common(2)
-    return (
-        None if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]) else counts[0][0]
-    )
+def _vote(answers, abstain=True, tie=lambda counts: None):
+    counts = Counter(a for a in answers if a is not None or not abstain).most_common(2)
+    tied = len(counts) == 2 and counts[0][1] == counts[1][1]
+    return tie(counts) if tied else counts[0][0] if counts else None
 
 
 def _needs_half(answers):
     votes = [a for a in answers if a is not None]
-    counts = Counter(votes).most_common(1)
-    return counts[0][0] if counts and 2 * counts[0][1] > len(votes) else None
+    return next((a for a in votes if 2 * votes.count(a) > len(votes)), None)
 
 
 exercise(
@@ -218,15 +161,12 @@ exercise(
         (([],), None),
         ((["1", "2", "2", "1", "3"],), None),
     ],
-    [
-        (
-            _first_of_equal,
-            "two answers are equally common and you took the first: a tie is no decision, so None",
-        ),
-        (_none_votes, "you let None vote: a completion without an answer abstains"),
-        (
-            _needs_half,
-            "you asked for more than half of the votes: the commonest is enough, in [42, 41, 40, 42, 39] as well",
-        ),
-    ],
-)
+    {
+        "two answers are equally common and you took the first: a tie is no decision, so None":
+        lambda answers: _vote(answers, tie=lambda counts: counts[0][0]),
+        "you let None vote: a completion without an answer abstains":
+        lambda answers: _vote(answers, abstain=False),
+        "you asked for more than half of the votes: the commonest is enough, in "
+        "[42, 41, 40, 42, 39] as well": _needs_half,
+    },
+)  # fmt: skip

@@ -124,11 +124,10 @@ print(run.model_name, "on", run.device)
 # see than with one. `table` puts what came out beside the dataset's own columns, a row for each answer, for pandas.
 
 # %%
-from grpo_workbook import evaluate, load_problems, to_dataset
-from grpo_workbook.data import WORD_PROBLEMS
+from grpo_workbook import data, evaluate, load_problems, to_dataset
 
 SAMPLES = 8
-heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(run.heldout)))
+heldout = to_dataset(load_problems(data.WORD_PROBLEMS["heldout"]).select(range(run.heldout)))
 how = {
     "samples": SAMPLES,
     "sample": True,
@@ -237,7 +236,7 @@ print(f"bare sums before: {sum(sums_before)} of {len(sums)} right")
 from grpo_workbook import make_trainer, parse_rewards, stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)
-train_set = to_dataset(load_problems(WORD_PROBLEMS["train"]))
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
 trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
     trainer.train()
@@ -424,10 +423,10 @@ file = Path(run.output, "chapter_08.jsonl")
 file.unlink(missing_ok=True)
 part, how_part = heldout.select(range(24)), {**how, "samples": 1, "batch_size": 4}
 whole = evaluate(model, tokenizer, part, completions_file=file, **how_part)
-data = file.read_bytes()
-file.write_bytes(data[: len(data) // 2])
+kept = file.read_bytes()
+file.write_bytes(kept[: len(kept) // 2])
 again = evaluate(model, tokenizer, part, completions_file=file, **how_part)
-print("the same scores:", again == whole, "  the same file:", file.read_bytes() == data)
+print("the same scores:", again == whole, "  the same file:", file.read_bytes() == kept)
 
 # %% [markdown]
 # Another model, other prompts or another seed behind the same file are refused, not mixed:
@@ -464,7 +463,7 @@ save_adapter(model, tokenizer, folder / "adapter")
 
 def evaluate_into(name, *more):
     """What the command `evaluate` does, in a folder of this name."""
-    words = ["evaluate", run.model, "--data", WORD_PROBLEMS["heldout"], "--items", 100,
+    words = ["evaluate", run.model, "--data", data.WORD_PROBLEMS["heldout"], "--items", 100,
              "--batch-size", 100, "--max-new-tokens", run.max_completion_length,
              "--load-in-4bit", "--overwrite", "--output", folder / name, *more]
     assert main([str(word) for word in words]) == 0, "the command failed"
@@ -666,13 +665,13 @@ check("08.3", mcnemar);
 # %% [markdown]
 # ### Exercise 08.4 · `chance_of_gain` · medium · 10 minutes
 #
-# Why 30 problems prove nothing, without a simulation. A model that is right with probability `share` answers `n`
+# Why 30 problems prove nothing, without a simulation. A model that is right with probability `rate` answers `n`
 # problems, and then `n` others. What is the chance that it gets at least `more` problems more right the second time,
 # though nothing changed?
 
 
 # %% tags=["exercise"]
-def chance_of_gain(n: int, share: float, more: int) -> float:
+def chance_of_gain(n: int, rate: float, more: int) -> float:
     raise NotImplementedError
 
 
@@ -681,7 +680,7 @@ check("08.4", chance_of_gain);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `scipy.stats.binom.pmf(i, n, share)` is the chance of i right ones. Add up the products over all pairs of counts that
+# `scipy.stats.binom.pmf(i, n, rate)` is the chance of i right ones. Add up the products over all pairs of counts that
 # fit.
 #
 # </details>
@@ -692,8 +691,8 @@ check("08.4", chance_of_gain);
 # from scipy.stats import binom
 #
 #
-# def chance_of_gain(n: int, share: float, more: int) -> float:
-#     chance = [float(binom.pmf(i, n, share)) for i in range(n + 1)]
+# def chance_of_gain(n: int, rate: float, more: int) -> float:
+#     chance = [float(binom.pmf(i, n, rate)) for i in range(n + 1)]
 #     return sum(chance[i] * chance[j] for i in range(n + 1) for j in range(i + more, n + 1))
 # ```
 #
