@@ -117,8 +117,8 @@ def check_disk(output: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise WorkbookError(
-            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs about "
-            f"{needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
+            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs "
+            f"about {needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
         )
 
 
@@ -128,8 +128,10 @@ def alone(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # it brings asyncio
 
     place = folder.resolve()  # "." and a link have the same lock as the folder's own name
-    lock = FileLock(place.with_name(f".{place.name or 'root'}.lock"))
     elsewhere = "name another folder with --output"
+    if not place.name:
+        raise WorkbookError(f"{folder} is no folder to write a run into: {elsewhere}")
+    lock = FileLock(place.with_name(f".{place.name}.lock"))
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
