@@ -1,13 +1,14 @@
-"""Do stages help? Steps and completions until 0.8 of the held-out problems are strictly right, with and without them.
+"""Do stages help? Steps and completions until 0.8 of the held-out problems are strictly right.
 
-    python benchmarks/stages.py                          # five ways, three seeds: some 15 minutes on two cores
+    python benchmarks/stages.py                          # five ways, three seeds: 15 minutes
     python benchmarks/stages.py --ways mixed staged      # two of the ways
     python benchmarks/stages.py --jobs 2                 # two runs at a time
 
-Every run is a process of its own, trains the tiny Qwen3 for up to 60 steps of 64 completions with the same seed as the
-others of its row, and answers 120 held-out problems (one sample each) every 4 steps. It ends when two measurements in a
-row reach 0.8; where between two measurements it was reached, is interpolated. What is already in --folder is not run
-again. The table compares the ways by ratios within each seed, and is written to benchmarks/stages.json.
+Every run is a process of its own, trains the tiny Qwen3 for up to 60 steps of 64 completions with
+the same seed as the others of its row, and answers 120 held-out problems (one sample each) every 4
+steps. It ends when two measurements in a row reach 0.8; where between two measurements it was
+reached, is interpolated. What is already in --folder is not run again. The table compares the ways
+by ratios within each seed, and is written to benchmarks/stages.json.
 """
 
 import argparse
@@ -32,13 +33,13 @@ MEASURED, SAMPLES = 240, 8  # rows whose pass rate is measured, completions for 
 
 
 def stages_of(way: str) -> list:
-    from grpo_workbook.ensembles import AdaptiveWeight
-    from grpo_workbook.rewards import (
+    from grpo_workbook import (
+        AdaptiveWeight,
         correctness_reward,
         incremental_format_reward,
         strict_format_reward,
     )
-    from grpo_workbook.stages.stage import Stage
+    from grpo_workbook.stages import Stage
 
     if way == "staged":
         form = Stage("format", FORMAT_STEPS, rewards="strict_format:0.5,incremental_format:0.5")
@@ -66,14 +67,14 @@ def stages_of(way: str) -> list:
 
 
 def run_one(way: str, seed: int, folder: Path) -> dict:
-    """One run: its curve of [step, strict share], and what it took."""
+    """One run: its curve of [step, rate of strictly right], and what it took."""
     from grpo_workbook.notebook import quiet
 
     quiet()
-    from grpo_workbook.config import RunConfig
-    from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-    from grpo_workbook.stages.training import train_stages
-    from grpo_workbook.training import Callback, load_policy
+    from grpo_workbook import HeldoutProbe, RunConfig, load_policy, load_problems, to_dataset
+    from grpo_workbook.data import WORD_PROBLEMS
+    from grpo_workbook.stages import train_stages
+    from grpo_workbook.training import Callback
 
     class Enough(Callback):
         """Stops training when two measurements in a row reached the goal."""
@@ -85,20 +86,14 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
             if len(seen) > 1 and min(seen[-2:]) >= GOAL:
                 control.should_training_stop = True
 
-    run = RunConfig.from_env(seed=seed, model="qwen", profile="smoke", output=folder, heldout=HELDOUT)
+    run = RunConfig.from_env(seed=seed, model="qwen", profile="smoke", output=folder)
     model, tokenizer = load_policy(run)
-    train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-    heldout = to_dataset(read_problems(WORD_PROBLEMS["heldout"])[:HELDOUT])
-    report = train_stages(
-        run,
-        model,
-        tokenizer,
-        train_set,
-        heldout,
-        stages=stages_of(way),
-        probe_every=EVERY,
-        callbacks=[Enough()],
-    )
+    train_set = to_dataset(load_problems(WORD_PROBLEMS["train"]))
+    heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(HELDOUT)))
+    how = {"max_new_tokens": run.max_completion_length, "every": EVERY, "problems": HELDOUT}
+    callbacks = [HeldoutProbe(model, tokenizer, heldout, **how), Enough()]
+    sets = (train_set, heldout)
+    report = train_stages(run, model, tokenizer, *sets, stages_of(way), callbacks=callbacks)
     told = report["stages"]
     curve = [point for stage in told for point in stage["curve"]]
     logs = [
@@ -110,7 +105,7 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
         "way": way,
         "seed": seed,
         "curve": [point for i, point in enumerate(curve) if i == 0 or point[0] > curve[i - 1][0]],
-        "silent_groups": [stage["silent_groups"] for stage in told],
+        "zero_variance": [stage["zero_variance"] for stage in told],
         "measuring": sum(
             len(stage.get("pass_rates", ())) * stage["stage"]["samples"] for stage in told
         ),
@@ -121,12 +116,12 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
 
 
 def steps_to(curve: list, goal: float = GOAL) -> float | None:
-    """The step at which the curve reaches the goal for two measurements in a row, interpolated; None if it never did.
+    """The step at which the curve reaches the goal for two measurements in a row, interpolated.
 
-    A curve that only reaches it at its last measurement has reached it, too.
+    A curve that only reaches it at its last measurement has reached it, too. None: it never did.
     """
-    for i, (step, share) in enumerate(curve):
-        if share >= goal and (i + 1 == len(curve) or curve[i + 1][1] >= goal):
+    for i, (step, rate) in enumerate(curve):
+        if rate >= goal and (i + 1 == len(curve) or curve[i + 1][1] >= goal):
             if i == 0:
                 return float(step)
             (before, low), (after, high) = curve[i - 1], curve[i]
@@ -135,19 +130,19 @@ def steps_to(curve: list, goal: float = GOAL) -> float | None:
 
 
 def table(results: list[dict]) -> list[dict]:
-    """A row for each way: steps and completions for each seed, and the ratio to "mixed" within each seed."""
+    """A row for each way: steps and completions for each seed, and the ratio to "mixed"."""
     rows = []
     for way in WAYS:
         mine = {r["seed"]: r for r in results if r["way"] == way}
         steps = {seed: steps_to(r["curve"]) for seed, r in mine.items()}
-        drawn = {
+        sampled = {
             s: None if n is None else round(n * 64 + mine[s]["measuring"]) for s, n in steps.items()
         }
         rows.append(
             {
                 "way": way,
                 "steps": steps,
-                "completions": drawn,
+                "completions": sampled,
                 "last": {s: r["curve"][-1] for s, r in mine.items()},
             }
         )
@@ -174,11 +169,11 @@ def as_text(rows: list[dict]) -> str:
     for row in rows:
         line = f"{row['way']:14}" + "".join(f"{_cell(row['steps'], seed):>9}" for seed in seeds)
         if row["steps"] and all(row["steps"].values()):
-            drawn, ratios = (
+            completions, ratios = (
                 mean(row["completions"].values()),
                 [r for r in row["ratio"].values() if r],
             )
-            line += f"{mean(row['steps'].values()):8.1f}{drawn:13,.0f}" + (
+            line += f"{mean(row['steps'].values()):8.1f}{completions:13,.0f}" + (
                 f"{mean(ratios):9.2f}" if ratios else ""
             )
         lines.append(line)
@@ -247,10 +242,8 @@ def main() -> int:
     ]
     rows = table(found)
     print(as_text(rows))
-    print(
-        f"\nsteps until {GOAL} strictly right, by seed and on average; completions drawn until then, those for"
-    )
-    print("measuring pass rates among them; and their ratio to mixed, the mean over seeds")
+    print(f"\nsteps until {GOAL} strictly right, by seed and on average; completions sampled until")
+    print("then, those for pass rates among them; and their ratio to mixed, the mean over seeds")
     whole = {
         "goal": GOAL,
         "heldout": HELDOUT,

@@ -9,10 +9,11 @@
 # been measured yet.
 
 # %% [markdown]
-# ## Why stages: a reward that nobody earns is silent
+# ## Why stages: a reward that nobody earns teaches nothing
 #
-# A reward for a right answer in the right form needs two things at once. Take a policy that answers right in 6 of 10
-# completions, but in the asked form only in 1 of 20. Groups of eight:
+# A group in which all completions earn the same has no variance, and gives no advantage to any of them: a
+# *zero-variance group*. A reward for a right answer in the right form needs two things at once. Take a policy that
+# answers right in 6 of 10 completions, but in the asked form only in 1 of 20. Groups of eight:
 
 # %%
 import random
@@ -20,7 +21,7 @@ import random
 random.seed(0)
 
 
-def draw_groups(form, right, groups=2000, size=8):
+def sample_groups(form, right, groups=2000, size=8):
     """Completions as (in form?, right?)"""
     return [
         [(random.random() < form, random.random() < right) for _ in range(size)]
@@ -28,8 +29,8 @@ def draw_groups(form, right, groups=2000, size=8):
     ]
 
 
-def silent(groups, reward):
-    """The share of groups in which all earn the same"""
+def zero_variance(groups, reward):
+    """The rate of groups in which all earn the same"""
     return sum(len({reward(*c) for c in g}) == 1 for g in groups) / len(groups)
 
 
@@ -37,23 +38,21 @@ def strict(form, right):
     return float(form and right)
 
 
-start = draw_groups(form=0.05, right=0.6)
-print(
-    f"paid for right and in form: {silent(start, strict):.0%} of the groups are silent"
-)
+start = sample_groups(form=0.05, right=0.6)
+print(f"paid for right and in form: {zero_variance(start, strict):.0%} zero variance")
 
 # %% [markdown]
 # Nearly four of five groups teach nothing. The form alone is earned more often, so more groups teach. Suppose a first
 # stage is paid for form only, until 19 of 20 have it. Then the same strict reward finds another policy:
 
 # %%
-form_only = silent(start, lambda form, right: float(form))
-later = draw_groups(form=0.95, right=0.6)
-print(f"paid for form alone, at the start: {form_only:.0%} silent")
-print(f"paid for both, after that stage:   {silent(later, strict):.0%} silent")
+form_only = zero_variance(start, lambda form, right: float(form))
+later = sample_groups(form=0.95, right=0.6)
+print(f"paid for form alone, at the start: {form_only:.0%}")
+print(f"paid for both, after that stage:   {zero_variance(later, strict):.0%}")
 
 # %% [markdown]
-# That is the whole idea of **form first, then correctness**. A group is silent when all of it fails or all of it
+# That is the whole idea of **form first, then correctness**. A group has no variance when all of it fails or all of it
 # succeeds, so what matters is how far the success rate is from 0 and from 1:
 
 # %%
@@ -68,7 +67,7 @@ figures.show(
     *figures.line_chart(
         lines,
         x="chance that one completion succeeds",
-        y="share of groups that teach",
+        y="rate of groups that teach",
         title="Groups teach between never and always",
         finding="At one half 50, 88, 99 and nearly 100 % of the groups teach, "
         "at 0 and 1 none.",
@@ -77,9 +76,9 @@ figures.show(
 )
 
 # %% [markdown]
-# The same picture holds for each single problem: one that is never right and one that always is are silent. Leaving
-# them out is a **curriculum**. Both ideas cost something: steps that train only form, completions that only measure.
-# Whether they pay is a question to measure, and below we do.
+# The same picture holds for each single problem: one that is never right teaches nothing, nor does one that always is.
+# Leaving them out is a **curriculum**. Both ideas cost something: steps that train only form, completions that only
+# measure. Whether they pay is a question to measure, and below we do.
 
 # %% [markdown]
 # ## The model, and how hard each problem is for it
@@ -89,31 +88,28 @@ figures.show(
 # %%
 import os
 
-from grpo_workbook.notebook import quiet, show
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig, quiet, show
 
 quiet()
 run = RunConfig.from_env(heldout=96)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
-from grpo_workbook.training import load_policy
+from grpo_workbook import data, load_policy, load_problems, to_dataset
 
 model, tokenizer = load_policy(run)
-train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-heldout_set = to_dataset(
-    read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
-)
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
+heldout_rows = load_problems(data.WORD_PROBLEMS["heldout"])
+heldout_set = to_dataset(heldout_rows.select(range(run.heldout)))
 print(run.model_name, "on", run.device)
 
 # %% [markdown]
-# Difficulty is no property of a problem alone. It is the share of *this policy's* completions that are right: the
+# Difficulty is no property of a problem alone. It is the rate of *this policy's* completions that are right: the
 # **pass rate**. Eight sampled completions for each of 64 problems, judged by the correctness reward of chapter 03 (the
 # right number between answer tags, whatever stands around them):
 
 # %%
-from grpo_workbook.stages.difficulty import curriculum, pass_rates
+from grpo_workbook.stages import curriculum, pass_rates
 
 some = train_set.shuffle(seed=run.seed).select(range(64))
 how = {
@@ -143,11 +139,11 @@ for i in (chosen.rows[0], chosen.rows[-1]):
 # %%
 from statistics import mean, pstdev
 
-share = mean(rates_before)
+p = mean(rates_before)
 print(f"deviation of the pass rates:          {pstdev(rates_before):.2f}")
-luck = share * (1 - share) / 8  # the variance if all were equally hard
+luck = p * (1 - p) / 8  # the variance if all were equally hard
 print(f"equally hard problems would have one: {luck**0.5:.2f}")
-print(f"share of the variance that is luck:   {luck / pstdev(rates_before) ** 2:.0%}")
+print(f"part of the variance that is luck:    {luck / pstdev(rates_before) ** 2:.0%}")
 
 # %% [markdown]
 # In the smoke run most of the spread is luck: these problems differ little for this model, and what looks easy was
@@ -159,7 +155,7 @@ print(f"share of the variance that is luck:   {luck / pstdev(rates_before) ** 2:
 # A stage has a name, its steps, and whatever differs from the run: rewards, learning rate, rows.
 
 # %%
-from grpo_workbook.stages.stage import Stage
+from grpo_workbook.stages import Stage
 
 STAGES = (
     Stage("format", steps=8, rewards="strict_format:0.5,incremental_format:0.5"),
@@ -169,11 +165,11 @@ run = RunConfig.from_env(heldout=96, stages=STAGES)
 print(run)
 
 # %% [markdown]
-# The same as a YAML file, which `grpo_workbook.stages.stage.read_stages` reads. A setting that no stage has is refused, not
+# The same as a YAML file, which `grpo_workbook.stages.read_stages` reads. A setting that no stage has is refused, not
 # ignored: a misspelt learning rate would otherwise train with another one, and nobody would know.
 
 # %%
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook import WorkbookError
 
 SAME = """
 - {name: format, steps: 8, rewards: "strict_format:0.5,incremental_format:0.5"}
@@ -193,7 +189,7 @@ except WorkbookError as error:
 # are saved at a stage's end and given to the next:
 
 # %%
-from grpo_workbook.stages import training as stages
+from grpo_workbook import stages
 
 show(stages.Carry)
 
@@ -206,18 +202,25 @@ show(stages.Carry)
 show(stages.stage_run)
 
 # %% [markdown]
-# Training. The held-out problems are answered before, between and after the stages, and every four steps in between.
+# Training. `train_stages` answers the held-out problems before, between and after the stages. Callbacks go to the
+# trainer of every stage: chapter 05's `HeldoutProbe` looks every four steps in between.
 
 # %%
-from grpo_workbook.stages.training import show_stages, train_stages
+from grpo_workbook import HeldoutProbe
+from grpo_workbook.stages import show_stages, train_stages
 
-report = train_stages(run, model, tokenizer, train_set, heldout_set, probe_every=4)
+probe = HeldoutProbe(
+    model,
+    tokenizer,
+    heldout_set,
+    max_new_tokens=run.max_completion_length,
+    every=4,
+    problems=len(heldout_set),
+)
+data_sets = (train_set, heldout_set)
+report = train_stages(run, model, tokenizer, *data_sets, STAGES, callbacks=[probe])
 
 # %% [markdown]
-# If a warning `drowned` stands above: `train_stages` has chapter 05's diagnosis watch each stage, and it sees one
-# reward make up nearly all of the spread. In this stage that is meant: the form is mastered by then, so little of its
-# spread is left, and correctness counts four times as much.
-#
 # Did each stage help? Every stage is compared with what was there before it on the same problems, by the paired test of
 # chapter 04. A last score alone would not say which stage earned it.
 
@@ -241,8 +244,9 @@ for told in report["stages"]:
     was, now = told["heldout"]["before"], told["heldout"]["after"]
     print(f"{told['stage']['name']:8}", end="")
     for name in ("well_formed", "strict", "lenient"):
-        print(f"  {name} {was[name]:.0%} -> {now[name]:.0%}", end="")
-    print(f"  silent groups {told['silent_groups']:.0%}")
+        key = f"{name}_sampled"
+        print(f"  {name} {was[key]:.0%} -> {now[key]:.0%}", end="")
+    print(f"  zero-variance groups {told['zero_variance']:.0%}")
 
 # %% [markdown]
 # Was the optimizer really carried on? AdamW counts its own steps. After the second stage, which had 16 steps after the
@@ -252,7 +256,7 @@ for told in report["stages"]:
 from safetensors.torch import load_file
 
 folder = run.output / "stage-2-correct"
-moments = load_file(folder / stages.MOMENTS)
+moments = load_file(folder / "optimizer.safetensors")
 print("steps by AdamW's count:", {int(v) for k, v in moments.items() if ".step" in k})
 print(sorted(path.name for path in folder.iterdir()))
 
@@ -296,16 +300,14 @@ print("after: ", curriculum(rates_after))
 # penalized. Two rounds, and then two steps against the base:
 
 # %%
-from dataclasses import replace
-
-from grpo_workbook.stages.stage import rounds
+from grpo_workbook.stages import rounds
 
 again = rounds(Stage("round", steps=4, beta=0.1, learning_rate=5e-4), 2)
 fixed = Stage("fixed", steps=2, beta=0.1, learning_rate=5e-4, reference="base")
-rounds_run = replace(run, output=run.output / "rounds")
+rounds_run = run.replace(output=run.output / "rounds")
 few = heldout_set.select(range(32))
 rounds_report = train_stages(
-    rounds_run, model, tokenizer, train_set, few, stages=[*again, fixed]
+    rounds_run, model, tokenizer, train_set, few, [*again, fixed]
 )
 
 # %% [markdown]
@@ -334,8 +336,7 @@ for path in sorted(rounds_run.output.glob("stage-*/log.json")):
 # follows the success rate of the batches before:
 
 # %%
-from grpo_workbook.ensembles import AdaptiveWeight
-from grpo_workbook.rewards import strict_format_reward
+from grpo_workbook import AdaptiveWeight, strict_format_reward
 
 fading = AdaptiveWeight(
     strict_format_reward, strict_format_reward, at_zero=1.0, at_one=0.0, memory=0.8
@@ -352,9 +353,9 @@ for batch in ([good, "42", "42", "42"], [good, good, good, "42"], [good] * 4):
 # each step is in TRL's log. Here it is in the stored runs of the experiment that comes next:
 
 # %%
-from grpo_workbook.files import REPO
+from grpo_workbook import files
 
-bench = json.loads((REPO / "benchmarks" / "stages.json").read_text())
+bench = json.loads((files.REPO / "benchmarks" / "stages.json").read_text())
 curves = {
     f"seed {told['seed']}": (range(1, len(told["weights"]) + 1), told["weights"])
     for told in bench["runs"]
@@ -383,9 +384,9 @@ for way, words in bench["ways"].items():
     print(f"{way:13} {words}")
 
 # %% [markdown]
-# What to count? Steps, or completions drawn: a curriculum draws before its first step, and that is not free. The table
+# What to count? Steps, or completions: a curriculum samples before its first step, and that is not free. The table
 # has the steps to the goal for each seed and their mean; then the mean number of completions, with those that were
-# drawn to measure pass rates; and last how many times as many that is as with `mixed`, compared seed by seed. The goal
+# sampled for pass rates; and last how many times as many that is as with `mixed`, compared seed by seed. The goal
 # counts as reached when two measurements in a row are at 80 % or more; the step between two measurements is
 # interpolated.
 
@@ -398,11 +399,11 @@ figures.show(*figures.race(bench["table"], bench["goal"]))
 # curves of `mixed` rise by one to three points a step.
 #
 # - **Correctness alone** took 2.3 times as many completions as the mixed rewards on average, and its seeds lie far
-#   apart. It pays for a right number inside the answer tags and for no other form, so more of its groups were silent.
-#   Some reward for form is worth its place.
+#   apart. It pays for a right number inside the answer tags and for no other form, so more of its groups had no
+#   variance. Some reward for form is worth its place.
 # - **Stages did not help.** They cost 13 % more on average, and came later with each of the three seeds. One possible
 #   reason, not tested apart: the learning rate falls to 0 and warms up again between them. And the form was never so
-#   rare that the other rewards were silent. Three seeds do not prove so small a loss, but they speak against a large
+#   rare that the other rewards went unearned. Three seeds do not prove so small a loss, but they speak against a large
 #   gain.
 # - **The filter did not pay.** It needed five steps less with one seed and a little more with the other two, and
 #   measuring came on top: 1,920 completions, more than the training itself. Of 240 problems it left out 4 to 9,
@@ -412,23 +413,30 @@ figures.show(*figures.race(bench["table"], bench["goal"]))
 #   the pay for form away while form was still being learned.
 #
 # So for this model and these problems: mix the rewards, and leave the rest. When would you decide otherwise? When the
-# silent groups at the start are many (`frac_reward_zero_std` in the log; on average over whole runs it was 15 to 25 %
-# with the mixed rewards, 30 to 36 % with correctness alone), when problems differ so much that a large share of them is
-# hopeless, when a run is long enough to pay for measuring. Then measure again: with your model, your problems, and a
-# goal that is fixed before.
+# zero-variance groups at the start are many (`frac_reward_zero_std` in the log; on average over whole runs it was 15 to
+# 25 % with the mixed rewards, 30 to 36 % with correctness alone), when problems differ so much that a large part of
+# them is hopeless, when a run is long enough to pay for measuring. Then measure again: with your model, your problems,
+# and a goal that is fixed before.
 
 # %% [markdown]
 # ## Stop and resume
 #
-# Stages make long runs, and long runs are interrupted. `train_stages(..., resume=True)` skips the stages that have a
-# `report.json` and goes on inside the one that was stopped, from its newest whole checkpoint.
+# Stages make long runs, and long runs are interrupted. The room `resume` stops and resumes any `GRPOTrainer`, in three
+# lines: Ctrl-C ends training after the step under way and saves, and what was killed goes on from its newest whole
+# checkpoint.
+#
+# ```python
+# from grpo_workbook.resume import train
+#
+# train(trainer)                 # in place of trainer.train()
+# train(trainer, resume=True)    # later, in a new process, with a trainer that was made in the same way
+# ```
 #
 # "Goes on" should mean: as if nothing had happened. A small run to prove it, 4 steps with a checkpoint every 2:
 
 # %%
-from grpo_workbook.resume.training import train
-from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.training import make_trainer
+from grpo_workbook import make_trainer, parse_rewards
+from grpo_workbook.resume import train
 
 
 def small_trainer(name):
@@ -451,10 +459,10 @@ whole.state.global_step
 # which finds the checkpoint of step 2:
 
 # %%
-from grpo_workbook.training import Callback
+from transformers import TrainerCallback
 
 
-class PowerCut(Callback):
+class PowerCut(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == 3:
             raise RuntimeError("the power failed")
@@ -489,10 +497,28 @@ print([entry["reward"] for entry in resumed.state.log_history if "reward" in ent
 
 # %% [markdown]
 # For that a checkpoint must hold everything that the next step depends on: adapter and optimizer, the schedule, the
-# random states of Python, NumPy and torch, the place in the shuffled data, completions that are drawn and not yet used,
-# and the state of rewards that have one, such as `AdaptiveWeight`. Stock resuming loses several of these;
-# `grpo_workbook/resume.py` says which, and brings them back. On a GPU the same states are kept, but kernels there need
-# not add up in the same order twice.
+# random states of Python, NumPy and torch, the place in the shuffled data, completions that are sampled and not yet
+# used, and the state of rewards that have one, such as `AdaptiveWeight`. Stock resuming loses several of these;
+# `grpo_workbook/resume/exact.py` says which, and brings them back. On a GPU the same states are kept, but kernels there
+# need not add up in the same order twice.
+#
+# Stages take it as an argument. `train_stages(..., resume=True)` skips those that have a `report.json`; what trains the
+# next one is whatever is given as `train`. This goes on inside it, exactly, and is what `python -m grpo_workbook
+# stages` does:
+
+
+# %%
+def exactly(run, model, tokenizer, rows, rewards, weights, callbacks):
+    trainer = make_trainer(run, model, tokenizer, rows, rewards, weights)
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    return train(trainer, resume=True).history
+
+
+resumed_report = train_stages(
+    run, model, tokenizer, *data_sets, STAGES, resume=True, train=exactly
+)
+assert resumed_report["stages"] == json.loads(json.dumps(report["stages"]))
 
 # %% [markdown]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -508,9 +534,9 @@ logs = [
 ]
 proved = {
     "steps": [len(log) for log in logs],
-    "before": first["strict"],
-    "after": last["strict"],
-    "p_values": [told["p_value"] for told in report["stages"]],
+    "before": first["strict_sampled"],
+    "after": last["strict_sampled"],
+    "p_values": [told["heldout"]["p_value"] for told in report["stages"]],
     "adamw_steps": max(int(v) for k, v in moments.items() if ".step" in k),
     "kl_begins": {name: values[0] for name, values in kl.items()},
     "same_bits": same_bits,
@@ -521,7 +547,7 @@ assert proved["steps"] == [8, 16] and proved["adamw_steps"] == 24
 assert all(entry["step_time"] > 0 for log in logs for entry in log)
 if run.profile == "smoke":
     assert same_bits, "resuming was not exact"
-    assert last["strict"] > first["strict"] + 0.4, "the stages did not help"
+    assert proved["after"] > proved["before"] + 0.4, "the stages did not help"
     assert proved["p_values"][0] < 1e-6, "the first stage did not help"
     assert proved["pass_rates"][1] > proved["pass_rates"][0] + 0.3
 
@@ -534,14 +560,14 @@ if run.profile == "smoke":
 # ### Exercise 07.1 · `smallest_group` · easy · 8 minutes
 #
 # Each completion succeeds with the chance `rate`, and a success earns 1, a failure 0. What is the smallest group size,
-# from 2 on, with which at least the share `share` (below 1) of all groups is not silent? Where no size is enough, raise
-# `ValueError`.
+# from 2 on, with which at least `wanted` of all groups (a fraction below 1) have some variance? Where no size is
+# enough, raise `ValueError`.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
 
 
-def smallest_group(rate: float, share: float) -> int:
+def smallest_group(rate: float, wanted: float) -> int:
     raise NotImplementedError
 
 
@@ -550,19 +576,19 @@ check("07.1", smallest_group);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A group is silent in two ways; the figure at the top of this chapter draws what is left. For which rates does no size
-# help?
+# A group has no variance in two ways; the figure at the top of this chapter draws what is left. For which rates does no
+# size help?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def smallest_group(rate: float, share: float) -> int:
+# def smallest_group(rate: float, wanted: float) -> int:
 #     if not 0 < rate < 1:
-#         raise ValueError(f"with a success rate of {rate} every group is silent")
+#         raise ValueError(f"with a success rate of {rate} no group has variance")
 #     size = 2
-#     while 1 - rate**size - (1 - rate) ** size < share:
+#     while 1 - rate**size - (1 - rate) ** size < wanted:
 #         size += 1
 #     return size
 # ```
@@ -572,7 +598,7 @@ check("07.1", smallest_group);
 # %% [markdown]
 # ### Exercise 07.2 · `keep_learnable` · easy · 5 minutes
 #
-# Return the places (counted from 0) of the rows whose pass rate is above `low` and below `high`: the easiest first,
+# Return the indices of the rows whose pass rate is above `low` and below `high`: the easiest first,
 # equally easy ones in the order they have.
 
 
@@ -586,7 +612,7 @@ check("07.2", keep_learnable);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Collect the places first, then sort them by their rates. Python's sort keeps equal ones in their order, also with a
+# Collect the indices first, then sort them by their rates. Python's sort keeps equal ones in their order, also with a
 # negative key; `reverse=True` does as well.
 #
 # </details>
@@ -605,8 +631,8 @@ check("07.2", keep_learnable);
 # ### Exercise 07.3 · `switch_step` · medium · 10 minutes
 #
 # When to go on to the next stage? `counts` says for each step how many of `n` completions had the form. Each step's
-# share has a 95 % interval (Wilson's, as in chapter 04). Return the first step, counted from 1, at which the *lower*
-# end of the interval is at least `goal`, so that a share that is high by luck is not enough; `None` where there is
+# rate has a 95 % interval (Wilson's, as in chapter 04). Return the first step, counted from 1, at which the *lower*
+# end of the interval is at least `goal`, so that a rate that is high by luck is not enough; `None` where there is
 # none.
 
 
@@ -620,14 +646,14 @@ check("07.3", switch_step);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `grpo_workbook.intervals.wilson_interval` takes a list of True and False. You can make one from a count.
+# `grpo_workbook.wilson_interval` takes a list of True and False. You can make one from a count.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# from grpo_workbook.intervals import wilson_interval
+# from grpo_workbook import wilson_interval
 #
 #
 # def switch_step(counts: list[int], n: int, goal: float) -> int | None:
@@ -726,7 +752,7 @@ check("07.5", learning_rates);
 # %% [markdown]
 # ## Summary
 #
-# - Stages help where a reward is silent at the start. Look at the silent groups before you plan any.
+# - Stages help where a reward is hardly earned at the start. Count the zero-variance groups before you plan any.
 # - A stage is a trainer of its own on the same adapter: carry the optimizer's moments, change the seed, mind that the
 #   learning rate warms up again. Compare each stage with what was there before it, on the same problems.
 # - Difficulty is this policy's pass rate, and it moves. Measuring it costs completions: count them.
