@@ -8,8 +8,10 @@ model answers held-out problems, where there are some: it must not do worse than
 import copy
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from grpo_workbook.data import chat_prompt, fold_system, load_tokenizer, needs_folding, render
 from grpo_workbook.errors import WorkbookError
@@ -25,9 +27,7 @@ from grpo_workbook.models import (
 )
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
-RELATIVE = (
-    0.02  # of the logits' spread: rounding was seen at 0.002 to 0.004, wrong merges from 0.04
-)
+RELATIVE = 0.02  # of the logits' spread: rounding gives 0.002 to 0.004, wrong merges 0.04 and more
 QUESTION = "Ada has {} pens and buys {} more. How many pens does Ada have now?"
 
 
@@ -54,8 +54,8 @@ def merge(
     adapter: str | Path,
     folder: str | Path,
     *,
-    heldout=None,
-    policy=None,
+    heldout: Any = None,
+    policy: Any = None,
     judge: Callable[[str, str], bool] | None = None,
     max_new_tokens: int | None = None,
     batch_size: int = 32,
@@ -78,14 +78,22 @@ def merge(
     from grpo_workbook.statistics import accuracy, wilson_interval
 
     adapter, _ = find_adapter(adapter)
-    base, folder = find_base(adapter, base), Path(folder).expanduser()
-    _check_folder(folder, adapter, base)
+    folder = Path(folder).expanduser()
+    named = read_config(Path(adapter) / "adapter_config.json").get("base_model_name_or_path")
+    base = find_model(base or str(named))
+    if check_base(adapter, base) is False:
+        raise WorkbookError(
+            f"{readable(base)} is not the base that the adapter {readable(adapter)} was trained "
+            "on, by its hash: name the right one with --base"
+        )
+    size = sum(f.stat().st_size for f in Path(base).glob("*.safetensors"))  # 0 on the hub
+    _check_folder(folder, adapter, base, size)
     report, settings = run_of(adapter)
     if heldout is None:
         heldout, policy, judge = _heldout_of(adapter, settings, judge)
     limit = max_new_tokens or settings.get("max_completion_length", 256)
-    where = _where(base)
-    ours, tokenizer = load_model(base, adapter, **where, any_base=True)
+    device, dtype = _where(size)
+    ours, tokenizer = load_model(base, adapter, dtype=dtype, device=device, any_base=True)
     if getattr(ours.config, "quantization_config", None):
         raise WorkbookError(
             f"{readable(base)} holds quantized weights, and a merge into them would be rounded: "
@@ -98,7 +106,8 @@ def merge(
 
     def ask(model, words, label: str) -> list[str]:
         how = Sampling(max_new_tokens=limit, batch_size=batch_size)
-        return [c.text for c in complete(model, words, prompts, how, progress=label, share=False)]
+        bar = label if sys.stderr.isatty() else None
+        return [c.text for c in complete(model, words, prompts, how, progress=bar, share=False)]
 
     texts = policy.completions if policy else ask(ours, tokenizer, "base plus adapter")
     if answers and not policy:
@@ -107,11 +116,12 @@ def merge(
 
     def write(target: Path) -> None:
         # a copy, for the proof still needs ours
-        merged = copy.deepcopy(ours).merge_and_unload().bfloat16()
+        merged: Any = copy.deepcopy(ours)
+        merged = merged.merge_and_unload().bfloat16()
         merged.save_pretrained(target)
         tokenizer.save_pretrained(target)
         del merged
-        merged, words = load_model(target, **where)
+        merged, words = load_model(target, dtype=dtype, device=device)
         # whole logits are held for the comparison: a quarter of what generating holds
         size = max(1, batch_size // 4)
         proof.update(compare_logits(ours, merged, tokenizer, prompts, texts, size))
@@ -132,24 +142,6 @@ def merge(
     return proof
 
 
-def find_base(adapter: str | Path, base: str | Path | None = None) -> str:
-    """The folder or hub id of an adapter's base: `base`, or the one that it names.
-
-    Raises WorkbookError where it is gone, or by its hash not what the adapter was trained on.
-    """
-    named = read_config(Path(adapter) / "adapter_config.json").get("base_model_name_or_path")
-    try:
-        model = find_model(base or str(named))
-    except WorkbookError as error:
-        raise WorkbookError(f"the base of {readable(adapter)} (--base): {error}") from None
-    if check_base(adapter, model) is False:
-        raise WorkbookError(
-            f"{readable(model)} is not the base that the adapter {readable(adapter)} was trained "
-            "on, by its hash: name the right one with --base"
-        )
-    return model
-
-
 def run_of(adapter: str | Path) -> tuple[dict, dict]:
     """(report, settings) of the run in whose folder the adapter lies; each empty where unknown.
 
@@ -157,11 +149,11 @@ def run_of(adapter: str | Path) -> tuple[dict, dict]:
     """
     place = Path(adapter).resolve().parent
     run = _read(place / "run.json") or _read(place.parent / "run.json")
-    return _read(place / "report.json"), {**run, **run.pop("settings", {})}
+    return _read(place / "report.json"), run.get("settings", {})
 
 
 def _heldout_of(adapter: str, settings: dict, judge):
-    """(rows, the policy's scores or None, their judge) of the run's after.json, else prompts alone."""
+    """(rows, policy or None, judge) from the run's after.json, else prompts alone."""
     from grpo_workbook.evaluation import score
 
     system = settings.get("system_prompt")
@@ -184,7 +176,7 @@ def _read(path: Path) -> dict:
     return found if isinstance(found, dict) else {}
 
 
-def _check_folder(folder: Path, adapter: str, base: str) -> None:
+def _check_folder(folder: Path, adapter: str, base: str, size: int) -> None:
     """Raise WorkbookError where the merged model must not go, or the disk cannot hold it."""
     for what, place in (("adapter", adapter), ("base", base)):
         if Path(place).is_dir() and place_of(place).is_relative_to(place_of(folder)):
@@ -192,22 +184,21 @@ def _check_folder(folder: Path, adapter: str, base: str) -> None:
     filled = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
     if filled and not (folder / "config.json").is_file():
         raise WorkbookError(f"{folder} holds no model, so it is not replaced: name another folder")
-    needed = sum(f.stat().st_size for f in Path(base).glob("*.safetensors")) + 20 * 2**20
-    check_disk(folder, needed, "the merged model")
+    check_disk(folder, size + 20 * 2**20, "the merged model")
 
 
-def _where(base: str) -> dict[str, str]:
-    """Device and dtype of the proof: float32, but on a GPU that cannot hold both models in it."""
+def _where(size: int) -> tuple[str, str]:
+    """Device and dtype of the proof: float32, but on a GPU that may not hold both models in it.
+
+    `size`: bytes of the 16-bit base; 0 where it is not known.
+    """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     if not torch.cuda.is_available():
-        return {"device": "cpu", "dtype": "float32"}
-    with torch.device("meta"):
-        shape = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base))
+        return "cpu", "float32"
     half = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-    fits = 2 * 4 * shape.num_parameters() < 0.7 * torch.cuda.mem_get_info()[0]
-    return {"device": "cuda", "dtype": "float32" if fits else half}
+    fits = size and 2 * 2 * size < 0.7 * torch.cuda.mem_get_info()[0]
+    return "cuda", "float32" if fits else half
 
 
 def compare_logits(
@@ -319,58 +310,46 @@ def write_card(
 
     from grpo_workbook.statistics import wilson_interval
 
+    def interval(rate: float) -> tuple[float, float]:
+        return wilson_interval([i < round(rate * held["n"]) for i in range(held["n"])])
+
     held, data = report.get("heldout", {}), report.get("data", {})
-    n = held.get("n")
-    sources = [data.get("source") or "word_problems", data.get("heldout_source")]
-    measured = Path(sources[1] or sources[0]).name
-    table, results = [], []
-    for key in [k for k in held.get("after", {}) if n and k.endswith(("_sampled", "_greedy"))]:
-        rates = [held[when][key] for when in ("before", "after")]
-        spans = [wilson_interval([i < round(rate * n) for i in range(n)]) for rate in rates]
-        table.append((key.replace("_", " "), *rates, *spans))
-        results.append(
-            EvalResult(
-                task_type="text-generation",
-                dataset_type=hub_id(sources[1] or sources[0]) or Path(measured).stem,
-                dataset_name=f"{measured}, {n} held-out problems",
-                metric_type="accuracy",
-                metric_name=f"{key}, after training",
-                metric_value=rates[1],
-                metric_args={"interval_95": list(spans[1])},
-            )
+    source = data.get("heldout_source") or data.get("source") or "word_problems"
+    results = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=hub_id(source) or Path(source).stem,
+            dataset_name=f"{Path(source).name}, {held['n']} held-out problems",
+            metric_type="accuracy",
+            metric_name=f"{name}, after training",
+            metric_value=rate,
+            metric_args={"interval_95": list(interval(rate))},
         )
-    name = hub_id(base) or readable(base)
-    title = Path(name).name + ("-grpo" if table else "-merged") + "-adapter" * (kind == "adapter")
+        for name, rate in held.get("after", {}).items()
+        if "n" in held and name.endswith(("_sampled", "_greedy"))
+    ]
+    name, merged = hub_id(base) or readable(base), kind == "merged"
+    title = Path(name).name + ("-grpo" if results else "-merged") + "-adapter" * (not merged)
+    named = [hub_id(data[key]) for key in ("source", "heldout_source") if data.get(key)]
     metadata = ModelCardData(
         base_model=hub_id(base),
-        base_model_relation=hub_id(base) and ("adapter" if kind == "adapter" else "finetune"),
-        library_name="peft" if kind == "adapter" else "transformers",
+        base_model_relation=hub_id(base) and ("finetune" if merged else "adapter"),
+        library_name="transformers" if merged else "peft",
         license=license,
         pipeline_tag="text-generation",
-        tags=["grpo", "trl"] if table else None,
-        datasets=sorted({found for source in sources if (found := hub_id(source))}) or None,
-        model_name=title if table else None,
+        tags=["grpo", "trl"] if results else None,
+        datasets=sorted({found for found in named if found}) or None,
+        model_name=title if results else None,
         eval_results=results or None,
     )
     prompt = chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
     prompt = fold_system(prompt) if needs_folding(load_tokenizer(folder)) else prompt
-    card = ModelCard.from_template(
-        metadata,
-        template_path=str(Path(__file__).with_name("model_card.jinja")),
-        title=title,
-        kind=kind,
-        report=report,
-        settings={key: settings[key] for key in settings if key not in ("why", "output")},
-        base=name,
-        on_hub=hub_id(base),
-        base_hash=fingerprint(base),
-        data=data,
-        sources=sources,
-        table=table,
-        messages=json.dumps(prompt, indent=4, ensure_ascii=False),
-        limit=settings.get("max_completion_length", 256),
-    )
-    text = str(card)
+    facts = {"title": title, "merged": merged, "base": name, "base_hash": fingerprint(base)}
+    facts |= {"report": report, "measured": bool(results), "interval": interval}
+    facts |= {"messages": json.dumps(prompt, indent=4, ensure_ascii=False)}
+    facts |= {"settings": {k: v for k, v in settings.items() if k not in ("why", "output")}}
+    template = Path(__file__).with_name("model_card.jinja")
+    text = str(ModelCard.from_template(metadata, template_path=str(template), **facts))
     for root in (Path.home(), Path.cwd()):  # whose names may hold blanks
         text = text.replace(f"{root}/", "/-/")
     with whole_file(Path(folder) / "README.md") as path:

@@ -131,8 +131,8 @@ def load_model(
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-    own = bool(adapter) and (Path(adapter) / "tokenizer_config.json").is_file()
-    tokenizer = load_tokenizer(adapter if own else model)
+    own = adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
+    tokenizer = load_tokenizer(adapter if adapter is not None and own else model)
     how = {"dtype": dtype, "device_map": device, "use_safetensors": True}
     if load_in_4bit:  # given as None, it would hide what a 4-bit model's own config says
         nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}

@@ -1,4 +1,4 @@
-"""merge: proved, refused with its numbers, never half-written; the card; a kill between two renames."""
+"""merge: proved, or refused with its numbers, and never half-written; the model card."""
 
 import copy
 import json
@@ -19,7 +19,6 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import evaluate, generate, score
 from grpo_workbook.export import (
     compare_logits,
-    find_base,
     is_proved,
     merge,
     run_of,
@@ -62,7 +61,7 @@ def trained(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_a_run(tmp_path_factory):
-    """The adapter, which does nothing, of a run whose policy had 39 of 40 held-out problems right."""
+    """The adapter, which does nothing, of a run whose policy had 39 of 40 problems right."""
     folder = tmp_path_factory.mktemp("run")
     lora(TINY["qwen"], folder / "adapter", std=0.0, target_modules=["q_proj"])
     right = [f"<reasoning>\n?\n</reasoning>\n<answer>{row['answer']}</answer>" for row in ROWS]
@@ -198,7 +197,6 @@ def test_a_merge_that_is_another_model_is_refused_everywhere(trained, tmp_path, 
 
 def test_the_base_is_checked(trained, tmp_path):
     base, adapter = trained
-    assert find_base(adapter) == str(base.resolve())
     other = shutil.copytree(base, tmp_path / "other")
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-1, 2)
@@ -209,9 +207,9 @@ def test_the_base_is_checked(trained, tmp_path):
     named = json.loads((moved / "adapter_config.json").read_text())
     named["base_model_name_or_path"] = "/nowhere/base"
     (moved / "adapter_config.json").write_text(json.dumps(named))
-    with pytest.raises(WorkbookError, match="the base of .*--base.*unknown model"):
-        find_base(moved)
-    assert find_base(moved, base) == str(base.resolve())
+    with pytest.raises(WorkbookError, match="unknown model '/nowhere/base'"):
+        merge(None, moved, tmp_path / "merged")
+    assert merge(base, moved, tmp_path / "merged")["same_greedy_tokens"] > 0.98
     (base / "config.json").rename(base / "kept")
     (base / "config.json").write_text("{oops")
     try:
@@ -280,7 +278,7 @@ def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, cap
 
 
 def test_a_stages_adapter_is_merged_with_its_numbers(in_a_run, tmp_path):
-    """Its folder lies in the run's, its report has sampled rates alone, its after.json no greedy."""
+    """Its folder lies in the run's; report and after.json know sampled answers alone."""
     stage = tmp_path / "run" / "stage-1-format"
     shutil.copytree(in_a_run, stage / "adapter")
     shutil.copy(in_a_run.parent / "run.json", tmp_path / "run")

@@ -391,12 +391,14 @@ print({name: value for name, value in by_call.items() if name != "merged_answers
 
 # %% [markdown]
 # In a terminal it is `python -m grpo_workbook merge outputs/run/adapter --output outputs/merged`, which asks with the
-# system prompt that `run.json` beside the adapter holds. Here is the adapter on a tied output layer, refused:
+# system prompt that `run.json` beside the adapter holds. Here is the adapter on a tied output layer, refused. (PEFT warns
+# at length about such an adapter; that is left out here.)
 
 # %%
 from grpo_workbook import WorkbookError
 from peft import LoraConfig, get_peft_model
 
+warnings.filterwarnings("ignore", category=UserWarning, module="peft")
 torch.manual_seed(0)
 tied = get_peft_model(
     load_model(run.model, dtype=run.dtype, device=run.device)[0],
