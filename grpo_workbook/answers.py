@@ -7,21 +7,17 @@ A completion is well-formed when it is one reasoning block, one answer block, an
     </reasoning>
     <answer>14</answer>
 
-Numbers are fractions, compared exactly, and nothing is evaluated. However long the text, the work is
-bounded: marks are counted and cut at with `str` methods, an answer has at most 1,000 characters and
-a number at most 200, and the lenient reader looks at the last 4,000.
+Numbers are fractions, compared exactly; nothing is evaluated. However long the text, the work is
+bounded: marks are counted and cut at with `str` methods, answers and numbers have a limit.
 """
 
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
 from grpo_workbook.errors import WorkbookError
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-FORMS = ("tag", "boxed", "hashes")  # the order in which extract_answer looks
-
 MAX_MARKS = 64  # more answer marks than that are spam, and no answer
 MAX_ANSWER = 1_000  # characters
 MAX_NUMBER = 200  # characters
@@ -49,24 +45,23 @@ _LAST = re.compile(
     re.ASCII,
 )
 _BOX = "\\boxed{"
-# Words behind a number that change it, take it back or offer another: no units, nor is their plural.
+# Words behind a number that change it, take it back or offer another: no units, in the plural too.
 _NOT_UNITS = frozenset(
-    "or and not no but if maybe perhaps possibly probably wait than to from plus minus times divided "
-    "by over mod is are equals equal actually either instead rather correction sorry i mean think "
-    "else otherwise also then so dozen hundred thousand lakh lac crore googol score pair gross grand "
-    "half halve third quarter point k bn mn mio mrd squared cubed factorial root sqrt pi negative "
-    "inverse reciprocal opposite double twice wrong false incorrect oder und nicht kein vielleicht "
-    "eventuell bzw beziehungsweise ou et peut quizás quizá acaso forse oppure zero one two three four "
-    "five six sixe seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "or and not no but if maybe perhaps possibly probably wait than to from plus minus times by "
+    "over divided mod is are equals equal actually either instead rather correction sorry i mean "
+    "think else otherwise also then so dozen hundred thousand lakh lac crore googol score pair "
+    "gross half grand halve third quarter point k bn mn mio mrd squared cubed factorial root sqrt "
+    "pi negative inverse reciprocal opposite double twice wrong false incorrect oder und nicht "
+    "kein vielleicht eventuell bzw beziehungsweise ou et peut quizás quizá acaso forse oppure "
+    "zero one two three four five six sixe seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
+    "ninety".split()
 )
-_PLURAL_UNITS = frozenset(("points", "scores", "overs"))  # of a game
 # Fractions and large numbers: tenths, twenty-fifths, millions, quadrillion. No "month" among them.
 _NUMBER_WORD = re.compile(
     r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
     r"|\w*illi(?:on|ard)(?:th)?s?"
 )
-_SHORT_UNITS = frozenset("mglLshtWVANJCF")
 _BETWEEN_WORDS = re.compile(r"[\s/.'’-]+")
 
 
@@ -136,7 +131,7 @@ def _is_unit(rest: str) -> bool:
         return True
     words = [w.lstrip("°").rstrip("²³") for w in _BETWEEN_WORDS.split(rest) if w]
     return len(words) <= 4 and all(
-        w.isalpha() and not _changes_the_number(w.lower()) and (len(w) > 1 or w in _SHORT_UNITS)
+        w.isalpha() and not _changes_the_number(w.lower()) and (w[1:] or w in "mglLshtWVANJCF")
         for w in words
     )
 
@@ -144,7 +139,7 @@ def _is_unit(rest: str) -> bool:
 def _changes_the_number(word: str) -> bool:
     if word in _NOT_UNITS or _NUMBER_WORD.fullmatch(word):
         return True
-    return word.removesuffix("s") in _NOT_UNITS and word not in _PLURAL_UNITS
+    return word.removesuffix("s") in _NOT_UNITS and word not in ("points", "scores", "overs")
 
 
 @lru_cache(maxsize=4096)
@@ -172,26 +167,18 @@ def is_correct(prediction: str | None, reference: str) -> bool:
     return prediction is not None and read_answer(prediction) == wanted
 
 
-def extract_answer(text: str, forms: Sequence[str] = FORMS) -> str | None:
+def extract_answer(text: str) -> str | None:
     """The final answer of a text, or None where there is none, or several different ones hedge.
 
-    Looks for the forms in their order, and the first that occurs decides:
-    - "tag": complete <answer>...</answer> pairs; an opening tag that is not closed is none.
-    - "boxed": LaTeX's \\boxed{...} with balanced braces.
-    - "hashes": the rest of the line after ####, as in GSM8K; headings ("#### Step 1") only where
-      no number stands.
-
-    Several answers of one form are one if they are equal as numbers or as text. `<answer>42</answer>
-    no wait, 41` is 42: what is said outside of the marks costs the form, not the number.
+    Complete <answer>...</answer> pairs decide; without them LaTeX's \\boxed{...}; without it the
+    rest of a line after ####, as in GSM8K; headings ("#### Step 1") only where no number stands so.
+    Several answers are one if they are equal as numbers or as text. Words outside of the marks cost
+    the form, not the number: `<answer>42</answer> no wait, 41` is 42.
     """
-    finders = {"tag": _tagged, "boxed": _boxed, "hashes": _hashed}
-    for form in forms:
-        if form not in finders:
-            raise WorkbookError(f"unknown form {form!r}: choose from {', '.join(FORMS)}")
-        mark = {"tag": TAGS[3], "boxed": _BOX, "hashes": "####"}[form]
+    for mark, find in ((TAGS[3], _tagged), (_BOX, _boxed), ("####", _hashed)):
         if text.count(mark) > MAX_MARKS:
             return None
-        if found := finders[form](text):
+        if found := find(text):
             one = len({a if (n := read_answer(a)) is None else n for a in found}) == 1
             return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
     return None
@@ -249,7 +236,7 @@ def tagged_answer(text: str) -> str | None:
 
 
 def lenient_answer(text: str) -> str | None:
-    """The answer that a kind reader would take: the block, else after ####, else the last number."""
+    """What a kind reader would take: the block, else what follows ####, else the last number."""
     inside = tagged_answer(text)
     if inside is not None and read_answer(inside) is not None:
         return inside
@@ -262,7 +249,7 @@ def lenient_answer(text: str) -> str | None:
 
 
 def is_well_formed(text: str) -> bool:
-    """One filled reasoning block, then one filled answer block, and only white space around them."""
+    """One filled reasoning block, then one filled answer block, and only white space around."""
     text = text.strip()
     if any(text.count(tag) != 1 for tag in TAGS):
         return False

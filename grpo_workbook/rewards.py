@@ -237,10 +237,9 @@ def style(unwanted: Sequence[str] = UNWANTED, cost: float = 0.5) -> RewardFuncti
     return style_reward
 
 
-_VALUE = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
-_EQUATION = re.compile(  # begins with a digit, so that the search can skip to one
-    r"(\d(?<![\d.+*/=x×-]\d)\d{0,11}+(?:\.\d{1,6}+)?+"
-    rf"(?:\s{{0,3}}+[-+*/x×]\s{{0,3}}+{_VALUE}){{1,6}}+)\s{{0,3}}+=\s{{0,3}}+(-?{_VALUE})(?!\d|\.\d)",
+_EQUATION = re.compile(  # 6*7=42; a digit first, to skip to; possessive: nothing is read twice
+    r"(\d(?<![\d.+*/=x×-]\d)(?<![-+*/x×] \d)\d{0,11}+(?:\.\d{1,6}+)?+) ?([-+*/x×]) ?"
+    r"(\d{1,12}+(?:\.\d{1,6}+)?+) ?= ?(-?\d{1,12}+(?:\.\d{1,6}+)?+)(?!\d|\.\d)",
     re.ASCII,
 )
 
@@ -248,14 +247,14 @@ _EQUATION = re.compile(  # begins with a digit, so that the search can skip to o
 def reasoning_steps(target: int | str = 2) -> RewardFunction:
     """A reward: the different true equations ("6*7=42") in the reasoning, of `target`, at most 1.0.
 
-    Connecting words earn nothing, nor does a false equation, the same one in other writing
-    (2+3=5, 3 + 2 = 5.0), or one without work (5+0=5, 1*1=1).
+    Of two numbers each. Connecting words earn nothing, nor does a false equation, the same one in
+    other writing (2+3=5, 3 + 2 = 5.0), or one without work (5+0=5, 1*1=1).
     """
     target = _whole(target, "a target")
 
     def steps(text: str) -> int:
         inside, closed, _ = text.partition(TAGS[0])[2].partition(TAGS[1])
-        written = {m.group(1, 2) for m in _EQUATION.finditer(inside[:WINDOW] if closed else "")}
+        written = {m.groups() for m in _EQUATION.finditer(inside[:WINDOW] if closed else "")}
         return len({_worked_out(*equation) for equation in written} - {None})
 
     @reward(role="reasoning")
@@ -266,23 +265,13 @@ def reasoning_steps(target: int | str = 2) -> RewardFunction:
 
 
 @functools.lru_cache(maxsize=4096)  # the completions of a group repeat each other's steps
-def _worked_out(expression: str, result: str) -> tuple | None:
-    """A true equation's value and numbers, 0 and 1 left out; None where it is false or no work."""
-    terms: list[Fraction] = []
-    numbers = []
-    for sign, digits in re.findall(rf"([-+*/x×]?)\s*({_VALUE})", expression):
-        numbers.append(number := Fraction(digits))
-        if sign in ("", "+", "-"):
-            terms.append(-number if sign == "-" else number)
-        elif sign != "/":
-            terms[-1] *= number
-        elif number:
-            terms[-1] /= number
-        else:
-            return None
-    value, numbers = sum(terms), sorted(n for n in numbers if n not in (0, 1))
-    worked = len(numbers) > 1 or (numbers and value not in (0, *numbers))
-    return (value, *numbers) if worked and value == Fraction(result) else None
+def _worked_out(left: str, sign: str, right: str, result: str) -> tuple | None:
+    """What tells a true equation from others; None for a false one, and where nothing is done."""
+    a, b = Fraction(left), Fraction(right)
+    if 0 in (a, b) or {a, b} == {1} or (1 in (a, b) and sign not in "+-"):
+        return None
+    value = a + b if sign == "+" else a - b if sign == "-" else a / b if sign == "/" else a * b
+    return (value, *sorted((a, b))) if value == Fraction(result) else None
 
 
 # ------------------------------------------------------------------ several as one

@@ -381,14 +381,6 @@ def test_the_final_answer(text, answer):
     assert extract_answer(text) == answer
 
 
-def test_forms_are_chosen_by_name():
-    text = "<answer>1</answer> \\boxed{2}\n#### 3"
-    assert [extract_answer(text, forms=(f,)) for f in ("tag", "boxed", "hashes")] == ["1", "2", "3"]
-    assert extract_answer(text, forms=("hashes", "tag")) == "3"
-    with pytest.raises(ValueError, match="unknown form 'xml': choose from tag, boxed, hashes"):
-        extract_answer(text, forms=("xml",))
-
-
 def test_a_number_is_never_cut():
     assert not is_leniently_right("it is 0." + "3" * 40, "0")
     assert not is_leniently_right("it is 5, no, 0." + "3" * 40, "5")

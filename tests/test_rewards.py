@@ -252,8 +252,9 @@ def test_style():
         ("6*7=41\n42+1=44", 0.0),
         ("6*7=421", 0.0),
         ("first, then, therefore, hence, because", 0.0),
-        ("2+3*4=14\n10/4=2.5", 1.0),
-        ("3+4+5=12", 0.5),
+        ("12-4=8\n10/4=2.5", 1.0),
+        ("3+4+5=12", 0.0),  # of two numbers each
+        ("3 + 4 + 5=9 and 3+4=7", 0.5),
         ("1/0=0", 0.0),
         ("5 x 3 = 15 and 15 - 20 = -5", 1.0),
         ("42", 0.0),
@@ -277,7 +278,7 @@ def test_the_same_step_in_other_writing_and_steps_without_work_earn_nothing():
         return reasoning_steps(4)(completions=[f"<reasoning>{steps}</reasoning>"])
 
     assert share("2+2=4 2 + 2 = 4 2+2=4.0 02+2=4") == [0.25]
-    assert share("2*3=6 3*2=6 3x2=6 2*3*1=6 2*3+0=6") == [0.25]
+    assert share("2*3=6 3*2=6 3x2=6 2 × 3 = 6") == [0.25]
     assert share("1*1=1 1/1=1 0+0=0 1-0=1 1+1=2 5+0=5 5*1=5 5/1=5 0*7=0") == [0.0]
     assert share("4-2=2 100-50=50 16/4=4 4*16=64") == [1.0]
 

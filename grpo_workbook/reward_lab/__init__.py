@@ -4,17 +4,8 @@ functions, weights = parse_rewards("correctness:2,strict_format:0.5", REWARDS)
 score(functions, completions, rows, group_size=8, weights=weights).show()
 """
 
-from grpo_workbook.reward_lab.attacks import Attack, attacks, honest
-from grpo_workbook.reward_lab.score import Scored, score
-from grpo_workbook.reward_lab.symbolic import Outcome, SymbolicChecker, symbolic_correctness
+from grpo_workbook.reward_lab.attacks import attacks, honest
+from grpo_workbook.reward_lab.score import score
+from grpo_workbook.reward_lab.symbolic import SymbolicChecker, symbolic_correctness
 
-__all__ = [
-    "Attack",
-    "Outcome",
-    "Scored",
-    "SymbolicChecker",
-    "attacks",
-    "honest",
-    "score",
-    "symbolic_correctness",
-]
+__all__ = ["SymbolicChecker", "attacks", "honest", "score", "symbolic_correctness"]

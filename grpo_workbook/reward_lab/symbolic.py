@@ -25,7 +25,7 @@ from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from grpo_workbook.answers import FORMS, MAX_ANSWER, extract_answer, read_answer
+from grpo_workbook.answers import MAX_ANSWER, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import RewardFunction, judged, reward
 
@@ -126,14 +126,15 @@ class SymbolicChecker:
             if self._pool is not None and not self._pool.active:  # an idle worker was killed
                 self.close()
             if self._pool is None:
-                fresh = _FreshContext()
+                fresh: Any = SpawnContext()
+                fresh.Process = _Fresh
                 self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)
             asked = [_latex(_final(text) or "") for text in pair]
             return self._pool.schedule(compare, [*asked, self.time_limit], timeout=self.time_limit)
 
 
 def symbolic_correctness(
-    checker: SymbolicChecker | None = None, forms: Sequence[str] = FORMS, max_failed: float = 0.5
+    checker: SymbolicChecker | None = None, max_failed: float = 0.5
 ) -> RewardFunction:
     """A reward: 1.0 where the final answer equals the reference as mathematics, else 0.0.
 
@@ -143,7 +144,7 @@ def symbolic_correctness(
     checker = checker or SymbolicChecker()
 
     def judge(pairs):
-        outcomes = checker.check([(extract_answer(text, forms), gold) for text, gold in pairs])
+        outcomes = checker.check([(extract_answer(text), gold) for text, gold in pairs])
         failed = [o for o in outcomes if not o.judged]
         if failed and len(failed) > max_failed * len(outcomes):
             late = [o.verdict for o in failed].count("timeout")
@@ -230,10 +231,6 @@ class _Fresh(SpawnProcess):
                 return SpawnProcess._Popen(process_obj)
             finally:
                 spawn.get_preparation_data = _PREPARE
-
-
-class _FreshContext(SpawnContext):
-    Process = _Fresh
 
 
 def _begin() -> None:
