@@ -129,7 +129,7 @@ exercise(
         "you counted losses as well: only a second count that is higher looks like a gain":
         lambda n, rate, more: _gain(n, rate, lambda d: abs(d) >= more),
         "you took the first count for certain: it is as much luck as the second, and both scatter":
-        lambda n, rate, more: sum(c for i, c in enumerate(_chances(n, rate)) if i >= n * rate + more),
+        lambda n, rate, more: sum(_chances(n, rate)[-int(-(n * rate + more) // 1) :]),
     },
     tolerance=1e-5,
 )  # fmt: skip
