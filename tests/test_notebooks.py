@@ -344,13 +344,13 @@ def merged_a_policy_that_learned_and_refused_wrong_merges(folder, proved):
     assert proved["port_closed"]
     merged = folder / "outputs" / "chapter_09" / "merged"
     assert (merged / "model.safetensors").is_file()
-    assert (folder / "outputs" / "chapter_09" / "merged_by_command" / "model.safetensors").is_file()
+    assert (folder / "outputs" / "chapter_09" / "merged_by_call" / "model.safetensors").is_file()
 
 
 @proof("10_scale_out", "notebook_10.json")
 def measured_what_it_computes_and_trained_in_two_processes(folder, proved):
     assert proved["steps"] == 4
-    assert proved["two_processes"]["processes"] == 2
+    assert proved["processes"] == 2
     assert proved["cache"][0] == proved["cache"][1] > 0
     without, with_ = proved["kept"]["False"], proved["kept"]["True"]
     assert without[0] == pytest.approx(without[1], rel=0.07)

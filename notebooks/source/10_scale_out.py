@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 10 · Scale out
 #
-# **After this notebook you can** say before a run what it takes in memory and time, and what to change when it does not
-# fit; choose hyper-parameters for the GPU you have; train in several processes; and say what more GPUs would bring.
+# **After this notebook you can** say before a run what it takes in memory, and what to change when it does not fit; read
+# the values of a GPU profile and say why they are what they are; tell the loss types apart; train in several processes
+# with torchrun and accelerate; and say where vLLM comes in.
 #
 # **Time:** about 2 minutes on two CPU cores. It measures on the tiny model and computes for the large ones: no number
 # for a GPU in here has been measured yet.
@@ -42,7 +43,7 @@ print("the group's mean:  ", advantages(rewards))
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
 # A run of this course names the product, `batch_size`, and how many completions a GPU takes at once,
-# `per_device_batch`. It works out the rest: whoever adds a GPU keeps the same training and only shares it out. (A
+# `per_device_batch`. It works out the rest: whoever adds a GPU keeps the same training and only divides it. (A
 # *round* here is one accumulation step.)
 
 # %%
@@ -66,20 +67,17 @@ for processes in (1, 2, 4, 8):
 # %%
 import os
 
-from grpo_workbook.notebook import quiet
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig, load_model, quiet
 
 quiet()
 run = RunConfig.from_env()
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
-from grpo_workbook.planning.architectures import architecture
-from grpo_workbook.loading import load_for_measuring
-from grpo_workbook.planning.memory import weight_bytes
+from grpo_workbook.planning import find_shape, weight_bytes
 
-shape = architecture(run.model)
+shape = find_shape(run.model)
 for four_bit in (False, True):
-    model, tokenizer = load_for_measuring(
+    model, tokenizer = load_model(
         run.model, dtype="bfloat16", device=run.device, load_in_4bit=four_bit
     )
     held = sum(p.nbytes for p in model.parameters())
@@ -90,19 +88,36 @@ for four_bit in (False, True):
 # %% [markdown]
 # (The computed number holds the scales too, which `parameters()` leaves out.) 4-bit costs time: a weight is unpacked
 # whenever it is used. On the tiny model a run with a 16-bit base takes 0.82 of the time that the 4-bit run takes
-# ([measured](../docs/measurements.md)). For Qwen3-4B the same formula says what 4-bit is for:
+# ([measured](../docs/measurements.md)).
+#
+# The computed number needs no weights at all. A config says how wide everything is, and a model can be built from it on
+# torch's *meta device*, where tensors have a shape and no content. accelerate does it in one line, for any model:
 
 # %%
-from grpo_workbook.planning.memory import GIB
+from accelerate import init_empty_weights
+from transformers import AutoModelForCausalLM, Qwen3Config
+from grpo_workbook.planning import GIB, KNOWN
 
-large = architecture("Qwen/Qwen3-4B")
+with init_empty_weights(include_buffers=True):
+    empty = AutoModelForCausalLM.from_config(Qwen3Config(**KNOWN["qwen3-4b"]))
+print(f"{sum(p.numel() for p in empty.parameters()) / 1e9:.2f} B weights,", end=" ")
+print(f"on the device {next(empty.parameters()).device}")
+linear = [m for m in empty.model.layers.modules() if isinstance(m, torch.nn.Linear)]
+print(f"{sum(m.weight.numel() for m in linear) / 1e9:.2f} B of them in projections,")
+print("which 4-bit shrinks; embeddings and norms stay in 16 bits:")
+large = find_shape("Qwen/Qwen3-4B")
 for four_bit in (False, True):
     size = weight_bytes(large, "bfloat16", four_bit) / GIB
     print(f"Qwen3-4B, {'4-bit' if four_bit else '16-bit'}: {size:.2f} GiB")
-print(
-    f"of its {large.parameters / 1e9:.2f} B weights "
-    f"{large.kept / 1e9:.2f} B stay in 16 bits (embeddings, norms)"
-)
+
+# %% [markdown]
+# With a network, `accelerate estimate-memory` counts the weights of any model on the hub in the same way:
+#
+# ```bash
+# accelerate estimate-memory Qwen/Qwen3-4B --library_name transformers --dtypes float16 int4
+# ```
+#
+# It says nothing of adapters, activations and the cache, which decide whether a GRPO run fits.
 
 # %% [markdown]
 # **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection that it adapts, here all seven of a layer
@@ -145,10 +160,10 @@ def kept(model, ids):
 import time
 
 from peft import LoraConfig, get_peft_model
-from grpo_workbook.training import TARGET_MODULES
+from grpo_workbook import training
 
-model, tokenizer = load_for_measuring(run.model, device=run.device)
-adapters = LoraConfig(r=16, target_modules=list(TARGET_MODULES))
+model, tokenizer = load_model(run.model, device=run.device)
+adapters = LoraConfig(r=16, target_modules=list(training.TARGET_MODULES))
 model = get_peft_model(model, adapters).train()
 model.enable_input_require_grads()
 ids = torch.randint(5, 200, (16, 160), device=run.device)
@@ -164,15 +179,15 @@ for checkpointing in (False, True):
     measured[checkpointing] = kept(model, ids), seconds
 
 # %% [markdown]
-# What was measured, beside what the formula of the estimate says. With checkpointing the activations of one layer at a
+# What was measured, beside what the formula of the plan says. With checkpointing the activations of one layer at a
 # time come on top, while it is computed again; *kept* does not count them. (*A pass* is forward and backward.)
 
 # %%
-from grpo_workbook.planning.memory import activation_bytes
+from grpo_workbook.planning import activation_bytes
 
 computed = {}
 for checkpointing, (held, seconds) in measured.items():
-    parts = activation_bytes(shape, 16, 160, 16, 4, checkpointing)
+    parts = activation_bytes(shape, 16 * 160, 16, 4, checkpointing)
     computed[checkpointing] = next(iter(parts.values()))
     what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in parts.items())
     name = "on " if checkpointing else "off"
@@ -185,14 +200,14 @@ print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
 # %% [markdown]
 # **Logits.** One number for each token of a text *and each token of the vocabulary*. With a vocabulary of 152,000
 # (Qwen3) or 262,000 (Gemma 3), they can outweigh the model. Unsloth computes them in pieces, TRL tile by tile in a
-# kernel that returns only the probability of each token that was drawn: neither keeps them all. If they were kept, in
+# kernel that returns only the probability of each sampled token: neither keeps them all. If they were kept, in
 # 32 bits:
 
 # %%
-from grpo_workbook.planning.memory import logits_bytes
+from grpo_workbook.planning import logits_bytes
 
 for name in ("qwen3-4b", "gemma-3-4b"):
-    size = logits_bytes(architecture(name), 8, 512) / GIB
+    size = logits_bytes(find_shape(name), 8, 512) / GIB
     print(f"{name}: 8 completions of 512 tokens make {size:.1f} GiB of logits")
 
 # %% [markdown]
@@ -201,7 +216,7 @@ for name in ("qwen3-4b", "gemma-3-4b"):
 # of prompt and 60 of completion:
 
 # %%
-from grpo_workbook.planning.memory import kv_cache_bytes
+from grpo_workbook.planning import kv_cache_bytes
 
 plain = model.unload().eval()
 prompts = torch.randint(5, 200, (8, 40), device=run.device)
@@ -221,94 +236,114 @@ said = kv_cache_bytes(shape, 8, 99, "float32")
 print(f"measured {held_cache:,}, computed {said:,} bytes")
 
 # %% [markdown]
-# (99 of 100 tokens: the last one is drawn, and the model never reads it.)
+# (99 of 100 tokens: the last one is sampled, and the model never reads it.) The computed number is what the model's own
+# forward pass leaves in its cache on the meta device, so sliding windows and linear attention need no formula.
 
 # %% [markdown]
 # ## Your machine, your model
 #
-# `estimate` adds it up. What it does not know it assumes, and says so. First for this machine, whatever it is:
+# `plan` adds it up. What it does not know it assumes, and says so. First for this machine, whatever it is:
 
 # %%
 import psutil
-from grpo_workbook.planning.estimate import estimate
-from grpo_workbook.cli.estimate_command import report
+from grpo_workbook.planning import plan
 
 gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
-print(report(estimate(run.model, run.profile, gib=gib)))
+print(plan(run.model, run.profile, gib=gib))
 
 # %% [markdown]
 # On a CPU most of it is the reserve, which stands for the libraries there. On a T4 the parts matter:
 
 # %%
-print(report(estimate("Qwen/Qwen3-4B", "t4")))
+print(plan("Qwen/Qwen3-4B", "t4"))
 
 # %% [markdown]
-# When it does not fit, the cheapest change comes first. Smaller pieces (`per_device_batch`) cost nearly nothing: the
-# same gradient, added up in more parts. A smaller batch is a different training. Here is a wish that is too large for a
-# T4:
+# The first part is always there. Sampling and learning come one after the other, so the larger of the two counts. When
+# it does not fit, the cheapest change comes first. Smaller pieces (`per_device_batch`) cost nearly nothing: the same
+# gradient, added up in more parts. A smaller batch is a different training. Here is a wish that is too large for a T4:
 
 # %%
 wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
-said = report(estimate("unsloth/gemma-3-4b-it", "t4", wish))
-print(said[said.index("It does not fit") : said.index("had you chosen")])
+said = str(plan("unsloth/gemma-3-4b-it", "t4", **wish))
+print(said[said.index("in all") :])
 
 # %% [markdown]
-# The same as a command, with your own values:
+# The same as a command, with your own values and your GPU's memory:
 #
 # ```bash
-# python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4 --set batch_size=64
+# python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --batch-size 64
 # ```
 #
-# How memory and time grow with the size of a group, with the longest completion, and with the model:
+# How memory grows with the longest completion, and with the size of a group (as many problems in a step):
 
 # %%
 from grpo_workbook import figures
-from grpo_workbook.planning.cost_figures import cost_panels, gpu_counts
 
-figures.show(*cost_panels(estimate("qwen3-4b", "t4")))
+
+def phases(**values):
+    """GiB while it samples and while it learns, with what is always there."""
+    parts = plan("qwen3-4b", "t4", **values).parts
+    sums = {name: sum(sizes.values()) / GIB for name, sizes in parts.items()}
+    return sums["always"] + sums["sampling"], sums["always"] + sums["learning"]
+
+
+longest, groups = [128, 256, 512, 1024, 2048], [2, 4, 8, 16, 32]
+sampling, learning = zip(*(phases(max_completion_length=n) for n in longest))
+figures.show(
+    *figures.line_chart(
+        {"sampling": (longest, sampling), "learning": (longest, learning)},
+        x="longest completion, tokens",
+        y="GiB",
+        title="Qwen3-4B on a T4: computed, not measured",
+        finding="Both grow with every token; 32 completions are sampled at once.",
+        log_x=True,
+    )
+)
 
 # %% [markdown]
-# The upper row is memory. The grey part is always there. Generation and update come one after the other, so the higher
-# of the two bars counts. A larger group, with as many problems, fills the KV cache; a longer completion makes both bars
-# higher. The lower row is time. A longer completion is the dearest thing to ask for, since tokens are generated one
-# after another.
+# A larger group fills the KV cache, and leaves learning as it is: that takes `per_device_batch` completions at a time.
+
+# %%
+by_group = [phases(num_generations=n, batch_size=4 * n) for n in groups]
+print("completions in a group:", groups)
+print("GiB while sampling:    ", [round(sampling, 1) for sampling, _ in by_group])
+print("GiB while learning:    ", [round(learning, 1) for _, learning in by_group])
 
 # %% [markdown]
 # ## Hyper-parameters by GPU
 #
-# The catalogue has values for every model of the course on three sizes of GPU. Nobody has tried them yet: they are
-# common values that fit on paper. Two of its entries are below; `python -m grpo_workbook estimate --list` prints all.
+# The course has a profile for each of three sizes of GPU. Nobody has tried them yet: they are common values that fit on
+# paper. Two of them:
 
 # %%
-from grpo_workbook.planning.profiles import CATALOGUE
+from grpo_workbook import PROFILES
 
-small = CATALOGUE["t4", "qwen3-1.7b"]
-big = CATALOGUE["80gb", "qwen3-8b"]
-print(f"{'':24}{'T4, 16 GB':>14}{'80 GB':>14}")
-print(f"{'model':24}{small.name:>14}{big.name:>14}")
+small, big = PROFILES["t4"], PROFILES["80gb"]
+print(f"{'':24}{'T4, 16 GB':>20}{'80 GB':>20}")
 values_shown = (
-    "dtype load_in_4bit lora_rank num_generations batch_size per_device_batch "
-    "max_prompt_length max_completion_length learning_rate steps "
+    "qwen dtype load_in_4bit lora_rank num_generations batch_size per_device_batch "
+    "max_prompt_length max_completion_length learning_rate max_steps "
     "gradient_checkpointing vllm beta loss_type"
 )
-for name in values_shown.split():
-    values = [getattr(entry.settings, name) for entry in (small, big)]
-    print(f"{name:24}" + "".join(f"{value!s:>14}" for value in values))
+for name in values_shown.split():  # what a profile leaves out is RunConfig's default
+    default = getattr(RunConfig, name, "")
+    values = [profile.get(name, default) for profile in (small, big)]
+    print(f"{name:24}" + "".join(f"{value!s:>20}" for value in values))
 
 # %% [markdown]
 # | value | small GPU: why | large GPU: why |
 # | --- | --- | --- |
 # | `dtype` | float16: a T4 has no bfloat16. Gemma 3, Gemma 4 and Qwen3.5 run into NaN in float16, so Unsloth computes them in 32 bits there | bfloat16: the range of 32 bits, the size of 16 |
-# | `load_in_4bit` | yes: from 1.7 B on it makes room | no: there is room, and unpacking costs time |
+# | `load_in_4bit` | yes: from 1.7 B on it makes room | yes; `false` where there is room, for unpacking costs time |
 # | `lora_rank` | 32: reinforcement learning needs little | 32, as well |
-# | `num_generations` | 8: the fewer, the more groups are silent (drawn in chapters 01 and 07) | 8; up to 16 with harder problems |
+# | `num_generations` | 8: the fewer, the more zero-variance groups (chapters 01 and 07) | 8; up to 16 with harder problems |
 # | `batch_size` | 32: four problems in a step, a noisy gradient | 128: sixteen problems |
-# | `per_device_batch` | what fits; the rest is accumulated. Changes nothing but time | 16 |
+# | `per_device_batch` | what fits; the rest is accumulated. Changes nothing but time | 32 |
 # | `max_completion_length` | 512: enough for two steps of arithmetic | 1024: reasoning needs room |
 # | `learning_rate` | 1e-5: ten times TRL's default, which is for full training; LoRA bears it | 5e-6: smaller for a larger model |
-# | `steps` | 250: a first answer in an afternoon | 250: the same, on more problems |
+# | `max_steps` | 250: a first answer in an afternoon | 500 |
 # | `gradient_checkpointing` | on: without it one completion fills gigabytes | on, with long completions |
-# | `vllm` | off: little room beside the training | colocate: generates faster (see below) |
+# | `vllm` | off: little room beside the training | colocate: samples faster (see below) |
 # | `beta` | 0: no reference, no second forward pass | 0; a little where answers must stay fluent |
 # | `loss_type` | dapo, see below | dapo |
 
@@ -321,7 +356,7 @@ for name in values_shown.split():
 # ratio for the whole sequence.
 
 # %%
-from grpo_workbook.grpo import grpo_loss
+from grpo_workbook import grpo_loss
 
 lengths = (4, 12)
 mask = torch.tensor([[1.0] * n + [0.0] * (12 - n) for n in lengths])
@@ -382,7 +417,7 @@ for name in ("grpo", "dapo", "cispo", "gspo"):
 # %% [markdown]
 # ## Several processes
 #
-# `python -m grpo_workbook train` in two processes, started by torchrun (`--standalone`: one machine, any free port).
+# `python -m grpo_workbook run` in two processes, started by torchrun (`--standalone`: one machine, any free port).
 # Here both are on the CPU, where they talk through the library gloo; on GPUs the line is the same. Four steps, to see
 # that they work together:
 
@@ -392,53 +427,54 @@ import sys
 
 command = [
     sys.executable, "-m", "torch.distributed.run", "--standalone",
-    "--nproc_per_node", "2", "-m", "grpo_workbook", "train", "--steps", "4",
+    "--nproc_per_node", "2", "-m", "grpo_workbook", "run", "--max-steps", "4",
     "--batch-size", "32", "--heldout", "16", "--output", str(run.output / "two"),
-    "--overwrite", "--expect-processes", "2",
+    "--overwrite",
 ]
 environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPO_WORKBOOK_PROFILE": "smoke"}
 environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
 began = time.perf_counter()
-done = subprocess.run(
-    command, env=environment, capture_output=True, text=True, timeout=600
-)
+done = subprocess.run(command, env=environment, capture_output=True, text=True)
 assert done.returncode == 0, done.stderr[-3000:]
-print("\n".join(line for line in done.stdout.splitlines() if "process" in line))
 print(f"{time.perf_counter() - began:.0f} s with both starts")
 
 # %% [markdown]
-# What the run wrote down about it. The reward of a step is the mean over the completions of both processes. Each draws
+# What the run wrote down about it. The reward of a step is the mean over the completions of both processes. Each samples
 # with a seed of its own, so the completions are others than in a single process.
 
 # %%
 import json
 
 written = json.loads((run.output / "two" / "report.json").read_text())
-told = {k: v for k, v in written.items() if "process" in k}
-print(told)
+print("processes:", written["processes"])
 log = json.loads((run.output / "two" / "log.json").read_text())
 rewarded = [entry for entry in log if "reward" in entry]
 print("steps:", len(rewarded), " mean reward of all completions of both:",
       [round(entry["reward"], 2) for entry in rewarded])
 
 # %% [markdown]
-# `--expect-processes 2` is there because a launcher can fail without a word: `accelerate launch --cpu --num_processes
-# 2` starts one process, and the run would take twice as long and look fine.
+# The other launcher, accelerate, reads a file:
 #
-# The other launcher, accelerate, reads a file. Four lie in `configs/`; this one gives each GPU a whole copy of the
-# model:
+# ```bash
+# accelerate launch --config_file configs/data_parallel.yaml -m grpo_workbook run --config my.yaml
+# ```
+#
+# A launcher can fail without a word: `accelerate launch --cpu --num_processes 2` starts one process, and such a run
+# would take twice as long and look fine. `run` refuses to start then. Four files lie in `configs/`; this one gives each
+# GPU a whole copy of the model:
 
 # %%
-from grpo_workbook.files import REPO
+from grpo_workbook import files
 
-print((REPO / "configs" / "data_parallel.yaml").read_text())
+configs = files.REPO / "configs"
+print((configs / "data_parallel.yaml").read_text())
 
 # %% [markdown]
 # | line | what it says |
 # | --- | --- |
 # | `distributed_type: MULTI_GPU` | data parallel: the model whole on each GPU, gradients averaged |
 # | `num_machines`, `machine_rank` | one machine; with several, the same file on each, with its own rank |
-# | `num_processes` | one for each GPU. `batch_size` stays what all draw together |
+# | `num_processes` | one for each GPU. `batch_size` stays what all sample together |
 # | `main_process_port: 0` | any free port, so that two runs do not collide |
 # | `gpu_ids: all` | or `0,1` |
 # | `mixed_precision: 'no'` | the run's `dtype` says it; two places would contradict each other |
@@ -450,9 +486,9 @@ print((REPO / "configs" / "data_parallel.yaml").read_text())
 # %%
 import yaml
 
-base = yaml.safe_load((REPO / "configs" / "data_parallel.yaml").read_text())
+base = yaml.safe_load((configs / "data_parallel.yaml").read_text())
 for name in ("fsdp", "deepspeed_zero3"):
-    config = yaml.safe_load((REPO / "configs" / f"{name}.yaml").read_text())
+    config = yaml.safe_load((configs / f"{name}.yaml").read_text())
     print(name)
     for key, value in config.items():
         if base.get(key) != value:
@@ -477,51 +513,47 @@ for name in ("fsdp", "deepspeed_zero3"):
 # weights, so use `--backend plain`. Neither file has been tried on GPUs yet.
 
 # %% [markdown]
-# ## vLLM: what generates the completions
+# ## vLLM: who samples the completions
 #
 # | | how | when |
 # | --- | --- | --- |
 # | `--vllm off` | `generate` of Transformers, in the training process | no GPU, little memory, a new architecture |
-# | `--vllm colocate` | vLLM in the same process, with a share of the GPU (`vllm_gpu_memory`); with Unsloth it uses the same weights | one to eight GPUs |
-# | `--vllm server` | `trl vllm-serve --model M` on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
+# | `--vllm colocate` | vLLM in the same process, with a part of the GPU (`vllm_gpu_memory`); with Unsloth it uses the same weights | one to eight GPUs |
+# | `--vllm server` | TRL's server on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
+#
+# TRL brings the server as a command, here with two GPUs for it and two for the training:
+#
+# ```bash
+# CUDA_VISIBLE_DEVICES=0,1 trl vllm-serve --model Qwen/Qwen3-4B --tensor_parallel_size 2 --port 8000
+# CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
+#     --vllm server --vllm-server 127.0.0.1:8000
+# ```
 #
 # vLLM keeps one pool for all caches, lets waiting completions take the room of finished ones, and replays recorded
-# sequences of GPU kernels. The estimate assumes that the fixed cost of starting each token falls to a tenth. vLLM's
-# probabilities differ a little from the trainer's; TRL can correct for that by a weight
+# sequences of GPU kernels. Its probabilities differ a little from the trainer's; TRL can correct for that by a weight
 # (`vllm_importance_sampling_correction`, which the course turns on with vLLM).
-
-# %% [markdown]
-# ## A thousand GPUs, on paper
 #
-# 1,024 completions a step, shared out among more and more GPUs: Qwen3-8B in 16 bits on GPUs of 80 GB, generated by
-# vLLM. How long does a step take?
-
-# %%
-figures.show(*gpu_counts(estimate("qwen3-8b", "80gb")))
-
-# %% [markdown]
-# The update shares out well, and adapters are small enough that adding up their gradients hardly shows. Generation does
-# not: one completion is generated token by token, and every token reads all the weights, whether for one completion or
-# for thirty. The dashed line stands where four times as many GPUs no longer halve its time; in the end all wait for the
-# longest answer. What helps then is not another GPU: shorter completions, more completions in a step, or generation
-# that runs ahead of the training.
+# Sampling is what to speed up first. The update sees all tokens at once, and can be divided among many GPUs. A
+# completion is written token by token, and each token reads all the weights, whether for one completion or for thirty:
+# past some number of GPUs everybody waits for the longest answer. What helps then is not another GPU, but shorter
+# completions, more completions in a step, or sampling that runs ahead of the training.
 
 # %% [markdown]
 # ## Your own run, as a file
 #
-# All of this chapter's values fit into one file, and `python -m grpo_workbook train` takes it: on one GPU as it is, on
+# All of this chapter's values fit into one file, and `python -m grpo_workbook run` takes it: on one GPU as it is, on
 # several after torchrun or accelerate. `templates/my_project` is a folder to copy, with data, two rewards and this
 # file:
 
 # %%
-print((REPO / "templates" / "my_project" / "my.yaml").read_text())
+print((files.REPO / "templates" / "my_project" / "my.yaml").read_text())
 
 # %% [markdown]
 # ```bash
 # python -m grpo_workbook check-data data.jsonl
-# python -m grpo_workbook estimate --model Qwen/Qwen3-4B --profile t4
-# python -m grpo_workbook train --config my.yaml --steps 4
-# python -m grpo_workbook train --config my.yaml --overwrite
+# python -m grpo_workbook plan --model Qwen/Qwen3-4B --profile t4
+# python -m grpo_workbook run --config my.yaml --max-steps 4
+# python -m grpo_workbook run --config my.yaml --overwrite
 # python -m grpo_workbook diagnose outputs
 # ```
 #
@@ -537,7 +569,7 @@ proved = {
     "kept": {str(k): [v[0], round(computed[k])] for k, v in measured.items()},
     "cache": [held_cache, kv_cache_bytes(shape, 8, 99, "float32")],
     "steps": len(rewarded),
-    "two_processes": told,
+    "processes": written["processes"],
 }
 (run.output / "notebook_10.json").write_text(json.dumps(proved, indent=2))
 assert len(rewarded) == 4
@@ -623,18 +655,18 @@ check("10.2", kv_cache_bytes);
 # </details>
 
 # %% [markdown]
-# ### Exercise 10.3 · `share_of_each` · easy · 5 minutes
+# ### Exercise 10.3 · `completions_each` · easy · 5 minutes
 #
-# A step draws `batch` completions in groups of `group`, over `processes` processes. Return how many completions each
+# A step samples `batch` completions in groups of `group`, over `processes` processes. Return how many completions each
 # process takes, and how many problems are in the step. Where either does not come out even, raise `ValueError`.
 
 
 # %% tags=["exercise"]
-def share_of_each(batch: int, group: int, processes: int) -> tuple[int, int]:
+def completions_each(batch: int, group: int, processes: int) -> tuple[int, int]:
     raise NotImplementedError
 
 
-check("10.3", share_of_each);
+check("10.3", completions_each);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -646,7 +678,7 @@ check("10.3", share_of_each);
 # <details><summary>Solution</summary>
 #
 # ```python
-# def share_of_each(batch: int, group: int, processes: int) -> tuple[int, int]:
+# def completions_each(batch: int, group: int, processes: int) -> tuple[int, int]:
 #     if batch % group or batch % processes:
 #         raise ValueError(f"{batch} is no multiple of {group} and of {processes}")
 #     return batch // processes, batch // group
@@ -658,7 +690,7 @@ check("10.3", share_of_each);
 # ### Exercise 10.4 · `nf4_bytes` · medium · 8 minutes
 #
 # NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Every 256 of
-# these scales share one of their own, of 32 bits. How many bytes do `weights` weights take? Blocks that are not full
+# these scales have one of their own together, of 32 bits. How many bytes do `weights` weights take? Blocks that are not full
 # count in proportion, so the result may be a fraction.
 
 
@@ -726,9 +758,9 @@ check("10.5", largest_that_fits);
 #   batch, the activations with what goes through at once.
 # - What does not fit: first smaller pieces, then checkpointing and 4-bit, then a smaller batch or shorter answers.
 # - The batch over all processes is whole groups, and advantages are computed over all of them.
-# - Generation is what saturates: vLLM first, then more GPUs, and never count on a thousand.
-# - `python -m grpo_workbook estimate` does the sums. Until someone has measured them on a GPU, they are only sums.
+# - Sampling takes the time: vLLM first, then more GPUs.
+# - `python -m grpo_workbook plan` does the sums. Until someone has measured them on a GPU, they are only sums.
 #
 # Next: your own project. Copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards
-# and your values, and run `python -m grpo_workbook train --config my.yaml`. [Chapter 00](00_start_here.ipynb) has the
+# and your values, and run `python -m grpo_workbook run --config my.yaml`. [Chapter 00](00_start_here.ipynb) has the
 # map.
