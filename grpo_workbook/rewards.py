@@ -166,9 +166,9 @@ REWARD_WEIGHTS = (2.0, 0.5, 0.5)
 # Alone, each can be earned without any answer: keep their weights small beside correctness.
 
 
-def _tokens(completions: Sequence[Completion], ids: Sequence | None) -> Sequence:
-    """The token ids that TRL hands over; without them the words stand for tokens."""
-    return ids if ids is not None else [text_of(c).split(None, WINDOW) for c in completions]
+def _tokens(completions: Sequence[Completion], ids: Sequence | None, most: int) -> Sequence:
+    """The token ids that TRL hands over; without them words stand for tokens, a few over `most`."""
+    return ids if ids is not None else [text_of(c).split(None, most + 1) for c in completions]
 
 
 def _whole(value: int | str, what: str) -> int:
@@ -184,7 +184,7 @@ def length(target: int | str) -> RewardFunction:
 
     @reward(role="length")
     def length_reward(completions, completion_ids=None, **columns):
-        lengths = map(len, _tokens(completions, completion_ids))
+        lengths = map(len, _tokens(completions, completion_ids, 2 * target))
         return [max(0.0, 1.0 - abs(n - target) / target) for n in lengths]
 
     return length_reward
@@ -203,7 +203,8 @@ def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
     def overlong_reward(completions, completion_ids=None, **columns):
         from trl.rewards.other_rewards import get_soft_overlong_punishment
 
-        return get_soft_overlong_punishment(max_length, cache)(_tokens(completions, completion_ids))
+        tokens = _tokens(completions, completion_ids, max_length)
+        return get_soft_overlong_punishment(max_length, cache)(tokens)
 
     return overlong_reward
 
