@@ -17,8 +17,8 @@ from pathlib import Path
 VARIANTS = {
     "main run (4-bit)": [],
     "with gradient checkpointing": ["--gradient-checkpointing"],
-    "16-bit base": ["--load-in-16bit"],
-    "16-bit, checkpointing": ["--load-in-16bit", "--gradient-checkpointing"],
+    "16-bit base": ["--no-load-in-4bit"],
+    "16-bit, checkpointing": ["--no-load-in-4bit", "--gradient-checkpointing"],
 }
 
 
@@ -48,7 +48,7 @@ def costs(steps: int, heldout: int, model: str) -> None:
     first = None
     for name, arguments in VARIANTS.items():
         report = run(
-            ["--model", model, "--steps", str(steps), "--heldout", str(heldout), *arguments]
+            ["--model", model, "--max-steps", str(steps), "--heldout", str(heldout), *arguments]
         )
         first = first or report
         print(

@@ -1,9 +1,9 @@
-"""Trains four steps on completions that are given and not drawn, alone or in several processes: see test_processes.py.
+"""Trains four steps on completions that are given, alone or in several processes.
 
-    python fixed_completions.py FOLDER [OPTIMIZER]     (or with torchrun)
+    python fixed_completions.py FOLDER     (or with torchrun; see test_cli_together.py)
 
-Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter into FOLDER, and
-what the untrained policy draws on 40 problems, measured by all processes together.
+Process 0 writes advantages.json (step by step, in the order of the global batch) and the adapter
+into FOLDER, and what the untrained policy samples on 40 problems, measured by all together.
 """
 
 import json
@@ -12,19 +12,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from grpo_workbook.cli.together import count, is_main, together
 from grpo_workbook.config import RunConfig
-from grpo_workbook.data import WORD_PROBLEMS, render, to_dataset
-from grpo_workbook.diagnosis.vitals import Callback
-from grpo_workbook.evaluate import evaluate
-from grpo_workbook.problems import load
-from grpo_workbook.processes import from_env, start
-from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.training import load_policy, make_trainer
+from grpo_workbook.data import WORD_PROBLEMS, load_problems, render, to_dataset
+from grpo_workbook.evaluation import evaluate
+from grpo_workbook.rewards import parse_rewards
+from grpo_workbook.training import Callback, load_policy, make_trainer
 
 folder = Path(sys.argv[1])
-overrides = (
-    {"optim": sys.argv[2], "learning_rate": 0.1} if len(sys.argv) > 2 else None
-)  # such as sgd
 run = RunConfig.from_env(output=folder, max_steps=4, batch_size=32, num_generations=8)
 
 
@@ -40,9 +35,9 @@ def completion(question: str, answer: str, number: int) -> str:
     )
 
 
-with start(from_env(), run.device) as processes:
+with together(run.device, lambda: None):
     model, tokenizer = load_policy(run)
-    rows = load(WORD_PROBLEMS["train"]).dataset.select(range(64))
+    rows = load_problems(WORD_PROBLEMS["train"]).select(range(64))
     answers = dict(zip(rows["question"], rows["answer"], strict=True))
 
     def given(prompts, trainer):
@@ -56,8 +51,8 @@ with start(from_env(), run.device) as processes:
         ids = [
             tokenizer(t, add_special_tokens=False)["input_ids"] for t in render(prompts, tokenizer)
         ]
-        drawn = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts]
-        return {"prompt_ids": ids, "completion_ids": drawn, "logprobs": None}
+        sampled = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts]
+        return {"prompt_ids": ids, "completion_ids": sampled, "logprobs": None}
 
     class Keep(Callback):
         """Every step's advantages, gathered from all processes by TRL itself."""
@@ -72,16 +67,14 @@ with start(from_env(), run.device) as processes:
 
     sample = to_dataset(rows.select(range(40)))
     how = {"max_new_tokens": 48, "sample": True, "batch_size": 8, "seed": 3}
-    drawn_before = evaluate(model, tokenizer, sample, **how, processes=processes).completions
+    sampled_before = evaluate(model, tokenizer, sample, **how).completions
     functions, weights = parse_rewards(run.rewards)
-    trainer = make_trainer(
-        run, model, tokenizer, to_dataset(rows), functions, weights, overrides, processes
-    )
+    trainer = make_trainer(run, model, tokenizer, to_dataset(rows), functions, weights)
     trainer.rollout_func = given
     trainer.add_callback(Keep())
     trainer.train()
-    if processes.main:
+    if is_main():
         (folder / "advantages.json").write_text(
-            json.dumps({"processes": processes.count, "steps": Keep.steps, "drawn": drawn_before})
+            json.dumps({"processes": count(), "steps": Keep.steps, "sampled": sampled_before})
         )
         model.save_pretrained(folder / "adapter")

@@ -1,4 +1,4 @@
-"""The options of `run`: every field of RunConfig and GRPOConfig, from a file and the command line."""
+"""Options of `run`: every field of RunConfig and GRPOConfig, from file and command line."""
 
 import dataclasses
 import subprocess

@@ -1,4 +1,4 @@
-"""No line is wider than asked for, whatever stands in it, and nothing in it is obeyed."""
+"""No line is wider than asked for, and nothing in a text is obeyed by the terminal."""
 
 import textwrap
 

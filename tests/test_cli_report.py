@@ -1,0 +1,54 @@
+"""What a run says at its end."""
+
+import math
+from pathlib import Path
+
+from grpo_workbook.cli import report
+from grpo_workbook.config import RunConfig
+
+
+def test_a_package_that_is_not_installed_is_left_out(monkeypatch):
+    """The plain backend needs no Unsloth: a run must not end for want of its version."""
+    monkeypatch.setattr(report, "VERSIONS", ("trl", "no-such-package"))
+    assert set(report.versions()) == {"python", "trl"}
+
+
+def test_the_logs_sums():
+    names = ("reward", "rewards/f/mean", "completions/mean_length")
+    log = [{"step": i, **dict.fromkeys(names, float(i))} for i in range(1, 21)]
+    found = report.from_log(log, RunConfig.from_env())
+    assert found["completions"] == {"total": 20 * 64, "mean_length": 10.5}
+    tenths = {"first_tenth": 1.5, "last_tenth": 19.5}
+    assert found["rewards"] == {"reward": tenths, "f": tenths}
+
+
+def test_the_verdict_calls_chance_chance():
+    rates = {"strict_sampled": 0.2, "well_formed_sampled": 0.9, "unjudged": 3}
+    held = {"before": rates, "after": rates | {"strict_sampled": 0.8, "well_formed_sampled": 0.8}}
+    said = report.verdict(held | {"p_value": 1e-9, "p_value_well_formed": 0.2})
+    assert said[0] == "strict accuracy rose from 20.0% to 80.0% (p = 1e-09)"
+    assert "well-formed answers: 90.0% before, 80.0% after, a difference that may be" in said[1]
+    assert said[2].startswith("6 completions could not be judged")
+
+
+def test_names_and_texts_are_printed_as_they_are(capsys):
+    rates = [f"{n}_{how}" for n in ("strict", "lenient") for how in ("sampled", "greedy")]
+    held = {**dict.fromkeys([*rates, "well_formed_sampled"], 0.5), "ci95": [0, 1]}
+    told = dict.fromkeys(("steps", "train_seconds", "total_seconds", "peak_rss_mb"), 1)
+    told |= {
+        "heldout": {"n": 8, "before": held, "after": held},
+        "merge": {
+            "max_abs_logit_difference": math.pi,
+            "same_greedy_tokens": 1.0,
+            "merged_strict_greedy": 0.5,
+        },
+        "model": "mine[/so]",
+        "verdict": [],
+        "examples": [{"question": "a\x1b[2J", "answer": "5", "after": "five\x07"}],
+    }
+    report.show_report(told, Path("out [bold] :smile:"))
+    said = capsys.readouterr().out
+    assert "8 held-out problems, mine[/so]" in said
+    assert "out [bold] :smile:/adapter" in said
+    assert "\x1b" not in said
+    assert "five\\x07" in said

@@ -1,0 +1,324 @@
+"""The main run as a user calls it: what it must show, bad input, Ctrl-C, real data."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import REPO, SHARED, cli, environment, report_of
+
+from grpo_workbook.cli import main
+
+FAMILIES = ("qwen", pytest.param("gemma", marks=pytest.mark.extra))
+GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
+TEMPLATE = REPO / "templates" / "my_project"
+SHORT = ("--heldout", "40", "--max-steps", "24")
+TIMES = ("train_seconds", "total_seconds", "peak_rss_mb")
+
+
+def run(*arguments, folder, **env):
+    """A run that must end well: its report."""
+    result = cli("run", *arguments, "--output", folder, **env)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return report_of(folder)
+
+
+# ------------------------------------------------------------------ what the main run must show
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_model_measurably_learns(main_runs, family):
+    held = report_of(main_runs(family)[0])["heldout"]
+    before, after = held["before"], held["after"]
+    assert held["n"] >= 400
+    assert before["strict_sampled"] <= 0.35
+    assert after["strict_sampled"] >= 0.85
+    assert after["strict_greedy"] >= max(0.90, before["strict_greedy"])
+    assert held["p_value"] < 1e-6
+    assert after["ci95"][0] > before["ci95"][1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_really_happened_in_4bit(main_runs, family):
+    folder, _ = main_runs(family)
+    report, log = report_of(folder), json.loads((folder / "log.json").read_text())
+    assert [e["step"] for e in log] == list(range(1, report["steps"] + 1))
+    assert all(e["step_time"] > 0 for e in log)
+    assert any(e["grad_norm"] > 0 for e in log[:10])
+    assert report["load_in_4bit"] is True
+    assert report["linear4bit_layers"] == 4 * 7  # layers x projections
+    assert report["lora_parameters"] > 50_000
+    assert report["completions"]["total"] == report["steps"] * 64
+    rewards = report["rewards"]
+    assert rewards["reward"]["last_tenth"] > rewards["reward"]["first_tenth"] + 0.5
+    names = ("correctness_reward", "strict_format_reward", "incremental_format_reward")
+    assert set(rewards) == {"reward", *names}
+    assert set(report["heldout"]["rewards"]) == set(names)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_report_is_complete(main_runs, family):
+    report = report_of(main_runs(family)[0])
+    assert set(report) >= {*TIMES, "profile", "device", "seed", "data_sha256", "completions"}
+    assert report["versions"]["trl"] == "1.15.0"
+    assert report["family"] == family
+    assert report["model"].startswith("data/tiny-")
+    assert report["peak_rss_mb"] < 3000
+    rates = {
+        f"{n}_{how}" for n in ("strict", "lenient", "well_formed") for how in ("sampled", "greedy")
+    }
+    for when in ("before", "after"):
+        assert set(report["heldout"][when]) == {*rates, "ci95"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_merge_is_proved_and_the_card_written(main_runs, family):
+    folder, _ = main_runs(family)
+    merge = report_of(folder)["merge"]
+    assert 0 < merge["max_abs_logit_difference"] < 0.5  # 0: a model compared with itself
+    assert merge["same_greedy_tokens"] >= 0.99
+    assert merge["merged_strict_greedy"] >= 0.90
+    for kind in ("adapter", "merged"):
+        card = (folder / kind / "README.md").read_text()
+        assert "Work inside <reasoning> tags" in card
+        assert "strict sampled" in card
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_printed(main_runs, family):
+    folder, out = main_runs(family)
+    for word in ("strict, sampled", "strict, greedy", "well-formed, sampled", "95 % interval",
+                 "Five held-out questions", "report.json", "adapter", "merged", "figures"):  # fmt: skip
+        assert word in out
+    ours = out[out.index("held-out problems, data/tiny-") :]  # before it, Unsloth speaks too
+    assert max(map(len, ours.splitlines())) <= 120
+    assert len(report_of(folder)["examples"]) == 5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_figures_have_their_words_beside_and_inside(main_runs, family):
+    from PIL import Image
+
+    folder = main_runs(family)[0] / "figures"
+    for name in ("rewards", "before_after", "health"):
+        words = (folder / f"{name}.txt").read_text().strip()
+        image = Image.open(folder / f"{name}.png")
+        assert image.text["Description"] == words
+        assert min(image.size) > 300
+
+
+@pytest.mark.extra
+def test_4bit_learns_as_16bit_does(main_runs, tmp_path):
+    """Stock 4-bit on a CPU learns wrongly without a word: training here must not."""
+    sixteen, four = run("--no-load-in-4bit", folder=tmp_path), report_of(main_runs("qwen")[0])
+    assert (four["linear4bit_layers"] > 0, sixteen["linear4bit_layers"]) == (True, 0)
+    after4, after16 = four["heldout"]["after"], sixteen["heldout"]["after"]
+    assert after4["strict_greedy"] >= after16["strict_greedy"] - 0.05
+    assert after4["strict_sampled"] >= after16["strict_sampled"] - 0.07
+
+
+@pytest.mark.trains
+def test_the_same_seed_gives_the_same_report(tmp_path):
+    options = ("--max-steps", "6", "--heldout", "40", "--seed", "3")
+    reports = [run(*options, folder=tmp_path / name) for name in ("a", "b")]
+    first, second = ({k: v for k, v in r.items() if k not in TIMES} for r in reports)
+    assert first == second
+    weights = "adapter/adapter_model.safetensors"
+    assert (tmp_path / "a" / weights).read_bytes() == (tmp_path / "b" / weights).read_bytes()
+
+
+@pytest.mark.extra
+def test_real_gsm8k_is_reported_honestly(tmp_path):
+    if not GSM8K.is_file():
+        pytest.skip("GSM8K's train set is not beside the project (shared/data/gsm8k/train.jsonl)")
+    report = run("--data", GSM8K, "--max-steps", "30", "--heldout", "120", folder=tmp_path)
+    dropped = sum(report["data"][f"dropped_too_long_{part}"] for part in ("train", "heldout"))
+    assert dropped > 1000
+    assert sum(report["data"][k] for k in ("train", "heldout", "dropped_leaked")) + dropped == 7473
+    rewards = report["rewards"]["strict_format_reward"]
+    assert rewards["last_tenth"] > rewards["first_tenth"] + 0.1
+    assert report["verdict"][0].startswith("strict accuracy")
+    assert "may be chance" in report["verdict"][0]
+    assert "well-formed answers rose" in report["verdict"][1]
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def _write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+GOOD = '{"question": "q", "answer": "#### 5"}\n'
+ROWS = GOOD.replace('"q"', '"q %d"') * 8 % (*range(8),)
+BAD_INPUT = {
+    "no such file": (lambda t: ["--data", t / "none.jsonl"], "none.jsonl"),
+    "not json": (lambda t: ["--data", _write(t / "j.jsonl", GOOD + "{nope")], "j.jsonl"),
+    "no answer": (lambda t: ["--data", _write(t / "a.jsonl", '{"question": "5"}')], "'answer'"),
+    "too few left": (lambda t: ["--data", _write(t / "l.jsonl", ROWS)], "7 training problems"),
+    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "5 rows or more"),
+    "seed": (lambda t: ["--seed", "-1"], "seed is -1"),
+    "rate": (lambda t: ["--learning-rate", "nan"], "learning_rate is nan"),
+    "profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),
+    "model": (lambda t: ["--model", "mistral"], "unknown model 'mistral'"),
+    "reward": (lambda t: ["--rewards", "corectness:2"], "did you mean 'correctness'"),
+    "groups": (lambda t: ["--batch-size", "20"], "20 completions cannot be cut into groups of 8"),
+    "too long": (lambda t: ["--max-prompt-length", "3"], "no prompt of at most 3 tokens"),
+    "hub": (lambda t: ["--model", "unsloth/Qwen3-none"], "'unsloth/Qwen3-none' cannot be loaded"),
+    "a file": (lambda t: ["--output", _write(t / "file", "")], "is a file"),
+    "in a file": (lambda t: ["--output", _write(t / "file", "") / "run"], "file"),
+    "backend": (lambda t: ["--backend", "jax"], "unknown backend 'jax'"),
+    "both": (lambda t: ["--resume", "--overwrite"], "resume and overwrite are both given"),
+    "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "nothing would be logged"),
+    "config": (lambda t: ["--config", _write(t / "m.yaml", "seeed: 3")], "did you mean seed?"),
+    "trl": (lambda t: ["--generation_batch_size", "65"], "TRL does not take"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_input_is_named_and_nothing_is_written(tmp_path, capsys, name):
+    arguments, message = BAD_INPUT[name]
+    given = ["run", "--output", tmp_path / "out", *arguments(tmp_path)]
+    assert main([str(word) for word in given]) == 2
+    said = capsys.readouterr().err
+    assert "error: " in said
+    assert message in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_plain_backend_says_why_not(tmp_path, capsys):
+    from grpo_workbook.config import RunConfig
+    from grpo_workbook.training import why_not_plain
+
+    if why_not_plain(RunConfig.from_env()) is None:
+        pytest.skip("the plain backend can train here")
+    assert main(["run", "--backend", "plain", "--output", str(tmp_path / "out")]) == 2
+    assert "Triton" in capsys.readouterr().err
+
+
+def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
+    folder, _ = main_runs("qwen")
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+    assert main(["run", "--output", str(folder)]) == 2
+    assert "continue it with --resume, replace it with --overwrite" in capsys.readouterr().err
+    assert main(["run", "--output", str(folder), "--resume", "--seed", "9"]) == 2
+    assert "different run (not the same: seed)" in capsys.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+
+
+def test_a_disk_without_room(tmp_path):
+    """A real file system of 20 MB, mounted where only this process sees it."""
+    command = f"exec {sys.executable} -m grpo_workbook run --output {tmp_path}/out"
+    inside = f"mount -t tmpfs -o size=20m none {tmp_path} && {command}"
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("this machine allows no user namespaces, so no small disk can be mounted")
+    how = {"capture_output": True, "text": True, "cwd": REPO, "env": environment()}
+    result = subprocess.run(["unshare", "-rm", "sh", "-c", inside], **how)
+    assert result.returncode == 2, result.stderr
+    assert "MiB free and the run needs about" in result.stderr
+
+
+def test_a_package_that_is_missing_is_named_with_the_fix(tmp_path):
+    """A stand-in earlier on the path says what Python says when Unsloth was never installed."""
+    error = "raise ModuleNotFoundError(\"No module named 'unsloth'\", name='unsloth')"
+    _write(tmp_path / "unsloth.py", error)
+    result = cli("run", "--output", tmp_path / "out", PYTHONPATH=str(tmp_path))
+    assert result.returncode == 2
+    assert "error: unsloth is not installed: run `make setup`" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+# ------------------------------------------------------------------ the template, interrupted
+
+
+@pytest.mark.trains
+def test_the_template_runs_where_it_is_copied_to_and_changed_rewards_are_another_run(tmp_path):
+    folder = tmp_path / "my_project"
+    shutil.copytree(TEMPLATE, folder)
+    call = ("run", "--config", "my.yaml", "--max-steps", "2", "--max_grad_norm=0.75")
+    result = cli(*call, cwd=folder, PYTHONPATH=str(REPO))
+    assert result.returncode == 0, result.stderr[-3000:]
+    report = report_of(folder / "outputs")
+    log = json.loads((folder / "outputs" / "log.json").read_text())
+    assert report["profile"] == "smoke"
+    assert report["steps"] == len(log) == 2  # the command line's, not the file's
+    weights = {"right_number": 2.0, "short_answer": 0.5, "strict_format_reward": 0.5}
+    assert report["reward_weights"] == weights
+    assert report["overrides"] == {"max_grad_norm": 0.75, "lr_scheduler_type": "cosine"}
+    assert report["data"]["train"] + report["data"]["heldout"] == 40
+    assert set(report["heldout"]["rewards"]) == set(weights)
+    assert any(entry["grad_norm"] > 0 for entry in log)
+    assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
+    assert "run --config my.yaml" in (folder / "README.md").read_text()
+
+    rewards = folder / "my_rewards.py"
+    _write(rewards, rewards.read_text() + "\n# changed\n")
+    again = cli(*call, "--resume", cwd=folder, PYTHONPATH=str(REPO))
+    assert again.returncode == 2
+    assert "different run (not the same: reward_files)" in again.stderr
+
+
+@pytest.mark.trains
+def test_a_pulled_plug_while_merging_and_a_run_that_is_replaced(tmp_path):
+    folder, options = tmp_path / "run", ("--max-steps", "2", "--heldout", "40")
+    weights = folder / "adapter" / "adapter_model.safetensors"
+    first = run(*options, "--model", "data/tiny-qwen3", folder=folder)
+    trained = weights.read_bytes()
+    (folder / "report.json").unlink()
+    shutil.rmtree(folder / "merged")
+    (folder / "notes.txt").write_text("mine")
+    second = run(*options, "--model", REPO / "data" / "tiny-qwen3", "--resume", folder=folder)
+    assert {k for k in first if first[k] != second[k]} <= {*TIMES, "resumed_from_step"}
+    assert second["resumed_from_step"] == 2
+    assert weights.read_bytes() == trained
+
+    rewards = ("--seed", "1", "--rewards", "strict_format:1,repetition=3:0.5")
+    third = run(*options, *rewards, "--overwrite", folder=folder)
+    assert third["seed"] == 1
+    assert third["reward_weights"] == {"strict_format_reward": 1.0, "repetition_reward": 0.5}
+    entry = json.loads((folder / "log.json").read_text())[-1]
+    means = [entry[f"rewards/{name}/mean"] for name in third["reward_weights"]]
+    assert entry["reward"] == pytest.approx(means[0] + 0.5 * means[1], abs=1e-5)
+    assert weights.read_bytes() != trained
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.trains
+def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    folder, said = tmp_path / "run", tmp_path / "said.txt"
+    command = [sys.executable, "-m", "grpo_workbook", "run", *SHORT, "--output", str(folder)]
+    with said.open("w") as out:
+        how = {"cwd": REPO, "env": environment(), "stdout": out, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(command, **how)
+    try:
+        while "reward=" not in said.read_text():
+            assert process.poll() is None, said.read_text()[-3000:]
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130, said.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert "Interrupted: stopped after step" in said.read_text()
+    assert "The same command with --resume goes on from there." in said.read_text()
+    assert not (folder / "report.json").exists()
+    base = AutoModelForCausalLM.from_pretrained(REPO / "data" / "tiny-qwen3")
+    model = PeftModel.from_pretrained(base, folder / "adapter")
+    assert sum(p.abs().sum() for n, p in model.named_parameters() if "lora_B" in n) > 0
+
+    result = cli("run", *SHORT, "--output", folder, "--resume")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "Continuing from checkpoint-" in result.stdout
+    assert "The baseline was measured before" in result.stdout
+    report, log = report_of(folder), json.loads((folder / "log.json").read_text())
+    assert report["resumed_from_step"] > 0
+    assert report["train_seconds"] >= sum(e["step_time"] for e in log) - 1
+    assert [e["step"] for e in log] == list(range(1, 25))

@@ -1,0 +1,89 @@
+"""Files are whole or as they were, wherever their name leads; one writer has a folder at a time."""
+
+import contextlib
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import alone, check_disk, check_writable, whole_file, write_json
+
+
+def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "report.json"
+    write_json(path, {"ä": [1]})
+    assert path.read_text(encoding="utf-8") == '{\n  "ä": [\n    1\n  ]\n}\n'
+    with pytest.raises(TypeError):
+        write_json(path, {"good": 1, "bad": object()})
+    with contextlib.suppress(KeyError), whole_file(path) as new:
+        new.write_text("half")
+        raise KeyError
+    assert json.loads(path.read_text(encoding="utf-8")) == {"ä": [1]}
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_what_is_no_number_is_null_and_never_a_bare_nan(tmp_path):
+    write_json(tmp_path / "log.json", [{"loss": math.nan, "kl": [math.inf, (1.5, -math.inf)]}])
+    text = (tmp_path / "log.json").read_text()
+    assert "NaN" not in text
+    assert json.loads(text) == [{"loss": None, "kl": [None, [1.5, None]]}]
+
+
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "far.json")
+    write_json(tmp_path / "link.json", 1)
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "far.json").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("name", ["missing/report.json", "file/report.json", "."])
+def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    said = r"cannot be written \(.+\): choose another place"
+    with pytest.raises(WorkbookError, match=said) as caught:
+        write_json(tmp_path / name, 1)
+    assert isinstance(caught.value.__cause__, OSError)  # exact resume tells a full disk by it
+
+
+def test_one_file_is_not_read_and_written(tmp_path):
+    (tmp_path / "a").write_text("")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    check_writable({"--output": tmp_path / "c", "--json": None}, {"the source": tmp_path / "a"})
+    with pytest.raises(WorkbookError, match="is the source and --output at once"):
+        check_writable({"--output": tmp_path / "b"}, {"the source": tmp_path / "a"})
+    with pytest.raises(WorkbookError, match="is --output and --json at once"):
+        check_writable({"--output": tmp_path / "c", "--json": tmp_path / "c"}, {})
+    with pytest.raises(WorkbookError, match="a folder that exists"):
+        check_writable({"--output": tmp_path / "none" / "c"}, {})
+
+
+# ------------------------------------------------------------------ folders
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / ".run.lock").mkdir()
+    for name in ("file/work", "run"):
+        with pytest.raises(WorkbookError, match="cannot be locked"), alone(tmp_path / name):
+            pass
+
+
+@pytest.mark.parametrize("name", [".", "../work", "link"])
+def test_every_name_of_a_folder_has_the_same_lock(tmp_path, monkeypatch, name):
+    (work := tmp_path / "work").mkdir()
+    (work / "link").symlink_to(work)
+    monkeypatch.chdir(work)
+    refused = pytest.raises(WorkbookError, match="another process is writing")
+    with alone(work), refused, alone(Path(name)):
+        pass
+    assert set(os.listdir(tmp_path)) == {"work", ".work.lock"}
+
+
+def test_a_disk_that_is_too_small_is_said_before_the_folder_is_there(tmp_path):
+    check_disk(tmp_path / "not" / "yet", 1, "the run")
+    with pytest.raises(WorkbookError, match=r"MiB free and the run needs about \d+ MiB: free some"):
+        check_disk(tmp_path / "not" / "yet", 2**70, "the run")
+    assert not (tmp_path / "not").exists()
