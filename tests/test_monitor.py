@@ -252,7 +252,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
         ('{"epochs": 3}', "is no log"),
         ("[1, 2]", "is no log"),
         ('[{"reward": 1.0}]', "has the step None"),
-        ('[{"step": null, "reward": 1.0}]', "has the step None: it must be a whole number"),
+        ('[{"step": null, "reward": 1.0}]', "has the step None: give trainer.state.log_history"),
         ("[]", "the log is empty: no step was logged"),
         ("[" * 100_000, "cannot be read as JSON"),
         ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "SFT"),
@@ -348,9 +348,8 @@ def steps_of_looks(callback, logging_steps, steps=30):
     """At which steps the callback looks at a log that is written every so many steps."""
     from types import SimpleNamespace
 
-    looks = []
-    due = callback._pace.due
-    callback._pace.due = lambda step: looks.append(step) if due(step) else None
+    looks, due = [], callback._pace.due
+    callback._pace.due = lambda step, logs: looks.append(step) if due(step, logs) else None
     weight = SimpleNamespace(requires_grad=False)
     model = SimpleNamespace(parameters=lambda: [weight])
     state = SimpleNamespace(global_step=0, log_history=[])
@@ -497,28 +496,3 @@ def test_the_json_has_no_infinity(tmp_path):
 
     findings = json.loads(result.stdout, parse_constant=refuse)["findings"]
     assert findings[0]["evidence"][0]["value"] == "-inf"
-
-
-@pytest.mark.parametrize(
-    "strange",
-    [
-        {"reward_weights": {"f": "x"}},
-        {"reward_weights": ["x"]},
-        {"reward_weights": {"f": None}},
-        {"reward_weights": "f"},
-        {
-            "settings": {
-                "num_generations": "x",
-                "beta": "x",
-                "max_completion_length": [],
-                "reward_roles": "f",
-            }
-        },
-    ],
-)
-def test_settings_that_are_no_numbers_are_as_if_not_told(tmp_path, strange):
-    (tmp_path / "log.json").write_text(json.dumps(history()))
-    (tmp_path / "run.json").write_text(json.dumps(strange))
-    told = read_run(tmp_path)
-    assert [f.name for f in diagnose(told)] == [f.name for f in diagnose(history())]
-    assert not set(told.settings) & {"reward_weights", "reward_roles", "num_generations", "beta"}

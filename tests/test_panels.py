@@ -2,8 +2,7 @@
 
 from conftest import REPO
 
-from grpo_workbook.diagnosis.monitor import diagnose, read_run
-from grpo_workbook.diagnosis.panels import compare_panels, run_panels, side_by_side
+from grpo_workbook.diagnosis import compare_panels, diagnose, read_run, run_panels, side_by_side
 
 LOGS = REPO / "tests" / "diagnosis_logs"
 

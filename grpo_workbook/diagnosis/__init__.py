@@ -1,15 +1,16 @@
-"""Read a run's log, say what is wrong with it: `diagnose(folder)`, or HealthCallback while it runs."""
+"""Read a run's log and say what is wrong: `diagnose(folder)`, or HealthCallback while it runs."""
 
 # ruff: noqa: I001
 # fmt: off
 from grpo_workbook.diagnosis.findings import (
-    CATALOGUE, SEVERE, THRESHOLDS, WARNING, Evidence, Finding, symptom_table
+    CATALOGUE, SEVERE, THRESHOLDS, WARNING, Evidence, Finding, as_text, symptom_table
 )
-from grpo_workbook.diagnosis.health import HealthCallback, LivePanels, log_the_end
-from grpo_workbook.diagnosis.monitor import as_text, diagnose
+from grpo_workbook.diagnosis.health import (
+    HealthCallback, LivePanels, Vitals, log_the_end, watch
+)
 from grpo_workbook.diagnosis.panels import compare_panels, run_panels, side_by_side
+from grpo_workbook.diagnosis.rules import diagnose
 from grpo_workbook.diagnosis.runlog import RunLog, Sample, read_run, roles_of, samples
-from grpo_workbook.diagnosis.vitals import Vitals, watch
 
 __all__ = [
     "CATALOGUE", "SEVERE", "THRESHOLDS", "WARNING", "Evidence", "Finding", "HealthCallback",

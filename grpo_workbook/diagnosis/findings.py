@@ -1,16 +1,21 @@
 """What a diagnosis can say. The texts, and every bound with its reason, stand in findings.toml."""
 
+import textwrap
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from grpo_workbook.diagnosis.runlog import RunLog
 
 SEVERE, WARNING, NOTE, FINE = "severe", "warning", "note", "fine"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One measured number, and the bound that it crossed. `threshold` says the direction: "over 3"."""
+    """One measured number, and the bound that it crossed, with its direction: "over 3"."""
 
     metric: str
     value: float | str
@@ -31,11 +36,6 @@ class Finding:
     evidence: tuple[Evidence, ...]
     means: str
     do: str
-
-    def __str__(self) -> str:
-        seen = "; ".join(map(str, self.evidence))
-        head = f"{self.severity}: {self.name} from step {self.step}"
-        return f"{head}: {self.means} Seen: {seen}. Do: {self.do}"
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,14 @@ def bound(name: str) -> float:
 
 
 def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
-    """The finding of that name in CATALOGUE, from that step on; `means` is added to what it says."""
+    """The finding of that name in CATALOGUE, from that step on; `means` is added to its meaning."""
     kind = CATALOGUE[name]
-    return Finding(name, kind.severity, int(step), evidence, f"{kind.means} {means}".strip(), kind.do)
+    means = f"{kind.means} {means}".strip()
+    return Finding(name, kind.severity, int(step), evidence, means, kind.do)
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
-    """Without the symptoms that another finding explains; the severest first, causes before them."""
+    """Without the symptoms of another finding; the severest first, causes before symptoms."""
     explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
     severities, names = [SEVERE, WARNING, NOTE, FINE], list(CATALOGUE)
     kept = [f for f in found if f.name not in explained]
@@ -86,3 +87,18 @@ def symptom_table() -> str:
     rows = ["| finding | what you see | what it means | what to do |", "| --- | --- | --- | --- |"]
     rows += [f"| `{n}` | {k.symptom} | {k.means} | {k.do} |" for n, k in CATALOGUE.items()]
     return "\n".join(rows)
+
+
+def as_text(found: Sequence[Finding], run: "RunLog", width: int = 79) -> str:
+    """The findings for a terminal of 80 columns, then what is not known of the run."""
+    lines = []
+    for f in found:
+        lines.append(f"{f.severity.upper()}  {f.name}, from step {f.step}")
+        said = {"": f.means, "seen: ": "; ".join(map(str, f.evidence)), "do:   ": f.do}
+        for head, text in said.items():
+            indent = "  " + " " * len(head)
+            wrapper = textwrap.TextWrapper(width, f"  {head}", indent)
+            lines += wrapper.wrap(text)
+        lines.append("")
+    lines += [line for note in run.notes for line in textwrap.wrap(f"Not known: {note}", width)]
+    return "\n".join(lines).rstrip()

@@ -1,7 +1,7 @@
 """The rules of the diagnosis: each looks at a View of the run, and gives a finding or None.
 
-Their bounds stand in findings.toml. What was not logged is not judged, and neither is what needs the
-role of a reward function (see grpo_workbook.rewards.reward) where no function has one.
+Their bounds stand in findings.toml. What was not logged is not judged, and neither is what needs
+the role of a reward function (see grpo_workbook.rewards.reward) where no function has one.
 """
 
 import math
@@ -9,8 +9,16 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from grpo_workbook.diagnosis.findings import Evidence, Finding, bound, make
-from grpo_workbook.diagnosis.runlog import RunLog
+from grpo_workbook.diagnosis.findings import (
+    SEVERE,
+    WARNING,
+    Evidence,
+    Finding,
+    bound,
+    in_order,
+    make,
+)
+from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
 if TYPE_CHECKING:
     import pandas
@@ -44,16 +52,16 @@ class View:
         """The mean of the last window; NaN when the metric was not logged."""
         return float(self.of(metric).tail(self.width).mean())
 
+    def start(self, metric: str = "reward") -> int:
+        """The first step at which the metric was logged."""
+        return self.of(metric).index[0]
+
     def seen(self, metric: str, threshold: str) -> Evidence:
         """The mean of the last window as evidence."""
         return Evidence(metric, self.last(metric), threshold)
 
-    def begin(self, metric: str = "reward") -> int:
-        """The first step at which the metric was logged."""
-        return self.of(metric).index[0]
-
     def since(self, metric: str, holds: Callable[[float], bool]) -> int:
-        """The first step of the stretch at the log's end in which it holds, 1 exception in 5 allowed."""
+        """First step of the stretch at the log's end in which it holds, one exception in five."""
         values = self.of(metric)
         start, misses = len(values), 0
         for place in range(len(values) - 1, -1, -1):
@@ -65,8 +73,13 @@ class View:
                 break
         return int(values.index[min(start, len(values) - 1)])
 
+    def over(self, name: str, metric: str, limit: float, *more: Evidence) -> Finding:
+        """The finding, since the metric has been at or over the limit, which is its evidence."""
+        said = self.seen(metric, f"under {limit:.3g}"), *more
+        return make(name, self.since(metric, lambda x: x >= limit), *said)
+
     def change(self, metric: str = "reward") -> float:
-        """Last window minus first, in standard errors of the difference. 0 without room for two."""
+        """Last window minus first, in standard errors of that. 0 when there is no room for two."""
         values = self.of(metric)
         if len(values) < 2 * self.width:
             return 0.0
@@ -78,14 +91,16 @@ class View:
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        """Each function's weight: from the settings, or as the reward shows it (least squares), or 1."""
+        """Each function's weight: by the settings, else as the reward shows it, else 1."""
         given, names = self.settings.get("reward_weights"), self.run.functions
         if isinstance(given, dict) and set(names) <= set(given):
             return {n: float(given[n]) for n in names}
         if isinstance(given, list | tuple) and len(given) == len(names):
             return dict(zip(names, map(float, given), strict=True))
         if names and "reward" in self.table:
-            parts = self.table[[*(f"rewards/{n}/mean" for n in names), "reward"]].dropna().to_numpy()
+            parts = (
+                self.table[[*(f"rewards/{n}/mean" for n in names), "reward"]].dropna().to_numpy()
+            )
             if len(parts) > 2 * len(names):
                 import numpy as np
 
@@ -101,7 +116,7 @@ class View:
 
     @property
     def highest(self) -> float:
-        """The highest reward if every function pays at most 1, or the highest seen if that is more."""
+        """The highest reward if every function pays at most 1, or the highest seen if more."""
         possible = sum(w for w in self.weights.values() if w > 0)
         return max([possible, *self.of("reward")])
 
@@ -130,14 +145,13 @@ class View:
 
     def gradient(self) -> bool:
         """Is there a gradient that is more than rounding, in the steps of the last window?"""
-        norm = self.of("grad_norm")
-        return bool(len(norm)) and float(norm.tail(self.width).median()) > 1e-3
+        return float(self.of("grad_norm").tail(self.width).median()) > 1e-3
 
     def still_from_start(self) -> bool:
         """No rise, and no gradient in the first steps either."""
         return not self.rose and float(self.of("grad_norm").head(3).median()) <= 1e-3
 
-    def few(self, name: str = "first_steps", times: int = 1) -> bool:
+    def few(self, times: int = 1, name: str = "first_steps") -> bool:
         """Are there too few steps to say?"""
         return self.steps < times * bound(name)
 
@@ -159,9 +173,8 @@ def _ended(v: View) -> Finding | None:
 
 def _nan(v: View) -> Finding | None:
     for metric in ("loss", "grad_norm", "kl", "entropy", MOVED):
-        if metric in v.run.broken:
-            seen = Evidence(metric, "NaN or infinite", "a number")
-            return make("nan", v.run.broken[metric], seen)
+        if step := v.run.broken.get(metric):
+            return make("nan", step, Evidence(metric, "NaN or infinite", "a number"))
     return None
 
 
@@ -169,12 +182,11 @@ def _reward_nan(v: View) -> Finding | None:
     invalid = v.of("rewards/invalid_share")
     if len(bad := invalid[invalid > 0]):
         return make("reward_nan", bad.index[0], Evidence("rewards/invalid_share", bad.iloc[0], "0"))
-    if len(invalid):  # it was watched: a NaN in the log means that a function applied to nothing
+    broken = [m for m in v.run.broken if m == "reward" or m.startswith("rewards/")]
+    if len(invalid) or not broken:  # watched: a NaN means that a function applied to nothing
         return None
-    for metric, step in v.run.broken.items():
-        if metric == "reward" or metric.startswith("rewards/"):
-            return make("reward_nan", step, Evidence(metric, "NaN", "a number, or None on purpose"))
-    return None
+    seen = Evidence(broken[0], "NaN", "a number, or None on purpose")
+    return make("reward_nan", v.run.broken[broken[0]], seen)
 
 
 def _memory(v: View) -> Finding | None:
@@ -186,9 +198,8 @@ def _memory(v: View) -> Finding | None:
 
 
 def _empty(v: View) -> Finding | None:
-    half = bound("half")
-    if v.last(EMPTY) >= half:
-        return make("empty", v.since(EMPTY, lambda x: x >= half), v.seen(EMPTY, f"under {half}"))
+    if v.last(EMPTY) >= bound("half"):
+        return v.over("empty", EMPTY, bound("half"))
     if v.last(LENGTH) <= 2 and v.settings.get("max_completion_length", 99) > 8:
         seen = v.seen(LENGTH, "more than 2 tokens")
         return make("empty", v.since(LENGTH, lambda x: x <= 2), seen)
@@ -204,9 +215,7 @@ def _cut_off(v: View) -> Finding | None:
     name, wanted = "truncated", f"more than {little}"
     if best > little:
         name, wanted = "never_ends", f"over {little}: something is earned"
-    paid = Evidence("best reward function", best, wanted)
-    seen = v.seen(CUT_OFF, f"under {most}")
-    return make(name, v.since(CUT_OFF, lambda x: x >= most), seen, paid)
+    return v.over(name, CUT_OFF, most, Evidence("best reward function", best, wanted))
 
 
 # ------------------------------------------------------------------ what does not learn
@@ -215,13 +224,13 @@ def _cut_off(v: View) -> Finding | None:
 def _frozen(v: View) -> Finding | None:
     moved, rate, norm = v.of(MOVED), v.of("learning_rate"), v.of("grad_norm")
     if len(moved):
-        # the change that a step's entry shows came from the steps before; a warm-up begins at rate 0
+        # a step's entry shows the change of the steps before; a warm-up begins at rate 0
         tried = [s for s in moved.index if s in rate.index and rate[s] > 0][1:]
         if len(tried) < 3 or float(moved.max()) != 0.0 or not v.gradient():
             return None
         there = v.seen("grad_norm", "there is a gradient")
         return make("frozen", tried[0], Evidence(MOVED, 0.0, "more than 0"), there)
-    if len(norm) < v.width or float(norm.abs().max()) != 0.0 or not v.last(ZERO_VARIANCE) < bound("half"):
+    if len(norm) < v.width or float(norm.abs().max()) or not v.last(ZERO_VARIANCE) < bound("half"):
         return None
     spread = v.seen(ZERO_VARIANCE, "groups with spread should give a gradient")
     return make("frozen", norm.index[0], Evidence("grad_norm", 0.0, "more than 0"), spread)
@@ -236,16 +245,15 @@ def _constant(v: View) -> Finding | None:
         if not len(mean) or float(spread.max()) > 1e-6 or float(mean.max() - mean.min()) > 1e-6:
             return None
     metric = f"rewards/{names[0]}/mean"
-    step = v.begin() if "reward" in v.table else v.table.index[0]
     none = Evidence("largest deviation of any function", 0.0, "more than 0")
-    return make("reward_constant", step, v.seen(metric, "should differ"), none)
+    return make("reward_constant", v.start(metric), v.seen(metric, "should differ"), none)
 
 
 def _wrong_answers(v: View) -> Finding | None:
     rare, heldout = bound("rarely_right"), v.of("heldout/lenient")
     forms = [f"rewards/{n}/mean" for n in v.judging("format")]
     forms = [metric for metric in forms if v.last(metric) >= bound("half")]
-    if v.few(times=2) or not forms:
+    if v.few(2) or not forms:
         return None
     for metric in (f"rewards/{n}/mean" for n in v.judging("correctness", weighed=True)):
         if not v.last(metric) <= rare or v.first(metric) > 2 * rare:
@@ -269,11 +277,11 @@ def _rate_too_high(v: View) -> Finding | None:
         limit = f"under {jump}, or half of it where the reward is lost"
         said = [Evidence(MOVED, float(far.max()), limit), *([gone] if broken else [])]
         return make("rate_too_high", far.index[0], *said)
-    usual = float(norms.head(v.width).median()) if len(norms) else 0.0
-    if not broken or usual <= 0 or float(norms.max()) <= 5 * usual:
+    limit = 5 * float(norms.head(v.width).median())
+    if not broken or not float(norms.max()) > limit > 0:
         return None
-    spike = Evidence("grad_norm", float(norms.max()), f"under {5 * usual:.3g}")
-    return make("rate_too_high", norms[norms > 5 * usual].index[0], spike, gone)
+    spike = Evidence("grad_norm", float(norms.max()), f"under {limit:.3g}")
+    return make("rate_too_high", norms[norms > limit].index[0], spike, gone)
 
 
 def _collapsed(v: View) -> Finding | None:
@@ -293,7 +301,7 @@ def _no_gradient(v: View) -> Finding | None:
     if v.few() or not len(v.of(ZERO_VARIANCE)):
         return None
     rate, most = v.last(ZERO_VARIANCE), bound("zero_variance")
-    # Equal rewards that are no round numbers leave a deviation of rounding, a gradient of rounding.
+    # Equal rewards that are no round numbers leave a deviation, and a gradient, of rounding.
     rounding = len(v.of("grad_norm")) and rate > 0.25 and not v.gradient()
     if rate < most and not rounding:
         return None
@@ -305,13 +313,12 @@ def _no_gradient(v: View) -> Finding | None:
 
 
 def _saturated(v: View) -> Finding | None:
-    half = bound("half")
-    if v.few(times=2) or not v.last(ZERO_VARIANCE) >= half or not v.learned or v.still_from_start():
+    if v.few(2) or not v.last(ZERO_VARIANCE) >= bound("half") or v.still_from_start():
         return None
-    if v.last("reward") < bound("high_reward") * v.highest:
+    if not v.learned or v.last("reward") < bound("high_reward") * v.highest:
         return None
-    said = v.seen(ZERO_VARIANCE, f"under {half}"), v.seen("reward", f"of at most {v.highest:.3g}")
-    return make("saturated", v.since(ZERO_VARIANCE, lambda x: x >= half), *said)
+    high = v.seen("reward", f"of at most {v.highest:.3g}")
+    return v.over("saturated", ZERO_VARIANCE, bound("half"), high)
 
 
 # ------------------------------------------------------------------ what learns something else
@@ -320,23 +327,22 @@ def _saturated(v: View) -> Finding | None:
 def _drowned(v: View) -> Finding | None:
     # over the first steps: later a function may be quiet because it is satisfied
     stds = {n: v.first(f"rewards/{n}/std") for n in v.run.functions if v.weights[n] > 1e-6}
-    stds = {n: std for n, std in stds.items() if not math.isnan(std)}
-    if len(stds) < 2 or v.few():
+    spread = {n: v.weights[n] * std for n, std in stds.items() if not math.isnan(std)}
+    if len(spread) < 2 or v.few():
         return None
-    spread = {n: v.weights[n] * std for n, std in stds.items()}
     loud = max(spread, key=lambda n: spread[n])
-    quiet = [n for n in stds if n != loud and stds[n] > 0.05]
-    part = spread[loud] / sum(spread.values()) if sum(spread.values()) > 0 else 0.0
-    if not quiet or part < bound("drown"):
+    quiet = [n for n in spread if n != loud and stds[n] > 0.05]
+    if not quiet or spread[loud] < bound("drown") * sum(spread.values()):
         return None
+    part = spread[loud] / sum(spread.values())
     of_all = Evidence(f"{loud}'s fraction of the spread", part, f"under {bound('drown')}")
     other = f"{quiet[0]}: {spread[quiet[0]]:.3g}"
     beside = Evidence(f"rewards/{loud}/std times its weight", spread[loud], other)
-    return make("drowned", v.begin(), of_all, beside)
+    return make("drowned", v.start(), of_all, beside)
 
 
 def _hacked(v: View) -> Finding | None:
-    if not v.rose or v.gain < bound("gamed_rise") * v.highest or v.few(times=2):
+    if not v.rose or v.gain < bound("gamed_rise") * v.highest or v.few(2):
         return None
     reward = Evidence(RISE, v.change(), f"over {bound('sure')}: it rose")
     measured = [v.of(f"heldout/{kind}") for kind in ("strict", "lenient")]
@@ -344,34 +350,30 @@ def _hacked(v: View) -> Finding | None:
     if any(series.iloc[-1] > series.iloc[0] + 0.05 for series in measured):
         return None
     if measured:  # lenient accuracy says more, where it fell
-        fell = len(measured) > 1 and measured[-1].iloc[-1] < measured[-1].iloc[0]
-        series = measured[-1] if fell else measured[0]
+        series = measured[-1] if measured[-1].iloc[-1] < measured[-1].iloc[0] else measured[0]
         start = float(series.iloc[0])
         at = next((s for s in series.index[1:] if series[s] <= start + 0.05), series.index[-1])
-        now = Evidence(series.name, float(series.iloc[-1]), f"over {start:.3g}, where it began")
+        now = Evidence(str(series.name), float(series.iloc[-1]), f"over {start:.3g}, as it began")
         return make("hacked", at, reward, now)
     right = v.judging("correctness", weighed=True)
     if not v.run.roles or any(v.change(f"rewards/{n}/mean") > 1 for n in right):
         return None
     limit = bound("longer") * float(v.of(LENGTH).head(3).mean())
-    if not v.last(LENGTH) >= limit:
-        return None
-    longer = v.seen(LENGTH, f"under {limit:.3g}")
-    return make("hacked", v.since(LENGTH, lambda x: x >= limit), reward, longer)
+    return v.over("hacked", LENGTH, limit, reward) if v.last(LENGTH) >= limit else None
 
 
 def _format_ignored(v: View) -> Finding | None:
     small = 0.1 * max(v.weights.values(), default=0.0)
     unpaid = v.judging("format", weighed=False)
     unpaid = unpaid or [n for n in v.judging("format", weighed=True) if v.weights[n] < small]
-    if v.few(times=2) or v.last("reward") <= bound("little_earned") * v.highest:
+    if v.few(2) or v.last("reward") <= bound("little_earned") * v.highest:
         return None
     for name in unpaid:
         metric = f"rewards/{name}/mean"
         if v.last(metric) < bound("half"):
             weight = Evidence("its weight", v.weights[name], "more than a tenth of the largest")
             said = v.seen(metric, f"over {bound('half')}"), weight
-            return make("format_ignored", v.begin(metric), *said)
+            return make("format_ignored", v.start(metric), *said)
     return None
 
 
@@ -380,7 +382,7 @@ def _format_ignored(v: View) -> Finding | None:
 
 def _beta(v: View) -> Finding | None:
     beta, moved, large = v.settings.get("beta"), v.of(MOVED), bound("large_beta")
-    if not beta or beta < large or v.learned or v.few("flat_after"):
+    if not beta or beta < large or v.learned or v.few(name="flat_after"):
         return None
     if not len(v.of("kl")) or (len(moved) and float(moved.max()) < bound("hardly")):
         return None
@@ -388,23 +390,21 @@ def _beta(v: View) -> Finding | None:
     if held > bound("held"):
         return None
     tied = Evidence("kl / entropy", held, f"over {bound('held')}: it stays with its reference")
-    return make("beta_too_high", v.begin("kl"), Evidence("beta", beta, f"under {large}"), tied)
+    return make("beta_too_high", v.start("kl"), Evidence("beta", beta, f"under {large}"), tied)
 
 
 def _kl(v: View) -> Finding | None:
-    if not len(v.of("kl")) or not v.first("entropy") > 0 or not v.settings.get("beta", 1):
-        return None
     limit = bound("kl_of_entropy") * v.first("entropy")
     # the median: the estimate of one step can be far too high, when one token was very unlikely
     usual = float(v.of("kl").tail(v.width).median())
-    if not usual > limit:
+    if not v.settings.get("beta", 1) or not usual > limit > 0:
         return None
     said = Evidence("kl", usual, f"under {limit:.3g}, the entropy of the first steps")
     return make("kl_too_high", v.since("kl", lambda x: x > limit), said)
 
 
 def _falls(v: View) -> Finding | None:
-    if v.change() > -bound("sure") or v.few(times=2):
+    if v.change() > -bound("sure") or v.few(2):
         return None
     best = v.of("reward").rolling(v.width).mean().idxmax()
     fall = Evidence(RISE, v.change(), f"over -{bound('sure')}")
@@ -412,25 +412,23 @@ def _falls(v: View) -> Finding | None:
 
 
 def _flat(v: View) -> Finding | None:
-    if v.few("flat_after"):
+    if v.few(name="flat_after"):
         return None
     reward = Evidence(RISE, v.change(), f"over {bound('sure')}")
-    moved, hardly = v.of(MOVED), bound("hardly")
-    if len(moved) and 0 < float(moved.max()) < hardly and v.gradient():
-        if v.gain < bound("gamed_rise") * v.highest:
-            still = Evidence(MOVED, float(moved.max()), f"over {hardly}")
-            return make("rate_too_low", v.begin(), still, reward)
+    moved, hardly = max([0.0, *v.of(MOVED)]), bound("hardly")
+    little = v.gain < bound("gamed_rise") * v.highest
+    if 0 < moved < hardly and v.gradient() and little:
+        return make("rate_too_low", v.start(), Evidence(MOVED, moved, f"over {hardly}"), reward)
     if abs(v.change()) >= bound("sure") or v.learned:
         return None
-    return make("reward_flat", v.begin(), reward)
+    return make("reward_flat", v.start(), reward)
 
 
 def _generation(v: View) -> Finding | None:
     metric, most = "time/generation_share", bound("generation")
     if v.few() or not v.last(metric) > most:
         return None
-    seen = v.seen(metric, f"under {most}")
-    return make("generation_slow", v.since(metric, lambda x: x > most), seen)
+    return v.over("generation_slow", metric, most)
 
 
 RULES = (
@@ -438,3 +436,48 @@ RULES = (
     _rate_too_high, _collapsed, _no_gradient, _saturated, _drowned, _hacked, _format_ignored,
     _beta, _kl, _falls, _flat, _generation,
 )  # fmt: skip
+
+
+# ------------------------------------------------------------------ the diagnosis
+
+
+def diagnose(run) -> list[Finding]:
+    """What is wrong with the run, the severest first; one finding called "healthy" if nothing is.
+
+    `run`: what read_run gives, or anything that read_run takes. A run is compared with itself: its
+    first steps, its group size, its rewards.
+    """
+    view = View(read_run(run))
+    found = in_order([f for rule in RULES if (f := rule(view)) is not None])
+    if any(f.severity in (SEVERE, WARNING) for f in found):
+        return found
+    if view.few(2) if view.learned else view.few(name="flat_after"):
+        last = int(view.table.index.max()) if len(view.table) else 0
+        seen = Evidence("steps", view.steps, "more, to see the reward rise")
+        return [*found, make("too_short", last, seen)]
+    return [_healthy(view), *found]
+
+
+def _healthy(v: View) -> Finding:
+    said = [v.seen("reward", f"{v.first('reward'):.3g} at first, of at most {v.highest:.3g}")]
+    if len(v.of("reward_std")):
+        said.append(v.seen("reward_std", "more than 0: something to compare"))
+    heldout = v.of("heldout/strict")
+    if len(heldout) > 1:
+        said.append(Evidence("heldout/strict", heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
+    step = v.start() if len(v.of("reward")) else 0
+    return make("healthy", step, *said, means=_about_loss(v))
+
+
+def _about_loss(v: View) -> str:
+    """Why the loss says nothing, for this run; empty when it was not logged."""
+    loss = v.of("loss")
+    if not len(loss):
+        return ""
+    size = f"{float(loss.abs().mean()):.2g} on average"
+    if v.settings.get("beta", float(v.of("kl").abs().sum())):
+        return f"The loss ({size}) holds the KL penalty, which grows as the policy learns."
+    return (
+        f"A loss near 0 ({size}) is normal here, because beta is 0: advantages sum to 0 in each "
+        "group, and with one update per batch the ratio is 1."
+    )

@@ -1,9 +1,9 @@
-"""One tidy table from whatever a GRPO run has left: its log, TRL's completions, a folder of ours."""
+"""One tidy table from what a GRPO run has left: its log, TRL's completions, a folder of ours."""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 RENAMED = {"completion_length": "completions/mean_length"}  # Unsloth's name on a GPU, and TRL's
 OTHERS = {"mean_token_accuracy": "SFT", "objective/rlhf_reward": "PPO", "rewards/margins": "DPO"}
-NUMBERS = {"num_generations", "beta", "max_completion_length"}  # settings that rules compute with
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
+NO_LOG = "no log beside the completions: no loss, gradient or KL"
 NO_ROLES = (
     "which reward judges the answer and which the form; mark your functions with "
     "@grpo_workbook.reward(role='correctness'), and give them to HealthCallback or read_run"
@@ -26,7 +26,7 @@ NO_ROLES = (
 
 @dataclass(frozen=True)
 class RunLog:
-    """A run's log. `table` has a row for each step (its index), a column for each metric; NaN: none.
+    """A run's log. `table` has a row for each step (its index), a column for each metric.
 
     `settings` holds what is known of the configuration (num_generations, beta, reward_weights,
     reward_roles, ...), `broken` the first step at which a metric was NaN or infinite, `error` the
@@ -54,8 +54,7 @@ class RunLog:
         """The same run as it was known after this step."""
         broken = {name: at for name, at in self.broken.items() if at <= step}
         error = self.error if self.error and self.error[0] <= step else None
-        table = self.table[self.table.index <= step]
-        return RunLog(table, self.settings, broken, error, self.notes)
+        return replace(self, table=self.table.loc[:step], broken=broken, error=error)
 
 
 def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
@@ -67,29 +66,27 @@ def read_run(source, functions: Sequence[Callable] = ()) -> RunLog:
     """The log of a run, from a folder, a file, or what is in memory already.
 
     `source`: a folder (a run of this workbook, a TRL output_dir, a checkpoint), a
-    trainer_state.json, a log.json, a completions parquet, or a log history
-    (`trainer.state.log_history`: a list of dicts). `functions`: the rewards, for their roles, where
-    the source does not say them. Raises WorkbookError when there is no log, when a file is broken,
-    when the log is another trainer's, and when two logs are mixed. What is only missing is said in
-    `notes`.
+    trainer_state.json, a log.json, a completions parquet, or `trainer.state.log_history` (a list of
+    dicts). `functions`: the rewards, for their roles, where the source does not say them. Raises
+    WorkbookError when there is no log, when a file is broken, when the log is another trainer's,
+    and when two logs are mixed. What is only missing is said in `notes`.
     """
     if isinstance(source, RunLog):
         return source
-    more = {"reward_roles": roles_of(functions)} if functions else {}
+    notes: tuple[str, ...] = ()
     if not isinstance(source, str | Path):
         history, settings = _history(source, "the log history")
-        return _build(history, settings | more)
-    path = Path(source)
-    if path.is_dir():
+    elif (path := Path(source)).is_dir():
         history, settings, notes = _read_folder(path)
-        return _build(history, settings | more, notes)
-    if not path.is_file():
+    elif not path.is_file():
         raise WorkbookError(f"{readable(path)} does not exist: name a run's folder or its log")
-    if path.suffix == ".parquet":
-        notes = ("no log beside the completions: no loss, gradient or KL",)
-        return _build(_read_completions([path]), more, notes)
-    history, settings = _history(_load(path), readable(path))
-    return _build(history, settings | more)
+    elif path.suffix == ".parquet":
+        history, settings, notes = _read_completions([path]), {}, (NO_LOG,)
+    else:
+        history, settings = _history(_load(path), readable(path))
+    if functions:
+        settings["reward_roles"] = roles_of(functions)
+    return _build(history, settings, notes)
 
 
 def _read_folder(folder: Path) -> tuple[list[dict], dict, tuple[str, ...]]:
@@ -97,16 +94,23 @@ def _read_folder(folder: Path) -> tuple[list[dict], dict, tuple[str, ...]]:
         found = sorted(folder.rglob(pattern))
         return [p for p in found if len(p.relative_to(folder).parts) <= 3]
 
-    states, parquets, own = inside("trainer_state.json"), inside("completions_*.parquet"), "log.json"
-    settings = _settings_of(folder)
-    notes: tuple[str, ...] = ()
-    if (folder / own).is_file():
-        history = _history(_load(folder / own), readable(folder / own))[0]
-    elif states:
-        history, more = _history(_load(max(states, key=_steps_done)), "trainer_state.json")
+    def steps_done(state: Path) -> int:
+        name = state.parent.name.rpartition("-")[2]
+        return int(name) if name.isdecimal() else 10**12  # the folder's own state is its last
+
+    states, parquets = inside("trainer_state.json"), inside("completions_*.parquet")
+    own, run = folder / "log.json", folder / "run.json"
+    # Weights and roles are as written then: to make the functions again would run a file of the
+    # user's, in a run from elsewhere too.
+    there = _load(run) if run.is_file() else {}
+    settings = {**there.get("settings", {}), **there}
+    history, notes = [], ()
+    if own.is_file() or states:
+        log = own if own.is_file() else max(states, key=steps_done)
+        history, more = _history(_load(log), readable(log))
         settings = more | settings
     elif parquets:
-        history, notes = [], ("only the completions were logged: no loss, gradient or KL",)
+        notes = (NO_LOG,)
     else:
         raise WorkbookError(
             f"{readable(folder)} holds no log (log.json, trainer_state.json or "
@@ -114,40 +118,6 @@ def _read_folder(folder: Path) -> tuple[list[dict], dict, tuple[str, ...]]:
             "state with each checkpoint (save_strategy)"
         )
     return [*history, *(_read_completions(parquets) if parquets else [])], settings, notes
-
-
-def _steps_done(state: Path) -> int:
-    name = state.parent.name.rpartition("-")[2]
-    return int(name) if name.isdecimal() else 10**12  # the folder's own state is its last
-
-
-def _settings_of(folder: Path) -> dict:
-    """What run.json of this workbook says of the configuration, by TRL's names.
-
-    Weights and roles are as written then: to make the functions again would run a file of the
-    user's, in a run from elsewhere too.
-    """
-    path = folder / "run.json"
-    there = _mapping(_load(path)) if path.is_file() else {}
-    return _mapping(there.get("settings")) | there
-
-
-def _usable(name: str, value) -> bool:
-    """Whether a setting is of the kind that the rules compute with."""
-    if name == "reward_weights":
-        values = value.values() if isinstance(value, Mapping) else value
-        return isinstance(value, Mapping | list | tuple) and all(map(_is_number, values))
-    if name == "reward_roles":
-        return isinstance(value, Mapping)
-    return value is not None and (name not in NUMBERS or _is_number(value))
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _mapping(value) -> dict:
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _load(path: Path):
@@ -163,33 +133,37 @@ def _load(path: Path):
 def _history(value, name: str) -> tuple[list[dict], dict]:
     settings: dict = {}
     if isinstance(value, Mapping):
-        settings = _mapping(value.get("settings"))
+        settings = dict(value.get("settings", {}))
         value = value.get("log_history", value.get("log"))
         if isinstance(value, Mapping):  # by column, as benchmarks/diagnosis.py keeps it
             rows = zip(*value.values(), strict=True)
             value = [{k: v for k, v in zip(value, r, strict=True) if v is not None} for r in rows]
-    listed = isinstance(value, Sequence) and not isinstance(value, str)
-    if not listed or not all(isinstance(e, Mapping) for e in value):
+    if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
         raise WorkbookError(
-            f"{name} is no log: a list of steps, or a trainer_state.json with its log_history, is "
-            "needed"
+            f"{name} is no log: it must be a list of steps, or a trainer_state.json with its "
+            "log_history"
+        )
+    if not value:
+        raise WorkbookError(
+            "the log is empty: no step was logged before the end, or logging_steps is too large"
         )
     return [dict(e) for e in value], settings
 
 
-def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> RunLog:
+def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLog:
     import pandas as pd
 
-    if not history:
-        raise WorkbookError(
-            "the log is empty: no step was logged before the run ended, or logging_steps is too "
-            "large"
-        )
     rows: dict[int, dict] = {}
     broken: dict[str, int] = {}
     error = None
     for place, entry in enumerate(history):
-        step = _step(entry, place)
+        try:
+            step = int(entry["step"])
+        except (KeyError, TypeError, ValueError):
+            raise WorkbookError(
+                f"entry {place} of the log has the step {entry.get('step')!r:.40}: give "
+                "trainer.state.log_history as it is"
+            ) from None
         if "error" in entry:
             error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
         else:
@@ -203,27 +177,12 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...] = ()) -> 
             f"the log has no reward (it looks like {kind}): the diagnosis reads the log of TRL's "
             "GRPOTrainer"
         )
-    steps = list((table["reward"].dropna() if "reward" in table else table[table.index > 0]).index)
-    if steps and (gaps := steps[-1] - steps[0] + 1 - len(steps)):
-        notes += (
-            f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log (logging_steps is "
-            "more than 1)",
-        )
-    settings = {name: value for name, value in settings.items() if _usable(name, value)}
-    run = RunLog(table, settings, broken, error)
-    if run.functions and not run.roles:
-        notes += (NO_ROLES,)
-    return RunLog(table, settings, broken, error, notes)
-
-
-def _step(entry: dict, place: int) -> int:
-    try:
-        return int(entry["step"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise WorkbookError(
-            f"entry {place} of the log has the step {entry.get('step')!r:.40}: it must be a whole "
-            "number; give trainer.state.log_history as it is"
-        ) from None
+    steps = (table["reward"].dropna() if "reward" in table else table[table.index > 0]).index
+    if len(steps) and (gaps := steps[-1] - steps[0] + 1 - len(steps)):
+        between = f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log"
+        notes = (*notes, f"{between} (logging_steps is more than 1)")
+    run = RunLog(table, settings, broken, error, notes)
+    return replace(run, notes=(*notes, NO_ROLES)) if run.functions and not run.roles else run
 
 
 def _add(row: dict, entry: dict, step: int, broken: dict[str, int]) -> None:
@@ -236,7 +195,7 @@ def _add(row: dict, entry: dict, step: int, broken: dict[str, int]) -> None:
         if not math.isfinite(value):
             broken.setdefault(key, step)
             value = math.nan
-        if key == "reward" and key in row and abs(row[key] - value) > 1e-6:
+        if key == "reward" and abs(row.get(key, value) - value) > 1e-6:
             raise WorkbookError(
                 f"step {step} is there twice with different rewards ({row[key]:g} and "
                 f"{value:g}): two runs are mixed; give each its own output_dir"
@@ -249,19 +208,17 @@ def _add(row: dict, entry: dict, step: int, broken: dict[str, int]) -> None:
 
 
 def _completions(paths: Sequence[Path], *more: str) -> "pandas.DataFrame":
-    """TRL's completions files as one table; WorkbookError where it lacks a column that is wanted."""
+    """TRL's completions files as one table; WorkbookError where a column is missing."""
     import pandas as pd
 
     try:
         table = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
     except (OSError, ValueError) as error:
+        place = readable(paths[0].parent)
+        raise WorkbookError(f"{place}: the completions cannot be read ({error})") from None
+    if missing := ", ".join(sorted({"step", "prompt", "completion", *more} - set(table.columns))):
         raise WorkbookError(
-            f"{readable(paths[0].parent)}: the completions cannot be read ({error})"
-        ) from None
-    if missing := {"step", "prompt", "completion", *more} - set(table.columns):
-        raise WorkbookError(
-            f"{readable(paths[0])} is no completions table of TRL: {', '.join(sorted(missing))} "
-            "missing"
+            f"{readable(paths[0])} is no completions table of TRL: {missing} missing"
         )
     return table
 
@@ -273,10 +230,10 @@ def _read_completions(paths: Sequence[Path]) -> list[dict]:
         texts = [_plain(c).strip() for c in rows["completion"]]
         entry = {"step": step, "completions/empty_share": sum(not t for t in texts) / len(texts)}
         entry["completions/unique_share"] = unique_fraction(list(rows["prompt"]), texts)
-        for name, values in rows.drop(columns=NOT_REWARDS, errors="ignore").items():
-            if values.dtype.kind in "fiu":
-                entry[f"rewards/{name}/mean"] = float(values.mean())
-                entry[f"rewards/{name}/std"] = float(values.std())
+        rewards = rows.drop(columns=NOT_REWARDS, errors="ignore").select_dtypes("number")
+        for name, values in rewards.items():
+            entry[f"rewards/{name}/mean"] = float(values.mean())
+            entry[f"rewards/{name}/std"] = float(values.std())
         entries.append(entry)
     return entries
 
@@ -291,7 +248,7 @@ def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion of a group: "best", "typical" or "worst", what it answered, what it earned."""
+    """One completion of a group: "best", "typical" or "worst", and what it earned."""
 
     kind: str
     prompt: str
@@ -302,10 +259,9 @@ class Sample:
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     """The best, a typical and the worst completion of the first groups of a step.
 
-    `folder`: where TRL's logged completions lie, however deep, or one of their parquet files. They
-    are ordered by advantage, which counts all rewards with their weights; `reward` is the plain sum
-    of the reward columns. Needs log_completions=True; raises WorkbookError when the step was not
-    logged.
+    `folder`: where TRL's logged completions lie, however deep, or one of their files. They are
+    ordered by advantage, which counts all rewards with their weights; `reward` is the plain sum of
+    the reward columns. Raises WorkbookError when the step was not logged (log_completions=True).
     """
     place = Path(folder)
     paths = [place] if place.is_file() else sorted(place.rglob("completions_*.parquet"))
