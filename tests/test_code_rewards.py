@@ -4,10 +4,11 @@ import warnings
 
 import pytest
 
+from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rubric import parse_rewards
+from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.sandbox.rewards import code_format_reward, fenced_code, program_of, unit_tests
-from grpo_workbook.sandbox.sandbox import Sandbox
+from grpo_workbook.sandbox.pool import Sandbox
 
 TEST = "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(0, 0) == 0"
 PROMPT = 'import math\n\ndef helper(x):\n    return x\n\ndef add(a, b):\n    """The sum."""\n'
@@ -124,8 +125,6 @@ def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
 def test_bad_columns_and_settings(sandbox):
     with pytest.raises(ValueError, match="2 completions but 1 tests.*give one of each"):
         unit_tests(sandbox)(completions=[FENCED] * 2, test=[TEST], entry_point=["add"] * 2)
-    with pytest.raises(WorkbookError, match="test"):
-        rewarded(unit_tests(sandbox), [FENCED], "")
     with pytest.raises(WorkbookError, match="max_failed"):
         unit_tests(sandbox, max_failed=2)
 
@@ -152,6 +151,24 @@ def test_the_text_between_two_programs_is_not_code():
     assert program_of(
         "```python\nx = 1\n```\ndef add(): no\n```python\ndef add(a, b):\n    return 1\n```", "add"
     ).startswith("def add(a, b)")
+
+
+def test_one_row_without_a_usable_task_does_not_cost_the_step(sandbox):
+    n, names = 4, ["add", "add ", "add", None]
+    values = unit_tests(sandbox)(
+        completions=[FENCED] * n, test=[TEST, TEST, TEST, TEST], entry_point=names
+    )
+    assert values == [1.0, None, 1.0, None]
+    with pytest.raises(WorkbookError, match="1 of 1 programs could not be judged.*no test"):
+        rewarded(unit_tests(sandbox), [FENCED], "")
+
+
+def test_it_needs_no_sandbox_of_yours_and_says_what_it_judges():
+    reward = unit_tests()
+    assert rewarded(reward, [FENCED, "nonsense ("]) == [1.0, 0.0]
+    assert (reward.role, reward.columns) == ("correctness", ("test", "entry_point"))
+    assert code_format_reward.role == "format"
+    reward.sandbox.close()
 
 
 def test_by_name():
