@@ -6,7 +6,6 @@ import pytest
 
 from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.sandbox.rewards import code_format_reward, fenced_code, program_of, unit_tests
 from grpo_workbook.sandbox.pool import Sandbox
 
