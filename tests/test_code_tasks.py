@@ -14,11 +14,12 @@ sys.path.insert(0, str(REPO / "data"))
 import build_code_tasks as build
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.sandbox.sandbox import Job, Sandbox
-from grpo_workbook.sandbox.tasks import (
+from grpo_workbook.sandbox import (
     CODE_SYSTEM_PROMPT,
     CODE_TASKS,
     TINY_CODER,
+    Job,
+    Sandbox,
     pass_at_1,
     read_tasks,
     to_code_dataset,
@@ -106,17 +107,17 @@ def test_a_dataset_for_trl(sandbox):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"prompt": "def f(a):", "entry_point": "f"}', r"my.jsonl, line 2: 'test' is 'None'"),
-        ('{"prompt": "def f(a):", "entry_point": "f", "test": " "}', r"line 2: 'test' is ' '"),
+        ('{"prompt": "def f(a):", "entry_point": "f"}', r"my.jsonl, row 2: 'test' is 'None'"),
+        ('{"prompt": "def f(a):", "entry_point": "f", "test": " "}', r"row 2: 'test' is ' '"),
         (
             '{"prompt": "def g(a):", "entry_point": "f", "test": "assert f(1)"}',
-            r"line 2: the prompt defines no .*'f'",
+            r"row 2: the prompt defines no .*'f'",
         ),
         (
             '{"prompt": "def ff(a):", "entry_point": "f", "test": "assert f(1)"}',
-            r"line 2: the prompt defines no .*'f'",
+            r"row 2: the prompt defines no .*'f'",
         ),
-        ("{broken", r"my.jsonl, line 2.*not JSON"),
+        ("{broken", r"my.jsonl.*line 2"),
     ],
 )
 def test_a_bad_task_is_named(tmp_path, line, words):

@@ -159,4 +159,3 @@ def code_format_reward(completions: Sequence[Completion], **columns) -> list[flo
         good = one and len(blocks[0]) <= 20_000 and _is_python(blocks[0])
         values.append(1.0 if good else 0.5 * one)
     return values
-

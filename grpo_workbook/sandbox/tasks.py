@@ -34,19 +34,19 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
     Raises WorkbookError, with the row, for one that lacks a column of NEEDED, or whose prompt does
     not define the entry point.
     """
-    name, rows = read_rows(source)
-    tasks = [dict(row) for row in rows]
+    tasks: list[dict] = read_rows(source).to_list()
     for number, row in enumerate(tasks, 1):
         for column in NEEDED:
-            if not isinstance(row.get(column), str) or not row[column].strip():
+            if not isinstance(value := row.get(column), str) or not value.strip():
                 raise WorkbookError(
-                    f"{name}, row {number}: {column!r} is {str(row.get(column))[:40]!r}: every "
-                    f"task needs text in {', '.join(NEEDED)}, as HumanEval has them"
+                    f"{source}, row {number}: {column!r} is {str(value)[:40]!r}: every task needs "
+                    f"text in {', '.join(NEEDED)}, as HumanEval has them"
                 )
-        if not re.search(rf"\bdef {re.escape(row['entry_point'])}\b", row["prompt"]):
+        name = row["entry_point"]
+        if not re.search(rf"\bdef {re.escape(name)}\b", row["prompt"]):
             raise WorkbookError(
-                f"{name}, row {number}: the prompt defines no function "
-                f"{row['entry_point'][:40]!r}: it must be code that ends where the solution begins"
+                f"{source}, row {number}: the prompt defines no function {name[:40]!r}: it must be "
+                "code that ends where the solution begins"
             )
     return tasks
 
