@@ -1,10 +1,20 @@
+"""The policy that is loaded: 4-bit, adapters alone learn, and gradients flow; the callbacks."""
+
 from types import SimpleNamespace
 
 import pytest
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.training import count_4bit_layers, load_policy, reward_bar
+from grpo_workbook.training import (
+    TARGET_MODULES,
+    Callback,
+    HeldoutProbe,
+    RewardBar,
+    count_4bit_layers,
+    has_many_senses,
+    load_policy,
+)
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
@@ -18,25 +28,17 @@ def test_the_policy_is_4bit_and_only_adapters_learn(family):
     learning = [n for n, p in model.named_parameters() if p.requires_grad]
     assert learning
     assert all("lora_" in n for n in learning)
-    assert {n.split(".lora_")[0].rsplit(".", 1)[1] for n in learning} == {
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "o_proj",
-        "gate_proj",
-        "up_proj",
-        "down_proj",
-    }
+    assert {n.split(".lora_")[0].rsplit(".", 1)[1] for n in learning} == set(TARGET_MODULES)
     assert tokenizer.padding_side == "left"
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_generating_does_not_spoil_the_gradient(family):
-    """bitsandbytes repacks 4-bit weights when it generates, and then lets no gradient through: stock 4-bit on a CPU."""
+    """bitsandbytes repacks 4-bit weights when it generates: stock 4-bit then lets no gradient by."""
     import torch
 
     from grpo_workbook.data import chat_prompt
-    from grpo_workbook.evaluate import generate
+    from grpo_workbook.evaluation import generate
 
     model, tokenizer = load_policy(RunConfig.from_env(model=family))
     ids = torch.arange(300, 340).reshape(2, 20)
@@ -89,7 +91,7 @@ def test_a_model_that_is_not_there_is_named():
 
 
 def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):
-    left, bar = reward_bar(), reward_bar()
+    left, bar = RewardBar(), RewardBar()
     state = SimpleNamespace(max_steps=4, global_step=2)
     left.on_train_begin(None, state, None)
     capsys.readouterr()
@@ -102,3 +104,55 @@ def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):
     assert "4/4" in said
     assert said.count("\n") == 1
     assert "\x1b[A" not in said  # no move to another line and back
+
+
+def test_a_callback_answers_every_event_and_nothing_else():
+    callback = Callback()
+    assert callback.on_step_end(1, 2, 3, model=4) is None
+    with pytest.raises(AttributeError):
+        callback.off()
+
+
+def test_the_probe_needs_a_number_of_steps_and_keeps_its_state():
+    from datasets import Dataset
+
+    data = Dataset.from_dict({"prompt": ["a", "b"], "answer": ["1", "2"]})
+    with pytest.raises(WorkbookError, match="every is 0: give the steps"):
+        HeldoutProbe(None, None, data, every=0)
+    probe, again = (HeldoutProbe(None, None, data, problems=1) for _ in range(2))
+    probe.seen.append((3, ["text"]))
+    again.load_state_dict(probe.state_dict())
+    assert (again.seen, len(again.dataset)) == ([(3, ["text"])], 1)
+
+
+def test_the_probe_logs_rates_and_takes_a_judge(tiny):
+    """Text answers, such as names, are judged by whoever is given."""
+    from datasets import Dataset
+
+    model, tokenizer = tiny["qwen"]
+    prompt = [{"role": "user", "content": "Which colour?"}]
+    data = Dataset.from_dict({"prompt": [prompt] * 3, "answer": ["red", "blue", "green"]})
+    state = SimpleNamespace(global_step=0, log_history=[])
+    how = {"max_new_tokens": 4, "judge": lambda given, answer: True}
+    probe = HeldoutProbe(model, tokenizer, data, every=2, **how)
+    probe.on_train_begin(None, state, None)
+    state.global_step = 1
+    probe.on_step_end(None, state, None)  # not yet
+    (entry,) = state.log_history
+    assert entry["step"] == 0
+    for name in ("strict", "lenient", "well_formed"):
+        assert 0 <= entry[f"heldout/{name}"] <= 1
+    assert [len(texts) for _, texts in probe.seen] == [3]
+
+
+@pytest.mark.parametrize(
+    ("model", "many"),
+    [("unsloth/gemma-3-4b-it", True), ("unsloth/gemma-3-1b-it", False), ("Qwen/Qwen3-4B", False)],
+)
+def test_checkpoints_with_vision_are_known_by_name(model, many):
+    assert has_many_senses(model) is many
+
+
+def test_checkpoints_with_vision_are_known_by_their_config(tmp_path):
+    (tmp_path / "config.json").write_text('{"vision_config": {}}')
+    assert has_many_senses(str(tmp_path))

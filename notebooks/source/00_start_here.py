@@ -76,39 +76,34 @@ for name, (trained, frozen) in methods.items():
 # ## Is this machine well?
 #
 # The doctor looks at versions, memory, the GPU, 4-bit layers, the sandbox (for programs that a model wrote, chapter 06)
-# and the models. Where something is missing it says how to mend it. In a terminal: `python -m grpo_workbook doctor`.
+# and the models. Where something is missing it says how to fix it. In a terminal: `python -m grpo_workbook doctor`.
 
 # %%
-import os
-
-from grpo_workbook.cli import doctor
-from grpo_workbook.notebook import quiet
+from grpo_workbook import quiet
+from grpo_workbook.cli import main
 
 quiet()
-findings = doctor.examine()
-for f in findings:
-    if f.mend or f.name in ("python", "torch", "trl", "unsloth"):
-        print(f"{f.name:10} {f.value:34} {f.mend}")
-trouble = sum(bool(f.mend) for f in findings)
-print(f"{len(findings)} things looked at, {trouble} to mend")
+main(["doctor"]);
 
 # %% [markdown]
 # And this is what the course will do here. Without a GPU it takes the **smoke** profile: a tiny Qwen3 that lies in
-# `data/`, with its own small task. On a GPU it takes a real Qwen3 or Gemma 3. Everything else stays the same. The arrow
-# marks the profile of this machine; what is not in 4 bits is held and computed in the type at the right.
+# `data/`, with its own small task, and one thread. On a GPU it takes a real Qwen3 or Gemma 3. Everything else stays the
+# same. The arrow marks the profile of this machine; what is not in 4 bits is held and computed in the type at the right.
 # `GRPO_WORKBOOK_PROFILE` (such as `t4`) and `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or a hub id) in the
 # environment choose otherwise.
 
 # %%
-from grpo_workbook.config import PROFILES, RunConfig
+import os
+
+from grpo_workbook import PROFILES, RunConfig
 
 run = RunConfig.from_env(max_steps=40, heldout=160)
 print(run, "\n")
 print(f"   {'profile':7} {'qwen':12} {'gemma':15} numbers in")
-for name, s in PROFILES.items():
+for name, values in PROFILES.items():
     mark = "->" if name == run.profile else "  "
-    qwen, gemma = os.path.basename(s.qwen), os.path.basename(s.gemma)
-    print(f"{mark} {name:7} {qwen:12} {gemma:15} {s.dtype}")
+    qwen, gemma = (os.path.basename(values[family]) for family in ("qwen", "gemma"))
+    print(f"{mark} {name:7} {qwen:12} {gemma:15} {values['dtype']}")
 
 # %% [markdown]
 # ## One minute of GRPO
@@ -119,31 +114,31 @@ for name, s in PROFILES.items():
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 import unsloth
-from grpo_workbook.training import count_4bit_layers, load_policy
+from grpo_workbook import load_policy, training
 
 model, tokenizer = load_policy(run)
-print(count_4bit_layers(model), "layers in 4-bit")
+print(training.count_4bit_layers(model), "layers in 4-bit")
 
 # %% [markdown]
 # The task: word problems whose answer is a number, to be given in a fixed form. Some are held out: the model never
 # trains on them.
 
 # %%
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook import data, load_problems, to_dataset
 
-train_set = to_dataset(read_problems(WORD_PROBLEMS["train"]))
-heldout_rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
-heldout_set = to_dataset(heldout_rows)
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
+heldout_rows = load_problems(data.WORD_PROBLEMS["heldout"])
+heldout_set = to_dataset(heldout_rows.select(range(run.heldout)))
 for message in heldout_set[0]["prompt"]:
     print(f"{message['role']}: {message['content']}")
 print("right answer:", heldout_set[0]["answer"])
 
 # %% [markdown]
 # First the baseline. An answer is *strictly* right when the number is right and in the form that was asked for. Every
-# answer is drawn at temperature 1, as in training. The first is printed whole: look at its number, then at its form.
+# answer is sampled at temperature 1, as in training. The first is printed whole: look at its number, then at its form.
 
 # %%
-from grpo_workbook.evaluate import evaluate, wilson_interval
+from grpo_workbook import evaluate, wilson_interval
 
 how = {
     "sample": True,
@@ -161,8 +156,7 @@ print(before.completions[0])
 # of the answers in tokens.
 
 # %%
-from grpo_workbook.rubric import parse_rewards
-from grpo_workbook.training import make_trainer
+from grpo_workbook import make_trainer, parse_rewards
 
 print(run.rewards)
 functions, weights = parse_rewards(run.rewards)
@@ -185,14 +179,14 @@ figures.show(*figures.reward_curves(log))
 # by problem, if training had done nothing?
 
 # %%
-from grpo_workbook.evaluate import paired_p_value
+from grpo_workbook import paired_p_value
 
 after = evaluate(model, tokenizer, heldout_set, **how)
 for name, scores in (("before", before), ("after", after)):
     low, high = wilson_interval(scores.strict)
     bar = "#" * round(40 * mean(scores.strict))
-    share = mean(scores.strict)
-    print(f"{name:6} {bar:40} {share:.1%}  (95 %: {low:.1%} to {high:.1%})")
+    rate = mean(scores.strict)
+    print(f"{name:6} {bar:40} {rate:.1%}  (95 %: {low:.1%} to {high:.1%})")
 p_value = paired_p_value(before.strict, after.strict)
 print(f"\nif training had done nothing: p = {p_value:.1g}\n")
 print(after.completions[0])
@@ -202,8 +196,8 @@ print(after.completions[0])
 
 # %%
 for name, scores in (("before", before), ("after", after)):
-    shares = [mean(found) for found in (scores.strict, scores.lenient)]
-    print("{:6}  strict {:.1%}   lenient {:.1%}".format(name, *shares))
+    rates = [mean(found) for found in (scores.strict, scores.lenient)]
+    print("{:6}  strict {:.1%}   lenient {:.1%}".format(name, *rates))
 
 # %% [markdown]
 # Most of the arithmetic was there before; the form was not. The tiny model learned to do reliably what it could do
@@ -217,12 +211,12 @@ for name, scores in (("before", before), ("after", after)):
 # this notebook, and then a sick one that was recorded: its reward gives every completion the same.
 
 # %%
-from grpo_workbook.diagnosis.monitor import as_text, diagnose, read_run
-from grpo_workbook.files import REPO
+from grpo_workbook import files
+from grpo_workbook.diagnosis import as_text, diagnose, read_run
 
 this_run = read_run(trainer.state.log_history)
 print(as_text(diagnose(this_run), this_run))
-sick = read_run(REPO / "tests" / "diagnosis_logs" / "constant_reward_0.json")
+sick = read_run(files.REPO / "tests" / "diagnosis_logs" / "constant_reward_0.json")
 print("\n" + as_text(diagnose(sick), sick))
 
 # %% [markdown]
@@ -254,7 +248,7 @@ import json
 run.output.mkdir(parents=True, exist_ok=True)
 proved = {
     "steps": trainer.state.global_step,
-    "linear4bit_layers": count_4bit_layers(model),
+    "linear4bit_layers": training.count_4bit_layers(model),
     "before": mean(before.strict),
     "after": mean(after.strict),
     "p_value": p_value,
@@ -304,8 +298,8 @@ check("00.1", teaches);
 # %% [markdown]
 # ### Exercise 00.2 · `choose_method` · easy · 5 minutes
 #
-# What to do first: "GRPO" where there is a check and the model passes it sometimes but not always (`pass_rate` is its
-# share, `None` without a check); else "DPO" where there are preference pairs, else "SFT" where there are good answers;
+# What to do first: "GRPO" where there is a check and the model passes it sometimes but not always (`pass_rate`, `None`
+# without a check); else "DPO" where there are preference pairs, else "SFT" where there are good answers;
 # and "nothing" where none of these is to be had, or the model passes the check always.
 
 

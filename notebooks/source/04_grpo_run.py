@@ -32,7 +32,8 @@ group = [3.0, 3.0, 3.0, 3.0]
 print([r - mean(group) for r in group])
 
 # %% [markdown]
-# So GRPO needs a model that gets it right *sometimes*: never and always are both silent.
+# So GRPO needs a model that gets it right *sometimes*. A group that is always right, or never, is a **zero-variance
+# group**.
 
 # %% [markdown]
 # ## What this run is
@@ -41,7 +42,7 @@ print([r - mean(group) for r in group])
 # it; without a GPU it chooses the smoke profile.
 
 # %%
-from grpo_workbook.config import RunConfig
+from grpo_workbook import RunConfig
 
 run = RunConfig.from_env()
 print(run)
@@ -52,7 +53,7 @@ print(run)
 # %%
 import os
 
-from grpo_workbook.notebook import quiet, show
+from grpo_workbook import quiet, show
 
 quiet()  # no loading bars, no advice
 if os.path.isdir(run.model):
@@ -67,10 +68,10 @@ import unsloth
 # combination of template and numbers with the training problems.
 
 # %%
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook import data, load_problems, to_dataset
 
-train_rows = read_problems(WORD_PROBLEMS["train"])
-heldout_rows = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
+train_rows = load_problems(data.WORD_PROBLEMS["train"])
+heldout_rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(run.heldout))
 print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
 print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
 
@@ -123,19 +124,19 @@ tokenizer.padding_side = "left"  # the model continues its prompt: padding comes
 # Trust nothing: a layer that cannot be quantized falls back to 16 bits without an error. Count them.
 
 # %%
-from grpo_workbook.training import count_4bit_layers, count_trained_parameters
+from grpo_workbook import training
 
 per_layer = 7  # the projections named above
 expected = model.config.num_hidden_layers * per_layer
-print(count_4bit_layers(model), "of", expected, "linear layers in 4-bit")
-print(f"{count_trained_parameters(model):,} adapter weights will learn")
+print(training.count_4bit_layers(model), "of", expected, "linear layers in 4-bit")
+print(f"{training.count_trained_parameters(model):,} adapter weights will learn")
 
 # %% [markdown]
 # TRL no longer truncates prompts, so what does not fit is dropped before training. And this is what the model really
 # reads:
 
 # %%
-from grpo_workbook.data import drop_long_prompts, render
+from grpo_workbook import drop_long_prompts, render
 
 train_set, dropped = drop_long_prompts(train_set, tokenizer, run.max_prompt_length)
 print(dropped, "dropped\n")
@@ -167,7 +168,7 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # )
 # ```
 #
-# (`config`, `weights` and `functions` are made below.)
+# (`weights` and `functions` are made below.)
 # `python -m grpo_workbook run --backend plain` runs it on a GPU. On a CPU TRL 1.15 cannot: it computes
 # log-probabilities in a Triton kernel, and the command says so.
 #
@@ -185,8 +186,7 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # give 0 to 1 each: for the right number, for perfect form, for parts of the form. Weights say what each counts.
 
 # %%
-from grpo_workbook import correctness_reward
-from grpo_workbook import parse_rewards
+from grpo_workbook import correctness_reward, parse_rewards
 
 print(run.rewards)
 functions, weights = parse_rewards(run.rewards)
@@ -215,11 +215,11 @@ for name, text in samples.items():
 # ## The baseline
 #
 # Without it no later number means anything. *Strict* is right and well-formed, *lenient* takes any readable answer;
-# *sampled* draws at temperature 1, as training does, *greedy* takes the likeliest token. `ci95` is the 95 % interval of
-# the first number (Wilson's).
+# *sampled* is at temperature 1, as in training, *greedy* takes the likeliest token. `ci95` is the 95 % interval of the
+# first number (Wilson's).
 
 # %%
-from grpo_workbook.evaluation import evaluate, summary
+from grpo_workbook import evaluate, summary
 
 how = {"max_new_tokens": run.max_completion_length,
        "batch_size": run.eval_batch, "seed": run.seed}
@@ -240,29 +240,16 @@ for completion in before_sampled.completions[1:5]:
 # ## The configuration
 #
 # TRL's defaults and Unsloth's differ, and differ again between CPU and GPU. So every value that matters is written
-# down, once, for all machines. How much goes into one step, and how completions are drawn:
+# down, once, for all machines: how much goes into one step, how completions are sampled, which of GRPO's many forms, how
+# the adapters move. Together they are TRL's `GRPOConfig`:
 
 # %%
-from grpo_workbook import config
-
-show(config.batch_arguments, config.sampling_arguments)
-
-# %% [markdown]
-# Which of GRPO's many forms, and how the adapters move:
-
-# %%
-show(config.algorithm_arguments, config.optimizer_arguments)
-
-# %% [markdown]
-# Together with the seed and what depends on the machine, they are TRL's `GRPOConfig`:
-
-# %%
-show(config.grpo_config)
+show(RunConfig.to_grpo_config)
 
 # %% [markdown]
 # | setting | what it does | small GPU (16 GB) | large GPU (80 GB) |
 # | --- | --- | --- | --- |
-# | `num_generations` | the group. Larger: steadier advantages, fewer silent groups, more time | 8 | 8 to 16 |
+# | `num_generations` | the group. Larger: steadier advantages, fewer zero-variance groups, more time | 8 | 8 to 16 |
 # | batch size | completions in an optimizer step. Fewer: a noisier gradient, faster steps | 32 | 128 and more |
 # | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 16 to 32 |
 # | `max_completion_length` | most of the time and memory. Too short, and answers are cut before they earn anything | 512 | 1024 and more |
@@ -272,8 +259,8 @@ show(config.grpo_config)
 # | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
 # | vLLM (`fast_inference=True`) | generates several times faster, on a GPU only | if memory allows | on |
 #
-# These are common values, reasoned and not tried here: no GPU run has been measured yet. Chapter 10 has them for each
-# model and GPU, with the memory they take.
+# These are common values, reasoned and not tried here: no GPU run has been measured yet. Chapter 10 computes the memory
+# that they take.
 #
 # The batch counts **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be
 # whole groups. For a batch of 4 with groups of 8, which older guides use, TRL raises a `ValueError` (Unsloth raises the
@@ -282,14 +269,14 @@ show(config.grpo_config)
 # %% [markdown]
 # ## Training
 #
-# TRL's own trainer. In every step it draws a group of completions for each of a few problems, rewards them, and moves
+# TRL's own trainer. In every step it samples a group of completions for each of a few problems, rewards them, and moves
 # the adapters. The progress bar shows the mean weighted reward, of at most 3. Interrupting the kernel ends training
 # after the step under way: what was learned stays in `model`, and a checkpoint is saved.
 
 # %%
 from trl import GRPOTrainer
 from transformers import PrinterCallback
-from grpo_workbook.training import RewardBar, stop_on_interrupt
+from grpo_workbook import stop_on_interrupt
 
 trainer = GRPOTrainer(
     model=model,
@@ -299,7 +286,7 @@ trainer = GRPOTrainer(
     train_dataset=train_set,
 )
 trainer.remove_callback(PrinterCallback)
-trainer.add_callback(RewardBar())
+trainer.add_callback(training.RewardBar())
 with stop_on_interrupt(trainer):
     result = trainer.train()
 
@@ -313,7 +300,7 @@ log = [entry for entry in trainer.state.log_history if "reward" in entry]
 length = "completions/mean_length"
 length = length if length in log[0] else "completion_length"  # TRL's, Unsloth's
 columns = {"reward": "reward", "loss": "loss", "grad_norm": "gradient norm",
-           "frac_reward_zero_std": "silent groups", length: "tokens"}
+           "frac_reward_zero_std": "zero variance", length: "tokens"}
 print(f"{'steps':>9}", *[f"{name:>14}" for name in columns.values()])
 tenth = max(1, len(log) // 10)
 for start in range(0, len(log), tenth):
@@ -324,7 +311,7 @@ for start in range(0, len(log), tenth):
 
 # %% [markdown]
 # Form is learned first, because it is the same for every problem. Then the reward creeps on, as slips in the arithmetic
-# become rarer. The share of silent groups grows with it: all their completions are right, and they teach nothing more.
+# become rarer. The rate of zero-variance groups grows with it: all their completions are right, and they teach nothing more.
 # In the figure the total is weighted, the single rewards are not; pale lines are single steps, strong ones are smoothed.
 
 # %%
@@ -350,7 +337,7 @@ figures.show(*figures.before_after(before, after, len(heldout_set)))
 # a coin would do this.
 
 # %%
-from grpo_workbook.statistics import paired_p_value, wilson_interval
+from grpo_workbook import paired_p_value, wilson_interval
 
 print("strict, sampled, 95 % interval before:", wilson_interval(before_sampled.strict))
 print("strict, sampled, 95 % interval after: ", wilson_interval(after_sampled.strict))
@@ -409,7 +396,7 @@ import json
 run.output.mkdir(parents=True, exist_ok=True)
 proved = {"steps": trainer.state.global_step,
           "before": before, "after": after, "p_value": p_value,
-          "linear4bit_layers": count_4bit_layers(model), **proof,
+          "linear4bit_layers": training.count_4bit_layers(model), **proof,
           "merged_strict_greedy": mean(merged_greedy.strict)}
 (run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == run.max_steps and len(log) == run.max_steps
@@ -529,15 +516,15 @@ check("04.3", changed_outcomes);
 # %% [markdown]
 # ## A script to copy
 #
-# The same run without a notebook is `grpo_workbook/pipeline.py`, and from the command line `run`. `train` takes your
-# own data and rewards: copy [`templates/my_project`](../templates/my_project/README.md), 40 problems with two reward
-# functions and a YAML file in which any field of `GRPOConfig` can stand.
+# The same run without a notebook is the command `run`, which `grpo_workbook/cli/run.py` writes out. It takes your own
+# data and rewards, and any field of `RunConfig` and of TRL's `GRPOConfig` by its name: copy
+# [`templates/my_project`](../templates/my_project/README.md), 40 problems with two reward functions and a YAML file.
 #
 # ```bash
 # python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
-# python -m grpo_workbook run --data my_problems.jsonl --steps 100 --output outputs/mine
+# python -m grpo_workbook run --data my_problems.jsonl --max-steps 100 --output outputs/mine
 # python -m grpo_workbook run --resume        # after a Ctrl-C or a crash
-# python -m grpo_workbook train --config my.yaml
+# python -m grpo_workbook run --config my.yaml --max_grad_norm 0.5
 # ```
 
 # %% [markdown]
