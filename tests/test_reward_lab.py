@@ -282,7 +282,7 @@ def test_a_bomb_is_killed_and_the_others_are_judged():
 
 def test_a_gold_that_cannot_be_read_is_an_error_and_not_a_wrong_answer(checker):
     outcome = checker.check([("x", "<answer>x</answer><answer>y</answer>")])[0]
-    assert (outcome.verdict, outcome.judged) == ("error", False)
+    assert (outcome.verdict, outcome.value) == ("error", None)
     assert "gold" in outcome.reason
 
 

@@ -8,10 +8,12 @@ elsewhere it raises ValueError, and code that swallowed that has zeroed the rewa
 3. what is left goes to a worker. One that is late is killed: "timeout". A pair whose worker dies is
    tried again, three times in all: then it is an "error".
 
-What stays open: where the task is to rewrite an expression, the question's own is equal to the
-answer, and passes. A decimal passes for an irrational number when 12 places agree.
+What stays open: a task to rewrite an expression, for the question's own is equal to the answer. A
+decimal passes for an irrational number when 12 places agree.
 """
 
+import contextlib
+import logging
 import re
 import signal
 import threading
@@ -50,9 +52,9 @@ class Outcome:
     reason: str
 
     @property
-    def judged(self) -> bool:
-        """Whether anything could be said: right or wrong."""
-        return self.verdict in ("right", "wrong")
+    def value(self) -> float | None:
+        """What it earns."""
+        return {"right": 1.0, "wrong": 0.0}.get(self.verdict)
 
 
 class SymbolicChecker:
@@ -64,9 +66,7 @@ class SymbolicChecker:
 
     def __init__(self, workers: int = 1, time_limit: float = 2.0):
         if workers < 1 or not 0 < time_limit < 3600:
-            raise WorkbookError(
-                f"workers={workers}, time_limit={time_limit}: give at least 1, and less than 1 h"
-            )
+            raise WorkbookError(f"{workers} workers, {time_limit} s: give at least 1, under 1 h")
         self.workers, self.time_limit = workers, time_limit
         self.counts: Counter[str] = Counter()
         self._pool, self._lock = None, threading.Lock()
@@ -116,8 +116,8 @@ class SymbolicChecker:
 
     def judge(self, given: str, gold: str) -> bool | None:
         """For `evaluation.score`: None where nothing could be said."""
-        (outcome,) = self.check([(given, gold)])
-        return outcome.verdict == "right" if outcome.judged else None
+        value = self.check([(given, gold)])[0].value
+        return None if value is None else value == 1.0
 
     def _ask(self, pair):
         from pebble import ProcessPool
@@ -145,7 +145,7 @@ def symbolic_correctness(
 
     def judge(pairs):
         outcomes = checker.check([(extract_answer(text), gold) for text, gold in pairs])
-        failed = [o for o in outcomes if not o.judged]
+        failed = [o for o in outcomes if o.value is None]
         if failed and len(failed) > max_failed * len(outcomes):
             late = [o.verdict for o in failed].count("timeout")
             raise WorkbookError(
@@ -153,7 +153,7 @@ def symbolic_correctness(
                 f"{len(failed) - late} errors; the first: {failed[0].reason}): fix the reference "
                 f"answers, raise time_limit={checker.time_limit:g}, or allow more with max_failed"
             )
-        return [float(o.verdict == "right") if o.judged else None for o in outcomes]
+        return [o.value for o in outcomes]
 
     @reward(role="correctness", columns=("answer",), answers="text")
     def symbolic_correctness_reward(completions, answer=None, **columns):
@@ -235,9 +235,6 @@ class _Fresh(SpawnProcess):
 
 def _begin() -> None:
     """A worker's start. math-verify warns that its own time limit is off: ours kills."""
-    import contextlib
-    import logging
-
     import math_verify  # noqa: F401
 
     logging.disable(logging.CRITICAL)
