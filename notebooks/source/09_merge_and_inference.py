@@ -225,7 +225,7 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # - the fraction of positions where both would write the same token.
 #
 # The merged weights are stored in bfloat16, which has 8 significant bits: differences of some thousandths are rounding.
-# Where the held-out accuracy was measured too, `is_proved` also wants it not below the interval of the trained policy's.
+# Where the held-out accuracy was measured too, `is_proved` also refuses one below the interval of the trained policy's.
 # Above it is no fault: the policy answered on a 4-bit base, and on 16-bit weights it may answer better.
 
 # %%
@@ -391,8 +391,8 @@ print({name: value for name, value in by_call.items() if name != "merged_answers
 
 # %% [markdown]
 # In a terminal it is `python -m grpo_workbook merge outputs/run/adapter --output outputs/merged`, which asks with the
-# system prompt that `run.json` beside the adapter holds. Here is the adapter on a tied output layer, refused. (PEFT warns
-# at length about such an adapter; that is left out here.)
+# system prompt that `run.json` beside the adapter holds. Here is the adapter on a tied output layer, refused. (PEFT
+# warns at length about such an adapter; that is left out here.)
 
 # %%
 from grpo_workbook import WorkbookError
