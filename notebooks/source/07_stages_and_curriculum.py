@@ -161,7 +161,6 @@ STAGES = (
     Stage("format", steps=8, rewards="strict_format:0.5,incremental_format:0.5"),
     Stage("correct", steps=16, rewards="correctness:2,strict_format:0.5"),
 )
-run = RunConfig.from_env(heldout=96, stages=STAGES)
 print(run)
 
 # %% [markdown]
