@@ -108,12 +108,17 @@ def read_rows(source: Any) -> "Dataset":
         raise WorkbookError(f"{source} {what}: {why}") from error
 
 
+def _bytes(path: Path) -> Any:
+    import fsspec
+
+    return fsspec.open(str(path), "rb", compression="infer")
+
+
 def _csv_options(path: Path) -> dict:
     """The separator, from the header, and every column as text: 007 and NA stay what they are."""
-    import fsspec
     from datasets import Features, Value
 
-    with fsspec.open(str(path), "rb", compression="infer") as file:
+    with _bytes(path) as file:
         header = file.readline().decode("utf-8-sig").rstrip("\r\n")
     separator = "\t" if "\t" in header else max(",;", key=header.count)
     names = next(csv.reader([header], delimiter=separator), [])
@@ -123,18 +128,15 @@ def _csv_options(path: Path) -> dict:
 
 def _wrong_line(path: Path, kind: str | None) -> str | None:
     """The first line of a text file that is no UTF-8, or no JSON, and why; None where none is."""
-    import fsspec
-
     if kind not in ("json", "csv"):
         return None
-    opened = fsspec.open(str(path), "rb", compression="infer")
-    with contextlib.suppress(OSError, EOFError), opened as file:
+    with contextlib.suppress(OSError, EOFError), _bytes(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 text = line.decode("utf-8-sig")
                 if kind == "json" and text.strip():
                     json.loads(text)
-            except UnicodeError as error:
+            except UnicodeDecodeError as error:
                 return f"line {number} is not UTF-8 ({error.reason}): save the file as UTF-8 text"
             except ValueError as error:
                 return f"line {number} is not JSON ({error})"
@@ -333,7 +335,7 @@ def needs_folding(tokenizer: "PreTrainedTokenizerBase") -> bool:
     return system_role(tokenizer) in ("refused", "ignored")
 
 
-def render(prompts: Sequence[list[dict]], tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
     """Each conversation as the text that the model reads, up to where its own turn begins."""
     return tokenizer.apply_chat_template(
         list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
@@ -343,8 +345,8 @@ def render(prompts: Sequence[list[dict]], tokenizer: "PreTrainedTokenizerBase") 
 def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """Tokens of each prompt as the model sees it, template and generation prompt included."""
     lengths: list[int] = []
-    for batch in dataset.select_columns("prompt").iter(1000):
-        texts = render(batch["prompt"], tokenizer)
+    for start in range(0, len(dataset), 1000):
+        texts = render(dataset["prompt"][start : start + 1000], tokenizer)
         lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
     return lengths
 
@@ -387,10 +389,10 @@ def split(
             "out at least 1"
         )
     if by == "length":
-        lengths = pd.Series([len(q) for batch in dataset.iter(1000) for q in batch["question"]])
-        strata = pd.qcut(lengths.rank(method="first"), min(4, count), labels=False)
+        lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
+        strata = pd.Series(pd.qcut(lengths, min(4, count), labels=False))
     elif by in dataset.column_names:
-        strata = dataset.select_columns(by).to_pandas()[by]
+        strata = pd.Series(dataset[by][:])
     else:
         raise WorkbookError(f"no column {by!r} to split by: choose from {dataset.column_names}")
     marked = dataset.add_column("_stratum", strata.astype(str).tolist())

@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_workbook.answers import parse_number
@@ -196,7 +197,7 @@ def as_text(report: dict) -> str:
     """The report in lines of at most 80 columns."""
     lines: list[str] = []
 
-    def say(label: str, value: str, examples: list[str] = ()) -> None:
+    def say(label: str, value: str, examples: Sequence[str] = ()) -> None:
         lines.extend(wrap(f"{label:<13} {value}", WIDTH, 14))
         lines.extend("  - " + shorten(text, WIDTH - 4) for text in examples[:SHOWN])
 
