@@ -269,9 +269,8 @@ def test_the_file_bomb_left_nothing():
     assert list(Path("/tmp").glob("workbook-bomb-*")) == []
 
 
-def test_without_namespaces_no_attack_passes_either(monkeypatch):
+def test_without_namespaces_no_attack_passes_either():
     with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
-        monkeypatch.setattr("grpo_workbook.sandbox.pool._warned", False)
         with pytest.warns(UserWarning, match="limits-only.*can read every file"):
             sandbox.probe()
         chosen = [a for a in ATTACKS if a.kind not in ("loops", "outside")]
@@ -359,7 +358,7 @@ def test_what_is_no_program_is_rejected(sandbox, program):
     ("bad", "words"),
     [
         (Job(GOOD, "", "add"), "there is no test"),
-        (Job(GOOD, None, "add"), "the test is no text but NoneType"),
+        (Job(GOOD, None, "add"), "the test is no text of at most"),
         (Job(GOOD, TEST, ""), "entry point '' is no name"),
         (Job(GOOD, TEST, "add "), "entry point 'add ' is no name"),
         (Job(GOOD, TEST, None), "entry point 'None' is no name"),

@@ -30,11 +30,9 @@ class CodeAttack:
 def code_attacks(file: str = "/tmp/workbook-victim/file.txt") -> list[CodeAttack]:
     """The collection. `file` is what the kind "outside" goes for: give one that may be lost."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    filled = {"@FILE@": file, "@NEST@": "(" * 5000 + ")" * 5000}
-    attacks = []
-    for kind, programs in tomllib.loads(text).items():
-        for name, program in programs.items():
-            for mark, value in filled.items():
-                program = program.replace(mark, value)
-            attacks.append(CodeAttack(kind, name, program))
-    return attacks
+    nested = "(" * 5000 + ")" * 5000
+    return [
+        CodeAttack(kind, name, program.replace("@FILE@", file).replace("@NEST@", nested))
+        for kind, programs in tomllib.loads(text).items()
+        for name, program in programs.items()
+    ]

@@ -1,11 +1,12 @@
 """The untrusted side: a server behind the walls of `jail.py` that forks a candidate for each job.
 
-It is started by `server.py`. It gets one byte for "begin", with the candidate's end of a socket
+It is started by `judge.py`. It gets one byte for "begin", with the candidate's end of a socket
 pair, and one for "end", and never reads what a candidate wrote. After each job it kills everything
 that is left in its process table. What a candidate prints goes to /dev/null. Standard library only.
 """
 
 import builtins
+import collections
 import contextlib
 import gc
 import json
@@ -23,19 +24,14 @@ del sys.path[0]
 
 PRELOAD = """math re string random itertools functools operator collections heapq bisect copy typing
 datetime json"""
-CONTAINERS = ("defaultdict", "Counter", "OrderedDict")
-
-
-# ------------------------------------------------------------------ the candidate
 
 
 def _plain(value):
     """A few well-known subclasses and NumPy's scalars as the plain value that they equal."""
-    kind = type(value)
-    if kind.__module__ == "collections" and kind.__name__ in CONTAINERS:
+    if type(value) in (collections.defaultdict, collections.Counter, collections.OrderedDict):
         return dict(value)
-    scalar = kind.__module__ == "numpy" and hasattr(kind, "dtype")
-    return value.item() if scalar and getattr(value, "shape", None) == () else value
+    scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if scalar else value
 
 
 def _outer(value):
@@ -110,9 +106,6 @@ def _be_candidate(sock: socket.socket, options: dict, filtered: bool) -> None:
         pass  # whatever it was, the judge sees the end of the socket
     finally:
         os._exit(1)
-
-
-# ------------------------------------------------------------------ the candidate server
 
 
 def candidate_server(options: dict) -> None:

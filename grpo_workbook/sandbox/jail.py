@@ -1,7 +1,7 @@
 """The walls around a candidate's process: namespaces, a filter of system calls, resource limits.
 
-Standard library only, and nothing of this package: the servers load this file by its path. Each
-wall is put up by system calls; what the kernel refuses raises OSError with the call's name.
+Standard library only, and nothing of this package: the servers load this file by its path. What
+the kernel refuses raises OSError with the call's name.
 
 - `enter_namespaces`: own process table, no network, and a root that holds the Python libraries,
   read-only, and nothing else: no /proc, no /dev, no home.
@@ -92,11 +92,7 @@ def drop_capabilities() -> None:
 
 
 def limit(memory_mb: int, seconds: float | None = None) -> None:
-    """Hard limits for this process and its forks, which cannot be raised again.
-
-    Address space (MiB beyond the interpreter's), processor time (seconds, and 2 more), open files,
-    no file written.
-    """
+    """For good: MiB of memory beyond the interpreter's, processor seconds, no file written."""
     memory = (memory_mb + INTERPRETER_MB) << 20
     wanted = {"RLIMIT_AS": memory, "RLIMIT_NOFILE": 64, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
     if seconds is not None:
@@ -112,8 +108,7 @@ def limit(memory_mb: int, seconds: float | None = None) -> None:
                 raise
 
 
-# ------------------------------------------------------------------ the system call filter
-
+# the filter of system calls
 _MACHINE = platform.machine()
 _ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # and the column in syscalls.json
 _NEWER = 424  # from here on (io_uring, pidfd, clone3, openat2) no call exists: callers fall back
@@ -147,9 +142,8 @@ def _for_one(pid: int) -> tuple:
 def filter_program(machine: str, pid: int | None) -> bytes:
     """A filter in the kernel's packet filter language. OSError for a machine that is not known.
 
-    It comes in two parts that add up: with `pid` None what a server can live with too (put up once,
-    it holds for every fork), and with a pid what only that process gets: no new processes, signals
-    to nobody else. The calls that nobody gets stand in syscalls.json.
+    With `pid` None it is what a server can live with too, and holds for every fork; with a pid it
+    adds: no new processes, signals to nobody else. Calls that nobody gets stand in syscalls.json.
     """
     if machine not in _ARCH:
         raise OSError(errno.ENOSYS, f"no system call filter is written for {machine}")

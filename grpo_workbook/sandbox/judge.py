@@ -1,23 +1,39 @@
-"""The trusted side of one check: runs the test, and reaches the candidate over a socket.
+"""The judge server, which `pool.py` starts fresh: an isolated Python with an empty environment.
 
-Arguments go to the candidate as copies. The test's text and its expected values never leave this
-process. Standard library only, and nothing of this package: the server loads this file by its path.
+It reads one job at a time from its socket and runs the test. The program runs in a candidate, which
+its child forks: `candidate.py`, behind walls. The two share one socket pair, made for this job
+alone; the test's text and its expected values never leave this process. A test that does not end is
+no matter of this process: `pool.py` ends it, and starts another. Standard library only.
 """
 
 import ast
 import builtins
+import functools
+import gc
+import json
+import os
+import select
 import socket
+import subprocess
+import sys
+import threading
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import jail
 import wire
 
+del sys.path[0]
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+READY_LIMIT = 30.0  # seconds for the candidate server to come up
 MAX_WORDS = 400  # characters of the program's own words in a reason
 
 
 def verdict(outcome: str, reason: str, fault: str, passed: int = 0, cases: int = 1) -> dict:
     """The fields of pool.Verdict that the servers fill in."""
-    named = {"outcome": outcome, "reason": reason, "fault": fault}
-    return named | {"cases_passed": passed, "cases": cases}
+    said = {"outcome": outcome, "reason": reason, "fault": fault}
+    return said | {"cases_passed": passed, "cases": cases}
 
 
 class Test:
@@ -25,8 +41,6 @@ class Test:
 
     Raises SyntaxError, ValueError, RecursionError or MemoryError when the text is no Python.
     """
-
-    __test__ = False  # pytest, this is no test of yours
 
     def __init__(self, source: str, setup: str = ""):
         tree = ast.parse(source)
@@ -67,13 +81,10 @@ class Test:
 
     @staticmethod
     def _counted(node: ast.Assert, guarded: bool) -> list:
-        passed = ast.copy_location(ast.parse("_workbook_passed()").body[0], node)
-        if guarded:
-            return [node, passed]
         source = "try: pass\nexcept _workbook_error as _workbook_e: _workbook_failed(_workbook_e)"
-        attempt = ast.parse(source).body[0]
+        passed, attempt = ast.parse("_workbook_passed()\n" + source).body
         attempt.body, attempt.orelse = [node], [passed]
-        return [attempt]
+        return [node, passed] if guarded else [attempt]
 
 
 class Gone(Exception):
@@ -112,37 +123,31 @@ class Judge:
         return verdict(*self.first, self.passed, max(total, self.passed + 1))
 
     def _test(self) -> None:
-        counting = {"passed": self._passed, "failed": self._failed, "error": Exception}
-        names: dict = {f"_workbook_{name}": value for name, value in counting.items()}
-        names["__name__"] = "__test__"
+        names: dict = {"__name__": "__test__", "_workbook_error": Exception}
+        names |= {"_workbook_passed": self._passed, "_workbook_failed": self._failed}
         if self.test.setup is not None:
             builtins.exec(self.test.setup, names)
-        candidate = self._candidate()
-        names[self.job["entry_point"]] = names["candidate"] = candidate
+        names[self.job["entry_point"]] = names["candidate"] = self._candidate
         builtins.exec(self.test.code, names)
         if self.test.check:
-            names["check"](candidate)
+            names["check"](self._candidate)
         for name in self.test.tests:
             names[name]()
 
-    def _candidate(self):
-        def candidate(*arguments, **named):
-            try:
-                call = wire.encode([list(arguments), named])
-            except wire.NotPlain as problem:
-                why = f"the test passes {problem}: only plain values cross"
-                self._note("rejected", why, "test")
-                raise
-            self.calls += 1
-            data = self._ask({"call": call})
-            try:
-                return wire.decode(data)
-            except Exception as error:
-                self._end("error", f"the answer is not in the agreed form ({type(error).__name__})")
-                raise Gone from None
-
-        candidate.__name__ = candidate.__qualname__ = self.job["entry_point"]
-        return candidate
+    def _candidate(self, *arguments, **named):
+        """What the test calls: the program's function, in the other process."""
+        try:
+            call = wire.encode([list(arguments), named])
+        except wire.NotPlain as problem:
+            self._note("rejected", f"the test passes {problem}: only plain values cross", "test")
+            raise
+        self.calls += 1
+        data = self._ask({"call": call})
+        try:
+            return wire.decode(data)
+        except Exception as error:
+            self._end("error", f"the answer is not in the agreed form ({type(error).__name__})")
+            raise Gone from None
 
     def _ask(self, message: dict):
         """The candidate's answer to one message; raises what it raised, or Gone."""
@@ -210,3 +215,75 @@ class Judge:
             self._note("failed", words or "an assertion does not hold")
         else:
             self._note("error", f"{type(error).__name__}: {words}")
+
+
+def start_candidates(options: dict) -> tuple[socket.socket, dict]:
+    """The candidate server's socket, and which walls it could put up (see candidate.py)."""
+    control, theirs = socket.socketpair()
+    more = json.dumps({**options, "control": theirs.fileno()})
+    with theirs:
+        command = [sys.executable, "-I", "-S", "-B", os.path.join(HERE, "candidate.py"), more]
+        silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        how = {"pass_fds": [theirs.fileno()], "start_new_session": True, "cwd": "/"}
+        subprocess.Popen(command, **silent, **how)
+    return control, wire.receive(control, time.monotonic() + READY_LIMIT)
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(source: str, setup: str) -> Test | str:
+    """The test, compiled once; why it cannot be, where it is no Python."""
+    try:
+        return Test(source, setup)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"the test is no Python: {type(error).__name__}: {error}"[:400]
+
+
+def check(job: dict, control: socket.socket, seconds: float) -> dict:
+    """The verdict on one job, whose candidate is gone afterwards. OSError: the servers are."""
+    test = compiled(job["test"], job["setup"])
+    if isinstance(test, str):
+        return verdict("rejected", test, "test")
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            socket.send_fds(control, [b"b"], [theirs.fileno()])
+        answer = Judge(test, job, ours, time.monotonic() + seconds).run()
+    control.settimeout(5.0)
+    control.sendall(b"e")  # it is killed, with all that it left behind
+    if control.recv(1) != b"k":
+        raise BrokenPipeError
+    return answer
+
+
+def leave_with(caller: socket.socket) -> None:
+    """End this process, in whatever it is, as soon as the other end of the socket is gone."""
+    poll = select.poll()
+    poll.register(caller, getattr(select, "POLLRDHUP", select.POLLHUP))
+    poll.poll()
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve the process that started this one, over the socket that is standard input."""
+    options = json.loads(sys.argv[1])
+    caller = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    threading.Thread(target=leave_with, args=[caller], daemon=True).start()
+    control, walls = start_candidates(options)
+    gc.freeze()
+    if sys.platform == "linux":
+        jail.prctl(jail.PR_SET_DUMPABLE, 0)
+    jail.limit(2 * options["memory_mb"])
+    if walls["filter"]:
+        jail.filter_calls(None)
+        jail.filter_calls(os.getpid())
+    wire.send(caller, {"isolation": walls["level"], "why": walls["why"]})
+    while True:
+        job = wire.receive(caller)
+        started = time.monotonic()
+        answer = check(job, control, options["time_limit"])
+        wire.send(caller, answer | {"ms": round(1e3 * (time.monotonic() - started), 3)})
+
+
+if __name__ == "__main__":
+    main()

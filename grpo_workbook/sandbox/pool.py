@@ -3,17 +3,14 @@
     with Sandbox() as sandbox:
         verdicts = sandbox.check([Job(program, "assert add(2, 3) == 5", "add"), ...])
 
-Three things make it hold:
-1. The test runs in a trusted process; the program runs in another. Only plain values of exact types
-   cross, so the test's `==` never meets an object of the program's; that never sees the test.
-2. The program's process has no network, writes no files, starts no programs, and after its job
-   everything it left is killed. How much of that this machine can enforce is `sandbox.isolation`:
-   "full" or "limits-only".
+1. The test runs in a trusted process, the program in another. Only plain values of exact types
+   cross: the test's `==` never meets an object of the program's, which never sees the test.
+2. The program's process has no network, writes no files, starts no programs, and all it left is
+   killed. How much of that this machine can enforce is `sandbox.isolation`: "full", "limits-only".
 3. Nothing the program does to its own process says "passed": only a test that ran to its end does.
 
-What does not cross: a test that looks at an argument after the call sees it unchanged, and an entry
-point that is a class cannot be tested. Servers are started fresh, not forked from a trainer that
-holds gigabytes, and kept.
+A test that looks at an argument after the call sees it unchanged, and an entry point that is a
+class cannot be tested. Servers are started fresh, not forked from a trainer that holds gigabytes.
 """
 
 import atexit
@@ -37,14 +34,13 @@ from typing import Literal
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
 
-SERVER = Path(__file__).with_name("server.py")
+SERVER = Path(__file__).with_name("judge.py")
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
 MAX_TRIES = 3  # of a job whose server dies
 START_LIMIT = 60.0  # seconds for a server to come up
 GRACE = 5.0  # seconds beyond the time limit for a test that does not end by itself
-_warned = False
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,7 @@ class Job:
 
     `test` calls the program's function `entry_point` by that name, or defines `check(candidate)` as
     HumanEval does, or functions named test_... without arguments. `setup` is trusted Python that
-    runs before the test, for helpers that the test uses (HumanEval's prompt): a helper from the
-    program itself could be written to suit.
+    runs before: a helper that the test uses must not come from the program.
     """
 
     program: str
@@ -67,9 +62,8 @@ class Job:
 class Verdict:
     """What became of one job; `outcome` is one of OUTCOMES.
 
-    `cases_passed` of `cases` assertions held (an assertion in a loop counts each time). `fault`
-    says whose it was: "program", "test" (a rejected test, say) or "sandbox". `reason` holds at most
-    700 characters. `ms` are milliseconds, the test's compilation included.
+    `cases_passed` of `cases` assertions held (in a loop each counts). `fault` says whose it was:
+    "program", "test" (a rejected one, say) or "sandbox". `ms`: milliseconds.
     """
 
     outcome: str
@@ -91,18 +85,16 @@ class Verdict:
         return self.cases_passed / self.cases
 
     def __str__(self) -> str:
-        why = f": {self.reason}" if self.reason else ""
-        cases = f"{self.cases_passed} of {self.cases}"
-        return f"{self.outcome}, {cases} in {self.ms:.0f} ms [{self.isolation}]{why}"
+        why = f"in {self.ms:.0f} ms [{self.isolation}]: {self.reason}".removesuffix(": ")
+        return f"{self.outcome}, {self.cases_passed} of {self.cases} {why}"
 
 
-class Sandbox:
-    """Judge jobs in `workers` pairs of processes (None: one for each core).
+class Sandbox(contextlib.AbstractContextManager):
+    """Judge jobs in `workers` pairs of processes (None: one for each core), started when needed.
 
     Each job may take `time_limit` seconds, and map `memory_mb` (MiB) beyond the interpreter.
     `require="full"` raises WorkbookError where the isolation is less; `level="limits-only"` asks
-    for less, to try it out. Processes start with the first check. Works in any thread. `counts`
-    holds the outcomes so far.
+    for less. `counts` holds the outcomes so far.
     """
 
     def __init__(
@@ -115,19 +107,14 @@ class Sandbox:
     ):
         workers = min(os.cpu_count() or 1, 16) if workers is None else workers
         if workers < 1 or not 0 < time_limit < 3600 or memory_mb < 16:
-            raise WorkbookError(
-                f"workers={workers}, time_limit={time_limit}, memory_mb={memory_mb}: give at least "
-                "1 worker, a limit under an hour and 16 MiB"
-            )
+            given = f"workers={workers}, time_limit={time_limit}, memory_mb={memory_mb}"
+            raise WorkbookError(f"{given}: give at least 1 worker, under an hour, 16 MiB")
         self.time_limit, self.require = time_limit, require
         options = {"time_limit": time_limit, "memory_mb": int(memory_mb), "level": level}
         self._workers = [_Worker(options | _folders()) for _ in range(workers)]
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         atexit.register(self.close)
-
-    def __enter__(self) -> "Sandbox":
-        return self
 
     def __exit__(self, *_) -> None:
         self.close()
@@ -151,8 +138,7 @@ class Sandbox:
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
         """One Verdict per job, in order. Give many jobs at once: they run side by side.
 
-        A job that cannot be judged is rejected, and the others are judged all the same. Raises
-        WorkbookError when servers cannot be started at all.
+        A job that cannot be judged is rejected, and the others are judged all the same.
         """
         with self._lock:
             verdicts = [_unfit(job) for job in jobs]
@@ -190,32 +176,24 @@ class Sandbox:
 
     def _start(self, worker: "_Worker") -> None:
         """Start its servers, if they do not run. Warn, or refuse, where isolation is not full."""
-        global _warned
         if worker.process is not None:
             return
         worker.start()
         if worker.level == "full":
             return
-        words = (
-            f"the sandbox is limits-only ({worker.why}): time, memory and system calls are "
-            "limited, but a program can read every file that you can read"
-        )
+        words = f"the sandbox is limits-only ({worker.why}): programs can read every file of yours"
         if self.require == "full":
             worker.stop()
             raise WorkbookError(f"{words}; allow user namespaces, or leave out require")
-        if not _warned:
-            _warned = True
-            warnings.warn(words, stacklevel=5)
+        warnings.warn(words, stacklevel=2)  # Python shows it once
 
 
 class _Worker:
     """One judge server with its candidate server: one job at a time."""
 
     def __init__(self, options: dict):
-        self.options = options
+        self.options, self.level, self.why, self.deadline = options, "", "", 0.0
         self.process: subprocess.Popen | None = None
-        self.level = self.why = ""
-        self.deadline = 0.0
 
     def fileno(self) -> int:
         """For `wait`: readable when there is an answer, or its end."""
@@ -238,9 +216,8 @@ class _Worker:
             walls = wire.receive(self.sock, time.monotonic() + START_LIMIT)
         except (OSError, EOFError):
             self.stop()
-            raise WorkbookError(
-                "the sandbox's server did not start: run `python -m grpo_workbook doctor`"
-            ) from None
+            why = "the sandbox's server did not start: run `python -m grpo_workbook doctor`"
+            raise WorkbookError(why) from None
         self.level, self.why = walls["isolation"], walls["why"]
 
     def send(self, job: Job) -> None:
@@ -280,10 +257,8 @@ def _unfit(job: Job) -> Verdict | None:
     """The verdict on a job that no server is asked about, and whose fault it is."""
     for name, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         value, fault = getattr(job, name), "program" if name == "program" else "test"
-        if not isinstance(value, str):
-            return Verdict("rejected", f"the {name} is no text but {type(value).__name__}", fault)
-        if len(value) > limit:
-            words = f"a {name} of {len(value)} characters (limit {limit})"
+        if not isinstance(value, str) or len(value) > limit:
+            words = f"the {name} is no text of at most {limit:,} characters: {str(value)[:40]!r}"
             return Verdict("rejected", words, fault)
     if not job.test.strip():
         return Verdict("rejected", "there is no test: nothing can be judged", "test")

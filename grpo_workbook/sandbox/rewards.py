@@ -4,8 +4,7 @@
 
 The dataset's columns are `test` and `entry_point`, as HumanEval names them, and if there is one
 `prompt_code`: code that the completion continues, and that the test may use helpers from. (A
-`prompt` that is plain text and ends inside a function does as well.) None stands where nothing can
-be said: the sandbox failed, or the test is at fault.
+`prompt` that is plain text and ends inside a function does as well.)
 """
 
 import ast
@@ -78,17 +77,8 @@ def _is_python(code: str) -> bool:
     return True
 
 
-def jobs_of(
-    completions: Sequence[Completion],
-    test: Sequence[str],
-    entry_point: Sequence[str],
-    prompts: Sequence | None = None,
-    prompt_code: Sequence[str | None] | None = None,
-) -> list[Job]:
-    """What the sandbox is asked for each completion, from the dataset's columns (see above).
-
-    Raises WorkbookError when a column is shorter or longer than the completions.
-    """
+def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **columns) -> list[Job]:
+    """What the sandbox is asked for each completion, from the dataset's columns (see above)."""
     n = len(completions)
     starts = prompt_code or [p if isinstance(p, str) else "" for p in prompts or [""] * n]
     if not len(test) == len(entry_point) == len(starts) == n:
@@ -100,9 +90,7 @@ def jobs_of(
     for completion, one, name, start in zip(completions, test, entry_point, starts, strict=True):
         if not start or not (prompt_code or f"def {name}" in start):
             start = ""  # words are no code, nor is None
-        # A prompt that is Python by itself (a function with only its docstring is) gives the test
-        # its helpers.
-        setup = start if _is_python(start) else ""
+        setup = start if _is_python(start) else ""  # the test's helpers: it stands by itself
         jobs.append(Job(program_of(completion, str(name), start), one, name, setup))
     return jobs
 
@@ -113,12 +101,10 @@ def unit_tests(
     """A reward: 1.0 where the program passes its whole test, else 0.0.
 
     With `partial` half of the fraction of its assertions that held, so that the last case is always
-    worth most. `sandbox` is one with the default limits if left out.
-
-    None where nothing can be said: the sandbox itself failed, or the test is at fault (it is no
-    Python, never calls the candidate, does not end). When more than `max_failed` of a batch is like
-    that, or timed out, raises WorkbookError with the counts. What happened is in `sandbox.counts`,
-    and TRL's log gets the rate of each outcome (`code/timeout`).
+    worth most. `sandbox` is one with the default limits if left out. None where nothing can be said:
+    the sandbox failed, or the test is at fault (no Python, never calls the candidate, does not end).
+    When more than `max_failed` of a batch is like that, or timed out, raises WorkbookError. TRL's
+    log gets the rate of each outcome (`code/timeout`).
     """
     if not 0 <= max_failed <= 1:
         raise WorkbookError(f"max_failed={max_failed}: give a fraction from 0 to 1")
@@ -127,8 +113,7 @@ def unit_tests(
     @reward(role="correctness", columns=("test", "entry_point"))
     def unit_test_reward(completions, test, entry_point, log_metric=None, **columns):
         """1.0 where the program passes its test, else 0.0 or partial credit; None: unknown."""
-        code = {name: columns.get(name) for name in ("prompts", "prompt_code")}
-        verdicts = sandbox.check(jobs_of(completions, test, entry_point, **code))
+        verdicts = sandbox.check(jobs_of(completions, test, entry_point, **columns))
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
         late = [v for v in verdicts if v.outcome == "timeout" and v not in unsure]
         if len(unsure) + len(late) > max_failed * len(verdicts):

@@ -1,8 +1,7 @@
 """Tasks for code rewards, in HumanEval's form, as chat prompts; and pass@1 on them.
 
 A task has `prompt` (the beginning of a function), `entry_point`, `test`, and most have
-`canonical_solution`. As a dataset for TRL, `prompt` becomes the conversation and the code moves to
-`prompt_code`.
+`canonical_solution`.
 """
 
 import re

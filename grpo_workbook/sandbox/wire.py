@@ -1,9 +1,8 @@
 """What crosses between a judge and a candidate: plain values as JSON with tags, in framed messages.
 
-A value comes back as exactly the type it names: None, bool, int, float, complex, str, bytes,
-bytearray, list, tuple, dict, set, frozenset, range, and an iterator (as its items). So an object
-whose `__eq__` always says yes never meets the test's `==`. Standard library only, and nothing of
-this package: both processes load this file by its path.
+A value comes back as exactly the type it names; an iterator comes as its items. So an object whose
+`__eq__` always says yes never meets the test's `==`. Standard library only, and nothing of this
+package: both processes load this file by its path.
 """
 
 import json
