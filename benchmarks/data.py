@@ -1,11 +1,12 @@
-"""What reading a large file costs: this course's memory-mapped table against a plain list of dicts.
+"""What reading a large file costs: the course's memory-mapped table against a plain list of dicts.
 
     python benchmarks/data.py                   # 1,000,000 rows, about 2 minutes on two cores
     python benchmarks/data.py --rows 100000
 
-Both ways read the same JSONL file, extract every answer and build every chat prompt; each is a process
-of its own. The file is made on the spot and removed. Memory is the peak, sampled, of what the process itself holds
-(RssAnon); pages of a mapped file (RssFile) are the operating system's to take back, and are printed beside it.
+Both ways read the same JSONL file, extract every answer and build every chat prompt; each is a
+process of its own. The file is made on the spot and removed. Memory is the peak, sampled, of what
+the process itself holds (RssAnon); pages of a mapped file (RssFile) are the operating system's to
+take back, and are printed beside it.
 """
 
 import argparse
@@ -34,8 +35,8 @@ def make(path: Path, rows: int) -> None:
                 rng.choice(THINGS),
             )
             question = (
-                f"{name} has {a} {thing} in box number {number} and finds {b} more on the way home from school. "
-                f"How many {thing} does {name} have in all?"
+                f"{name} has {a} {thing} in box number {number} and finds {b} more on the way "
+                f"home from school. How many {thing} does {name} have in all?"
             )
             answer = f"{a} + {b} = <<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"
             file.write(
@@ -78,7 +79,7 @@ def measure(way: str, path: str) -> None:
 
 
 def table(path: str) -> tuple[int, int]:
-    """Ours: a mapped table by `datasets`, every row checked, prompts mapped, filtered in batches."""
+    """Ours: a mapped table by `datasets`, every row checked, prompts mapped, batches filtered."""
     from grpo_workbook.data import load_problems, to_dataset
 
     dataset = to_dataset(load_problems(path))

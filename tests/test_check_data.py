@@ -96,7 +96,7 @@ def test_each_harm_is_named(report_on):
 def test_near_leaks_are_counted_apart_and_named_by_their_rows(report_on):
     train = [
         {
-            "question": f"{name} had {i} red shells and sold {i + 1} of them in May. How many are left?",
+            "question": f"{name} had {i} red shells, sold {i + 1} in May. How many are left?",
             "answer": "1",
         }
         for i, name in enumerate(["Ana", "Ben"] * 50)
@@ -200,7 +200,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(capsys):
 
 
 def test_no_text_of_a_data_file_reaches_the_terminal_raw(tmp_path, capsys):
-    """Clearing the screen, ringing the bell, and lines of Chinese that take two columns a character."""
+    """Clearing the screen, ringing the bell, and Chinese, which takes two columns a character."""
     rows = [{"question": f"\x1b[2J{i} plus {i}", "answer": "\x1b[31mX\x07"} for i in range(100)]
     wide = [{"question": f"漢字{i} 番 " + "漢字" * 40, "answer": "漢字" * 40} for i in range(100)]
     for name, data in {"esc.jsonl": rows, "漢字" * 20 + ".jsonl": wide}.items():
@@ -257,7 +257,7 @@ def test_run_takes_the_same_sources_and_options(messy, tmp_path):
 
 @pytest.mark.trains
 def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
-    """Roots and fractions, judged as mathematics; rewards that compare numbers still refuse them."""
+    """Roots and fractions, judged as mathematics; rewards that compare numbers refuse them."""
     rows = [
         {"question": f"What is the root of {i} over 2?", "answer": rf"\frac{{\sqrt{{{i}}}}}{{2}}"}
         for i in range(80)
