@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -28,6 +28,7 @@ from grpo_workbook.answers import is_leniently_right  # noqa: E402
 from grpo_workbook.diagnosis import (  # noqa: E402
     SEVERE,
     WARNING,
+    RunLog,
     Vitals,
     diagnose,
     read_run,
@@ -361,15 +362,22 @@ def runs(only: str | None = None) -> list[tuple[str, int]]:
     return [(n, s) for n, s in every if only is None or f"{n}_{s}".startswith(only)]
 
 
+def upto(run: RunLog, step: int) -> RunLog:
+    """The same run as it was known after this step."""
+    broken = {name: at for name, at in run.broken.items() if at <= step}
+    error = run.error if run.error and run.error[0] <= step else None
+    return replace(run, table=run.table.loc[:step], broken=broken, error=error)
+
+
 def outcome(path: Path) -> dict:
     """What the diagnosis says of a recorded run: first finding, and since when it stands first."""
     record = json.loads(path.read_text(encoding="utf-8"))
     case, run = CASES[record["case"]], read_run(path)
     last = max(int(run.table.index.max()), run.error[0] if run.error else 0)
-    firsts = [diagnose(run.upto(step))[0] for step in range(1, last + 1)]
+    firsts = [diagnose(upto(run, step))[0] for step in range(1, last + 1)]
     expected = case.expected or "healthy"
     since = next((s for s in range(last, 0, -1) if firsts[s - 1].name != expected), 0) + 1
-    early = diagnose(run.upto(min(last, 30)))[0]
+    early = diagnose(upto(run, min(last, 30)))[0]
     alarms = [
         f"{f.name} at {s}" for s, f in enumerate(firsts, 1) if f.severity in (SEVERE, WARNING)
     ]

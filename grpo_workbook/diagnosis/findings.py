@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,28 +39,11 @@ class Finding:
     do: str
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One finding that there can be; it takes with it those that it `explains`: its symptoms."""
-
-    severity: str
-    symptom: str
-    means: str
-    do: str
-    explains: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """A bound and why it lies there."""
-
-    value: float
-    reason: str
-
-
 _DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-CATALOGUE = {name: Kind(**told) for name, told in _DATA["findings"].items()}
-THRESHOLDS = {name: Threshold(**told) for name, told in _DATA["thresholds"].items()}
+# name -> severity, symptom, means, do, and the findings that it `explains`: its symptoms
+CATALOGUE = {n: SimpleNamespace(**{"explains": (), **k}) for n, k in _DATA["findings"].items()}
+# name -> value, reason
+THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
 
 
 def bound(name: str) -> float:

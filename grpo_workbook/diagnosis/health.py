@@ -193,13 +193,13 @@ class HealthCallback(Vitals):
         say: Callable[[str], None] | None = None,
         memory_limit: float | None = None,
     ):
+        from tqdm import tqdm
+
         super().__init__(watched, memory_limit)
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
-            names = ", ".join(CATALOGUE)
-            raise WorkbookError(
-                f"stop_on: no finding is called {', '.join(unknown)}: choose from {names}"
-            )
-        self.stop_on, self.say, self._pace = frozenset(stop_on), say or _beside_a_bar, _Pace(every)
+            words = f"no finding is called {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
+            raise WorkbookError(f"stop_on: {words}")
+        self.stop_on, self.say, self._pace = frozenset(stop_on), say or tqdm.write, _Pace(every)
         self.found: list[Finding] = []
 
     def state_dict(self) -> dict:
@@ -287,9 +287,3 @@ def log_the_end(trainer, path: Path):
         raise
     finally:
         trainer.remove_callback(begun)
-
-
-def _beside_a_bar(text: str) -> None:
-    from tqdm import tqdm
-
-    tqdm.write(text)

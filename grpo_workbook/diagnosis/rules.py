@@ -120,15 +120,14 @@ class View:
         possible = sum(w for w in self.weights.values() if w > 0)
         return max([possible, *self.of("reward")])
 
-    @property
-    def gain(self) -> float:
-        """What the mean reward has gained from the first window to the last."""
-        return self.last("reward") - self.first("reward")
+    def gained(self, name: str = "rise") -> bool:
+        """Has the mean reward gained that fraction of the highest from first to last window?"""
+        return self.last("reward") - self.first("reward") >= bound(name) * self.highest
 
     @property
     def rose(self) -> bool:
         """Surely, and by an amount that matters."""
-        return self.change() >= bound("sure") and self.gain >= bound("rise") * self.highest
+        return self.change() >= bound("sure") and self.gained()
 
     @property
     def learned(self) -> bool:
@@ -154,9 +153,6 @@ class View:
     def few(self, times: int = 1, name: str = "first_steps") -> bool:
         """Are there too few steps to say?"""
         return self.steps < times * bound(name)
-
-
-# ------------------------------------------------------------------ what broke
 
 
 def _ended(v: View) -> Finding | None:
@@ -218,9 +214,6 @@ def _cut_off(v: View) -> Finding | None:
     return v.over(name, CUT_OFF, most, Evidence("best reward function", best, wanted))
 
 
-# ------------------------------------------------------------------ what does not learn
-
-
 def _frozen(v: View) -> Finding | None:
     moved, rate, norm = v.of(MOVED), v.of("learning_rate"), v.of("grad_norm")
     if len(moved):
@@ -238,15 +231,14 @@ def _frozen(v: View) -> Finding | None:
 
 def _constant(v: View) -> Finding | None:
     names = [n for n in v.run.functions if v.weights[n] > 1e-6]
-    if not names or v.few():
+    means, stds = ([v.of(f"rewards/{n}/{kind}") for n in names] for kind in ("mean", "std"))
+    if not names or v.few() or not all(map(len, means)):
         return None
-    for name in names:
-        spread, mean = v.of(f"rewards/{name}/std"), v.of(f"rewards/{name}/mean")
-        if not len(mean) or float(spread.max()) > 1e-6 or float(mean.max() - mean.min()) > 1e-6:
-            return None
-    metric = f"rewards/{names[0]}/mean"
+    if max([0.0, *(s.max() for s in stds), *(m.max() - m.min() for m in means)]) > 1e-6:
+        return None
     none = Evidence("largest deviation of any function", 0.0, "more than 0")
-    return make("reward_constant", v.start(metric), v.seen(metric, "should differ"), none)
+    differ = v.seen(str(means[0].name), "should differ")
+    return make("reward_constant", means[0].index[0], differ, none)
 
 
 def _wrong_answers(v: View) -> Finding | None:
@@ -291,10 +283,8 @@ def _collapsed(v: View) -> Finding | None:
         return None
     if v.learned and float(v.of(UNIQUE).head(3).mean()) > limit:
         return None
-    said = [v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")]
-    if len(v.of("entropy")):
-        said.append(v.seen("entropy", "nats per token"))
-    return make("collapsed", v.since(UNIQUE, lambda x: x <= limit), *said)
+    said = v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")
+    return make("collapsed", v.since(UNIQUE, lambda x: x <= limit), said)
 
 
 def _no_gradient(v: View) -> Finding | None:
@@ -305,7 +295,7 @@ def _no_gradient(v: View) -> Finding | None:
     rounding = len(v.of("grad_norm")) and rate > 0.25 and not v.gradient()
     if rate < most and not rounding:
         return None
-    if v.learned and v.gain >= 0 and not v.still_from_start():
+    if v.learned and v.last("reward") >= v.first("reward") and not v.still_from_start():
         return None  # saturated
     step = v.since(ZERO_VARIANCE, lambda x: x >= (0.2 if rounding else most))
     said = v.seen(ZERO_VARIANCE, f"under {most}"), v.seen("grad_norm", "over 0.001")
@@ -319,9 +309,6 @@ def _saturated(v: View) -> Finding | None:
         return None
     high = v.seen("reward", f"of at most {v.highest:.3g}")
     return v.over("saturated", ZERO_VARIANCE, bound("half"), high)
-
-
-# ------------------------------------------------------------------ what learns something else
 
 
 def _drowned(v: View) -> Finding | None:
@@ -342,7 +329,7 @@ def _drowned(v: View) -> Finding | None:
 
 
 def _hacked(v: View) -> Finding | None:
-    if not v.rose or v.gain < bound("gamed_rise") * v.highest or v.few(2):
+    if not v.rose or not v.gained("gamed_rise") or v.few(2):
         return None
     reward = Evidence(RISE, v.change(), f"over {bound('sure')}: it rose")
     measured = [v.of(f"heldout/{kind}") for kind in ("strict", "lenient")]
@@ -375,9 +362,6 @@ def _format_ignored(v: View) -> Finding | None:
             said = v.seen(metric, f"over {bound('half')}"), weight
             return make("format_ignored", v.start(metric), *said)
     return None
-
-
-# ------------------------------------------------------------------ the pace
 
 
 def _beta(v: View) -> Finding | None:
@@ -416,8 +400,7 @@ def _flat(v: View) -> Finding | None:
         return None
     reward = Evidence(RISE, v.change(), f"over {bound('sure')}")
     moved, hardly = max([0.0, *v.of(MOVED)]), bound("hardly")
-    little = v.gain < bound("gamed_rise") * v.highest
-    if 0 < moved < hardly and v.gradient() and little:
+    if 0 < moved < hardly and v.gradient() and not v.gained("gamed_rise"):
         return make("rate_too_low", v.start(), Evidence(MOVED, moved, f"over {hardly}"), reward)
     if abs(v.change()) >= bound("sure") or v.learned:
         return None
@@ -436,9 +419,6 @@ RULES = (
     _rate_too_high, _collapsed, _no_gradient, _saturated, _drowned, _hacked, _format_ignored,
     _beta, _kl, _falls, _flat, _generation,
 )  # fmt: skip
-
-
-# ------------------------------------------------------------------ the diagnosis
 
 
 def diagnose(run) -> list[Finding]:

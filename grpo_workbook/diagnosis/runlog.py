@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
@@ -49,12 +49,6 @@ class RunLog:
     def roles(self) -> dict[str, str]:
         """What each reward function judges, as far as its attribute `role` said so."""
         return {name: role for name, role in self.settings.get("reward_roles", {}).items() if role}
-
-    def upto(self, step: int) -> "RunLog":
-        """The same run as it was known after this step."""
-        broken = {name: at for name, at in self.broken.items() if at <= step}
-        error = self.error if self.error and self.error[0] <= step else None
-        return replace(self, table=self.table.loc[:step], broken=broken, error=error)
 
 
 def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
@@ -204,9 +198,6 @@ def _add(row: dict, entry: dict, step: int, broken: dict[str, int]) -> None:
             row[key] = value
 
 
-# ------------------------------------------------------------------ the completions
-
-
 def _completions(paths: Sequence[Path], *more: str) -> "pandas.DataFrame":
     """TRL's completions files as one table; WorkbookError where a column is missing."""
     import pandas as pd
@@ -216,10 +207,9 @@ def _completions(paths: Sequence[Path], *more: str) -> "pandas.DataFrame":
     except (OSError, ValueError) as error:
         place = readable(paths[0].parent)
         raise WorkbookError(f"{place}: the completions cannot be read ({error})") from None
-    if missing := ", ".join(sorted({"step", "prompt", "completion", *more} - set(table.columns))):
-        raise WorkbookError(
-            f"{readable(paths[0])} is no completions table of TRL: {missing} missing"
-        )
+    if missing := {"step", "prompt", "completion", *more} - set(table.columns):
+        what = f"no completions table of TRL: {', '.join(sorted(missing))} missing"
+        raise WorkbookError(f"{readable(paths[0])} is {what}")
     return table
 
 
@@ -246,8 +236,7 @@ def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
     return sum(len(set(g)) / len(g) for g in groups.values()) / len(groups)
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One completion of a group: "best", "typical" or "worst", and what it earned."""
 
     kind: str
