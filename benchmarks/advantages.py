@@ -4,10 +4,11 @@
     PYTHONPATH=/tmp/rlox python benchmarks/advantages.py             # about a minute
     PYTHONPATH=/tmp/rlox python benchmarks/advantages.py --threads 1
 
-rlox is needed by nothing else; without it the script runs and says so. Every implementation gets its own kind of input
-(tensor, array or list) and must give the right numbers before it is timed. rlox divides by the population deviation
-without an epsilon, and takes float64 only: its answer is compared after that is accounted for, and with float32 rewards
-its time holds the conversion there (not back). Times are medians over rounds in which the implementations take turns.
+rlox is needed by nothing else; without it the script runs and says so. Every implementation gets
+its own kind of input (tensor, array or list) and must give the right numbers before it is timed.
+rlox divides by the population deviation without an epsilon, and takes float64 only: its answer is
+compared after that is accounted for, and with float32 rewards its time holds the conversion there
+(not back). Times are medians over rounds in which the implementations take turns.
 """
 
 import argparse
@@ -139,7 +140,8 @@ def main() -> int:
 
     if not still_trls_lines():
         print(
-            "the installed TRL computes advantages in other lines than this script's: bring them up to date"
+            "the installed TRL computes advantages in other lines than this script's: bring them "
+            "up to date"
         )
         return 1
     rlox, slower = find_rlox(), []
@@ -147,7 +149,8 @@ def main() -> int:
     print("microseconds a call; in brackets how many times group_advantages' time\n")
     for dtype in (torch.float32, torch.float64):
         for groups, size in SIZES:
-            # rewards as the course's functions give them, and a tenth of the groups with nothing to tell apart
+            # rewards as the course's functions give them, and a tenth of the groups with nothing
+            # to tell apart
             generator = torch.Generator().manual_seed(groups)
             rewards = torch.randint(0, 13, (groups, size), generator=generator).to(dtype) / 4
             rewards[::10] = rewards[::10, :1]

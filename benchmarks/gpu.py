@@ -1,18 +1,23 @@
-"""GRPO on a CUDA GPU, without a network: Unsloth beside plain TRL + PEFT + bitsandbytes, and is the GPU path right.
+"""GRPO on a CUDA GPU, without a network: Unsloth beside plain TRL + PEFT + bitsandbytes, and is
+the GPU path right.
 
-speed      random weights in the real architectures, 4-bit, LoRA, the same shapes and the same completion length on
+speed      random weights in the real architectures, 4-bit, LoRA, the same shapes and the same
+completion length on
            both sides: seconds a step, tokens/s, peak memory, and the ratios
-learning   the main run of both tiny models on Unsloth's GPU path, held to the bounds of the tests on a CPU, with the
+learning   the main run of both tiny models on Unsloth's GPU path, held to the bounds of the tests
+on a CPU, with the
            names of the metrics that it logs
-merge      an adapter trained on a 4-bit base, merged from the live model and reloaded in 16-bit: proved by its logits
-resume     stopped half-way, continued in a new process, beside a run that went through
+merge      an adapter trained on a 4-bit base, merged from the live model and reloaded in 16-bit:
+proved by its logits resume     stopped half-way, continued in a new process, beside a run that
+went through
 
 examples:
   python benchmarks/gpu.py --sizes 0.6B,4B --out outputs/gpu
   python benchmarks/gpu.py --part speed --sizes 8B --budget 540
-  python benchmarks/gpu.py --part learning --budget 540      # goes into the same gpu.json and gpu.md
-  python benchmarks/gpu.py --wheelhouse wheelhouse           # a machine that lacks unsloth and trl
-  python benchmarks/gpu.py --tiny --device cpu               # the whole logic, without a GPU
+  python benchmarks/gpu.py --part learning --budget 540      # goes into the same gpu.json and
+  gpu.md python benchmarks/gpu.py --wheelhouse wheelhouse           # a machine that lacks unsloth
+  and trl python benchmarks/gpu.py --tiny --device cpu               # the whole logic, without a
+  GPU
 
 Every side is a process of its own. With vLLM neither side is run.
 exit status: 0 all is well, 1 something failed or was not reached, 2 bad input
@@ -40,7 +45,8 @@ FAMILIES = ("qwen", "gemma")
 
 
 class Jobs:
-    """Runs jobs of gpu_worker.py, one after the other, until the time is up, and keeps what they said."""
+    """Runs jobs of gpu_worker.py, one after the other, until the time is up, and keeps what they
+    said."""
 
     def __init__(self, args: argparse.Namespace, work: Path, site: Path | None):
         self.device, self.work = args.device, work
@@ -62,7 +68,8 @@ class Jobs:
             )  # one process trains on one GPU
 
     def run(self, job: str, **values) -> dict:
-        """The job's result, or {"error": why} or {"skipped": why}. Never raises for what happens inside the job."""
+        """The job's result, or {"error": why} or {"skipped": why}. Never raises for what happens
+        inside the job."""
         left = None if self.end is None else self.end - time.monotonic()
         if left is not None and left < 1:
             return {"skipped": "the time of --budget was used up"}
@@ -75,7 +82,8 @@ class Jobs:
         with (self.work / "output.txt").open("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "gpu_worker.py"), str(asked), str(result)],
-                cwd=self.work, env=self.environment, stdout=output, stderr=output, start_new_session=True,
+                cwd=self.work, env=self.environment, stdout=output, stderr=output,
+                start_new_session=True,
             )  # fmt: skip
             try:
                 process.wait(timeout=left)
@@ -190,7 +198,8 @@ def _tiny_job(jobs: Jobs, args: argparse.Namespace, family: str, dtype: str, nam
 
 
 def install(wheelhouse: Path, site: Path) -> None:
-    """Unpack the wheels into `site`, which goes first on PYTHONPATH. Nothing that is installed is changed."""
+    """Unpack the wheels into `site`, which goes first on PYTHONPATH. Nothing that is installed is
+    changed."""
     wheels = sorted(map(str, wheelhouse.glob("*.whl")))
     command = [
         sys.executable,
@@ -237,7 +246,8 @@ def write_results(out: Path, results: dict) -> None:
 
 
 def earlier(out: Path, machine: dict) -> dict:
-    """What other calls on the same machine have written to this folder; nothing of another machine."""
+    """What other calls on the same machine have written to this folder; nothing of another
+    machine."""
     try:
         there = json.loads((out / "gpu.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -346,17 +356,20 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
             )
     if args.group < 2 or args.batch % args.group or args.batch % args.per_device:
         parser.error(
-            f"--batch {args.batch} must be a multiple of --group {args.group} (2 or more) and --per-device"
+            f"--batch {args.batch} must be a multiple of --group {args.group} (2 or more) and "
+            f"--per-device"
         )
     if args.per_device % args.group:
         parser.error(
-            f"--per-device {args.per_device} must be a multiple of --group: Unsloth would raise it, and TRL not"
+            f"--per-device {args.per_device} must be a multiple of --group: Unsloth would raise "
+            f"it, and TRL not"
         )
     if args.device == "cpu" and not args.tiny:
         parser.error("--device cpu is for --tiny: the real sizes need a GPU")
     if args.wheelhouse and not any(args.wheelhouse.glob("*.whl")):
         parser.error(
-            f"--wheelhouse {args.wheelhouse} holds no wheel: run `make wheelhouse` and copy the folder here"
+            f"--wheelhouse {args.wheelhouse} holds no wheel: run `make wheelhouse` and copy the "
+            f"folder here"
         )
     return args
 
@@ -375,7 +388,7 @@ def main(argv: list[str] | None = None) -> int:
         machine.pop("job_seconds", None)
         if "error" in machine or (args.device == "cuda" and not machine.get("gpu")):
             print(
-                f"error: {machine.get('error', 'torch sees no CUDA GPU: --tiny --device cpu tests the logic')}"
+                f"error: {machine.get('error', 'torch sees no CUDA GPU: try --tiny --device cpu')}"
             )
             return 2
         results = earlier(args.out, machine) | {"machine": machine}

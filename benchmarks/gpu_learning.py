@@ -1,22 +1,24 @@
-"""Whether the tiny models learn, merge and resume on Unsloth's GPU path as they do on a CPU (benchmarks/gpu.py).
+"""Whether the tiny models learn, merge and resume on Unsloth's GPU path as they do on a CPU
+(benchmarks/gpu.py).
 
 The bounds are those that tests/test_pipeline.py holds the main run on a CPU to.
 """
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 from grpo_workbook.config import PROFILES, RunConfig
-from grpo_workbook.data import WORD_PROBLEMS, read_problems, to_dataset
+from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
 from grpo_workbook.files import write_json
 
-FULL = PROFILES["smoke"].steps
+FULL = PROFILES["smoke"]["max_steps"]
 # What the chapters and the diagnosis read; a name with "|" may be logged by either name.
 NEEDED = (
-    "loss", "grad_norm", "learning_rate", "reward", "reward_std", "frac_reward_zero_std", "completions/clipped_ratio",
-    "completions/mean_length|completion_length", "rewards/correctness_reward/mean", "num_tokens", "step_time",
+    "loss", "grad_norm", "learning_rate", "reward", "reward_std", "frac_reward_zero_std",
+    "completions/clipped_ratio",
+    "completions/mean_length|completion_length", "rewards/correctness_reward/mean", "num_tokens",
+    "step_time",
 )  # fmt: skip
 
 
@@ -26,17 +28,17 @@ def make_run(job: dict) -> RunConfig:
         profile="smoke",
         model=job["family"],
         output=job["folder"],
-        steps=job["steps"],
+        max_steps=job["steps"],
         heldout=job["heldout"],
         dtype=job["dtype"],
         **({"batch_size": job["batch"]} if job.get("batch") else {}),
     )
-    return replace(run, device=job["device"])
+    return run.replace(device=job["device"])
 
 
 def _problems(run: RunConfig):
-    heldout = read_problems(WORD_PROBLEMS["heldout"])[: run.heldout]
-    return to_dataset(read_problems(WORD_PROBLEMS["train"])), to_dataset(heldout)
+    heldout = load_problems(WORD_PROBLEMS["heldout"]).select(range(run.heldout))
+    return to_dataset(load_problems(WORD_PROBLEMS["train"])), to_dataset(heldout)
 
 
 def _measure(run: RunConfig, model, tokenizer, heldout) -> tuple[dict, list[str]]:
@@ -69,9 +71,10 @@ def _log(trainer) -> list[dict]:
 
 
 def learning(job: dict) -> dict:
-    """The main run's training, measured before and after; which metrics were logged; what the diagnosis says."""
+    """The main run's training, measured before and after; which metrics were logged; what the
+    diagnosis says."""
     run = make_run(job)
-    from grpo_workbook.diagnosis.monitor import diagnose, read_run
+    from grpo_workbook.diagnosis import diagnose, read_run
     from grpo_workbook.training import count_4bit_layers, load_policy
 
     model, tokenizer = load_policy(run)
@@ -81,7 +84,7 @@ def learning(job: dict) -> dict:
     trainer.train()
     after, _ = _measure(run, model, tokenizer, heldout)
     log = _log(trainer)
-    findings = diagnose(read_run(log))
+    findings = diagnose(read_run(log, trainer.reward_funcs))
     problems = metric_problems(log)
     if [entry["step"] for entry in log] != list(range(1, run.max_steps + 1)):
         problems.append(f"{len(log)} steps logged instead of {run.max_steps}")
@@ -120,31 +123,29 @@ def metric_problems(log: list[dict]) -> list[str]:
 
 def accuracy_problems(before: dict, after: dict) -> list[str]:
     """Which of the main run's bounds are broken."""
-    bounds = {
-        f"sampled before is {before['strict_sampled']:.3f}, at most 0.35 was expected": before[
-            "strict_sampled"
-        ]
-        <= 0.35,
-        f"sampled after is {after['strict_sampled']:.3f}, at least 0.85 was expected": after[
-            "strict_sampled"
-        ]
-        >= 0.85,
-        f"greedy after is {after['strict_greedy']:.3f}, at least 0.90 was expected": after[
-            "strict_greedy"
-        ]
-        >= 0.90,
-        f"greedy fell from {before['strict_greedy']:.3f} to {after['strict_greedy']:.3f}": after[
-            "strict_greedy"
-        ]
-        >= before["strict_greedy"],
-    }
-    return [words for words, kept in bounds.items() if not kept]
+    sampled, greedy = "strict_sampled", "strict_greedy"
+    bounds = (
+        ("sampled before", before[sampled], "at most", 0.35, before[sampled] <= 0.35),
+        ("sampled after", after[sampled], "at least", 0.85, after[sampled] >= 0.85),
+        ("greedy after", after[greedy], "at least", 0.90, after[greedy] >= 0.90),
+        (
+            "greedy after",
+            after[greedy],
+            "at least",
+            before[greedy],
+            after[greedy] >= before[greedy],
+        ),
+    )
+    return [f"{what} is {n:.3f}, {side} {bound:.3f} was expected"
+            for what, n, side, bound, kept in bounds if not kept]  # fmt: skip
 
 
 def train_and_merge(job: dict) -> dict:
-    """Train on a 4-bit base, save the adapter, merge it in both ways: the live 4-bit model, and reloaded in 16-bit.
+    """Train on a 4-bit base, save the adapter, merge it in both ways: the live 4-bit model, and
+    reloaded in 16-bit.
 
-    Writes adapter/, merged-live/, merged-reloaded/ and completions.json into the job's folder; `prove` judges them.
+    Writes adapter/, merged-live/, merged-reloaded/ and completions.json into the job's folder;
+    `prove` judges them.
     """
     run, folder = make_run(job), Path(job["folder"])
     from grpo_workbook.export import merge, save_adapter
@@ -164,7 +165,7 @@ def train_and_merge(job: dict) -> dict:
         )
     except NotImplementedError as error:  # Unsloth's CPU backend says so, and names the other way
         ways["live"] = {"refused": str(error).splitlines()[0]}
-    except Exception as error:  # on a GPU this is what is tested: it goes into the results, and the other way goes on
+    except Exception as error:  # on a GPU this is tested: the other way goes on
         ways["live"] = {"error": f"{type(error).__name__}: {error}"[:300]}
     del model
     merge(run.model, folder / "adapter", folder / "merged-reloaded")
@@ -172,20 +173,20 @@ def train_and_merge(job: dict) -> dict:
 
 
 def prove(job: dict) -> dict:
-    """Compare base-plus-adapter with merged weights in float32, by plain Transformers and PEFT: no Unsloth here."""
+    """Compare base-plus-adapter with merged weights in float32, by plain Transformers and PEFT: no
+    Unsloth here."""
     run, folder = make_run(job), Path(job["folder"])
     from grpo_workbook.evaluation import evaluate
-    from grpo_workbook.statistics import accuracy
     from grpo_workbook.export import compare_logits, is_proved
     from grpo_workbook.models import load_model
+    from grpo_workbook.statistics import accuracy
 
     ours, tokenizer = load_model(run.model, folder / "adapter", device=run.device)
     merged, words = load_model(folder / f"merged-{job['way']}", device=run.device)
     _, heldout = _problems(run)
     completions = json.loads((folder / "completions.json").read_text(encoding="utf-8"))
     proof = compare_logits(ours, merged, tokenizer, list(heldout["prompt"]), completions)
-    s = run
-    how = {"max_new_tokens": s.max_completion_length, "batch_size": s.eval_batch}
+    how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
     adapter, alone = (
         accuracy(evaluate(m, t, heldout, **how).strict)
         for m, t in ((ours, tokenizer), (merged, words))
@@ -204,12 +205,13 @@ def prove(job: dict) -> dict:
 
 
 def train_part(job: dict) -> dict:
-    """One process of the resume proof: train from the start or the last checkpoint, and stop where the job says."""
+    """One process of the resume proof: train from the start or the last checkpoint, and stop where
+    the job says."""
     run, folder = make_run(job), Path(job["folder"])
     from transformers import TrainerCallback
 
     from grpo_workbook.export import save_adapter
-    from grpo_workbook.resume.checkpoints import last_checkpoint
+    from grpo_workbook.resume import keep_exact, last_checkpoint
     from grpo_workbook.training import load_policy
 
     class Stop(TrainerCallback):
@@ -221,6 +223,7 @@ def train_part(job: dict) -> dict:
     model, tokenizer = load_policy(run)
     trainer = _trainer(run, model, tokenizer, _problems(run)[0])
     trainer.add_callback(Stop())
+    keep_exact(trainer)
     checkpoint = last_checkpoint(folder / "checkpoints") if job["resume"] else None
     trainer.train(resume_from_checkpoint=checkpoint)
     save_adapter(model, tokenizer, folder / "adapter")
@@ -232,7 +235,8 @@ def train_part(job: dict) -> dict:
 
 
 def compare_runs(job: dict) -> dict:
-    """The resumed run beside the one that went through: steps, learning rates, rewards, the adapters' difference."""
+    """The resumed run beside the one that went through: steps, learning rates, rewards, the
+    adapters' difference."""
     from safetensors.torch import load_file
 
     through, resumed = (Path(job["folder"]) / name for name in ("through", "resumed"))

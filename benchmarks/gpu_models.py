@@ -1,8 +1,9 @@
 """Models with random weights in real architectures, made without a network, for benchmarks/gpu.py.
 
-Speed and memory do not depend on what the weights say. They depend on the shapes, the vocabulary among them: the logits
-of 151,936 tokens weigh more than most layers. So the shapes are the published ones, and the course's tiny tokenizer is
-filled up to the vocabulary with tokens that no text has.
+Speed and memory do not depend on what the weights say. They depend on the shapes, the vocabulary
+among them: the logits of 151,936 tokens weigh more than most layers. So the shapes are the
+published ones, and the course's tiny tokenizer is filled up to the vocabulary with tokens that no
+text has.
 """
 
 import json
@@ -14,10 +15,13 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 QWEN = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936,
         "max_position_embeddings": 40_960, "rms_norm_eps": 1e-6,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0}}  # fmt: skip
-GEMMA = {"model_type": "gemma3_text", "head_dim": 256, "query_pre_attn_scalar": 256, "vocab_size": 262_144,
-         "max_position_embeddings": 32_768, "rms_norm_eps": 1e-6, "tie_word_embeddings": True}  # fmt: skip
+GEMMA = {"model_type": "gemma3_text", "head_dim": 256, "query_pre_attn_scalar": 256,
+"vocab_size": 262_144,
+         "max_position_embeddings": 32_768, "rms_norm_eps": 1e-6,
+         "tie_word_embeddings": True}  # fmt: skip
 
-# The published shapes: layers, width, feed-forward width, heads, and whether the head is the embedding.
+# The published shapes: layers, width, feed-forward width, heads, and whether the head is the
+# embedding.
 SIZES = {
     "0.6B": QWEN | {"num_hidden_layers": 28, "hidden_size": 1024, "intermediate_size": 3072,
                     "num_attention_heads": 16, "tie_word_embeddings": True},
@@ -30,7 +34,8 @@ SIZES = {
     "gemma-1B": GEMMA | {"num_hidden_layers": 26, "hidden_size": 1152, "intermediate_size": 6912,
                          "num_attention_heads": 4, "num_key_value_heads": 1, "sliding_window": 512},
     "gemma-4B": GEMMA | {"num_hidden_layers": 34, "hidden_size": 2560, "intermediate_size": 10_240,
-                         "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 1024},
+                         "num_attention_heads": 8, "num_key_value_heads": 4,
+                         "sliding_window": 1024},
 }  # fmt: skip
 TINY = ("tiny", "gemma-tiny")  # the shapes of the course's own models, for a CPU
 
@@ -41,7 +46,8 @@ def family_of(size: str) -> str:
 
 
 def make_config(size: str):
-    """The Transformers config of a size of SIZES or TINY, with the tiny tokenizer's special tokens."""
+    """The Transformers config of a size of SIZES or TINY, with the tiny tokenizer's special
+    tokens."""
     from transformers import CONFIG_MAPPING
 
     if size in TINY:
@@ -81,7 +87,8 @@ def write_tokenizer(size: str, vocabulary: int, folder: Path) -> None:
 
 
 def write_model(size: str, folder: Path, device: str = "cpu", seed: int = 0) -> dict:
-    """Random bfloat16 weights of this size, made on `device`, as safetensors with config and tokenizer.
+    """Random bfloat16 weights of this size, made on `device`, as safetensors with config and
+    tokenizer.
 
     Returns {"parameters", "bytes", "vocabulary"}. Raises OSError when the disk cannot hold them.
     """
@@ -94,7 +101,8 @@ def write_model(size: str, folder: Path, device: str = "cpu", seed: int = 0) -> 
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise OSError(
-            f"{size} needs {needed / 2**30:.1f} GiB in {folder} and {free / 2**30:.1f} are free: name --work"
+            f"{size} needs {needed / 2**30:.1f} GiB in {folder} and {free / 2**30:.1f} are free: "
+            f"name --work"
         )
     torch.manual_seed(seed)
     with torch.device(device):

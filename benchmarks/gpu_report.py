@@ -2,7 +2,8 @@
 
 
 def table(results: dict) -> str:
-    """Everything that a reader compares; what was refused or failed stands in its place, in words."""
+    """Everything that a reader compares; what was refused or failed stands in its place, in
+    words."""
     about = results["machine"]
     versions = {k: v for k, v in about["versions"].items() if v}
     where = (
@@ -50,9 +51,11 @@ def ratio(a: dict | None, b: dict | None, *path: str) -> str:
 def _speed(rows: list[dict]) -> list[str]:
     s = rows[0]["shapes"]
     lines = [
-        f"4-bit, LoRA rank {s['rank']}, {s['batch']} completions a step in groups of {s['group']}, {s['per_device']} "
+        f"4-bit, LoRA rank {s['rank']}, {s['batch']} completions a step in groups of "
+        f"{s['group']}, {s['per_device']} "
         f"trained at once, {s['prompt_tokens']} + {s['completion_tokens']} tokens, checkpointing "
-        f"{'on' if s['checkpointing'] else 'off'}; median of {s['steps'] - s['warm_up']} steps. The factors are "
+        f"{'on' if s['checkpointing'] else 'off'}; median of {s['steps'] - s['warm_up']} steps. "
+        f"The factors are "
         "plain / Unsloth.",
         "",
         *_head(
@@ -146,7 +149,8 @@ def _merge(rows: list[dict]) -> list[str]:
                         found["max_abs_logit_difference"],
                         f"{found['relative_logit_difference']:.2%}",
                         f"{found['same_greedy_tokens']:.2%}",
-                        f"{found['strict_greedy_adapter']:.3f} → {found['strict_greedy_merged']:.3f}",
+                        f"{found['strict_greedy_adapter']:.3f} → "
+                        f"{found['strict_greedy_merged']:.3f}",
                     )
                 )
     return lines

@@ -1,4 +1,5 @@
-"""One side of the comparison in benchmarks/gpu.py: a few GRPO steps of fixed shape, timed, in a process of its own."""
+"""One side of the comparison in benchmarks/gpu.py: a few GRPO steps of fixed shape, timed, in a
+process of its own."""
 
 import itertools
 import math
@@ -60,12 +61,14 @@ def prompts_of(tokens: int, tokenizer, count: int) -> list[list[dict]]:
 
 
 def spread_reward(completion_ids, **columns) -> list[float]:
-    """A number that differs within every group, so that every group has a gradient; it costs nothing."""
+    """A number that differs within every group, so that every group has a gradient; it costs
+    nothing."""
     return [sum(ids) % 97 / 97 for ids in completion_ids]
 
 
 def speed(job: dict) -> dict:
-    """Train `steps` steps; seconds of each, completion lengths, peak memory, and what makes a number worth nothing."""
+    """Train `steps` steps; seconds of each, completion lengths, peak memory, and what makes a
+    number worth nothing."""
     run = make_run(job)
     from grpo_workbook.training import count_4bit_layers, load_policy, why_not_plain
 
@@ -107,13 +110,12 @@ def speed(job: dict) -> dict:
 
 
 def _train(run: RunConfig, model, tokenizer, memory: "Memory") -> tuple[list[dict], list[float]]:
-    """(TRL's log, the clock at the start and after every step): stock GRPOTrainer, completions of a fixed length."""
+    """(TRL's log, the clock at the start and after every step): stock GRPOTrainer, completions of
+    a fixed length."""
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOTrainer
 
-
-    s = run
     ends: list[float] = []
 
     class Clock(TrainerCallback):
@@ -124,9 +126,9 @@ def _train(run: RunConfig, model, tokenizer, memory: "Memory") -> tuple[list[dic
 
     args = run.to_grpo_config()
     # No completion may end before the last token: the end token is forbidden until then.
-    args.generation_kwargs = {"min_new_tokens": s.max_completion_length}
+    args.generation_kwargs = {"min_new_tokens": run.max_completion_length}
     args.save_strategy = "no"
-    prompts = prompts_of(s.max_prompt_length, tokenizer, s.prompts_per_step * 4)
+    prompts = prompts_of(run.max_prompt_length, tokenizer, run.prompts_per_step * 4)
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=[spread_reward],

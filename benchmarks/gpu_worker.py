@@ -1,6 +1,8 @@
-"""One job of benchmarks/gpu.py in a process of its own: python benchmarks/gpu_worker.py JOB.json RESULT.json
+"""One job of benchmarks/gpu.py in a process of its own: python benchmarks/gpu_worker.py JOB.json
+RESULT.json
 
-A process for each side, so that peak memory is that side's own and Unsloth's patches reach no other.
+A process for each side, so that peak memory is that side's own and Unsloth's patches reach no
+other.
 """
 
 import json
@@ -17,7 +19,10 @@ def machine(job: dict) -> dict:
 
     import torch
 
-    names = "torch triton transformers accelerate peft trl datasets bitsandbytes unsloth unsloth_zoo numpy".split()
+    names = (
+        "torch triton transformers accelerate peft trl datasets bitsandbytes unsloth unsloth_zoo "
+        "numpy"
+    ).split()
     found = {}
     for name in names:
         try:

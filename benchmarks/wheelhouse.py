@@ -5,9 +5,10 @@
     python benchmarks/wheelhouse.py --without pyarrow pandas  # that machine has these as well
     python benchmarks/wheelhouse.py --also transformers       # and this one there is too old
 
-That machine is Linux on x86-64, glibc 2.28 or newer, and has HAS: torch, transformers, accelerate, peft and what these
-need. Large wheels are written again without the parts that training does not import (SLIM); such a wheel says so by
-its build tag. Copy the folder there, then: python benchmarks/gpu.py --wheelhouse DIR
+That machine is Linux on x86-64, glibc 2.28 or newer, and has HAS: torch, transformers, accelerate,
+peft and what these need. Large wheels are written again without the parts that training does not
+import (SLIM); such a wheel says so by its build tag. Copy the folder there, then: python
+benchmarks/gpu.py --wheelhouse DIR
 """
 
 import argparse
@@ -33,9 +34,12 @@ LIMIT = 64  # MiB
 
 # What the other machine has: torch, transformers, accelerate, peft, and what these need.
 HAS = set(
-    "torch triton numpy sympy mpmath networkx jinja2 markupsafe fsspec filelock typing-extensions setuptools "
-    "transformers tokenizers safetensors huggingface-hub hf-xet regex pyyaml packaging tqdm typer click rich "
-    "httpx httpcore h11 anyio idna certifi pygments markdown-it-py mdurl annotated-doc accelerate psutil peft pydantic "
+    "torch triton numpy sympy mpmath networkx jinja2 markupsafe fsspec filelock typing-extensions "
+    "setuptools "
+    "transformers tokenizers safetensors huggingface-hub hf-xet regex pyyaml packaging tqdm typer "
+    "click rich "
+    "httpx httpcore h11 anyio idna certifi pygments markdown-it-py mdurl annotated-doc accelerate "
+    "psutil peft pydantic "
     "shellingham".split()
 )
 # What it lacks; the versions are those of requirements*.txt, or stand here.
@@ -63,19 +67,22 @@ WANTED = {
 }
 # Asked for in a wheel's metadata, and imported nowhere on the way through training.
 UNNEEDED = set(
-    "xformers torchvision torchao diffusers hf_transfer sentencepiece tyro json5 nest-asyncio structlog wheel einops "
+    "xformers torchvision torchao diffusers hf_transfer sentencepiece tyro json5 nest-asyncio "
+    "structlog wheel einops "
     "msgspec".split()
 )
 # Parts of a wheel that are left out, as patterns of the files' names.
 SLIM = {
     "unsloth": ("studio/*",),  # a web studio; training imports nothing of it
-    "bitsandbytes": ("*/libbitsandbytes_cuda*", "*/libbitsandbytes_rocm*", "*/libbitsandbytes_xpu*"),
+    "bitsandbytes": ("*/libbitsandbytes_cuda*", "*/libbitsandbytes_rocm*",
+    "*/libbitsandbytes_xpu*"),
     "pandas": ("pandas/tests/*",),
-    "pillow": ("*avif*", "*_imagingft*", "*harfbuzz*", "*freetype*"),  # AVIF pictures, and drawing text
+    "pillow": ("*avif*", "*_imagingft*", "*harfbuzz*", "*freetype*"),  # AVIF, drawing text
     "pyarrow": (
-        "pyarrow/tests/*", "pyarrow/include/*", "pyarrow/includes/*", "pyarrow/src/*", "*.pyx", "*.pxd", "*.pxi",
+        "pyarrow/tests/*", "pyarrow/include/*", "pyarrow/includes/*", "pyarrow/src/*", "*.pyx",
+        "*.pxd", "*.pxi",
         "*flight*", "*/_substrait*", "*s3*", "*gcsfs*", "*azurefs*", "*_cpp_tests*",
-        "*/libarrow_python.so", "*/libarrow_python.so.*.*",  # the same file twice more, under other names
+        "*/libarrow_python.so", "*/libarrow_python.so.*.*",  # the same file under other names
         "*/libarrow_python_parquet_encryption.so", "*/libarrow_python_parquet_encryption.so.*.*",
     ),
 }  # fmt: skip
@@ -97,7 +104,8 @@ def pins() -> dict[str, str]:
 
 
 def download(names: dict[str, str], python: str, folder: Path) -> list[Path]:
-    """The wheels of exactly these packages for Linux x86-64. CalledProcessError, after pip's words, when one fails."""
+    """The wheels of exactly these packages for Linux x86-64. CalledProcessError, after pip's
+    words, when one fails."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)]
     platforms += [f"--platform=manylinux{year}_x86_64" for year in (2014, 2010, 1)]
     known = pins()
@@ -121,7 +129,8 @@ def download(names: dict[str, str], python: str, folder: Path) -> list[Path]:
 
 
 def slim(wheel: Path, drop: tuple[str, ...], keep: tuple[str, ...], folder: Path) -> Path:
-    """Write `wheel` again into `folder` without the files that match `drop` and not `keep`; a wheel as pip wants it.
+    """Write `wheel` again into `folder` without the files that match `drop` and not `keep`; a
+    wheel as pip wants it.
 
     Its RECORD lists what is left, and its build tag (1slim) says that it is not the publisher's.
     """
@@ -176,10 +185,13 @@ def cuda_libraries(wheel: Path, versions: list[str]) -> tuple[str, ...]:
 
 
 def unmet(wheels: list[Path], has: set[str], python: str) -> list[str]:
-    """What a wheel asks for that is neither in the folder, nor on the other machine, nor known to be unneeded."""
+    """What a wheel asks for that is neither in the folder, nor on the other machine, nor known to
+    be unneeded."""
     environment = {
-        "python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux", "os_name": "posix",
-        "platform_system": "Linux", "platform_machine": "x86_64", "implementation_name": "cpython", "extra": "",
+        "python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux",
+        "os_name": "posix",
+        "platform_system": "Linux", "platform_machine": "x86_64",
+        "implementation_name": "cpython", "extra": "",
     }  # fmt: skip
     here = {canonicalize_name(w.name.split("-")[0]): w.name.split("-")[1] for w in wheels}
     known = has | {canonicalize_name(n) for n in UNNEEDED}
@@ -199,11 +211,13 @@ def unmet(wheels: list[Path], has: set[str], python: str) -> list[str]:
                 continue
             if name in here and not need.specifier.contains(here[name], prereleases=True):
                 found.append(
-                    f"{wheel.name.split('-')[0]} needs {need.name}{need.specifier}, and {here[name]} is here"
+                    f"{wheel.name.split('-')[0]} needs {need.name}{need.specifier}, and "
+                    f"{here[name]} is here"
                 )
             elif name not in here and name not in known:
                 found.append(
-                    f"{wheel.name.split('-')[0]} needs {need.name}, which is in none of HAS, WANTED, UNNEEDED"
+                    f"{wheel.name.split('-')[0]} needs {need.name}, which is in none of HAS, "
+                    f"WANTED, UNNEEDED"
                 )
     return sorted(set(found))
 
@@ -211,7 +225,8 @@ def unmet(wheels: list[Path], has: set[str], python: str) -> list[str]:
 def collect(
     python: str, cuda: list[str], out: Path, without: list[str], also: list[str]
 ) -> list[tuple[str, int, int]]:
-    """Fill `out` (it is emptied of wheels first); (wheel, bytes as published, bytes here) of each."""
+    """Fill `out` (it is emptied of wheels first); (wheel, bytes as published, bytes here) of
+    each."""
     leave = {canonicalize_name(n) for n in without}
     names = {n: v for n, v in WANTED.items() if canonicalize_name(n) not in leave}
     unknown = [n for n in also if canonicalize_name(n) not in pins()]
@@ -248,7 +263,8 @@ def show(rows: list[tuple[str, int, int]], limit: int) -> int:
     for name, before, after in rows:
         short = "-".join(name.split("-")[:2])
         print(
-            f"{short:44} {before / MIB:10.2f} {after / MIB:8.2f}{'  slimmed' if '-1slim-' in name else ''}"
+            f"{short:44} {before / MIB:10.2f} "
+            f"{after / MIB:8.2f}{'  slimmed' if '-1slim-' in name else ''}"
         )
     before, total = sum(r[1] for r in rows), sum(r[2] for r in rows)
     print(f"{f'{len(rows)} wheels':44} {before / MIB:10.2f} {total / MIB:8.2f}")

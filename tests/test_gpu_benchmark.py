@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py without a GPU: its whole logic with tiny shapes on the CPU, its refusals, its table."""
+"""benchmarks/gpu.py without a GPU: its logic with tiny shapes, its refusals, its table."""
 
 import json
 import subprocess

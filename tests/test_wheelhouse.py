@@ -1,4 +1,4 @@
-"""Wheels written again without their large parts: on a small wheel made here, installed by pip itself."""
+"""Wheels written again without their large parts: a small one made here, installed by pip."""
 
 import base64
 import csv

@@ -418,8 +418,8 @@ for name in ("grpo", "dapo", "cispo", "gspo"):
 # ## Several processes
 #
 # `python -m grpo_workbook run` in two processes, started by torchrun (`--standalone`: one machine, any free port).
-# Here both are on the CPU, where they talk through the library gloo; on GPUs the line is the same. Four steps, to see
-# that they work together:
+# Here both are on the CPU, where they talk through the library gloo; on GPUs the line is the same. Four steps on
+# a 16-bit base, to see that they work together:
 
 # %%
 import subprocess
@@ -428,8 +428,8 @@ import sys
 command = [
     sys.executable, "-m", "torch.distributed.run", "--standalone",
     "--nproc_per_node", "2", "-m", "grpo_workbook", "run", "--max-steps", "4",
-    "--batch-size", "32", "--heldout", "16", "--output", str(run.output / "two"),
-    "--overwrite",
+    "--batch-size", "32", "--heldout", "16", "--load-in-4bit", "false",
+    "--output", str(run.output / "two"), "--overwrite",
 ]
 environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPO_WORKBOOK_PROFILE": "smoke"}
 environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
