@@ -74,7 +74,8 @@ class Scores:
         """A row for each completion: problem, sample, the dataset's columns, what it was worth."""
         import pandas
 
-        table = dataset.remove_columns("prompt").to_pandas()
+        own = [name for name in dataset.column_names if name != "prompt"]
+        table = pandas.DataFrame({name: list(dataset[name]) for name in own})
         table = table.loc[table.index.repeat(self.samples)].rename_axis("problem").reset_index()
         table.insert(1, "sample", [i % self.samples for i in table.index])
         lists = {k: v for k, v in asdict(self).items() if not isinstance(v, int) and v}
@@ -98,9 +99,8 @@ def evaluate(
     `complete`). Several `samples` of each problem need sample=True. A stopped evaluation goes on
     from its `completions_file`; several processes share the work, and each gets all scores.
     """
-    if missing := {"prompt", "answer"} - set(dataset.column_names):
-        names = ", ".join(dataset.column_names)
-        raise WorkbookError(f"the dataset has no column {min(missing)!r} ({names}): rename one")
+    if not {"prompt", "answer"} <= set(dataset.column_names):
+        raise WorkbookError(f"name two of the columns prompt and answer: {dataset.column_names}")
     if samples < 1 or (samples > 1 and not how.get("sample")):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
     prompts, answers = (
@@ -108,9 +108,8 @@ def evaluate(
     )
     more = {"progress": progress, "file": completions_file, "share": how.pop("share", True)}
     found = complete(model, tokenizer, prompts, Sampling(**how), **more)
-    scores = score([c.text for c in found], answers, judge)
-    tokens, ended = [c.tokens for c in found], [c.ended for c in found]
-    return replace(scores, samples=samples, tokens=tokens, ended=ended)
+    size = {"tokens": [c.tokens for c in found], "ended": [c.ended for c in found]}
+    return replace(score([c.text for c in found], answers, judge), samples=samples, **size)
 
 
 def score(texts: Sequence[str], answers: Sequence[str], judge: Judge | None = None) -> Scores:
@@ -238,13 +237,9 @@ def _batch(model, tokenizer, texts: list[str], how: Sampling, plain: bool):
 
 
 def end_tokens(model, tokenizer) -> list[int]:
-    """The tokens that end a completion, as TRL takes them: the tokenizer's and the model's.
-
-    Gemma and Qwen end a turn with another token than a text: the generation config says so.
-    """
-    config = model.generation_config.eos_token_id
-    more = config if isinstance(config, list) else [config]
-    return sorted({tokenizer.eos_token_id, *more} - {None})
+    """What ends a completion, as TRL takes it: Gemma and Qwen end a turn with another token."""
+    ends = model.generation_config.eos_token_id
+    return sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
 
 
 def _identity(model, texts: list[str], how: Sampling) -> dict:

@@ -1,9 +1,8 @@
 """How sure is a number, is a difference more than chance, how many problems does it take?
 
-Rates of yes and no get Wilson's interval; means of anything else (lengths, rates over several
-samples) the bootstrap's over problems. *Paired*: both policies answer the same problems, and
-McNemar's exact test looks at those whose outcome changed. *Unpaired*: two rates measured on
-different problems. Power is the probability that a gain which is there is found (p <= alpha).
+Rates of yes and no get Wilson's interval; means of anything else the bootstrap's over problems.
+*Paired*: both policies answer the same problems, and McNemar's exact test looks at those whose
+outcome changed; *unpaired*: different ones. Power: how likely a gain gives p <= alpha.
 """
 
 from bisect import bisect_left

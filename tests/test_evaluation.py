@@ -16,7 +16,6 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import (
     Sampling,
     complete,
-    end_tokens,
     evaluate,
     generate,
     score,
@@ -85,7 +84,7 @@ def test_a_plain_model_and_a_dataset_are_enough(tiny):
     assert list(table["strict"]) == scores.strict
     assert table.groupby("steps")["lenient"].count().sum() == 20
     assert "prompt" not in table
-    with pytest.raises(WorkbookError, match=r"no column 'answer' \(prompt, gold\): rename one"):
+    with pytest.raises(WorkbookError, match=r"columns prompt and answer: \['prompt', 'gold'\]"):
         evaluate(
             model,
             tokenizer,
@@ -171,12 +170,11 @@ def test_a_completion_ends_at_every_end_token_that_trl_knows(tiny):
     before = model.generation_config.eos_token_id
     try:
         model.generation_config.eos_token_id = [tokenizer.eos_token_id, third]
-        assert end_tokens(model, tokenizer) == sorted({tokenizer.eos_token_id, third})
         cut = complete(model, tokenizer, prompts, how)[0]
         assert whole.text.startswith(cut.text)
         assert (cut.tokens, cut.ended) == (3, True)
         model.generation_config.eos_token_id = None
-        assert end_tokens(model, tokenizer) == [tokenizer.eos_token_id]
+        assert complete(model, tokenizer, prompts, how)[0] == whole
     finally:
         model.generation_config.eos_token_id = before
     assert complete(model, tokenizer, prompts, Sampling(max_new_tokens=2))[0].ended is False
