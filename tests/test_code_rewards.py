@@ -58,7 +58,7 @@ def test_a_completion_can_continue_its_prompt(sandbox):
 
 
 def test_a_thousand_openings_take_no_longer_than_the_text_is_long():
-    """A regular expression looked from each of them to the end: half a minute of the trainer's time for one text."""
+    """A regular expression looked from each of them to the end: half a minute for one text."""
     assert fenced_code("```python\n" * 19_000) == []
     assert fenced_code("```python\nx\n" * 10_000 + "```") == ["x\n" + "```python\nx\n" * 9_999]
     assert fenced_code("```" + " " * 190_000 + "!") == []

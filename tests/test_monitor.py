@@ -1,4 +1,4 @@
-"""The diagnosis, on logs of real runs: diagnosis_logs/ holds what benchmarks/diagnosis.py recorded of each."""
+"""The diagnosis, on logs of real runs, as benchmarks/diagnosis.py recorded them."""
 
 import itertools
 import json
@@ -122,7 +122,7 @@ def test_no_two_findings_explain_each_other_away():
 
 
 def history(steps=12, **more):
-    """A log history as TRL writes it, of a run that rises; `more` holds a function of the step for each metric."""
+    """A log history as TRL writes it, of a run that rises; `more`: metric -> function of the step."""
     entries = []
     for step in range(1, steps + 1):
         right = 0.2 + 0.05 * step
@@ -166,7 +166,7 @@ def test_few_steps_are_not_called_healthy():
 
 
 def test_the_same_from_every_place(tmp_path):
-    """A log history, trainer_state.json, a checkpoint, TRL's output_dir and a folder of ours read alike."""
+    """A log history, trainer_state.json, a checkpoint, TRL's folder and one of ours read alike."""
     entries = history()
     state = {"log_history": [*entries, {"step": 12, "train_runtime": 9.0}], "max_steps": 12}
     checkpoint = tmp_path / "out" / "checkpoint-12"
@@ -318,7 +318,7 @@ def test_watched_rewards_are_the_same_and_counted():
 
 
 def test_a_reward_that_is_an_object_is_watched_too():
-    """AdaptiveWeight is no function: without this no completion was counted, and no time measured."""
+    """AdaptiveWeight is no function: its completions were not counted, and no time was measured."""
     logged = {}
     adaptive = AdaptiveWeight(strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2)
     (watched,) = watch([adaptive])
@@ -375,7 +375,7 @@ def test_it_looks_at_the_first_log_after_so_many_steps(made, every, logging_step
 
 
 def names_hide_roles(kind):
-    """A sick run whose reward functions have names that say nothing, told with and without roles."""
+    """A sick run whose reward functions' names say nothing, told with and without roles."""
     about = json.loads((LOGS / f"{kind}_0.json").read_text())
     renamed, roles = {}, {}
     for number, (name, role) in enumerate(about["settings"]["reward_roles"].items()):
@@ -473,15 +473,14 @@ def test_a_run_that_is_refused_to_go_on_keeps_its_log(tmp_path):
         begun.train()
     kept = path.read_text()
     assert json.loads(kept) == [{"step": 1, "error": "ValueError: too much", "where": ""}]
-    callbacks = len((refused := trainer([1])).callback_handler.callbacks)
+    refused = trainer([1])
     with pytest.raises(WorkbookError, match="other options"), log_the_end(refused, path):
         raise WorkbookError("other options")
     assert path.read_text() == kept
-    assert len(refused.callback_handler.callbacks) == callbacks
-    path.write_text("[]")  # once a step was begun there is something new to tell
-    with pytest.raises(ValueError, match="too much"), log_the_end(again := trainer([5]), path):
-        again.train()
-    assert path.read_text() == kept
+    (again := trainer([5])).state.log_history.append({"step": 1})  # there is something to tell
+    with pytest.raises(ValueError, match="too much"), log_the_end(again, path):
+        raise ValueError("too much")
+    assert len(json.loads(path.read_text())) == 2
 
 
 def test_the_json_has_no_infinity(tmp_path):

@@ -61,5 +61,6 @@ def test_a_panel_of_two_runs_names_only_the_line_that_it_shows():
     run = read_run(LOGS / "healthy_0.json")
     figure, _ = compare_panels({"one": run, "other": run})
     assert [a.get_title("left") for a in figure.axes] == [
-        "reward", "spread within the batch", "entropy", "tokens", "gradient norm", "held-out problems"
+        "reward", "spread within the batch", "entropy", "tokens", "gradient norm",
+        "held-out problems",
     ]  # fmt: skip

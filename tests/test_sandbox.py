@@ -146,7 +146,8 @@ def test_every_canonical_solution_of_humaneval_passes(sandbox, tasks):
     assert (len(jobs), wrong) == (164, [])
 
 
-# ------------------------------------------------------------------ mutants: judged as plain execution judges them
+# ------------------------------------------------------------------ mutants: judged as plain
+# execution judges them
 
 SWAPS = {
     ast.Add: ast.Sub,

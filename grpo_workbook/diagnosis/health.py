@@ -264,26 +264,16 @@ def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:
 def log_the_end(trainer, path: Path):
     """When training ends with an exception, write the log to `path` with an entry that says so.
 
-    The exception goes on. A log that is there already stays when no step was begun: one has been
-    refused to go on from what it tells of.
+    The exception goes on. A log that is there already stays when nothing was logged since: one has
+    been refused to go on from what it tells of.
     """
-
-    class Begun(Callback):
-        step = False
-
-        def on_step_begin(self, args, state, control, **kwargs):
-            self.step = True
-
-    trainer.add_callback(begun := Begun())
     try:
         yield
     except Exception as error:
-        if path.exists() and not begun.step:
+        if path.exists() and not trainer.state.log_history:
             raise
         ended = {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {error}"}
         ended["where"] = "; ".join(getattr(error, "__notes__", []))
         with suppress(WorkbookError):  # on a full disk too, what ended the run is what is told
             write_json(path, [*trainer.state.log_history, ended])
         raise
-    finally:
-        trainer.remove_callback(begun)
