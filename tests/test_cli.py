@@ -1,13 +1,16 @@
-"""What the texts say of the command line is true of it: every command parses, every option that is named exists."""
+"""What texts say of the command line is true: every command parses, every option exists."""
 
 import argparse
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
-from conftest import REPO
+from conftest import REPO, cli
 
-from grpo_workbook.__main__ import parser, read
+from grpo_workbook.cli import COMMANDS, main, options, parser
+from grpo_workbook.errors import WorkbookError
 
 TEXTS = [
     REPO / "README.md",
@@ -15,20 +18,14 @@ TEXTS = [
     *sorted((REPO / "docs").glob("*.md")),
     *sorted((REPO / "templates").rglob("*.md")),
     *sorted((REPO / "templates").rglob("*.yaml")),
+    *sorted((REPO / "configs").glob("*.yaml")),
     *sorted((REPO / "notebooks" / "source").glob("*.py")),
 ]
 # A call: up to the end of the line or of the quoted words, lines that end in a backslash joined.
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
+THEIRS = ("run", "stages")  # whose options TRL's parser reads
 # What a text names in one breath with our options, and is another program's.
-OTHERS = {
-    "--no-deps",
-    "--standalone",
-    "--nproc_per_node",
-    "--num_processes",
-    "--config_file",
-    "--cpu",
-}
-SAME = "--backend --seed --question-column --answer-column --skip-invalid --rewards --steps --num-generations --heldout"
+OTHERS = "--no-deps --standalone --nproc_per_node --num_processes --config_file --cpu --private".split()
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -36,11 +33,10 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 
 
 def calls(text: str) -> list[list[str]]:
-    """The arguments of every call of the command line in a text, without comments and what a shell does with them."""
+    """The arguments of every call of the command line in a text, without what a shell reads."""
     found = []
-    text = re.sub(
-        r"`python -m grpo_workbook[^`]*`", lambda quoted: quoted[0].replace("\n# ", " "), text
-    )
+    quoted = r"`python -m grpo_workbook[^`]*`"
+    text = re.sub(quoted, lambda call: call[0].replace("\n# ", " "), text)
     for call in CALL.findall(text):
         words = shlex.split(re.sub(r"\\\n[# ]*", " ", call).split("   ")[0], comments=True)
         end = next((i for i, word in enumerate(words) if word in ("<", ">", "|", "&&")), len(words))
@@ -52,95 +48,108 @@ def examples() -> list:
     texts = {str(path.relative_to(REPO)): path.read_text(encoding="utf-8") for path in TEXTS}
     texts |= {f"{name} --help": command.epilog or "" for name, command in commands().items()}
     texts["--help"] = parser().epilog
-    return [
-        pytest.param(call, id=f"{place}: {' '.join(call)}")
-        for place, t in texts.items()
-        for call in calls(t)
-    ]
+    named = {f"{place}: {' '.join(call)}": call for place, t in texts.items() for call in calls(t)}
+    return [pytest.param(call, id=name) for name, call in named.items()]
 
 
-def test_the_texts_hold_many_examples():
-    assert len(examples()) > 60
+def test_the_texts_hold_many_examples_and_every_command_is_there():
+    assert len(examples()) > 40
+    assert set(commands()) == {name.replace("_", "-") for name in COMMANDS}
 
 
 @pytest.mark.parametrize("call", examples())
-def test_a_command_in_a_text_is_one_that_the_command_line_takes(call, capsys):
-    if len(call) == 1:  # only named
-        assert call[0] in commands()
+def test_a_command_in_a_text_is_one_that_the_command_line_takes(call, capsys, monkeypatch):
+    assert call[0] in commands()
+    if len(call) == 1 or call[-1] == "--help":  # only named
         return
-    if call[-1] == "--help":
-        with pytest.raises(SystemExit, match="0"):
-            read(call)
+    if call[0] in THEIRS:
+        monkeypatch.setattr(options, "from_yaml", lambda path: [])  # the file is the reader's
+        words = call[1:] if call[0] == "run" else call[2:]
+        if "--probe-every" in words:
+            i = words.index("--probe-every")
+            words = words[:i] + words[i + 2 :]
+        options.read(words)
         return
     try:
-        args, rest = read(call)
+        assert parser().parse_args(call).command == call[0]
     except SystemExit:
         pytest.fail(capsys.readouterr().err)
-    assert args.command == call[0]
-    assert rest == [] or call[0] == "train"  # whose rest are fields of GRPOConfig
 
 
 def test_every_option_that_a_text_names_exists():
-    known = {
-        option
-        for command in commands().values()
-        for a in command._actions
-        for option in a.option_strings
-    }
+    known = {o for c in commands().values() for a in c._actions for o in a.option_strings}
+    known |= {*OTHERS, "--probe-every", "--no-load-in-4bit"}
+    known |= {line.split()[0] for line in options.listing().splitlines()}
     ours = "|".join(commands())
     for path in TEXTS:
         for quoted in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
             if re.match(rf"--(?!report)|.*grpo_workbook|(?:{ours}) --", quoted):
                 named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]+", quoted))
-                fields = {
-                    name for name in named if "_" in name
-                }  # of GRPOConfig, which `train` knows
-                assert named <= known | OTHERS | fields, f"{path.name}: `{quoted}`"
+                named = {name for name in named if "_" not in name}  # else GRPOConfig's
+                assert named <= known, f"{path.name}: `{quoted}`"
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_every_option_says_what_it_does(name):
     for action in commands()[name]._actions:
-        if action.option_strings:
+        if action.option_strings and not action.metavar:
             assert action.help, f"{name} {action.option_strings} has no help"
 
 
-def test_an_option_has_the_same_words_in_every_command():
-    said: dict[str, set[str]] = {}
-    for command in commands().values():
-        for action in command._actions:
-            for option in action.option_strings:
-                if action.help != argparse.SUPPRESS:
-                    said.setdefault(option, set()).add(action.help)
-    assert [(option, said[option]) for option in SAME.split() if len(said[option]) != 1] == []
+def test_help_is_quick_and_loads_nothing_heavy():
+    heavy = {"torch", "trl", "transformers", "datasets", "unsloth", "matplotlib", "scipy"}
+    code = (
+        "import sys; from grpo_workbook.cli import main\n"
+        f"try: main(['--help'])\nexcept SystemExit: print({heavy} & {{*sys.modules}})"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPO)
+    assert said.stdout.endswith("set()\n"), said.stdout[-500:] + said.stderr
 
 
-def test_a_question_may_stand_behind_the_options():
-    args, rest = read(["generate", "qwen", "--samples", "4", "What is 2+3?", "And 3+4?"])
-    assert (args.questions, args.samples, rest) == (["What is 2+3?", "And 3+4?"], 4, [])
-    with pytest.raises(SystemExit, match="2"):
-        read(["generate", "qwen", "What is 2+3?", "--sampels", "4"])
+# ------------------------------------------------------------------ how a command ends
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("error", "status", "said"),
     [
-        ["--samples", "2", "--", "-5 + 3?"],
-        ["--temperature", "1", "-5 plus 3?"],
-        ["--samples", "2", "-5 + 3?"],
+        (WorkbookError("bad\x1b[2J"), 2, "error: bad\\x1b[2J\n"),
+        (ModuleNotFoundError("no", name="unsloth"), 2, "error: unsloth is not installed: run"),
+        (FileNotFoundError(2, "No such file", "here"), 2, "error: here: No such file: check"),
+        (KeyboardInterrupt(), 130, "\nInterrupted.\n"),
     ],
 )
-def test_a_question_may_begin_with_a_minus(words):
-    args, rest = read(["generate", "qwen", *words])
-    assert (args.questions, rest) == ([words[-1]], [])
+def test_every_error_of_a_user_is_one_line_and_a_status(monkeypatch, capsys, error, status, said):
+    from grpo_workbook.cli import doctor
+
+    def fail(args):
+        raise error
+
+    monkeypatch.setattr(doctor, "main", fail)
+    assert main(["doctor"]) == status
+    assert capsys.readouterr().err.startswith(said)
 
 
-def test_an_option_that_generate_lacks_is_no_question(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        read(["generate", "qwen", "--samples", "2", "--bogus", "What?"])
-    assert "--bogus" in capsys.readouterr().err
+def test_what_is_a_fault_of_ours_goes_on(monkeypatch):
+    from grpo_workbook.cli import doctor
+
+    def fail(args):
+        raise ModuleNotFoundError("no", name="grpo_workbook.gone")
+
+    monkeypatch.setattr(doctor, "main", fail)
+    with pytest.raises(ModuleNotFoundError):
+        main(["doctor"])
 
 
-def test_train_takes_every_option_of_ours_with_underscores():
-    args, rest = read(["train", "--load_in_16bit", "--list_fields", "--batch_size=16"])
-    assert (args.load_in_4bit, args.list_fields, args.batch_size, rest) == (False, True, 16, [])
+def test_a_command_that_is_none_and_a_reader_that_has_left():
+    result = cli("estimate")
+    assert result.returncode == 2
+    assert "invalid choice: 'estimate'" in result.stderr
+    command = f"{sys.executable} -m grpo_workbook doctor | head -c 5"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=REPO)
+    assert "Traceback" not in result.stderr
+
+
+def test_progress_is_shown():
+    result = cli("progress")
+    assert result.returncode == 0
+    assert "00.1" in result.stdout or "00" in result.stdout

@@ -34,7 +34,7 @@ def test_the_policy_is_4bit_and_only_adapters_learn(family):
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_generating_does_not_spoil_the_gradient(family):
-    """bitsandbytes repacks 4-bit weights when it generates: stock 4-bit then lets no gradient by."""
+    """bitsandbytes repacks 4-bit weights to generate: stock 4-bit then lets no gradient by."""
     import torch
 
     from grpo_workbook.data import chat_prompt

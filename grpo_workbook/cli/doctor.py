@@ -13,9 +13,8 @@ from pathlib import Path
 
 from grpo_workbook.config import DATA, RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import REPO
+from grpo_workbook.notebook import pins
 
-PINS = (REPO / "requirements.txt", REPO / "requirements-unsloth.txt")
 REINSTALL = (
     "run `make setup` (it installs requirements.txt, then requirements-unsloth.txt with --no-deps)"
 )
@@ -54,7 +53,7 @@ def examine() -> list[Finding]:
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     old = sys.version_info < (3, 11)
     findings = [Finding("python", system, "install Python 3.11 or newer" if old else "")]
-    findings += packages(pins(*PINS))
+    findings += packages(pins())
     if any(f.name in ("torch", "psutil") and f.value == "not installed" for f in findings):
         return findings  # nothing more can be said without them
     findings += [*machine(), four_bit(), sandbox()]
@@ -72,13 +71,6 @@ def examine() -> list[Finding]:
         Finding("profile", f"{run.profile} ({run.why['profile']})"),
         Finding("model", f"{Path(run.model).name} ({run.why['model']})"),
     ]
-
-
-def pins(*files: Path) -> dict[str, str]:
-    """Package and pinned version of every `name==version` line; a wheel alone brings no pins."""
-    lines = [line for f in files if f.is_file() for line in f.read_text("utf-8").splitlines()]
-    parts = [line.split("#")[0].strip().partition("==") for line in lines]
-    return {name: pinned for name, same, pinned in parts if same}
 
 
 def packages(wanted: dict[str, str]) -> list[Finding]:
