@@ -122,7 +122,7 @@ def test_no_two_findings_explain_each_other_away():
 
 
 def history(steps=12, **more):
-    """A log history as TRL writes it, of a run that rises; `more`: metric -> function of the step."""
+    """A log history as TRL writes it, of a run that rises; `more`: metric -> function of a step."""
     entries = []
     for step in range(1, steps + 1):
         right = 0.2 + 0.05 * step

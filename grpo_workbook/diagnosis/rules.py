@@ -7,7 +7,6 @@ the role of a reward function (see grpo_workbook.rewards.reward) where no functi
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from grpo_workbook.diagnosis.findings import (
     SEVERE,
@@ -20,12 +19,10 @@ from grpo_workbook.diagnosis.findings import (
 )
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
-if TYPE_CHECKING:
-    import pandas
-
 UNIQUE, EMPTY = "completions/unique_share", "completions/empty_share"
 CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
 ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
+MEMORY, GENERATING = "memory/share", "time/generation_share"
 RISE = "rise of the reward, in standard errors"
 
 
@@ -38,8 +35,8 @@ class View:
         wanted = max(bound("first_steps"), self.steps * bound("window"))
         self.width = int(min(wanted, bound("longest_window")))
 
-    def of(self, metric: str) -> "pandas.Series":
-        """The metric's values by step, without steps at which it was not logged. Empty if never."""
+    def of(self, metric: str):
+        """The metric's values by step as a series, which is empty when it was never logged."""
         import pandas as pd
 
         return self.table[metric].dropna() if metric in self.table else pd.Series(dtype=float)
@@ -159,11 +156,9 @@ def _ended(v: View) -> Finding | None:
     if v.run.error is None:
         return None
     step, text = v.run.error
-    name = "memory" if "out of memory" in text.lower() else "stopped"
-    if "probability tensor contains" in text:
-        name = "nan"
-    if "raised by the reward function" in text:
-        name = "reward_raises"
+    signs = {"raised by the reward function": "reward_raises", "out of memory": "memory"}
+    signs["probability tensor contains"] = "nan"
+    name = next((name for sign, name in signs.items() if sign in text.lower()), "stopped")
     return make(name, step, Evidence("exception", text[:120]))
 
 
@@ -186,11 +181,10 @@ def _reward_nan(v: View) -> Finding | None:
 
 
 def _memory(v: View) -> Finding | None:
-    used, full = v.of("memory/share"), bound("memory_full")
-    high = used[used >= full]
-    if not len(high):
+    used, full = v.of(MEMORY), bound("memory_full")
+    if not len(high := used[used >= full]):
         return None
-    return make("memory", high.index[0], Evidence("memory/share", high.iloc[0], f"under {full}"))
+    return make("memory", high.index[0], Evidence(MEMORY, high.iloc[0], f"under {full}"))
 
 
 def _empty(v: View) -> Finding | None:
@@ -408,10 +402,8 @@ def _flat(v: View) -> Finding | None:
 
 
 def _generation(v: View) -> Finding | None:
-    metric, most = "time/generation_share", bound("generation")
-    if v.few() or not v.last(metric) > most:
-        return None
-    return v.over("generation_slow", metric, most)
+    slow = not v.few() and v.last(GENERATING) > bound("generation")
+    return v.over("generation_slow", GENERATING, bound("generation")) if slow else None
 
 
 RULES = (

@@ -88,10 +88,6 @@ def _read_folder(folder: Path) -> tuple[list[dict], dict, tuple[str, ...]]:
         found = sorted(folder.rglob(pattern))
         return [p for p in found if len(p.relative_to(folder).parts) <= 3]
 
-    def steps_done(state: Path) -> int:
-        name = state.parent.name.rpartition("-")[2]
-        return int(name) if name.isdecimal() else 10**12  # the folder's own state is its last
-
     states, parquets = inside("trainer_state.json"), inside("completions_*.parquet")
     own, run = folder / "log.json", folder / "run.json"
     # Weights and roles are as written then: to make the functions again would run a file of the
@@ -100,7 +96,7 @@ def _read_folder(folder: Path) -> tuple[list[dict], dict, tuple[str, ...]]:
     settings = {**there.get("settings", {}), **there}
     history, notes = [], ()
     if own.is_file() or states:
-        log = own if own.is_file() else max(states, key=steps_done)
+        log = own if own.is_file() else max(states, key=lambda p: p.stat().st_size)  # the longest
         history, more = _history(_load(log), readable(log))
         settings = more | settings
     elif parquets:

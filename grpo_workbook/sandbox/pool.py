@@ -205,7 +205,7 @@ class _Worker:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", str(SERVER), json.dumps(self.options)],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C is for the trainer, which then closes us

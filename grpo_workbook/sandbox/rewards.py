@@ -101,10 +101,10 @@ def unit_tests(
     """A reward: 1.0 where the program passes its whole test, else 0.0.
 
     With `partial` half of the fraction of its assertions that held, so that the last case is always
-    worth most. `sandbox` is one with the default limits if left out. None where nothing can be said:
-    the sandbox failed, or the test is at fault (no Python, never calls the candidate, does not end).
-    When more than `max_failed` of a batch is like that, or timed out, raises WorkbookError. TRL's
-    log gets the rate of each outcome (`code/timeout`).
+    worth most. `sandbox` is one with the default limits if left out. None where nothing can be
+    said: the sandbox failed, or the test is at fault (no Python, never calls the candidate, does
+    not end). When more than `max_failed` of a batch is like that, or timed out, raises
+    WorkbookError. TRL's log gets the rate of each outcome (`code/timeout`).
     """
     if not 0 <= max_failed <= 1:
         raise WorkbookError(f"max_failed={max_failed}: give a fraction from 0 to 1")

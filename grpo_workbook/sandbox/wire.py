@@ -83,10 +83,7 @@ def send(sock: socket.socket, message) -> None:
 
 
 def receive(sock: socket.socket, deadline: float | None = None):
-    """The next message. `deadline` is of time.monotonic; later sends on this socket end by it too.
-
-    Raises EOFError at the end, TimeoutError at the deadline, ValueError for nonsense.
-    """
+    """The next message. EOFError at the end, TimeoutError at the deadline (of time.monotonic)."""
     size = struct.unpack("!I", _read(sock, 4, deadline))[0]
     if size > MAX_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
