@@ -11,7 +11,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,17 +24,22 @@ _DASHES, _MARKERS, HATCHES = ("-", "--", "-.", ":"), "os^Dx", ("", "//", "..", "
 STYLES = [(_COLOURS[i % 7], _DASHES[i % 4], _MARKERS[i % 5]) for i in range(28)]
 
 
-def new_axes(width: float = 7.0, height: float = 3.6, rows: int = 1, columns: int = 1):
-    """(figure, its axes) in the look of the course, inches; a flat list of axes when it has
-    several."""
+def new_panels(width: float, height: float, rows: int = 1, columns: int = 1):
+    """(figure, the list of its axes, row by row) in the look of the course; inches."""
     from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in grid:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
-    return figure, grid[0] if rows * columns == 1 else grid
+    return figure, grid
+
+
+def new_axes(width: float = 7.0, height: float = 3.6) -> tuple["Figure", "Axes"]:
+    """(figure, axes) of that many inches, in the look of the course."""
+    figure, (axes,) = new_panels(width, height)
+    return figure, axes
 
 
 def _legend(axes: "Axes") -> None:
@@ -74,7 +79,11 @@ def line_chart(
     figure, axes = new_axes()
     parts = {}
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
-        look = {"color": colour, "linestyle": dash, "marker": marker if markers else None}
+        look: dict[str, Any] = {
+            "color": colour,
+            "linestyle": dash,
+            "marker": marker if markers else None,
+        }
         axes.plot(xs, ys, **look, markersize=4, linewidth=2, label=name)
         ends = [f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1)]
         parts[name] = ", ".join(ends)
@@ -107,7 +116,11 @@ def bar_chart(
     for i, (name, values) in enumerate(series.items()):
         parts[name] = _values(values, labels, form)
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
-        look = {"color": STYLES[i][0], "hatch": HATCHES[i % 5], "edgecolor": "white"}
+        look: dict[str, Any] = {
+            "color": STYLES[i][0],
+            "hatch": HATCHES[i % 5],
+            "edgecolor": "white",
+        }
         bars = axes.bar(places, values, width * 0.94, **look, label=name)
         text = axes.bar_label(bars, [_number(v, form) for v in values], padding=2, fontsize=9)
         if intervals and name in intervals:
@@ -137,12 +150,13 @@ def bar_panels(
     """
     across = min(4, len(panels))
     rows = -(-len(panels) // across)
-    figure, grid = new_axes(max(7.0, 2.3 * across), 0.8 + 1.7 * rows, rows, across)
-    grid, top = grid if isinstance(grid, list) else [grid], max(max(v) for v in panels.values())
+    figure, grid = new_panels(max(7.0, 2.3 * across), 0.8 + 1.7 * rows, rows, across)
+    top = max(max(values) for values in panels.values())
     for axes, (name, values) in zip(grid, panels.items(), strict=False):
         for i, value in enumerate(values):
-            grey = {"color": "#BBBBBB", "hatch": "//", "edgecolor": "white"}
-            axes.bar(i, value, 0.8, **(grey if i in muted else {"color": BLUE}))
+            grey: dict[str, Any] = {"color": "#BBBBBB", "hatch": "//", "edgecolor": "white"}
+            look: dict[str, Any] = grey if i in muted else {"color": BLUE}
+            axes.bar(i, value, 0.8, **look)
             if value == 0:
                 axes.plot(i, 0.0, "x", color=ORANGE, markersize=6, clip_on=False)
         axes.set_title(name, fontsize=9, loc="left")
@@ -164,7 +178,12 @@ def dot_chart(rows: Mapping[str, Mapping[str, Sequence[float]]], *, x: str, titl
     for i, name in enumerate(names):
         height = 0.6 * ((i + 0.5) / len(names) - 0.5)
         dots = [(v, k + height) for k, row in enumerate(rows.values()) for v in row.get(name, ())]
-        look = {"color": STYLES[i][0], "marker": STYLES[i][2], "s": 18, "linewidths": 1}
+        look: dict[str, Any] = {
+            "color": STYLES[i][0],
+            "marker": STYLES[i][2],
+            "s": 18,
+            "linewidths": 1,
+        }
         axes.scatter(*zip(*dots, strict=True), **look, label=name, zorder=3)
     axes.set(yticks=range(len(rows)), yticklabels=list(rows), xlabel=x, title=title)
     axes.invert_yaxis()
@@ -215,8 +234,13 @@ def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]
     figure, axes = new_axes(7.0, 3.2)
     fit, over = ([n for n in counts if (n > budget) is long] for long in (False, True))
     edges = np.unique(np.linspace(min(counts), max(counts) + 1, 25).round())
-    look = {"stacked": True, "color": [BLUE, ORANGE], "label": ["fit", "over the budget"]}
-    for bar in axes.hist([fit, over], edges, **look)[2][1]:
+    look: dict[str, Any] = {
+        "stacked": True,
+        "color": [BLUE, ORANGE],
+        "label": ["fit", "over the budget"],
+    }
+    _, _, bars = axes.hist([fit, over], edges.tolist(), **look)
+    for bar in list(bars)[1]:  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
         bar.set_hatch("//")
     axes.axvline(budget, color="black", linestyle="--", linewidth=1.5)
     axes.set(xlabel="tokens in the prompt", ylabel="prompts (log scale)", title="Prompt lengths")
@@ -234,8 +258,8 @@ def reward_distributions(groups: Mapping[str, Sequence[Sequence[float | None]]])
 
     `groups` is {function: groups}; None stands where the function does not apply.
     """
-    figure, grid = new_axes(7.0, 0.5 + 1.15 * len(groups), len(groups), 1)
-    grid, parts = grid if isinstance(grid, list) else [grid], {}
+    figure, grid = new_panels(7.0, 0.5 + 1.15 * len(groups), len(groups), 1)
+    parts = {}
     for axes, (name, table) in zip(grid, groups.items(), strict=True):
         equal = [len(set(group)) == 1 for group in table]
         for x, group in enumerate(table, 1):
@@ -277,7 +301,7 @@ def attack_rates(earned: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple["
 
 def stage_curve(curves: Mapping[str, Sequence], goal: float | None = None) -> tuple["Figure", str]:
     """Held-out accuracy over all stages: {stage: [(optimizer step, accuracy), ...]}."""
-    lines = {name: tuple(zip(*points, strict=True)) for name, points in curves.items()}
+    lines = {name: ([x for x, _ in at], [y for _, y in at]) for name, at in curves.items()}
     title = "A new stage begins at each dotted line" if len(lines) > 1 else "One stage"
     x, y = "optimizer step, over all stages", "strictly right, held out"
     figure, words = line_chart(lines, x=x, y=y, title=title)
@@ -335,7 +359,7 @@ def save(figure: "Figure", words: str, path: Path) -> None:
 
 def as_html(figure: "Figure", words: str):
     """The figure as an image for a notebook, with its text alternative."""
-    from IPython.display import HTML
+    from IPython.core.display import HTML
 
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, bbox_inches="tight", metadata={"Software": None})

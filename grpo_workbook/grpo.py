@@ -7,6 +7,7 @@ and gradients with TRL 1.15's own. Letters in shapes: B completions of T tokens,
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,7 +67,9 @@ def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
     einsum sums short rows without starting threads, which cost more (benchmarks/advantages.py).
     """
     if scored is None:
-        gaps, count, first = np.s_[:0], groups.shape[1], groups[:, :1]
+        gaps: Any = np.s_[:0]
+        count: Any = groups.shape[1]
+        first = groups[:, :1]
     else:
         gaps = ~scored.reshape(groups.shape)
         count = np.maximum(1, (~gaps).sum(axis=1, keepdims=True)).astype(groups.dtype)
@@ -150,12 +153,8 @@ def clipped_losses(ratio: Tensor, A: Tensor, low=0.2, high=0.2, delta=None) -> T
     return -torch.min(capped * A, clipped * A)
 
 
-def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, high: float | None) -> Tensor:
+def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, high: float) -> Tensor:
     """-min(ratio, high) A log pi, the weight a constant: no token loses its gradient (CISPO, 4)."""
-    if high is None:
-        raise ValueError(
-            "cispo caps the ratio at epsilon_high itself, without 1 +: give one, as 5.0"
-        )
     return -ratio.clamp(max=high).detach() * A * logp
 
 
@@ -223,22 +222,24 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     if beta and ref_logp is None:
         raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, the reference's numbers")
     # padding is 0 from here on: nothing that stands there can overflow
-    logp, old_logp, ref_logp = (
+    logp = logp.masked_fill(mask == 0, 0.0)
+    old_logp, ref_logp = (
         None if x is None else _same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
-        for name, x in (("logp", logp), ("old_logp", old_logp), ("ref_logp", ref_logp))
+        for name, x in (("old_logp", old_logp), ("ref_logp", ref_logp))
     )
     A = advantages.detach().unsqueeze(1)  # (B, 1): a completion's tokens share its advantage
     ratio = policy_ratio(logp, logp if old_logp is None else old_logp, mask, level)
+    high = epsilon_low if epsilon_high is None else epsilon_high
     if loss_type == "cispo":
-        low, high = 0.0, epsilon_high
-        per_token = cispo_losses(ratio, A, logp, epsilon_high)
+        if epsilon_high is None:
+            raise ValueError("cispo caps the ratio at epsilon_high itself: give it, such as 5.0")
+        least, most, per_token = 0.0, high, cispo_losses(ratio, A, logp, high)
     else:
-        epsilon_high = epsilon_low if epsilon_high is None else epsilon_high
-        low, high = 1 - epsilon_low, 1 + epsilon_high
-        per_token = clipped_losses(ratio, A, epsilon_low, epsilon_high, delta)
+        least, most = 1 - epsilon_low, 1 + high
+        per_token = clipped_losses(ratio, A, epsilon_low, high, delta)
     metrics = {
-        "clip_low": _mean((ratio < low) & (A < 0), mask),
-        "clip_high": _mean((ratio > high) & (A > 0), mask),
+        "clip_low": _mean((ratio < least) & (A < 0), mask),
+        "clip_high": _mean((ratio > most) & (A > 0), mask),
     }
     if ref_logp is not None:
         kl = kl_estimate(logp, ref_logp.detach())  # the reference is a constant: no gradient

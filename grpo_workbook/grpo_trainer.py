@@ -7,7 +7,7 @@ shares.
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,6 @@ import torch
 
 from grpo_workbook.data import render
 from grpo_workbook.grpo import combine_rewards, group_advantages, grpo_loss, sequence_logprobs
-
-Reward = Callable[..., Sequence[float | None]]
 
 
 @torch.no_grad()
@@ -68,7 +66,7 @@ class ScratchTrainer:
 
     model: Any
     tokenizer: Any
-    rewards: Reward | Sequence[Reward]
+    rewards: Any  # one function or several
     reward_weights: Sequence[float] | None = None
     reference: Any = None
     group_size: int = 8
@@ -93,7 +91,8 @@ class ScratchTrainer:
         )
         if self.reference is None:
             self.refresh_reference()
-        self.reference.eval().requires_grad_(False)
+        else:
+            self.reference.eval().requires_grad_(False)
 
     def refresh_reference(self) -> None:
         """The reference becomes a frozen copy of the model as it is now."""
@@ -135,6 +134,7 @@ class ScratchTrainer:
         with torch.no_grad():
             ref_logp = self.logprobs(self.reference, batch)
             old_logp = self.logprobs(self.model, batch) if self.inner_epochs > 1 else None
+        metrics: dict[str, float] = {}
         for _ in range(self.inner_epochs):
             loss, logged = grpo_loss(
                 self.logprobs(self.model, batch),
@@ -151,7 +151,7 @@ class ScratchTrainer:
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
             self.optimizer.step()
-        metrics = {"loss": float(loss.detach()), "grad_norm": float(norm), **logged}
+            metrics = {"loss": float(loss.detach()), "grad_norm": float(norm), **logged}
         return metrics | self.measure(rewards, batch)
 
     def measure(self, rewards: Sequence[float | None], batch: dict) -> dict[str, float]:
