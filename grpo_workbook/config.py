@@ -96,8 +96,7 @@ class RunConfig:
 
     def __post_init__(self):
         for f in fields(self):
-            if f.type in KINDS:
-                object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.type))
+            object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.type))
         if self.num_generations < 2 or self.batch_size % self.num_generations:
             size = max(2, self.num_generations)
             raise WorkbookError(
@@ -117,7 +116,7 @@ class RunConfig:
         *,
         profile: str | None = None,
         model: str | None = None,
-        seed: int | str | None = None,
+        seed: Any = None,
         output: str | Path | None = None,
         **values,
     ) -> "RunConfig":
@@ -217,7 +216,7 @@ class RunConfig:
             )
         at_once, vllm = _largest_divisor(part, self.per_device_batch), self.vllm != "off"
         host, _, port = self.vllm_server.rpartition(":")
-        arguments = dict(
+        arguments: dict[str, Any] = dict(
             output_dir=str(self.output / "checkpoints"), seed=self.seed, data_seed=self.seed,
             # How much: a step sees batch_size completions, in groups of num_generations.
             max_steps=self.max_steps, num_generations=self.num_generations,
@@ -338,16 +337,17 @@ def _find_family(model: str, profile: dict[str, Any]) -> tuple[str, str]:
     return name, next((known for known in FAMILIES if known in kind.lower()), kind)
 
 
-def _checked(name: str, value: object, kind: type):
+def _checked(name: str, value: Any, kind: Any) -> Any:
     """The value as its field's type, in its bounds; a NumPy number becomes Python's."""
+    if kind not in KINDS:
+        return value
     wanted = {int: Integral, float: Real}.get(kind, kind)
     if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
         raise WorkbookError(f"{name} is {value!r:.60}: it must be {KINDS[kind]}")
-    if isinstance(value, Real) and kind is not bool:
-        zero = name in ("seed", "beta")  # which may be 0
-        if not (value >= 0 if zero else value > 0) or value > MOST.get(name, 10**9):
+    if kind in (int, float):
+        zero, most = name in ("seed", "beta"), MOST.get(name, 10**9)  # the two may be 0
+        if not (value >= 0 if zero else value > 0) or value > most:
             least = "at least 0" if zero else "more than 0"
-            most = f"{MOST.get(name, 10**9)}"
             raise WorkbookError(f"{name} is {value!s:.30}: it must be {least}, at most {most}")
     if name in CHOICES and value not in CHOICES[name]:
         raise WorkbookError(f"{name} is {value!r}: choose one of {', '.join(CHOICES[name])}")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
@@ -46,12 +46,13 @@ def load_policy(
         ) from error
 
 
-def _load_unsloth(run: RunConfig):
+def _load_unsloth(run: RunConfig) -> tuple[Any, Any]:
     import unsloth  # isort: skip  (before transformers)
     import torch
     from transformers import set_seed
 
-    loader, more = unsloth.FastLanguageModel, {}
+    loader: Any = unsloth.FastLanguageModel
+    more: dict[str, Any] = {}
     if has_many_senses(run.model):
         loader = unsloth.FastModel
         # The CPU backend takes the text part anyway, and does not know the argument.
@@ -80,7 +81,7 @@ def _lora(run: RunConfig) -> dict:
     return {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "target_modules": targets}
 
 
-def _load_plain(run: RunConfig):
+def _load_plain(run: RunConfig) -> tuple[Any, Any]:
     """The same set-up without Unsloth."""
     import torch
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
@@ -104,9 +105,10 @@ def _load_plain(run: RunConfig):
     )
     # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first
     # generation, and lets no gradient back through them after that.
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
+    layers: Any = model.modules()
+    for layer in layers:
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
     if run.load_in_4bit and not sharded():  # it makes the norms float32, and FSDP wants one type
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
     model = get_peft_model(model, LoraConfig(**_lora(run), task_type="CAUSAL_LM"))
@@ -143,7 +145,7 @@ def why_not_plain(run: RunConfig) -> str | None:
 
 def count_4bit_layers(model: "PreTrainedModel") -> int:
     """How many linear layers really hold 4-bit weights: a fallback to 16-bit would pass unseen."""
-    from bitsandbytes.nn import Linear4bit  # PEFT's wrapper around it has the same name
+    from bitsandbytes.nn.modules import Linear4bit  # PEFT's wrapper around it has the same name
 
     return sum(isinstance(module, Linear4bit) for module in model.modules())
 
@@ -172,7 +174,7 @@ def make_trainer(
 
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
     try:
-        trainer = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
+        trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
     except (ValueError, TypeError, ImportError, RuntimeError, NotImplementedError) as error:
         if not overrides:
             raise
@@ -264,7 +266,7 @@ class HeldoutProbe(Callback):
 
 
 @contextmanager
-def stop_on_interrupt(trainer: "GRPOTrainer"):
+def stop_on_interrupt(trainer: Any):
     """The first Ctrl-C ends training after the step under way and saves; the second stops at once.
 
     Of several processes all stop after the same step, whichever of them got the signal. Yields a

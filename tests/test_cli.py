@@ -25,7 +25,8 @@ TEXTS = [
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
 THEIRS = ("run", "stages")  # whose options TRL's parser reads
 # What a text names in one breath with our options, and is another program's.
-OTHERS = "--no-deps --standalone --nproc_per_node --num_processes --config_file --cpu --private".split()
+OTHERS = "--no-deps --standalone --nproc_per_node --num_processes --config_file --cpu"
+OTHERS = [*OTHERS.split(), "--private"]
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
