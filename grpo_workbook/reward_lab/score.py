@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import Completion, RewardFunction, call, name_of, plain_values
+from grpo_workbook.rewards import Completion, RewardFunction, call, name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,10 +69,7 @@ def score(
             "row for each group or completion, one weight for each reward, no name twice"
         )
     columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
-    values = [
-        plain_values(name, call(function, completions, **columns), n)
-        for name, function in zip(names, functions, strict=True)
-    ]
+    values = [call(function, completions, **columns) for function in functions]
     totals = [  # TRL's weighted sum, where None counts as 0: what GRPO compares
         sum(w * (v or 0.0) for w, v in zip(weights, given, strict=True))
         for given in zip(*values, strict=True)

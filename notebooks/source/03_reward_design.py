@@ -171,8 +171,7 @@ print([f.__name__ for f in functions], weights)
 # %%
 for name, made in rewards.REGISTRY.items():
     call = name if hasattr(made, "role") else f"{name}=..."
-    says = (made.__doc__ or "A penalty, -1 to 0: unwanted phrases.").splitlines()[0]
-    print(f"{call:20} {says}")
+    print(f"{call:20} {made.__doc__.splitlines()[0]}")
 
 # %% [markdown]
 # This one is DAPO's penalty for completions that come near the length at which they would be cut. The formula is TRL's,
