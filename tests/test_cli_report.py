@@ -49,6 +49,6 @@ def test_names_and_texts_are_printed_as_they_are(capsys):
     report.show_report(told, Path("out [bold] :smile:"))
     said = capsys.readouterr().out
     assert "8 held-out problems, mine[/so]" in said
-    assert "out [bold] :smile:/adapter" in said
+    assert "out [bold] :smile:: report.json" in said
     assert "\x1b" not in said
     assert "five\\x07" in said

@@ -90,8 +90,8 @@ def test_the_merge_is_proved_and_the_card_written(main_runs, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_printed(main_runs, family):
     folder, out = main_runs(family)
-    for word in ("strict, sampled", "strict, greedy", "well-formed, sampled", "95 % interval",
-                 "Five held-out questions", "report.json", "adapter", "merged", "figures"):  # fmt: skip
+    rows = ["strict, sampled", "strict, greedy", "lenient, sampled", "well-formed, sampled"]
+    for word in (*rows, "95 % interval", "Five held-out questions", "report.json", "adapter"):
         assert word in out
     ours = out[out.index("held-out problems, data/tiny-") :]  # before it, Unsloth speaks too
     assert max(map(len, ours.splitlines())) <= 120
@@ -286,6 +286,23 @@ def test_a_pulled_plug_while_merging_and_a_run_that_is_replaced(tmp_path):
     assert entry["reward"] == pytest.approx(means[0] + 0.5 * means[1], abs=1e-5)
     assert weights.read_bytes() != trained
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.trains
+def test_a_bad_merge_is_refused_and_the_adapter_kept(tmp_path, capsys, monkeypatch):
+    from grpo_workbook import export
+
+    bad = {"max_abs_logit_difference": 9.0, "relative_logit_difference": 0.5}
+    monkeypatch.setattr(
+        export, "compare_logits", lambda *given, **more: bad | {"same_greedy_tokens": 0.4}
+    )
+    folder = tmp_path / "run"
+    sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
+    assert main(["run", *sizes, "--output", str(folder)]) == 2
+    assert "the merged model is another one" in capsys.readouterr().err
+    assert (folder / "adapter" / "adapter_model.safetensors").is_file()
+    assert not (folder / "merged").exists()
+    assert not (folder / "report.json").exists()
 
 
 @pytest.mark.trains

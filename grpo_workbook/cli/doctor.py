@@ -1,15 +1,13 @@
-"""`python -m grpo_workbook doctor`: what this machine is, what the course will choose on it, and
-what is wrong, with the fix.
-"""
+"""`python -m grpo_workbook doctor`: this machine, what the course chooses on it, what is wrong."""
 
 import argparse
 import platform
 import shutil
 import sys
 import warnings
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 from grpo_workbook.config import DATA, RunConfig
 from grpo_workbook.errors import WorkbookError
@@ -20,8 +18,7 @@ REINSTALL = (
 )
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One line of the doctor's report; `fix` is empty when all is well."""
 
     name: str
@@ -38,10 +35,8 @@ def add_parser(commands) -> None:
 def main(args: argparse.Namespace | None = None) -> int:
     """Print the report; 1 when something needs a fix, else 0."""
     findings = examine()
-    for found in findings:
-        print(f"{'!!' if found.fix else 'ok'}  {found.name:<14} {found.value}")
-        if found.fix:
-            print(f"    {'':<14} -> {found.fix}")
+    for name, value, fix in findings:
+        print(f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix))
     wrong = sum(bool(found.fix) for found in findings)
     well = "All is well: `make run` trains and measures a model here."
     print(f"\n{wrong} to fix" if wrong else f"\n{well}")
@@ -65,12 +60,8 @@ def examine() -> list[Finding]:
         run = RunConfig.from_env()
     except WorkbookError as error:
         return [*findings, Finding("settings", "unusable", str(error))]
-    return [
-        *findings,
-        Finding("device", run.device),
-        Finding("profile", f"{run.profile} ({run.why['profile']})"),
-        Finding("model", f"{Path(run.model).name} ({run.why['model']})"),
-    ]
+    told = {"device": run.device, "profile": run.profile, "model": Path(run.model).name}
+    return findings + [Finding(name, f"{value} ({run.why[name]})") for name, value in told.items()]
 
 
 def packages(wanted: dict[str, str]) -> list[Finding]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from grpo_workbook import figures
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible
 from grpo_workbook.files import readable
@@ -24,27 +25,25 @@ def from_log(log: list[dict], run: RunConfig) -> dict:
     def mean(key: str, entries: list[dict]) -> float:
         return round(sum(e[key] for e in entries) / len(entries), 4)
 
-    names = [k for k in log[0] if k.startswith("rewards/") and k.endswith("/mean")]
+    rewards = {"reward": "reward"}
+    rewards |= {k[8:-5]: k for k in log[0] if k.startswith("rewards/") and k.endswith("/mean")}
     length = next(k for k in ("completions/mean_length", "completion_length") if k in log[0])
     total = log[-1]["step"] * run.batch_size
     return {
         "completions": {"total": total, "mean_length": mean(length, log)},
         "rewards": {
-            k.removeprefix("rewards/").removesuffix("/mean"): {
-                "first_tenth": mean(k, log[:tenth]),
-                "last_tenth": mean(k, log[-tenth:]),
-            }
-            for k in ("reward", *names)
+            name: {"first_tenth": mean(key, log[:tenth]), "last_tenth": mean(key, log[-tenth:])}
+            for name, key in rewards.items()
         },
     }
 
 
 def verdict(heldout: dict) -> list[str]:
     """What the held-out numbers allow one to say, in words."""
-    said = []
+    said, form = [], "the rate of well-formed answers"
     for key, name, p in (
         ("strict_sampled", "strict accuracy", heldout["p_value"]),
-        ("well_formed_sampled", "the rate of well-formed answers", heldout["p_value_well_formed"]),
+        ("well_formed_sampled", form, heldout["p_value_well_formed"]),
     ):
         a, b = heldout["before"][key], heldout["after"][key]
         change = "rose" if b > a else "fell" if b < a else "stayed"
@@ -58,16 +57,16 @@ def verdict(heldout: dict) -> list[str]:
 
 def draw(run: RunConfig, log: list[dict], report: dict) -> None:
     """Write figures/rewards.png, before_after.png and health.png, each with its words (.txt)."""
-    from grpo_workbook import figures
     from grpo_workbook.diagnosis import diagnose, read_run, run_panels
 
     held, whole = report["heldout"], read_run(run.output)
-    for name, drawn in (
-        ("rewards", figures.reward_curves(log)),
-        ("before_after", figures.before_after(held["before"], held["after"], held["n"])),
-        ("health", run_panels(whole, diagnose(whole), "The run")),  # what `diagnose` sees
-    ):
-        figures.save(*drawn, run.output / "figures" / f"{name}.png")
+    drawn = {
+        "rewards": figures.reward_curves(log),
+        "before_after": figures.before_after(held["before"], held["after"], held["n"]),
+        "health": run_panels(whole, diagnose(whole), "The run"),  # what `diagnose` sees
+    }
+    for name, figure in drawn.items():
+        figures.save(*figure, run.output / "figures" / f"{name}.png")
 
 
 def versions() -> dict[str, str]:
@@ -90,31 +89,20 @@ def show_report(report: dict, output: Path) -> None:
     held, merge = report["heldout"], report["merge"]
     print(f"\n{held['n']} held-out problems, {report['model']:<22}   before    after")
     for key in ("strict_sampled", "strict_greedy", "lenient_sampled", "well_formed_sampled"):
-        before, after = (held[when][key] for when in ("before", "after"))
-        print(
-            f"  {key.replace('_', ', ').replace('well, ', 'well-'):<43}{before:>8.1%} {after:>8.1%}"
-        )
+        name = ", ".join(key.rsplit("_", 1)).replace("_", "-")
+        print(f"  {name:<43}{held['before'][key]:>8.1%} {held['after'][key]:>8.1%}")
     spans = ["{:.1%} to {:.1%}".format(*held[when]["ci95"]) for when in ("before", "after")]
     print(f"  95 % interval of the first: {spans[0]} before, {spans[1]} after")
-    for line in report["verdict"]:
-        print(f"- {line}")
+    print(*(f"- {line}" for line in report["verdict"]), sep="\n")
     print(
         f"- trained {report['steps']} steps in {report['train_seconds']} s "
         f"({report['total_seconds']} s in all), peak memory {report['peak_rss_mb']} MB\n"
         f"- merged: largest logit difference {merge['max_abs_logit_difference']}, the same greedy "
         f"token at\n  {merge['same_greedy_tokens']:.2%} of the places, strict greedy "
-        f"{merge['merged_strict_greedy']:.1%}"
+        f"{merge['merged_strict_greedy']:.1%}\n\n"
+        "Five held-out questions, answered by the merged model:"
     )
-    print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
         print(visible(f"  {example['question']}  (right: {example['answer']})"))
         print(visible("    " + " ".join(example["after"].split())))
-    print()
-    for name, what in (
-        ("report.json", "every number"),
-        ("adapter", "the LoRA adapter"),
-        ("merged", "16-bit weights for plain Transformers"),
-        ("figures", "curves and bars"),
-        ("log.json", "TRL's metrics, step by step"),
-    ):
-        print(f"{readable(output / name):<28} {what}")
+    print(f"\n{readable(output)}: report.json, log.json, adapter, merged (16-bit), figures")

@@ -34,13 +34,12 @@ def once(work: Callable[[], object]):
         return work()
     from accelerate.utils import broadcast_object_list
 
-    outcome: list = [None, False]
-    error = None
+    error, outcome = None, [None, False]
     if is_main():
         try:
-            outcome = [work(), False]
+            outcome[0] = work()
         except WorkbookError as raised:
-            error, outcome = raised, [None, True]
+            error, outcome[1] = raised, True
     broadcast_object_list(outcome)
     if outcome[1]:
         raise error or SystemExit(2)  # the main process says it
@@ -73,46 +72,31 @@ def together(device: str, checkpoint: Callable[[], object]):
         yield
         return
     from accelerate import PartialState
-    from torch.distributed import destroy_process_group
+    from torch.distributed import DistError, destroy_process_group
+
+    def end(why: str) -> None:  # at once: a normal exit may wait for the lost process
+        kept, goes_on = checkpoint(), "There is no checkpoint yet: start again with --overwrite"
+        if kept:
+            again = "the same command with --resume goes on from there"
+            goes_on = f"The last checkpoint is {readable(str(kept))}; {again}"
+        who = f"process {env['RANK']} of {count()}"
+        print(f"error: {who} cannot go on: {why}. {goes_on}.", file=sys.stderr, flush=True)
+        os._exit(1)
 
     if device == "cpu":  # accelerate would say cpu:0 and cpu:1, which torch.load does not know
         env["ACCELERATE_TORCH_DEVICE"] = "cpu"
-    try:
-        PartialState(cpu=device == "cpu", timeout=PATIENCE)
-    except (RuntimeError, ValueError) as error:
-        raise WorkbookError(
-            f"the processes could not meet ({first_line(error)}): see whether all were started, "
-            "and whether MASTER_ADDR and MASTER_PORT are right"
-        ) from error
+    PartialState(cpu=device == "cpu", timeout=PATIENCE)
     if not is_main():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
     told = "the launcher ended it (SIGTERM): another process has ended, as its report says"
-    before = signal.signal(signal.SIGTERM, lambda *_: _end(told, checkpoint()))
+    before = signal.signal(signal.SIGTERM, lambda *_: end(told))
     try:
         yield
         destroy_process_group()
-    except RuntimeError as error:
-        if not is_loss(error):
+    except RuntimeError as error:  # gloo and NCCL have no exception of their own for a loss
+        words = ("gloo/", "Connection closed by peer")
+        if not isinstance(error, DistError) and not any(word in str(error) for word in words):
             raise
-        _end(f"another process is gone ({first_line(error)})", checkpoint())
+        end(f"another process is gone ({first_line(error)})")
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def is_loss(error: BaseException) -> bool:
-    """Whether another process cannot be reached: gloo and NCCL have no exception of their own."""
-    from torch.distributed import DistError
-
-    text = str(error)
-    return isinstance(error, DistError) or "gloo/" in text or "Connection closed by peer" in text
-
-
-def _end(why: str, kept) -> None:
-    """End at once: threads of the libraries may wait for the lost process at a normal exit."""
-    goes_on = "There is no checkpoint yet: start again with --overwrite"
-    if kept:
-        again = "the same command with --resume goes on from there"
-        goes_on = f"The last checkpoint is {readable(kept)}; {again}"
-    who = f"process {os.environ['RANK']} of {count()}"
-    print(f"error: {who} cannot go on: {why}. {goes_on}.", file=sys.stderr, flush=True)
-    os._exit(1)
