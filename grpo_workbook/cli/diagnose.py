@@ -7,7 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook import figures
-from grpo_workbook.diagnosis import SEVERE, Finding, as_text, diagnose, read_run, run_panels, samples
+from grpo_workbook.diagnosis import (
+    SEVERE,
+    Finding,
+    as_text,
+    diagnose,
+    read_run,
+    run_panels,
+    samples,
+)
 from grpo_workbook.errors import wrap
 from grpo_workbook.files import readable
 
