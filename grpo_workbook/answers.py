@@ -1,14 +1,10 @@
 """Find the final answer in a text, read it exactly, compare it. And: is the text well-formed?
 
-A completion is well-formed when it is one reasoning block, one answer block, and nothing else:
-
-    <reasoning>
-    7+7=14
-    </reasoning>
-    <answer>14</answer>
+That is one reasoning block, one answer block, and nothing else:
+<reasoning>7+7=14</reasoning> <answer>14</answer>
 
 Numbers are fractions, compared exactly; nothing is evaluated. However long the text, the work is
-bounded: marks are counted and cut at with `str` methods, answers and numbers have a limit.
+bounded: marks are counted, answers and numbers have a limit.
 """
 
 import re
@@ -24,6 +20,7 @@ MAX_NUMBER = 200  # characters
 MAX_EXPONENT = 400  # a float ends at 308
 LENIENT_WINDOW = 4_000  # characters from the end
 
+_TAG = re.compile("|".join(TAGS))
 _MINUS = {0x2212: "-", 0x2013: "-"}  # unicode minus, en dash
 # What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and unusual spaces.
 _PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | _MINUS
@@ -44,9 +41,14 @@ _LAST = re.compile(
     r"(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)",
     re.ASCII,
 )
-_BOX = "\\boxed{"
-# Words behind a number that change it, take it back or offer another: no units, in the plural too.
-_NOT_UNITS = frozenset(
+# \boxed{...} with braces in pairs, to a depth of three. Possessive and bounded, as all here.
+_INSIDE = r"[^{}\\]|\\."
+for _ in range(3):
+    _INSIDE = rf"[^{{}}\\]|\\.|\{{(?:{_INSIDE}){{0,200}}+\}}"
+_BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
+# Words behind a number that change it, take it back or offer another: no units, in the plural too,
+# but for points, scores and overs. No "month" is among the fractions.
+_NOT_UNITS = (
     "or and not no but if maybe perhaps possibly probably wait than to from plus minus times by "
     "over divided mod is are equals equal actually either instead rather correction sorry i mean "
     "think else otherwise also then so dozen hundred thousand lakh lac crore googol score pair "
@@ -55,38 +57,29 @@ _NOT_UNITS = frozenset(
     "kein vielleicht eventuell bzw beziehungsweise ou et peut quizás quizá acaso forse oppure "
     "zero one two three four five six sixe seven eight nine ten eleven twelve thirteen fourteen "
     "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
-    "ninety".split()
+    "ninety"
 )
-# Fractions and large numbers: tenths, twenty-fifths, millions, quadrillion. No "month" among them.
-_NUMBER_WORD = re.compile(
-    r"(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
-    r"|\w*illi(?:on|ard)(?:th)?s?"
+_CHANGES = re.compile(
+    rf"(?!points$|scores$|overs$)(?:{_NOT_UNITS.replace(' ', '|')})s?|\w*illi(?:on|ard)(?:th)?s?"
+    r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
 )
 _BETWEEN_WORDS = re.compile(r"[\s/.'’-]+")
 
 
 def parse_number(text: str) -> Fraction | None:
-    """The number that the whole text is, exactly, or None: 1,000 = 1000, $72 = 72, 1/2 = 0.5.
-
-    For data: stricter than `read_answer` (no unit but %), and 84/2 is 42.
-    """
-    return _read(text, alone=True)
+    """The number that the whole text is, for data: no unit but %, and 84/2 is 42."""
+    return read_answer(text, alone=True)
 
 
-def read_answer(text: str) -> Fraction | None:
+def read_answer(text: str, alone: bool = False) -> Fraction | None:
     """The number that an answer is, exactly, or None where it is none, or more than one.
 
     - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2, 1e3, **72**, \\frac{1}{2}, full-width digits.
-    - A unit may stand behind ("72 apples", "60 km/h"). Units are neither converted nor compared; %
-      is one of them: 50% is the number 50, never 0.5, as in questions that ask "what percent".
+    - A unit may stand behind ("72 apples"); it is neither converted nor compared. % is one: 50% is
+      the number 50, never 0.5.
     - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
-    - A fraction is an answer where its value is not whole: 1/2, 2/4, 7/2. Division that was left
-      undone is not: 84/2 is no 42.
+    - Division that was left undone is none: 84/2 is no 42, though 2/4 and 7/2 are numbers.
     """
-    return _read(text, alone=False)
-
-
-def _read(text: str, alone: bool) -> Fraction | None:
     text = text.strip()
     if not 0 < len(text) <= MAX_NUMBER:
         return None
@@ -131,15 +124,9 @@ def _is_unit(rest: str) -> bool:
         return True
     words = [w.lstrip("°").rstrip("²³") for w in _BETWEEN_WORDS.split(rest) if w]
     return len(words) <= 4 and all(
-        w.isalpha() and not _changes_the_number(w.lower()) and (w[1:] or w in "mglLshtWVANJCF")
+        w.isalpha() and (w[1:] or w in "mglLshtWVANJCF") and not _CHANGES.fullmatch(w.lower())
         for w in words
     )
-
-
-def _changes_the_number(word: str) -> bool:
-    if word in _NOT_UNITS or _NUMBER_WORD.fullmatch(word):
-        return True
-    return word.removesuffix("s") in _NOT_UNITS and word not in ("points", "scores", "overs")
 
 
 @lru_cache(maxsize=4096)
@@ -148,21 +135,16 @@ def _number_of(reference: str) -> Fraction:
     value = parse_number(reference)
     value = read_answer(reference) if value is None else value
     if value is None:
-        raise WorkbookError(
-            f"the reference answer {reference[:80]!r} is not a number: clean the data before "
-            "training, or use the symbolic reward"
-        )
+        said = "is not a number: clean the data before training, or use the symbolic reward"
+        raise WorkbookError(f"the reference answer {reference[:80]!r} {said}")
     return value
 
 
 def is_correct(prediction: str | None, reference: str) -> bool:
-    """Whether the prediction is exactly the number that the reference is; None never is.
-
-    Raises WorkbookError for a reference that is no text, or no number: that is broken data.
-    """
+    """Whether the prediction is exactly the number that the reference is; None never is."""
     if not isinstance(reference, str):
-        shown, kind = repr(reference)[:80], type(reference).__name__
-        raise WorkbookError(f"the reference answer {shown} is a {kind}: give it as text, str(...)")
+        kind = type(reference).__name__
+        raise WorkbookError(f"the reference answer {reference!r:.80} is a {kind}: give it as text")
     wanted = _number_of(reference)
     return prediction is not None and read_answer(prediction) == wanted
 
@@ -170,55 +152,34 @@ def is_correct(prediction: str | None, reference: str) -> bool:
 def extract_answer(text: str) -> str | None:
     """The final answer of a text, or None where there is none, or several different ones hedge.
 
-    Complete <answer>...</answer> pairs decide; without them LaTeX's \\boxed{...}; without it the
-    rest of a line after ####, as in GSM8K; headings ("#### Step 1") only where no number stands so.
-    Several answers are one if they are equal as numbers or as text. Words outside of the marks cost
-    the form, not the number: `<answer>42</answer> no wait, 41` is 42.
+    Complete <answer>...</answer> pairs decide; without them \\boxed{...}; without it the rest of a
+    line after ####, as in GSM8K. Several answers are one if they are equal as numbers or as text.
+    Words outside of the marks cost the form, not the number: `<answer>42</answer> no wait, 41`.
     """
-    for mark, find in ((TAGS[3], _tagged), (_BOX, _boxed), ("####", _hashed)):
+    for mark, find in ((TAGS[3], _tagged), ("\\boxed{", _BOX.findall), ("####", _hashed)):
         if text.count(mark) > MAX_MARKS:
             return None
-        if found := find(text):
+        if found := [a for inside in find(text) if (a := _unboxed(inside.strip()))]:
             one = len({a if (n := read_answer(a)) is None else n for a in found}) == 1
             return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
     return None
 
 
 def _tagged(text: str) -> list[str]:
-    """What stands in each complete answer pair. An empty pair is no answer."""
     pairs = [piece.rpartition(TAGS[2]) for piece in text.split(TAGS[3])[:-1]]
-    return [_unboxed(inside.strip()) for _, opened, inside in pairs if opened and inside.strip()]
-
-
-def _boxed(text: str) -> list[str]:
-    found, start = [], text.find(_BOX)
-    while start >= 0:
-        inside = _balanced(text, start + len(_BOX)) or ""
-        found.append(_unboxed(inside.strip()))
-        start = text.find(_BOX, start + len(_BOX) + len(inside))
-    return [a for a in found if a]
+    return [inside for _, opened, inside in pairs if opened]
 
 
 def _hashed(text: str) -> list[str]:
-    lines = [piece.split("\n", 1)[0].strip() for piece in text.split("####")[1:]]
-    lines = [line for line in lines if line and not line.startswith("#")]
+    """The rests of lines; headings ("#### Step 1") only where no number stands so."""
+    lines = [piece.split("\n", 1)[0] for piece in text.split("####")[1:]]
+    lines = [line for line in lines if not line.lstrip().startswith("#")]
     return [line for line in lines if read_answer(line) is not None] or lines
 
 
-def _balanced(text: str, start: int) -> str | None:
-    """The text from start to the brace that closes the one before it, at most MAX_ANSWER long."""
-    depth = 1
-    for match in re.finditer(r"\\.|[{}]", text[start : start + MAX_ANSWER + 1]):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return text[start : start + match.start()]
-    return None
-
-
 def _unboxed(answer: str) -> str:
-    """The content of a box that is all of the answer, else the answer."""
-    inside = _balanced(answer, len(_BOX)) if answer.startswith(_BOX) else None
-    return inside.strip() if inside is not None and answer == _BOX + inside + "}" else answer
+    box = _BOX.fullmatch(answer)
+    return box[1].strip() if box else answer
 
 
 def reference_answer(solution: str) -> str | None:
@@ -242,22 +203,16 @@ def lenient_answer(text: str) -> str | None:
         return inside
     if "####" in text and (final := reference_answer(text)) is not None:
         return final
-    last = None
-    for last in _LAST.finditer(text[-LENIENT_WINDOW:].translate(_MINUS)):  # noqa: B007
-        pass
-    return last and last[0]
+    found = _LAST.findall(text[-LENIENT_WINDOW:].translate(_MINUS))
+    return found[-1] if found else None
 
 
 def is_well_formed(text: str) -> bool:
     """One filled reasoning block, then one filled answer block, and only white space around."""
-    text = text.strip()
-    if any(text.count(tag) != 1 for tag in TAGS):
+    if any(text.count(tag) != 1 for tag in TAGS) or _TAG.findall(text) != [*TAGS]:
         return False
-    if not text.startswith(TAGS[0]) or not text.endswith(TAGS[3]):
-        return False
-    reasoning, found, rest = text.removeprefix(TAGS[0]).partition(TAGS[1])
-    between, opened, answer = rest.removesuffix(TAGS[3]).partition(TAGS[2])
-    return bool(found and opened and reasoning.strip() and answer.strip()) and not between.strip()
+    before, reasoning, between, answer, after = map(str.strip, _TAG.split(text))
+    return bool(reasoning and answer) and not (before or between or after)
 
 
 def is_strictly_right(text: str, reference: str) -> bool:
