@@ -31,7 +31,6 @@ def add_parser(commands) -> None:
     parser.add_argument("--model", default="qwen", help="qwen, gemma, a hub id or a folder")
     parser.add_argument("--profile", default="t4", help=f"{', '.join(PROFILES)} (default t4)")
     parser.add_argument("--memory", type=float, metavar="GIB", help="your GPU's memory")
-    parser.add_argument("--processes", type=int, default=1, help="GPUs that share the batch")
     for field in dataclasses.fields(RunConfig):
         if field.name in VALUES:
             names = (f"--{field.name.replace('_', '-')}", f"--{field.name}")
@@ -51,6 +50,6 @@ def main(args: argparse.Namespace) -> int:
 
     quiet()
     given = {name: value for name in VALUES if (value := getattr(args, name)) is not None}
-    found = plan(args.model, args.profile, processes=args.processes, gib=args.memory, **given)
+    found = plan(args.model, args.profile, gib=args.memory, **given)
     print(found)
     return 1 if found.fits is False else 0

@@ -1,20 +1,285 @@
-"""What a GRPO run takes in memory, before it starts: by part, whether it fits, what to change."""
+"""What a GRPO run takes in memory before it starts: by part, whether it fits, what to change.
 
-from grpo_workbook.planning.fit import Plan, plan
-from grpo_workbook.planning.memory import (
-    GIB,
-    KNOWN,
-    Shape,
-    activation_bytes,
-    find_shape,
-    kv_cache_bytes,
-    logits_bytes,
-    memory,
-    total,
-    weight_bytes,
-)  # fmt: skip
+The model is built from its own config on torch's meta device, where it has shapes and no numbers:
+weights are counted by module, and the KV cache is what its own forward pass leaves. Formulas: LoRA
+(arXiv 2106.09685), NF4 with double quantization (QLoRA, 2305.14314), AdamW's two moments,
+activations with and without recomputing (after 2205.05198). Tests compare each with what tiny
+models hold. Left out: Unsloth's fused kernels keep less than Transformers + PEFT.
+"""
 
-__all__ = [
-    "GIB", "KNOWN", "Plan", "Shape", "activation_bytes", "find_shape", "kv_cache_bytes",
-    "logits_bytes", "memory", "plan", "total", "weight_bytes",
-]  # fmt: skip
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
+from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.training import TARGET_MODULES
+
+GIB = 2**30
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 for each 64 weights, 32 for 256 of these
+LOGIT_CHUNKS = 4  # Unsloth cuts the logits into at least so many pieces
+RESERVE = 1.0 * GIB  # assumed: CUDA context, workspaces of cuBLAS and bitsandbytes
+USABLE = 0.92  # assumed: the rest is lost between the blocks that torch reserves
+PROFILE_GIB = {"t4": 14.7, "24gb": 22.1, "80gb": 79.1}  # as torch reports a T4, an L4, an A100
+# Unsloth computes these in 32 bits where the GPU has no bfloat16: float16 overflows in them.
+FORCED_32_BIT = ("gemma3_text", "gemma4_text", "qwen3_5_text")
+# The text part of popular models' config.json, for use without a network.
+KNOWN = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A text decoder on the meta device. Counts are numbers of weights or values, not bytes."""
+
+    model: Any
+
+    @cached_property
+    def layers(self) -> list[dict[str, tuple[int, int]]]:
+        """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}."""
+        found = []
+        for layer in self.model.get_decoder().layers:
+            shapes = {}
+            for place, parameter in layer.named_parameters():
+                name = place.removesuffix(".weight").rsplit(".", 1)[-1]
+                if parameter.ndim == 2:
+                    shapes[name] = (parameter.shape[1], parameter.shape[0])
+                elif "norm" in name:
+                    shapes[name] = (parameter.shape[0], 0)
+            found.append(shapes)
+        return found
+
+    @cached_property
+    def weights(self) -> tuple[int, int]:
+        """(all weights, those that 4-bit loading shrinks: the projections of the layers)."""
+        projections = sum(a * b for layer in self.layers for a, b in layer.values())
+        return sum(p.numel() for p in self.model.parameters()), projections
+
+    def lora(self, rank: int) -> int:
+        """Weights of LoRA adapters on the projections that the course adapts."""
+        adapted = [layer[n] for layer in self.layers for n in TARGET_MODULES if n in layer]
+        return sum(rank * (a + b) for a, b in adapted)
+
+    @cache  # noqa: B019 - there are few shapes
+    def cached(self, tokens: int) -> int:
+        """Values that a forward pass over one text leaves in the cache, windows and states too."""
+        import torch
+
+        ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
+        with torch.no_grad():
+            out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1)
+        return sum(t.numel() for layer in out.past_key_values.layers for t in _tensors(vars(layer)))
+
+
+def _tensors(values: Mapping) -> Iterator:
+    for value in values.values():
+        if isinstance(value, dict):
+            yield from _tensors(value)
+        elif getattr(value, "ndim", 0) > 1:
+            yield value
+
+
+@cache
+def find_shape(model: str) -> Shape:
+    """A model of KNOWN (with or without owner and variant), a folder or a hub id, without weights.
+
+    Raises WorkbookError for what cannot be found or built.
+    """
+    from accelerate import init_empty_weights
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+
+    name = re.sub(r"(-unsloth)?-bnb-4bit$", "", model.strip("/ ").rsplit("/", 1)[-1].lower())
+    name = re.sub(r"-(it|pt|base|instruct|instruct-2507|thinking-2507)$", "", name)
+    folder = Path(model).expanduser()
+    try:
+        if folder.is_dir() or name not in KNOWN:
+            config = AutoConfig.from_pretrained(str(folder)).get_text_config()
+        else:
+            config = CONFIG_MAPPING[KNOWN[name]["model_type"]](**KNOWN[name])
+        with init_empty_weights(include_buffers=True):
+            return Shape(AutoModelForCausalLM.from_config(config))
+    except Exception as error:  # whatever a config of somebody else's can do
+        raise WorkbookError(
+            f"the model {model!r} cannot be built from its config ({first_line(error)}): name one "
+            f"of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
+        ) from error
+
+
+def weight_bytes(shape: Shape, dtype: str, load_in_4bit: bool) -> float:
+    """Bytes of the base model: 4-bit shrinks projections; embeddings, head and norms stay wide."""
+    (every, projections), wide = shape.weights, 4 if dtype == "float32" else 2
+    return projections * (NF4_BYTES if load_in_4bit else wide) + (every - projections) * wide
+
+
+def kv_cache_bytes(shape: Shape, sequences: int, tokens: int, dtype: str) -> float:
+    """Bytes of the keys and values of `sequences` texts of `tokens` tokens each."""
+    return sequences * shape.cached(tokens) * (4 if dtype == "float32" else 2)
+
+
+def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
+    """Bytes of a 32-bit number for every row, token and word of the vocabulary."""
+    return rows * tokens * shape.model.config.vocab_size * 4
+
+
+def layer_bytes(layer: Mapping[str, tuple[int, int]], rank: int, each: int) -> float:
+    """Bytes that a layer keeps for the backward pass, for one token, `each` bytes an activation.
+
+    Inputs of adapters, of products and of norms. In 16 bits the norms still work in 32, and PEFT
+    copies the input for each adapter, where in 32 bits the adapters of one input share it.
+    """
+    size = lambda name, side: layer.get(name, (0, 0))[side]  # noqa: E731
+    adapted = [name for name in TARGET_MODULES if name in layer]
+    shared = ("k_proj", "v_proj", "up_proj") if each == 4 else ()
+    query, key = size("o_proj", 0), size("k_proj", 1)
+    kept = sum(size(name, 0) for name in adapted if name not in shared) + rank * len(adapted)
+    kept += 3 * size("down_proj", 0) + (1 if each == 4 else 2) * query + 2 * key
+    kept += 4 * (size("in_proj_qkv", 1) + size("in_proj_z", 1))  # linear attention, roughly
+    norms = [w for name, (w, out) in layer.items() if not out and name not in ("q_norm", "k_norm")]
+    return kept * each + 4 * (sum(norms) + (query + key if "q_norm" in layer else 0))
+
+
+def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpointing: bool) -> dict:
+    """Bytes, by part, that a forward pass over `tokens` tokens in all keeps for the backward."""
+    every = [tokens * layer_bytes(layer, rank, each) for layer in shape.layers]
+    if not checkpointing:
+        return {"activations of all layers": sum(every)}
+    inputs = tokens * len(every) * shape.model.config.hidden_size * each
+    return {"inputs of all layers": inputs, "one layer, computed again": max(every)}
+
+
+def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str, float]]:
+    """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; of the latter two the
+    larger.
+
+    `gib` is the GPU's memory, of which vLLM beside the training takes its part all the time.
+    """
+    length = run.max_prompt_length + run.max_completion_length
+    weights = weight_bytes(shape, run.dtype, run.load_in_4bit)
+    adapters = shape.lora(run.lora_rank) * 4  # kept in 32 bits, with their gradients and moments
+    always = {
+        "weights": weights,
+        "LoRA adapters": adapters,
+        "their gradients": adapters,
+        "optimizer (AdamW)": 2 * adapters,
+        "reserve (assumed)": RESERVE,
+    }
+    sampling = {}
+    if run.vllm == "colocate" and gib:  # it shares the weights with the training
+        room = always["KV cache of vLLM"] = run.vllm_gpu_memory * gib * GIB - weights
+        if room < kv_cache_bytes(shape, 1, length, run.dtype):
+            part = f"vllm_gpu_memory={run.vllm_gpu_memory:g} of {gib:g} GiB"
+            raise WorkbookError(f"{part} has no room for one completion: give more, or vllm=off")
+    elif run.vllm == "off":  # Transformers writes all completions of a step side by side
+        cached = kv_cache_bytes(shape, run.batch_size, length, run.dtype)
+        sampling = {"KV cache": cached, "one layer's cache, copied": cached / len(shape.layers)}
+        width = shape.model.config.hidden_size + max(at["down_proj"][0] for at in shape.layers)
+        wide = 4 if run.dtype == "float32" else 2
+        sampling["prompts"] = run.batch_size * run.max_prompt_length * 2 * width * wide
+        sampling["logits of a token"] = 2 * logits_bytes(shape, run.batch_size, 1)
+    forced = run.dtype == "float16" and shape.model.config.model_type in FORCED_32_BIT
+    each, tokens = 4 if forced or run.dtype == "float32" else 2, run.per_device_batch * length
+    learning = activation_bytes(shape, tokens, run.lora_rank, each, run.gradient_checkpointing)
+    logits = logits_bytes(shape, run.per_device_batch, run.max_completion_length)
+    learning["logits and gradient, in pieces"] = 2 * logits / LOGIT_CHUNKS
+    return {"always": always, "sampling": sampling, "learning": learning}
+
+
+def total(parts: Mapping[str, Mapping[str, float]]) -> float:
+    """The most bytes that are held at once."""
+    sums = {phase: sum(sizes.values()) for phase, sizes in parts.items()}
+    return sums["always"] + max(sums["sampling"], sums["learning"])
+
+
+# What saves memory, the cheapest first: (the next smaller value, what it costs).
+CHANGES: dict[str, tuple[Any, str]] = {
+    "per_device_batch": (lambda run: run.per_device_batch // 2, "a little time: smaller pieces"),
+    "gradient_checkpointing": (lambda run: True, "time: every layer is computed again"),
+    "vllm": (lambda run: "off", "time: Transformers samples the completions instead"),
+    "load_in_4bit": (lambda run: True, "time to unpack the weights, and a little accuracy"),
+    "batch_size": (
+        lambda run: run.prompts_per_step // 2 * run.num_generations,
+        "a noisier gradient, so more steps",
+    ),
+    "max_completion_length": (
+        lambda run: run.max_completion_length // 2 * (run.max_completion_length >= 512),
+        "answers that are cut before they earn",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run takes, in bytes by part. `usable`: of the device, None where nobody says."""
+
+    run: RunConfig
+    parts: dict[str, dict[str, float]]
+    usable: float | None
+    changes: tuple[tuple[str, str, float], ...] = ()  # (change, its cost, bytes after all so far)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None where the memory is not known."""
+        return None if self.usable is None else total(self.parts) <= self.usable
+
+    def __str__(self) -> str:
+        most = total(self.parts)
+        unit, name = (GIB, "GiB") if most > 4 * GIB else (2**20, "MiB")
+        lines = [f"{self.run.model_name} on {self.run.profile}: computed, measured on no GPU", ""]
+        for phase, parts in self.parts.items():
+            lines.append(f"{phase:<34}{sum(parts.values()) / unit:8.2f} {name}")
+            for part, size in parts.items():
+                bar = "#" * round(30 * size / most)
+                lines.append(f"  {part:<32}{size / unit:8.2f}  {bar}".rstrip())
+        lines += [f"{'in all: always + the larger':<34}{most / unit:8.2f} {name}", ""]
+        if self.usable is None:
+            return "\n".join([*lines, "Nobody says what this machine has: give it with --memory."])
+        room = f"{self.usable / unit:.2f} {name} can be used ({USABLE:.0%}, assumed)."
+        lines.append(f"It {'fits' if self.fits else 'does not fit'}: {room}")
+        for what, cost, size in self.changes:
+            lines += [f"  {what:<50}{size / unit:8.2f} {name}", f"      costs {cost}"]
+        if not self.fits and (not self.changes or self.changes[-1][2] > self.usable):
+            lines.append("No setting is enough: take a smaller model or a larger GPU.")
+        return "\n".join(lines)
+
+
+def plan(model: str, profile: str, *, gib: float | None = None, **values) -> Plan:
+    """What a run of `model`, with the profile's values and these, takes of a GPU anywhere.
+
+    `model`: "qwen" or "gemma" (the profile's own), or what `find_shape` takes. `gib`: the device's
+    memory, where it is not the profile's. WorkbookError for what is unknown or cannot be.
+    """
+    if profile not in PROFILES or (gib is not None and not 0 < gib < 10**6):
+        raise WorkbookError(
+            f"profile {profile!r} with {gib} GiB: choose one of {', '.join(PROFILES)}, and a memory"
+        )
+    chosen = PROFILES[profile] | values
+    model = chosen[model] if model in FAMILIES else model
+    settings = {name: value for name, value in chosen.items() if name not in FAMILIES}
+    device = "cpu" if profile == "smoke" else "cuda"
+    run = RunConfig(device, profile, model, "", 0, Path("outputs/run"), **settings)
+    size = PROFILE_GIB.get(profile) if gib is None else gib
+    found = Plan(run, memory(find_shape(model), run, size or 0.0), size and USABLE * size * GIB)
+    if found.fits is not False:
+        return found
+    return Plan(run, found.parts, found.usable, tuple(_changes(found, size or 0.0)))
+
+
+def _changes(found: Plan, gib: float) -> Iterator[tuple[str, str, float]]:
+    """The cheapest change that saves memory, again and again; then each with all before it."""
+    shape, changed, helps = find_shape(found.run.model), found.run, True
+    while helps and (most := total(memory(shape, changed, gib))) > (found.usable or 0.0):
+        helps = False
+        for name, (smaller, _) in CHANGES.items():
+            if (value := smaller(changed)) and value != getattr(changed, name):
+                candidate = changed.replace(**{name: value})
+                if total(memory(shape, candidate, gib)) < 0.99 * most:
+                    changed, helps = candidate, True
+                    break
+    so_far = found.run
+    for name, (_, cost) in CHANGES.items():
+        if (new := getattr(changed, name)) != (old := getattr(found.run, name)):
+            so_far = so_far.replace(**{name: new})
+            yield f"{name} {old} -> {new}", cost, total(memory(shape, so_far, gib))
