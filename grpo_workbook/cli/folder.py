@@ -51,8 +51,9 @@ def identity_of(run: RunConfig, backend: str, data_sha256: str, **more) -> dict:
 
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
     """Raise WorkbookError when the folder holds a run that may not be replaced, and is not this."""
-    if output.exists() and not output.is_dir():
-        raise WorkbookError(f"the output {output} is a file: name a folder with --output")
+    if not output.resolve().name or (output.exists() and not output.is_dir()):
+        what = "a file" if output.is_file() else "no folder for a run"
+        raise WorkbookError(f"the output {output} is {what}: name a folder with --output")
     present = parts(output)
     if not present or (overwrite and "run.json" in present):
         return
