@@ -82,7 +82,10 @@ def read(arguments: list[str]) -> tuple[dict, dict]:
     more, also = _parse(arguments, plain)
     if more.keys() & {"overwrite", "resume"}:  # one of the two: the command line's wins
         ours = {name: v for name, v in ours.items() if name not in ("overwrite", "resume")}
-    return ours | more, theirs | also
+    ours |= more
+    if ours.get("resume") and ours.get("overwrite"):
+        raise WorkbookError("resume and overwrite are both given: choose one")
+    return ours, theirs | also
 
 
 def _parse(arguments: list[str], plain: bool, where: str = "") -> tuple[dict, dict]:

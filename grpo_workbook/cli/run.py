@@ -79,8 +79,6 @@ def main(arguments: list[str]) -> int:
     from grpo_workbook.resume import last_checkpoint
 
     values, overrides = options.read(arguments)
-    if values.get("resume") and values.get("overwrite"):
-        raise WorkbookError("resume and overwrite are both given: choose one")
     names = options.run_fields().keys() & values.keys()
     run = RunConfig.from_env(**{name: values.pop(name) for name in names})
     if (overrides.get("logging_steps") or 1) > run.max_steps:
@@ -154,8 +152,7 @@ def main_run(
         report["total_seconds"] = round(time.monotonic() - started, 1)
         report["peak_rss_mb"] = peak_rss_mb()
         for kind in ("adapter", "merged"):
-            named = {"base": run.model, "kind": kind}
-            write_card(run.output / kind, report, identity["settings"], **named)
+            write_card(run.output / kind, report, identity["settings"], base=run.model)
         write_json(run.output / "report.json", report)
         return report
 

@@ -1,6 +1,7 @@
 """`python -m grpo_workbook stages`: train the stages of a YAML file, compared one by one."""
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,7 @@ each may have: name, steps, rewards, learning_rate, beta, reference,
 pass_rate, success, samples, measured, ordered (see notebook 07). Rewards of
 your own, FILE.py:FUNCTION:weight, start from the folder of the file.
 
-examples:
-  python -m grpo_workbook stages my_stages.yaml --output outputs/staged
-  python -m grpo_workbook stages my_stages.yaml --output outputs/staged --resume
+  python -m grpo_workbook stages my_stages.yaml --output outputs/staged [--resume]
 """
 
 
@@ -36,9 +35,20 @@ def add_parser(commands) -> None:
     )
 
 
+def _with_functions(stage, run: RunConfig, folder: Path):
+    """The stage with functions for the names of rewards; own files start from `folder`."""
+    from grpo_workbook.cli.rewards import beside, parse_rewards
+
+    try:
+        pairs = zip(*parse_rewards(beside(stage.rewards or run.rewards, folder)), strict=True)
+        success = parse_rewards(beside(stage.success, folder))[0][0]
+    except WorkbookError as error:
+        raise WorkbookError(f"stage {stage.name!r}: {error}") from None
+    return replace(stage, rewards=tuple(pairs), success=success)
+
+
 def main(arguments: list[str]) -> int:
     """Exit status: 0 trained, 130 interrupted. Bad input is found before anything is written."""
-    from grpo_workbook.cli.rewards import beside, parse_rewards
     from grpo_workbook.cli.run import Interrupted, prepare, train_once
     from grpo_workbook.stages import read_stages, show_stages, stage_run, train_stages
     from grpo_workbook.training import HeldoutProbe
@@ -49,27 +59,21 @@ def main(arguments: list[str]) -> int:
     first.add_argument("--probe-every", type=int, default=0)
     own, rest = first.parse_known_args(arguments[1:])
     values, overrides = options.read(rest)
-    named = options.run_fields().keys() & values.keys()
-    run = RunConfig.from_env(**{"output": "outputs/stages"} | {n: values.pop(n) for n in named})
-    folder, stages, told, judges = Path(arguments[0]).parent, [], [], []
-    for number, stage in enumerate(read_stages(arguments[0]), 1):
+    named = {n: values.pop(n) for n in options.run_fields().keys() & values.keys()}
+    named.setdefault("output", os.environ.get("GRPO_WORKBOOK_OUTPUT") or "outputs/stages")
+    run = RunConfig.from_env(**named)
+    given, folder = read_stages(arguments[0]), Path(arguments[0]).parent
+    for number, stage in enumerate(given, 1):
         stage_run(run, stage, number)  # whether its values can be
-        told.append(stage.to_dict())
-        try:
-            pairs = zip(*parse_rewards(beside(stage.rewards or run.rewards, folder)), strict=True)
-            success = parse_rewards(beside(stage.success, folder))[0][0]
-        except WorkbookError as error:
-            raise WorkbookError(f"stage {stage.name!r}: {error}") from None
-        stages.append(replace(stage, rewards=tuple(pairs), success=success))
-        judges += [success] if stage.pass_rate else []
-    used = [*judges, *(function for stage in stages for function, _ in stage.rewards)]
+    stages = [_with_functions(stage, run, folder) for stage in given]
+    used = [stage.success for stage in stages if stage.pass_rate]
+    used += [function for stage in stages for function, _ in stage.rewards]
     how = {name: bool(values.pop(name, False)) for name in ("overwrite", "resume")}
     sources = [values.pop("data", None), values.pop("heldout_data", None)]
     job = prepare(run, values.pop("backend", "unsloth"), *sources, values, used)
-    identity = identity_of(
-        run, job.backend, job.data_sha256, overrides=overrides, stages=told,
-        reward_files=job.reward_files,
-    )  # fmt: skip
+    more = {"overrides": overrides, "reward_files": job.reward_files}
+    more["stages"] = [stage.to_dict() for stage in given]
+    identity = identity_of(run, job.backend, job.data_sha256, **more)
     check_room(run)
     check_folder(run.output, identity, **how)
     print(run)

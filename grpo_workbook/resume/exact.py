@@ -51,17 +51,23 @@ def train(
     the step under way and saves. Raises WorkbookError when a checkpoint cannot be written (a full
     disk: the last whole one stays), or the one there belongs to a trainer with another setup.
     """
-    keep_exact(trainer)
-    say = say if trainer.is_world_process_zero() else lambda text: None
-    checkpoint = _of_the_main_process(trainer, say) if resume else None
+    from accelerate.utils import broadcast_object_list
+    from transformers import TrainerState
+
+    exact, main = keep_exact(trainer), trainer.is_world_process_zero()
+    say = say if main else lambda text: None
+    checkpoint = None
     if resume:
+        found = [last_checkpoint(trainer.args.output_dir, say) if main else None]
+        checkpoint = broadcast_object_list(found)[0]  # one process reads them all
         begins = "No checkpoint: training begins at step 1"
         say(f"Continuing from {Path(checkpoint).name}" if checkpoint else begins)
-    saved, interrupted = _saved_state(checkpoint), False
+    path = checkpoint and str(Path(checkpoint) / "trainer_state.json")
+    saved, interrupted = path and TrainerState.load_from_json(path), False
     steps = saved.global_step if saved else 0
     last_step = trainer.args.max_steps
     if saved and steps >= (last_step if last_step > 0 else saved.max_steps):
-        _restore(trainer, checkpoint, saved)  # the Trainer would take one step too many
+        exact.restore(checkpoint, saved)  # the Trainer would take one step too many
     else:
         try:
             with stop_on_interrupt(trainer) as seen:
@@ -136,6 +142,12 @@ class ExactCheckpoints(Callback):
             if trainer.is_world_process_zero():
                 seal(folder)
 
+    def restore(self, checkpoint: str, state) -> None:
+        """Take adapter, log and the rewards' state from the last checkpoint of a finished run."""
+        self.load(checkpoint)
+        self.resuming, self.trainer.state = None, state
+        states.put_back_rewards(self.trainer, states.read(self.file(checkpoint))["rewards"])
+
     def file(self, checkpoint: str | Path) -> Path:
         """Where the state of this process stands in a checkpoint."""
         return Path(checkpoint) / f"exact_{self.trainer.args.process_index}.pt"
@@ -151,30 +163,6 @@ def _load_adapters(model, checkpoint: Path) -> None:
         path = folder / "adapter_model.safetensors"
         if name == "default" or path.is_file():  # a reference copy may have been dropped since
             set_peft_model_state_dict(model, load_file(path), adapter_name=name)
-
-
-def _of_the_main_process(trainer: "GRPOTrainer", say) -> str | None:
-    """The newest whole checkpoint: one process reads them all, and tells the others."""
-    from accelerate.utils import broadcast_object_list
-
-    found = (
-        last_checkpoint(trainer.args.output_dir, say) if trainer.is_world_process_zero() else None
-    )
-    return broadcast_object_list([found])[0]
-
-
-def _saved_state(checkpoint: str | None):
-    from transformers import TrainerState
-
-    return checkpoint and TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
-
-
-def _restore(trainer: "GRPOTrainer", checkpoint: str, state) -> None:
-    """Take adapter, log and the rewards' state from the last checkpoint of a run that had ended."""
-    exact = keep_exact(trainer)
-    exact.load(checkpoint)
-    exact.resuming, trainer.state = None, state
-    states.put_back_rewards(trainer, states.read(exact.file(checkpoint))["rewards"])
 
 
 @contextmanager

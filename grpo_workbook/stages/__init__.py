@@ -11,15 +11,8 @@ from grpo_workbook.stages.difficulty import Curriculum, curriculum, pass_rates
 from grpo_workbook.stages.stage import Stage, read_stages, rounds
 from grpo_workbook.stages.training import Carry, show_stages, stage_run, train_stages
 
+# fmt: off
 __all__ = [
-    "Carry",
-    "Curriculum",
-    "Stage",
-    "curriculum",
-    "pass_rates",
-    "read_stages",
-    "rounds",
-    "show_stages",
-    "stage_run",
-    "train_stages",
+    "Carry", "Curriculum", "Stage", "curriculum", "pass_rates", "read_stages", "rounds",
+    "show_stages", "stage_run", "train_stages",
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import generate
-from grpo_workbook.rewards import call, correctness_reward, name_of, plain_values
+from grpo_workbook.rewards import call, correctness_reward
 from grpo_workbook.stages.stage import bounds
 
 if TYPE_CHECKING:
@@ -41,20 +41,16 @@ def pass_rates(
     columns = {name: list(rows[name]) for name in rows.column_names}
     texts = generate(model, tokenizer, columns["prompt"], sample=True, progress=progress, **how)
     values = call(success, texts, **columns)
-    right = [v is not None and v > 0.5 for v in plain_values(name_of(success), values, len(texts))]
+    right = [v is not None and v > 0.5 for v in values]
     return [sum(right[start : start + n]) / n for start in range(0, len(right), n)]
 
 
 @dataclass(frozen=True)
 class Curriculum:
-    """The indices of the rows to train on, easy first, and how many rows of each kind are left out.
+    """Which rows to train on, and how many are left out of each kind."""
 
-    The kinds: "hopeless" (never right), "too hard" (right at times, not above low), "too easy"
-    (wrong at times, not below high), "mastered" (always right).
-    """
-
-    rows: list[int]
-    left_out: dict[str, int]
+    rows: list[int]  # their indices, the easiest first
+    left_out: dict[str, int]  # hopeless (never right), too hard, too easy, mastered (always right)
 
     def __str__(self) -> str:
         said = ", ".join(f"{n} {kind}" for kind, n in self.left_out.items() if n)

@@ -15,14 +15,12 @@ from grpo_workbook.rewards import name_of
 class Stage:
     """One stage. None is the run's own value; a value that cannot be raises WorkbookError.
 
-    `rewards` is a spec (see `parse_rewards`), or pairs (function, weight). `keep` chooses rows by a
-    function of the row. `pass_rate` (low, high) keeps the rows that the policy, as the stage
-    begins, gets right in a fraction above low and below high of `samples` completions; right is
-    what `success`, a reward or its name, gives more than 0.5. It looks at `measured` rows (None:
-    twice as many as the stage can use), and trains from easy to hard if `ordered`.
-
-    With a `beta` above 0 the KL penalty holds the policy to a reference: "start", the policy as
-    this stage begins (refreshed at each stage), or "base", the model without its adapter.
+    `rewards` is a spec (see `parse_rewards`), or pairs (function, weight); `keep` a function that
+    chooses rows. `pass_rate` (low, high) keeps the rows whose pass rate, as the stage begins, lies
+    between: of `samples` completions those to which `success`, a reward or its name, gives more
+    than 0.5. It looks at `measured` rows (None: twice as many as the stage can use), and trains
+    from easy to hard if `ordered`. With a `beta` above 0 the KL penalty holds the policy to its
+    `reference`: "start", the policy as this stage begins, or "base", the model without adapter.
     """
 
     name: str
@@ -79,7 +77,7 @@ class Stage:
 
 
 def whole(value) -> bool:
-    """Whether this is a whole number; True and False are none."""
+    """Whether this is a whole number (True is none)."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

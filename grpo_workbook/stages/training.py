@@ -2,7 +2,7 @@
 
 before.json                    the policy's completions before the first stage
 stage-1-format/                one folder for each stage: checkpoints/, log.json, adapter/ and
-    optimizer.safetensors      AdamW's moments as the stage ended: the next one begins with them
+    optimizer.pt               AdamW's moments as the stage ended: the next one begins with them
     after.json                 the completions after it
     report.json                its numbers, written last: a stage that has one is finished
 stages.json                    all reports
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
@@ -26,11 +26,8 @@ from grpo_workbook.stages.stage import Stage, check_stages
 from grpo_workbook.statistics import accuracy, changed, paired_p_value, wilson_interval
 from grpo_workbook.training import Callback, make_trainer
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that the KL penalty compares with
-MOMENTS = "optimizer.safetensors"
+MOMENTS = "optimizer.pt"
+MEASURES = ("strict", "lenient", "well_formed")
 AGAIN = "delete that stage's folder, and --resume trains it and the later ones again"
 
 
@@ -44,23 +41,15 @@ def train_plainly(run, model, tokenizer, rows, rewards, weights, callbacks) -> l
 
 
 def train_stages(
-    run: RunConfig,
-    model,
-    tokenizer,
-    dataset: "Dataset",
-    heldout: "Dataset",
-    stages: Sequence[Stage],
-    *,
-    resume: bool = False,
-    **how,
-) -> dict:
+    run: RunConfig, model, tokenizer, dataset, heldout, stages: Sequence[Stage], *,
+    resume: bool = False, **how,
+) -> dict:  # fmt: skip
     """Train the stages one after the other; returns what it writes to stages.json.
 
     Held-out problems are answered (one sample each, the same seed) before, between and after the
     stages; each stage is compared with the one before it by the paired test. `how` may be
 
-        train      train(run, model, tokenizer, rows, rewards, weights, callbacks) trains one stage
-                   and returns its log; the default is TRL's own training
+        train      as `train_plainly`, the default, trains one stage and returns its log
         callbacks  for every trainer; of a HeldoutProbe, reports get a "curve": [step counted over
                    all stages, rate of strictly right]
         judge      for answers that are no numbers: see `evaluation.score`
@@ -72,9 +61,8 @@ def train_stages(
     runs = [stage_run(run, stage, number) for number, stage in enumerate(stages, 1)]
     chosen = [rewards_of(run, stage) for stage in stages]
     staged = _Staged(model, tokenizer, dataset, heldout, **how)
-    path, steps, moments, reports = run.output / "before.json", 0, None, []
+    path, steps, moments, reports, trained_here = run.output / "before.json", 0, None, [], False
     before = staged.kept(path) if resume and path.is_file() else staged.measure(run, path)
-    trained_here = False
     for stage, own, rewards in zip(stages, runs, chosen, strict=True):
         # after a stage that is trained again, what later ones have left began with something else
         done = read_report(own.output, stage) if resume and not trained_here else None
@@ -86,8 +74,7 @@ def train_stages(
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
-            trained_here = True
-            carry = Carry(stage, moments, own.output / MOMENTS)
+            trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS)
             told = staged.train_one(stage, own, rewards, carry, steps)
             after = staged.measure(own, own.output / "after.json")
             done = {"stage": stage.to_dict(), **told, "heldout": compare(before, after)}
@@ -100,18 +87,14 @@ def train_stages(
 
 
 def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
-    """The run of one stage: its values, its folder, its seed.
-
-    With one seed all stages would begin with the same rows.
-    """
+    """The run of one stage: its values, its folder, its seed."""
     own = {"learning_rate": stage.learning_rate, "beta": stage.beta}
     return run.replace(
-        max_steps=stage.steps,
-        shuffle_dataset=not stage.ordered,
-        seed=(run.seed + 10_007 * number) % 2**32,
+        max_steps=stage.steps, shuffle_dataset=not stage.ordered,
+        seed=(run.seed + 10_007 * number) % 2**32,  # else all stages would begin with the same rows
         output=run.output / f"stage-{number}-{stage.name}",
         **{name: value for name, value in own.items() if value is not None},
-    )
+    )  # fmt: skip
 
 
 def rewards_of(run: RunConfig, stage: Stage) -> tuple[list, list, Callable]:
@@ -133,8 +116,8 @@ class _Staged:
 
     model: Any
     tokenizer: Any
-    dataset: "Dataset"
-    heldout: "Dataset"
+    dataset: Any
+    heldout: Any
     train: Callable[..., list[dict]] = train_plainly
     callbacks: Sequence = ()
     judge: Callable[[str, str], bool | None] | None = None
@@ -151,14 +134,11 @@ class _Staged:
         log = [entry for entry in history if "reward" in entry]
         write_json(run.output / "log.json", log)
         save_adapter(*policy, run.output / "adapter")
-        curve = [[steps + e["step"], e["heldout/strict"]] for e in history if "heldout/strict" in e]
-        return {
-            **told,
-            "train_seconds": round(sum(e["step_time"] for e in log), 1),
-            "learning_rate": run.learning_rate,
-            "zero_variance": round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4),
-            **({"curve": curve} if curve else {}),
-        }
+        told["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
+        told["zero_variance"] = round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4)
+        probed = [e for e in history if "heldout/strict" in e]
+        curve = [[steps + e["step"], e["heldout/strict"]] for e in probed]
+        return told | ({"curve": curve} if curve else {})
 
     def measure(self, run: RunConfig, path: Path) -> Scores:
         """Sampled scores on the held-out problems; the completions are written to `path`."""
@@ -180,12 +160,9 @@ class _Staged:
 
 
 def choose_rows(
-    stage: Stage, run: RunConfig, model, tokenizer, dataset: "Dataset", success: Callable
-) -> tuple["Dataset", dict]:
-    """(the rows that this stage trains on, what is to be said of them).
-
-    Raises WorkbookError when they make no step.
-    """
+    stage: Stage, run: RunConfig, model, tokenizer, dataset, success: Callable
+) -> tuple[Any, dict]:
+    """(the rows that a stage trains on, what is to be said of them). WorkbookError for too few."""
     rows, told, needed = dataset, {}, run.prompts_per_step * stage.steps
     if stage.keep is not None:
         rows = dataset.select([i for i, row in enumerate(dataset) if stage.keep(row)])
@@ -215,19 +192,15 @@ def compare(before: Scores, after: Scores) -> dict:
     """Two policies on the same problems: the rates of each, what changed, may it be chance?"""
 
     def rates(scores: Scores) -> dict:
-        names = ("strict", "lenient", "well_formed")
-        told = {f"{name}_sampled": accuracy(getattr(scores, name)) for name in names}
+        told = {f"{name}_sampled": accuracy(getattr(scores, name)) for name in MEASURES}
         return {**told, "ci95": list(wilson_interval(scores.strict))}
 
     better, worse = map(len, changed(before.strict, after.strict))
     return {
-        "n": after.n,
-        "before": rates(before),
-        "after": rates(after),
-        **{"better": better, "worse": worse},
-        "p_value": paired_p_value(before.strict, after.strict),
+        "n": after.n, "before": rates(before), "after": rates(after),
+        "better": better, "worse": worse, "p_value": paired_p_value(before.strict, after.strict),
         "p_value_well_formed": paired_p_value(before.well_formed, after.well_formed),
-    }
+    }  # fmt: skip
 
 
 def read_report(folder: Path, stage: Stage) -> dict | None:
@@ -237,10 +210,8 @@ def read_report(folder: Path, stage: Stage) -> dict | None:
         return None
     report, told = read_json(path, AGAIN), json.loads(json.dumps(stage.to_dict()))
     if different := [name for name in told if report["stage"].get(name) != told[name]]:
-        raise WorkbookError(
-            f"{folder} holds a stage that differs in {', '.join(different)}: give the same stages, "
-            "or another --output"
-        )
+        names = ", ".join(different)
+        raise WorkbookError(f"{folder} holds a stage that differs in {names}: name another output")
     return report
 
 
@@ -260,52 +231,34 @@ def show_stages(report: dict) -> None:
 
 
 class Carry(Callback):
-    """Gives the optimizer the moments that the stage before left, and keeps its own for the next.
-
-    Sets the reference of the KL penalty, too.
-    """
+    """Hands the optimizer's moments from stage to stage, and sets the reference of the KL."""
 
     def __init__(self, stage: Stage, moments: Path | None, save_to: Path):
         self.stage, self.moments, self.save_to = stage, moments, save_to
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+        import torch
+
         if self.stage.reference == "base":  # without a copy TRL switches the adapter off instead
             drop_reference(model)
         if self.moments is not None and state.global_step == 0:  # else a checkpoint brought its own
-            load_moments(optimizer, self.moments)
+            moments = torch.load(self.moments, map_location="cpu", weights_only=True)
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": moments})
 
     def on_step_end(self, args, state, control, optimizer=None, **kwargs):
         if state.global_step >= state.max_steps:  # before the last checkpoint: a kill may follow it
-            save_moments(optimizer, self.save_to)
+            self.on_train_end(args, state, control, optimizer)
 
     def on_train_end(self, args, state, control, optimizer=None, **kwargs):
-        save_moments(optimizer, self.save_to)  # of a training that ended early
+        import torch
 
-
-def save_moments(optimizer, path: Path) -> None:
-    """Write the optimizer's state (AdamW: step, exp_avg, exp_avg_sq of each weight)."""
-    from safetensors.torch import save_file
-
-    state = optimizer.state_dict()["state"].items()
-    save_file({f"{i}.{name}": v.contiguous() for i, own in state for name, v in own.items()}, path)
-
-
-def load_moments(optimizer, path: Path) -> None:
-    """Give the optimizer what `save_moments` wrote; learning rate and the like stay as they are."""
-    from safetensors.torch import load_file
-
-    state: dict[int, dict] = {}
-    for key, value in load_file(path).items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+        torch.save(optimizer.state_dict()["state"], self.save_to)
 
 
 def drop_reference(model) -> None:
     """Remove TRL's frozen copy of the adapter: the next trainer then copies the policy as it is."""
-    if REFERENCE in model.peft_config:
-        model.delete_adapter(REFERENCE)
+    if "ref" in model.peft_config:  # TRL's name for it
+        model.delete_adapter("ref")
 
 
 def load_adapter(model, folder: Path) -> None:

@@ -252,11 +252,12 @@ for told in report["stages"]:
 # first one's 8, its count is:
 
 # %%
-from safetensors.torch import load_file
+import torch
 
 folder = run.output / "stage-2-correct"
-moments = load_file(folder / "optimizer.safetensors")
-print("steps by AdamW's count:", {int(v) for k, v in moments.items() if ".step" in k})
+moments = torch.load(folder / "optimizer.pt", weights_only=True)
+adamw_steps = {int(state["step"]) for state in moments.values()}
+print("steps by AdamW's count:", adamw_steps)
 print(sorted(path.name for path in folder.iterdir()))
 
 # %% [markdown]
@@ -481,9 +482,6 @@ print("ended at step", resumed.state.global_step)
 # Step 3 was lost and is trained again. Is it the same step? Compare every weight of the two adapters, bit by bit:
 
 # %%
-import torch
-
-
 def adapter_of(trainer):
     return [p.detach() for n, p in trainer.model.named_parameters() if "lora_" in n]
 
@@ -536,7 +534,7 @@ proved = {
     "before": first["strict_sampled"],
     "after": last["strict_sampled"],
     "p_values": [told["heldout"]["p_value"] for told in report["stages"]],
-    "adamw_steps": max(int(v) for k, v in moments.items() if ".step" in k),
+    "adamw_steps": max(adamw_steps),
     "kl_begins": {name: values[0] for name, values in kl.items()},
     "same_bits": same_bits,
     "pass_rates": [sum(r) / len(r) for r in (rates_before, rates_after)],
