@@ -34,28 +34,12 @@ EPILOG = """examples:
   python -m grpo_workbook check-data my.jsonl --skip-invalid --output good.jsonl
   python -m grpo_workbook check-data openai/gsm8k:main
 
-exit status:
-  0  well
-  1  something would hurt training: invalid rows (without --skip-invalid), leaks
-     between training and held-out, one question with two answers, over 5 % of
-     the questions repeated, over 20 % of the prompts over the budget, held-out
-     prompts over it, fewer than 64 rows, answers that are texts (without
-     --answers text)
-  2  bad input
+exit status: 0 well, 2 bad input, 1 something would hurt training: invalid rows
+(without --skip-invalid), leaks between training and held-out, one question with
+two answers, over 5 % of the questions repeated, over 20 % of the prompts over
+the budget, held-out prompts over it, fewer than 64 rows, answers that are texts
+(without --answers text)
 """
-
-
-def add_reading_options(group) -> None:
-    """The options that say how a source is read; other commands have them too."""
-    group.add_argument("--question-column", default="question", metavar="NAME")
-    group.add_argument("--answer-column", default="answer", metavar="NAME")
-    group.add_argument("--skip-invalid", action="store_true", help="leave invalid rows out")
-
-
-def reading_options(args: argparse.Namespace) -> dict:
-    """What `add_reading_options` was given, as `load_problems` takes it."""
-    names = ("question_column", "answer_column", "skip_invalid")
-    return {name: getattr(args, name) for name in names}
 
 
 def add_parser(commands) -> None:
@@ -69,14 +53,15 @@ def add_parser(commands) -> None:
     )
     parser.add_argument("source", help=".jsonl, .csv, .parquet or a hub id")
     parser.add_argument("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
-    add_reading_options(parser)
+    parser.add_argument("--question-column", default="question", metavar="NAME")
+    parser.add_argument("--answer-column", default="answer", metavar="NAME")
+    parser.add_argument("--skip-invalid", action="store_true", help="leave invalid rows out")
     parser.add_argument("--answers", choices=KINDS, default="auto", help="what an answer is")
     parser.add_argument("--model", metavar="M", help="whose tokenizer and template")
     parser.add_argument("--profile", metavar="P", help="whose prompt budget")
     parser.add_argument("--max-prompt-length", type=int, metavar="N", help="the budget in tokens")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the report as JSON")
-    help_text = "the valid rows that fit (.jsonl or .parquet)"
-    parser.add_argument("--output", type=Path, metavar="FILE", help=help_text)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the valid rows that fit")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -87,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
     check_writable(written, {"the source": args.source, "--heldout-data": args.heldout_data})
     given = {"profile": args.profile, "model": args.model}
     run = RunConfig.from_env(max_prompt_length=args.max_prompt_length, **given)
-    columns = {name: getattr(args, name) for name in ("question_column", "answer_column")}
+    columns = {"question_column": args.question_column, "answer_column": args.answer_column}
     parts = []
     for source in filter(None, (args.source, args.heldout_data)):
         invalid: dict[int, str] = {}
@@ -107,9 +92,7 @@ def main(args: argparse.Namespace) -> int:
     if args.output is not None:
         kept = [row for row, tokens in enumerate(lengths) if tokens <= run.max_prompt_length]
         if not kept:
-            raise WorkbookError(
-                f"no prompt has at most {run.max_prompt_length} tokens: nothing to write"
-            )
+            raise WorkbookError(f"no prompt has at most {run.max_prompt_length} tokens to write")
         rows = parts[0][1].select(kept).remove_columns("answer").rename_column("solution", "answer")
         with whole_file(args.output) as new:
             if args.output.suffix == ".parquet":
@@ -154,8 +137,7 @@ def examine(parts: list[tuple], tokenizer, budget: int, skip_invalid: bool) -> t
         f"{len(same):,} rows repeat a question: drop them": len(same) > REPEATED * len(rows),
         f"{too_long:,} of {len(rows):,} prompts are longer than {budget} tokens and would be "
         "dropped": too_long > TOO_LONG * len(rows),
-        f"{len(rows)} rows are few: below {FEWEST} a model learns them by heart": len(rows)
-        < FEWEST,
+        f"{len(rows)} rows are few: a model learns them by heart": len(rows) < FEWEST,
     }
     for name, held, held_invalid in parts[1:]:
         asked = held["question"][:]
@@ -205,13 +187,13 @@ def as_text(report: dict) -> str:
     say("source", report["name"])
     say("rows", f"{report['rows']:,} ({len(invalid):,} of them invalid)", invalid)
     say("columns", ", ".join(report["columns"]))
-    repeated = f"{len(report['same_question']):,} rows repeat an earlier question"
+    same, near, other = (report[name] for name in ("same_question", "near", "other_answer"))
     say(
         "same",
-        f"{repeated}, {len(report['other_answer']):,} with another answer",
-        report["same_question"],
+        f"{len(same):,} rows repeat an earlier one, {len(other):,} with another answer",
+        same,
     )
-    say("near", f"{len(report['near']):,} rows nearly repeat an earlier one", report["near"])
+    say("near", f"{len(near):,} rows nearly repeat an earlier one", near)
     if held := report.get("heldout"):
         also, nearly = held["also_in_training"], held["nearly_in_training"]
         found = f"{len(also):,} also in training, {len(nearly):,} nearly"
