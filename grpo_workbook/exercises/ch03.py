@@ -1,5 +1,7 @@
 """The exercises of notebook 03_reward_design."""
 
+import re
+
 from grpo_workbook.exercises import Raises, exercise
 
 NOTEBOOK = "03_reward_design"
@@ -29,13 +31,7 @@ def _each(same):
     return reward
 
 
-def _takes_no_more_columns(completions, answer):
-    return [float(c[0]["content"] == a) for c, a in zip(completions, answer, strict=True)]
-
-
-def _one_number(completions, answer, **columns):
-    right = [c[0]["content"].strip() == a for c, a in zip(completions, answer, strict=True)]
-    return sum(right) / len(answer)
+_exact = _each(lambda c, a, _: c[0]["content"].strip() == a)
 
 
 exercise(
@@ -52,9 +48,9 @@ exercise(
         'you compared the list of messages: the text is in [0]["content"]',
         _each(lambda c, a, _: a in c[0]["content"]),
         "you looked for the answer anywhere in the text: a list of all numbers earns, too",
-        _takes_no_more_columns,
+        lambda completions, answer: _exact(completions, answer),
         "TRL passes more than you take, such as prompts: let **columns swallow the rest",
-        _one_number,
+        lambda completions, answer, **_: sum(_exact(completions, answer)) / len(answer),
         "you gave one number for the batch: TRL wants a list, a float for each completion",
         _each(lambda c, a, answer: c[0]["content"].strip() == answer[0]),
         "you compared all with answer[0]: a column has one entry for each completion",
@@ -65,19 +61,14 @@ exercise(
 )
 
 
-def _agreed(choose):
-    """An answer reader: `choose` takes the contents of all pairs and the text."""
-
-    def read(text):
-        pieces = [p for p in text.split("</answer>")[:-1] if "<answer>" in p]
-        found = [p.rpartition("<answer>")[2].strip() for p in pieces]
-        return choose(found, text)
-
-    return read
-
-
 def _split(text):
     return text.split("<answer>")[-1].split("</answer>")[0].strip()
+
+
+def _agreed(choose):
+    """An answer reader: `choose` takes the contents of all pairs and the text."""
+    pairs = re.compile("<answer>(.*?)</answer>", re.DOTALL)
+    return lambda text: choose([inside.strip() for inside in pairs.findall(text)], text)
 
 
 exercise(
@@ -139,7 +130,7 @@ def _totals(of_one):
     """`of_one` takes the (weight, value) pairs of a completion, and those of them that apply."""
 
     def totals(values, weights):
-        rows = [list(zip(weights, row, strict=True)) for row in zip(*values, strict=True)]
+        rows = [[*zip(weights, row, strict=True)] for row in zip(*values, strict=True)]
         return [of_one(row, [(w, v) for w, v in row if v is not None]) for row in rows]
 
     return totals
@@ -163,11 +154,7 @@ exercise(
     _told(
         _totals(lambda row, given: _sum(row) / sum(w for w, _ in row)),
         "you divided by the sum of the weights: TRL adds, so weights set the scale as well",
-        _totals(
-            lambda row, given: (
-                _sum(given) / (_sum((w, 1) for w, _ in given) or 1) if given else None
-            )
-        ),
+        _totals(lambda _, given: _sum(given) / sum(w for w, _ in given) if given else None),
         "you divided by the weights that apply: TRL adds, so weights set the scale as well",
         _totals(lambda row, given: sum(v for _, v in given) if given else None),
         "you left the weights out: each function's value counts its weight",
@@ -175,9 +162,7 @@ exercise(
         "you gave 0 where no function applies: 0 is compared with the group, None is not",
         _totals(lambda row, given: _sum(row) if len(given) == len(row) else None),
         "one None made the total None: leave that function out of the sum, keep the others",
-        lambda values, weights: [
-            _sum((w, v) for v in column) for w, column in zip(weights, values, strict=True)
-        ],
+        lambda values, weights: [_sum((w, v) for v in c) for w, c in zip(weights, values)],  # noqa: B905
         "you added along the batch: values has one list for each function, not completion",
     ),
 )
@@ -187,8 +172,7 @@ def _rate(of_groups, checked=True):
     def rate(rewards, group_size):
         if checked and (not rewards or len(rewards) % group_size):
             raise ValueError
-        starts = range(0, len(rewards), group_size)
-        groups = [rewards[i : i + group_size] for i in starts]
+        groups = [rewards[i : i + group_size] for i in range(0, len(rewards), group_size)]
         strided = [rewards[i :: len(groups)] for i in range(len(groups))]
         return of_groups(groups, strided)
 

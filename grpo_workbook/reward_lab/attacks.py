@@ -36,18 +36,10 @@ def attacks(
     right: str = "42", wrong: str = "41", prompt: str = "What is 6 times 7?"
 ) -> list[Attack]:
     """The collection for one question; its right answer and a wrong one are whole numbers."""
-    values = {
-        "RIGHT": right,
-        "WRONG": wrong,
-        "PROMPT": prompt,
-        "DOUBLE": str(2 * int(right)),
-        "LESS": str(int(right) - 2),
-        "FIRST": right[0],
-        "REST": right[1:],
-        "BACKWARDS": right[::-1],
-        "RUBOUT": "\x08" * len(wrong),
-        "ARABIC": "".join(chr(0x660 + int(digit)) for digit in right),
-    }
+    values = {"RIGHT": right, "WRONG": wrong, "PROMPT": prompt, "RUBOUT": "\x08" * len(wrong)}
+    values |= {"DOUBLE": str(2 * int(right)), "LESS": str(int(right) - 2)}
+    values |= {"FIRST": right[0], "REST": right[1:], "BACKWARDS": right[::-1]}
+    values["ARABIC"] = "".join(chr(0x660 + int(digit)) for digit in right)
     file = Path(__file__).with_name("attacks.toml")
     found = []
     for kind, texts in tomllib.loads(file.read_text(encoding="utf-8")).items():

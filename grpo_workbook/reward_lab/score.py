@@ -19,10 +19,9 @@ class Scored:
     weights: dict[str, float]
 
     def table(self) -> "pd.DataFrame":
-        """One row for each function and one for the total.
+        """A row for each function and for the total; `none` counts where it did not apply.
 
-        `none` counts completions to which it did not apply; the numbers leave them out. `equal` is
-        the rate of groups whose rewards are all equal: alone it gives no gradient there.
+        `equal` is the rate of groups whose rewards are all equal: alone it gives no gradient there.
         """
         import pandas as pd
 
@@ -51,14 +50,11 @@ def score(
 ) -> Scored:
     """Every reward for every completion, group by group: what GRPO would see, before any training.
 
-    `rows` are the dataset's, one for each group or each completion; their columns are passed on as
-    TRL does. Raises WorkbookError when the numbers do not fit.
+    `rows` are the dataset's, one for each group or each completion; their columns are passed on.
     """
     n = len(completions)
     if group_size < 2 or n == 0 or n % group_size:
-        raise WorkbookError(
-            f"{n} completions are no groups of {group_size}: give 2 or more in each"
-        )
+        raise WorkbookError(f"{n} completions are no groups of {group_size}: give 2 or more each")
     if len(rows) * group_size == n:
         rows = [row for row in rows for _ in range(group_size)]
     weights = [1.0] * len(functions) if weights is None else list(weights)

@@ -1,15 +1,14 @@
 """Compare LaTeX and symbolic answers with math-verify, in worker processes with a time limit.
 
-Why not call math-verify directly? Its time limit uses a signal, which works in the main thread;
-elsewhere it raises ValueError, and code that swallowed that has zeroed the rewards of whole runs.
-9^{9^{9^{9}}} holds it for seconds. And "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So:
+math-verify's own limit uses a signal, which works in the main thread alone; elsewhere it raises
+ValueError, and code that swallowed that has zeroed the rewards of whole runs. 9^{9^{9^{9}}} holds
+it for seconds. And "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So:
 1. a gold answer that is a number is compared exactly, as `is_correct` does; nothing is evaluated;
 2. a prediction that offers several answers ("or", a list where the gold is none) is wrong;
 3. what is left goes to a worker. One that is late is killed: "timeout". A pair whose worker dies is
    tried again, three times in all: then it is an "error".
 
-What stays open: a task to rewrite an expression, for the question's own is equal to the answer. A
-decimal passes for an irrational number when 12 places agree.
+What stays open: a task to rewrite an expression, for the question's own is equal to the answer.
 """
 
 import contextlib
@@ -26,10 +25,11 @@ from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
+from unittest import mock
 
 from grpo_workbook.answers import MAX_ANSWER, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import RewardFunction, judged, reward
+from grpo_workbook.rewards import judged, reward
 
 START_LIMIT = 120.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
 MAX_TRIES = 3  # of a pair whose worker dies
@@ -57,11 +57,11 @@ class Outcome:
         return {"right": 1.0, "wrong": 0.0}.get(self.verdict)
 
 
-class SymbolicChecker:
+class SymbolicChecker(contextlib.AbstractContextManager):
     """Judge (prediction, gold) pairs, each within `time_limit` seconds, in `workers` processes.
 
-    Works in any thread and beside torch: workers are started fresh, not forked, when first needed,
-    and end with `close`, the `with` block or this process. `counts` holds the verdicts so far.
+    Works in any thread and beside torch: workers are started fresh, not forked, and end with the
+    `with` block or this process. `counts` holds the verdicts so far.
     """
 
     def __init__(self, workers: int = 1, time_limit: float = 2.0):
@@ -71,24 +71,17 @@ class SymbolicChecker:
         self.counts: Counter[str] = Counter()
         self._pool, self._lock = None, threading.Lock()
 
-    def __enter__(self) -> "SymbolicChecker":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def close(self, *_) -> None:
         """End the workers; the next check starts new ones."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.stop()
             pool.join()
 
-    def check(self, pairs: Sequence[tuple[str | None, str]]) -> list[Outcome]:
-        """One Outcome per (prediction, gold), in order.
+    __exit__ = close
 
-        A prediction is an answer, or a completion with one in tags, in \\boxed{} or behind ####.
-        """
+    def check(self, pairs: Sequence[tuple[str | None, str]]) -> list[Outcome]:
+        """One Outcome per (prediction, gold), in order; a prediction may be a completion."""
         from pebble import ProcessExpired
 
         outcomes = {i: decide(*pair) for i, pair in enumerate(pairs)}
@@ -110,14 +103,12 @@ class SymbolicChecker:
                     if tries[i] < MAX_TRIES:
                         tries[i] += 1
                         running[self._ask(pairs[i])] = i
-        found = [o for o in outcomes.values() if o]
-        self.counts.update(o.verdict for o in found)
-        return found
+        self.counts.update(o.verdict for o in outcomes.values() if o)
+        return [o for o in outcomes.values() if o]
 
     def judge(self, given: str, gold: str) -> bool | None:
         """For `evaluation.score`: None where nothing could be said."""
-        value = self.check([(given, gold)])[0].value
-        return None if value is None else value == 1.0
+        return {"right": True, "wrong": False}.get(self.check([(given, gold)])[0].verdict)
 
     def _ask(self, pair):
         from pebble import ProcessPool
@@ -133,25 +124,22 @@ class SymbolicChecker:
             return self._pool.schedule(compare, [*asked, self.time_limit], timeout=self.time_limit)
 
 
-def symbolic_correctness(
-    checker: SymbolicChecker | None = None, max_failed: float = 0.5
-) -> RewardFunction:
+def symbolic_correctness(checker: SymbolicChecker | None = None, max_failed: float = 0.5):
     """A reward: 1.0 where the final answer equals the reference as mathematics, else 0.0.
 
-    None where the checker could not say. When more than `max_failed` of a batch is like that, the
-    number would mean nothing: raises WorkbookError.
+    None where the checker could not say: WorkbookError for more than `max_failed` of a batch.
     """
     checker = checker or SymbolicChecker()
 
     def judge(pairs):
         outcomes = checker.check([(extract_answer(text), gold) for text, gold in pairs])
         failed = [o for o in outcomes if o.value is None]
-        if failed and len(failed) > max_failed * len(outcomes):
+        if len(failed) > max_failed * len(outcomes):
             late = [o.verdict for o in failed].count("timeout")
+            said = f"{late} timeouts, {len(failed) - late} errors; the first: {failed[0].reason}"
             raise WorkbookError(
-                f"{len(failed)} of {len(pairs)} completions could not be judged ({late} timeouts, "
-                f"{len(failed) - late} errors; the first: {failed[0].reason}): fix the reference "
-                f"answers, raise time_limit={checker.time_limit:g}, or allow more with max_failed"
+                f"{len(failed)} of {len(pairs)} completions could not be judged ({said}): fix the "
+                "reference answers, or give a checker with a longer time_limit"
             )
         return [o.value for o in outcomes]
 
@@ -162,29 +150,22 @@ def symbolic_correctness(
     return symbolic_correctness_reward
 
 
-# ------------------------------------------------------------------ without algebra
-
-
 def decide(prediction: str | None, gold: str) -> Outcome | None:
     """The outcome where no algebra is needed, else None: the pair is for math-verify."""
     answer, wanted = (None if text is None else _final(text) for text in (prediction, gold))
-    if answer is None:
-        return Outcome("wrong", "no answer, or several different ones")
-    if len(answer) > MAX_ANSWER:
-        return Outcome("wrong", f"an answer of {len(answer)} characters")
+    if answer is None or len(answer) > MAX_ANSWER:
+        return Outcome("wrong", "no answer, several different ones, or a very long one")
     if wanted is None or len(wanted) > MAX_ANSWER:
         return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
-    number, given = read_answer(wanted), read_answer(answer)
-    if number is not None:
+    if (number := read_answer(wanted)) is not None:
+        given = read_answer(answer)
         if given is None:
             given = read_answer(re.sub(r"^[A-Za-z]\s*=", "", answer.strip(" $")))  # x = 5
-        same = given == number
-        return Outcome("right" if same else "wrong", f"{'' if same else 'not '}the same number")
+        return Outcome("right" if given == number else "wrong", "compared as numbers")
     return Outcome("wrong", "several answers") if _offers(answer) > _offers(wanted) else None
 
 
 def _final(text: str) -> str | None:
-    """The answer in a text with answer marks, else the text itself."""
     return extract_answer(text) if any(mark in text for mark in _MARKS) else text.strip()
 
 
@@ -211,26 +192,16 @@ def _latex(answer: str) -> str:
     return _SCIENTIFIC.sub(lambda m: f"{m[1]} \\cdot 10^{{{int(m[2])}}}", answer)
 
 
-# ------------------------------------------------------------------ the workers
-
-
 class _Fresh(SpawnProcess):
-    """A new process that does not run the user's script again, as multiprocessing's spawn does.
-
-    Without an `if __name__ == "__main__"` that would load the model, and train, in every worker.
-    """
+    """A new process that does not run the user's script again, which might train in each worker."""
 
     @staticmethod
     def _Popen(process_obj):
         def without_main(name):
             return {k: v for k, v in _PREPARE(name).items() if not k.startswith("init_main")}
 
-        with _SPAWNING:
-            spawn.get_preparation_data = without_main
-            try:
-                return SpawnProcess._Popen(process_obj)
-            finally:
-                spawn.get_preparation_data = _PREPARE
+        with _SPAWNING, mock.patch.object(spawn, "get_preparation_data", without_main):
+            return SpawnProcess._Popen(process_obj)
 
 
 def _begin() -> None:
@@ -254,10 +225,9 @@ def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
     try:
         if not (wanted := _parse(gold)):
             return "error", "the gold answer cannot be read"
-        if not (given := _parse(prediction)):
-            return "wrong", "the prediction cannot be read"
+        given = _parse(prediction)
         right = verify(wanted, given, DIGITS, timeout_seconds=None, raise_on_error=True)
-        return ("right", "equal") if right else ("wrong", "not equal")
+        return ("right", "equal") if right else ("wrong", "not equal" if given else "unreadable")
     except Exception as error:
         return "error", f"{type(error).__name__}: {str(error)[:200]}"
     finally:
