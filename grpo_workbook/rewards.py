@@ -279,8 +279,8 @@ def _ensemble(kind: str, join: Callable[[list], float], says: str) -> Callable[.
 
 
 def _each(members: Sequence[RewardFunction], completions: Sequence, columns: dict) -> list[list]:
-    given = [member(completions=completions, **columns) for member in members]
-    return [checked(name_of(m), v, len(completions)) for m, v in zip(members, given, strict=True)]
+    n = len(completions)
+    return [checked(name_of(m), m(completions=completions, **columns), n) for m in members]
 
 
 def _joined(function: Any, members: Sequence) -> Any:
@@ -418,7 +418,6 @@ def _run_file(path: Path, changed: int) -> dict[str, Any]:
     sys.path.append(str(path.resolve().parent))  # it finds its neighbours as a script does
     with _blamed(path, " cannot be run"):
         return runpy.run_path(str(path))
-    raise AssertionError
 
 
 @contextlib.contextmanager
@@ -428,7 +427,7 @@ def _blamed(path: Path, what: str):
         yield
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
-        line = getattr(error, "lineno", frames[-1].lineno if frames else None)
+        line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError
         place = f"line {line}" if line else "let it take **kwargs for what it does not use"
         said = f"{type(error).__name__}: {error} ({place})"
         raise WorkbookError(f"{readable(path)}{what}: {said}") from error
@@ -441,9 +440,7 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     for function in functions:
         if missing := set(getattr(function, "columns", ())) - columns.keys():
-            has = f"the data has {', '.join(columns)}: rename one, or choose another reward"
-            raise WorkbookError(
-                f"{name_of(function)} wants the column {missing.pop()!r}, and {has}"
-            )
+            said = f"and the data has {', '.join(columns)}: rename one, or choose another reward"
+            raise WorkbookError(f"{name_of(function)} wants the column {missing.pop()!r}, {said}")
         if hasattr(function, "own"):
             call(function, texts, **columns)

@@ -16,12 +16,6 @@ def _chat(*texts):
     return [[{"role": "assistant", "content": text}] for text in texts]
 
 
-def _as_trl_calls(fn, completions, answer):
-    """With keywords, and with what else TRL hands over."""
-    more = {"prompts": ["?"] * len(answer), "trainer_state": None}
-    return fn(completions=completions, answer=answer, **more)
-
-
 def _each(same):
     """A reward: 1.0 where `same` says so of a completion and its answer."""
 
@@ -57,7 +51,7 @@ exercise(
         _each(lambda c, a, _: c[0]["content"] == a),
         "you left the white space on: strip the text before you compare",
     ),
-    call=_as_trl_calls,
+    call=lambda fn, c, a: fn(completions=c, answer=a, prompts=["?"] * len(a), trainer_state=None),
 )
 
 
@@ -173,8 +167,7 @@ def _rate(of_groups, checked=True):
         if checked and (not rewards or len(rewards) % group_size):
             raise ValueError
         groups = [rewards[i : i + group_size] for i in range(0, len(rewards), group_size)]
-        strided = [rewards[i :: len(groups)] for i in range(len(groups))]
-        return of_groups(groups, strided)
+        return of_groups(groups, [rewards[i :: len(groups)] for i in range(len(groups))])
 
     return rate
 
