@@ -236,8 +236,7 @@ prompts = list(heldout["prompt"])
 
 def prove(reference, candidate):
     texts = after_greedy.completions
-    size = run.eval_batch // 4  # all logits of a batch are held at once
-    return compare_logits(reference, candidate, tokenizer, prompts, texts, size)
+    return compare_logits(reference, candidate, tokenizer, prompts, texts)
 
 
 proof = prove(unmerged, model)
@@ -569,8 +568,7 @@ figures.show(
 # the eight, divided by eight: 0.125 when all are the same.
 
 # %%
-from grpo_workbook import majority_at_k
-from grpo_workbook.answers import lenient_answer, read_answer
+from grpo_workbook import answers, majority_at_k
 
 K, FEW = 8, 30
 gold = rows["answer"][:FEW]
@@ -596,7 +594,7 @@ def measure(**settings):
     for i in range(0, FEW, size):
         found += answers_of(texts[i : min(i + size, FEW)], **settings)
     right = score([t for ts in found for t in ts], [g for g in gold for _ in range(K)])
-    votes = [[read_answer(lenient_answer(t) or "") for t in ts] for ts in found]
+    votes = [[answers.read_answer(answers.lenient_answer(t) or "") for t in ts] for ts in found]
     voted = [majority_at_k(v, float(g), K) for v, g in zip(votes, gold)]
     return mean(right.strict), mean(voted), mean(len(set(ts)) for ts in found) / K
 
@@ -825,22 +823,20 @@ from dataclasses import asdict
 
 from importlib.metadata import version
 
-from grpo_workbook import summary
-from grpo_workbook.data import sha256_of
-from grpo_workbook.training import count_trained_parameters
+from grpo_workbook import data, summary, training
 
 report = {
     "backend": "unsloth",
     "seed": run.seed,
     "steps": trainer.state.global_step,
     "load_in_4bit": run.load_in_4bit,
-    "lora_parameters": count_trained_parameters(policy),
+    "lora_parameters": training.count_trained_parameters(policy),
     "data": {
         "train": len(train_rows),
         "heldout": len(rows),
         "max_prompt_length": run.max_prompt_length,
     },
-    "data_sha256": sha256_of(train_rows, rows),
+    "data_sha256": data.sha256_of(train_rows, rows),
     "heldout": {
         "n": len(rows),
         "before": summary(before, before_greedy),
