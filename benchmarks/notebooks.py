@@ -1,11 +1,12 @@
-"""How long each notebook takes, and how much memory, in the smoke profile; the whole course in turn and two at a time.
+"""How long each notebook takes, and how much memory, in the smoke profile; the whole course in turn
+and two at a time.
 
-    python benchmarks/notebooks.py                 # every notebook alone, all cores its own: about 20 minutes
-    python benchmarks/notebooks.py 00 04           # some
-    python benchmarks/notebooks.py --side-by-side  # then all again, two at a time with one thread each, and the ratio
+    python benchmarks/notebooks.py                 # every notebook alone, all cores its own: about
+    20 minutes python benchmarks/notebooks.py 00 04           # some python benchmarks/notebooks.py
+    --side-by-side  # then all again, two at a time with one thread each, and the ratio
 
-Memory is the most that the kernel and everything it starts held together, shared pages counted once (Linux: PSS),
-looked at four times a second. The notebooks in the repository are not touched.
+Memory is the most that the kernel and everything it starts held together, shared pages counted once
+(Linux: PSS), looked at four times a second. The notebooks in the repository are not touched.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def held(process: psutil.Process) -> int:
 
 
 def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
-    """Seconds and the most megabytes of one execution. SystemExit, after what it printed, when a cell fails."""
+    """Seconds and the most megabytes of one execution. SystemExit, after what it printed, when a
+    cell fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(notebook, folder)
         env = os.environ | {
@@ -84,7 +87,8 @@ def main() -> int:
     chosen = [n for n in found if not args.chapters or n.name.startswith(tuple(args.chapters))]
     if not chosen:
         parser.error(
-            f"no notebook begins with {' or '.join(args.chapters)}: there are {found[0].stem} to {found[-1].stem}"
+            f"no notebook begins with {' or '.join(args.chapters)}: there are {found[0].stem} to "
+            f"{found[-1].stem}"
         )
     print(
         f"| notebook ({os.cpu_count()} cores) | seconds | minutes | MB |\n| --- | --- | --- | --- |"

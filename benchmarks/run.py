@@ -1,10 +1,11 @@
 """What the main run costs, and what gradient checkpointing and 16-bit loading would cost instead.
 
     python benchmarks/run.py                  # 40 steps of each, about 4 minutes on two cores
-    python benchmarks/run.py --steps 120      # the whole run
-    python benchmarks/run.py --seeds 0 1 2    # the README's table: every family and seed, full length
+    python benchmarks/run.py --steps 120      # the whole run python benchmarks/run.py --seeds 0 1 2
+    # the README's table: every family and seed, full length
 
-Every row is a process of its own; ratios compare rows of one call, so a slow machine slows both sides.
+Every row is a process of its own; ratios compare rows of one call, so a slow machine slows both
+sides.
 """
 
 import argparse
@@ -53,7 +54,8 @@ def costs(steps: int, heldout: int, model: str) -> None:
         first = first or report
         print(
             f"{name:30} {report['train_seconds']:8.1f} "
-            f"{report['completions']['total'] / report['train_seconds']:14.1f} {report['peak_rss_mb']:8} "
+            f"{report['completions']['total'] / report['train_seconds']:14.1f} "
+            f"{report['peak_rss_mb']:8} "
             f"{report['train_seconds'] / first['train_seconds']:7.2f} "
             f"{report['peak_rss_mb'] / first['peak_rss_mb']:9.2f}",
             flush=True,
@@ -64,7 +66,8 @@ def seeds(chosen: list[int]) -> bool:
     """Print the table; whether every run kept the bounds that the tests hold seed 0 to."""
     kept = True
     print(
-        "| model | seed | strict sampled | strict greedy | p | merged greedy | train s | total s | peak MB |"
+        "| model | seed | strict sampled | strict greedy | p | merged greedy | train s | total s | "
+        "peak MB |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for model in ("qwen", "gemma"):
@@ -79,8 +82,10 @@ def seeds(chosen: list[int]) -> bool:
             )
             kept &= after["strict_greedy"] >= max(0.90, before["strict_greedy"])
             print(
-                f"| {model} | {seed} | {before['strict_sampled']:.3f} → {after['strict_sampled']:.3f} | "
-                f"{before['strict_greedy']:.3f} → {after['strict_greedy']:.3f} | {report['heldout']['p_value']:.0e} | "
+                f"| {model} | {seed} | {before['strict_sampled']:.3f} → "
+                f"{after['strict_sampled']:.3f} | "
+                f"{before['strict_greedy']:.3f} → {after['strict_greedy']:.3f} | "
+                f"{report['heldout']['p_value']:.0e} | "
                 f"{merged:.3f} | {report['train_seconds']} | "
                 f"{report['total_seconds']} | {report['peak_rss_mb']} |",
                 flush=True,

@@ -1,9 +1,11 @@
-"""Render the README, the executed notebooks and the cards as a static site, with search: build/book/index.html.
+"""Render the README, the executed notebooks and the cards as a static site, with search:
+build/book/index.html.
 
     python book/build.py            # or: make book
     python book/build.py --out DIR
 
-Nothing is executed: what the notebooks store is what the pages show. A link that leads nowhere fails the build.
+Nothing is executed: what the notebooks store is what the pages show. A link that leads nowhere
+fails the build.
 """
 
 import argparse
@@ -62,7 +64,9 @@ def collect(source: Path) -> None:
 
 
 def _link_what_is_not_shown(source: Path) -> None:
-    """A link to a file that the book does not hold (code, a licence) leads to the repository instead."""
+    """A link to a file that the book does not hold (code, a licence) leads to the repository
+    instead.
+    """
     address = re.search(
         r'^Repository = "(.*)"', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
     )[1]

@@ -1,4 +1,6 @@
-"""Sphinx's settings for the book: the stored notebooks as they are, nothing executed, nothing from other sites."""
+"""Sphinx's settings for the book: the stored notebooks as they are, nothing executed, nothing from
+other sites.
+"""
 
 project = "GRPO Workbook"
 author = "the GRPO Workbook's authors"
@@ -8,7 +10,8 @@ language = "en"
 extensions = ["myst_nb", "sphinx_copybutton"]
 nb_execution_mode = "off"  # what is stored is what was executed
 nb_merge_streams = True
-myst_enable_extensions = []  # no $ for formulas: chapters write them as code, and MathJax would come from another site
+# no $ for formulas: chapters write them as code, and MathJax would come from another site
+myst_enable_extensions = []
 myst_heading_anchors = 3
 exclude_patterns = ["**/.ipynb_checkpoints"]
 suppress_warnings = ["mystnb.unknown_mime_type"]

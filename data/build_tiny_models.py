@@ -322,7 +322,8 @@ def train(model, make_batch, name, steps, learning_rate, rounded_after, say):
 
 def measure(model, tokenizer) -> dict[str, float]:
     """Strict accuracy on the held-out problems, in float32."""
-    from grpo_workbook.evaluate import accuracy, generate, score
+    from grpo_workbook.evaluation import generate, score
+    from grpo_workbook.statistics import accuracy
 
     problems = build("heldout")
     prompts, answers = (

@@ -1,22 +1,22 @@
 """GRPO Workbook: helpers for GRPO with Unsloth and TRL, each imported when first used (PEP 562).
 
-`import grpo_workbook` costs milliseconds and loads no torch. The rooms beside these names have a door each:
-grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume, planning.
+`import grpo_workbook` costs milliseconds and loads no torch. The rooms beside these names have a
+door each: grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume, planning.
 """
 
 import importlib
 
 __version__ = "0.2.0"
 
-# Module of the floor -> what it offers. A module's name alone is public too: `from grpo_workbook import grpo`.
+# Module of the floor -> what it offers. A module is public too: `from grpo_workbook import grpo`.
 _API = {
     "errors": "WorkbookError",
     "config": "RunConfig PROFILES",
     "data": "load_problems chat_prompt to_dataset render drop_long_prompts split",
     "leakage": "leaked_rows drop_leaked",
     "answers": "extract_answer is_correct parse_number",
-    "rewards": "correctness_reward strict_format_reward incremental_format_reward reward parse_rewards "
-    "mean_of minimum_of vote_of AdaptiveWeight",
+    "rewards": "correctness_reward strict_format_reward incremental_format_reward reward "
+    "parse_rewards mean_of minimum_of vote_of AdaptiveWeight",
     "grpo": "group_advantages combine_rewards kl_estimate policy_ratio grpo_loss",
     "grpo_trainer": "ScratchTrainer",
     "training": "load_policy make_trainer HeldoutProbe stop_on_interrupt",

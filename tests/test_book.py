@@ -1,4 +1,6 @@
-"""The book: built from the stored notebooks, every link leads somewhere, a browser shows every page without error."""
+"""The book: built from the stored notebooks, every link leads somewhere, a browser shows every page
+without error.
+"""
 
 import functools
 import http.server

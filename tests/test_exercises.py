@@ -1,4 +1,6 @@
-"""Both ways: the solutions in the notebooks pass, stubs and typical mistakes are told what they are."""
+"""Both ways: the solutions in the notebooks pass, stubs and typical mistakes are told what they
+are.
+"""
 
 import contextlib
 import json
@@ -112,8 +114,8 @@ def test_a_learners_exception_is_shown_with_its_arguments_and_line(progress, cap
     assert result.status == "wrong"
     out = capsys.readouterr().out
     assert (
-        "lora_parameters([(128, 128)], 16) should give 4096, but raised ValueError: not enough values"
-        in out
+        "lora_parameters([(128, 128)], 16) should give 4096, but raised ValueError: not enough "
+        "values" in out
     )
     assert "in your line: return sum(rank * a for a, b, c in shapes)" in out
 
@@ -349,7 +351,9 @@ def test_progress_that_cannot_be_written_does_not_unsolve(tmp_path, monkeypatch,
 
 
 def test_progress_in_the_home_folder_and_behind_a_link(tmp_path, monkeypatch):
-    """~ is the home folder also where no shell has read it, and a link to another disk stays a link."""
+    """~ is the home folder also where no shell has read it, and a link to another disk stays a
+    link.
+    """
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", "~/mine.json")
     (tmp_path / "mine.json").symlink_to(tmp_path / "far.json")

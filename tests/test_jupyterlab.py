@@ -1,4 +1,5 @@
-"""A learner's walk in JupyterLab, in a real browser: run every cell, answer two exercises wrongly, then rightly.
+"""A learner's walk in JupyterLab, in a real browser: run every cell, answer two exercises wrongly,
+then rightly.
 
 `WALK=all` walks through every notebook; the suite takes a short one.
 """

@@ -10,6 +10,7 @@ from conftest import cli, trains
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.stages import Stage, read_stages, rounds, train_stages
+from grpo_workbook.stages.training import read_moments
 
 
 @pytest.mark.parametrize(
@@ -188,10 +189,8 @@ def trained(tmp_path_factory, problems):
 
 
 def test_the_optimizer_goes_on_where_the_stage_before_ended(trained):
-    import torch
-
     folder, _, begun = trained
-    left = [torch.load(folder / name / "optimizer.pt", weights_only=True) for name in FOLDERS]
+    left = [read_moments(folder / name / "optimizer.safetensors") for name in FOLDERS]
     assert begun[0] == {}  # nothing to carry on yet
     for before, taken in zip(left, begun[1:], strict=False):
         assert before.keys() == taken.keys()

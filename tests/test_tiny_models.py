@@ -73,7 +73,8 @@ def test_chat_templates_are_like_the_family_s_own(tiny):
         "<|im_start|>assistant\n"
     )
     assert shown("gemma") == (
-        f"<bos><start_of_turn>user\n{SYSTEM_PROMPT}\n\nHow many?<end_of_turn>\n<start_of_turn>model\n5"
+        f"<bos><start_of_turn>user\n{SYSTEM_PROMPT}\n\nHow "
+        "many?<end_of_turn>\n<start_of_turn>model\n5"
         "<end_of_turn>\n<start_of_turn>user\nSure?<end_of_turn>\n<start_of_turn>model\n"
     )
 

@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import json
 import re
+import textwrap
 import warnings
 from collections.abc import Iterable
 from functools import cache
@@ -64,7 +65,9 @@ def listing() -> str:
     """The options for `run --help`; what each of RunConfig is, stands beside it in config.py."""
     words = dict(re.findall(r"^    (\w+): .*?# (.+)$", inspect.getsource(RunConfig), re.M))
     told = {name: words[name] for name in run_fields()} | {n: text for n, (_, text) in OWN.items()}
-    return "\n".join(f"  --{name.replace('_', '-'):<24}{text}" for name, text in told.items())
+    rows = [f"--{name.replace('_', '-'):<24}{text}" for name, text in told.items()]
+    how = {"initial_indent": "  ", "subsequent_indent": " " * 28}
+    return "\n".join(line for row in rows for line in textwrap.wrap(row, 80, **how))
 
 
 def read(arguments: list[str]) -> tuple[dict, dict]:

@@ -49,11 +49,12 @@ EXAMPLES = """examples:
   python -m grpo_workbook run                       the course's main run
   python -m grpo_workbook run --resume              after a Ctrl-C or a crash
   python -m grpo_workbook run --config my.yaml --max-steps 50
-  python -m grpo_workbook run --data my.jsonl --rewards my_rewards.py:shown:2,strict_format:0.5
+  python -m grpo_workbook run --data my.jsonl --rewards mine.py:shown:2
   torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
 
-Names may have - or _, and take their value after a space or =. What is not given is the profile's
-or TRL's. Exit status: 0 well, 1 another process was lost, 2 bad input, 130 interrupted.
+Names may have - or _, and take their value after a space or =. What is not
+given is the profile's or TRL's. Exit status: 0 well, 1 another process was
+lost, 2 bad input, 130 interrupted.
 """
 
 

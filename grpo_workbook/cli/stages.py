@@ -20,7 +20,7 @@ each may have: name, steps, rewards, learning_rate, beta, reference,
 pass_rate, success, samples, measured, ordered (see notebook 07). Rewards of
 your own, FILE.py:FUNCTION:weight, start from the folder of the file.
 
-  python -m grpo_workbook stages my_stages.yaml --output outputs/staged [--resume]
+  python -m grpo_workbook stages my.yaml --output outputs/staged
 """
 
 
@@ -29,7 +29,7 @@ def add_parser(commands) -> None:
     commands.add_parser(
         "stages",
         help="train in stages, each compared with the one before",
-        usage="%(prog)s FILE.yaml [--probe-every N] [options of run]",
+        usage="%(prog)s FILE.yaml [--probe-every N] [options]",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

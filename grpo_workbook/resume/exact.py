@@ -7,8 +7,8 @@
 - metrics between two entries of the log, and the state of rewards and callbacks that have one.
 
 Random states, optimizer, schedule and the place within an epoch are right as the Trainer keeps
-them. Both parts are read by torch.load with weights_only: tensors and plain values, and no code
-runs. On a GPU the same states are kept, but kernels there need not add up in the same order twice.
+them. What is added is kept as safetensors: nothing is unpickled. On a GPU the same states are kept,
+but kernels there need not add up in the same order twice.
 """
 
 import shutil
@@ -110,7 +110,7 @@ class ExactCheckpoints(Callback):
         """In place of Trainer._load_from_checkpoint: every adapter, in the dtype of training."""
         if why := fault(Path(checkpoint)):
             raise WorkbookError(f"{readable(checkpoint)} cannot be resumed: {why}")
-        kept = states.read(Path(checkpoint) / "exact_0.pt")["setup"]
+        kept = states.read(Path(checkpoint) / "exact_0.safetensors")["setup"]
         states.check_setup(self.trainer, kept, checkpoint)
         self.resuming = checkpoint
         if self.trainer.is_fsdp_enabled or not hasattr(self.trainer.model, "peft_config"):
@@ -150,7 +150,7 @@ class ExactCheckpoints(Callback):
 
     def file(self, checkpoint: str | Path) -> Path:
         """Where the state of this process stands in a checkpoint."""
-        return Path(checkpoint) / f"exact_{self.trainer.args.process_index}.pt"
+        return Path(checkpoint) / f"exact_{self.trainer.args.process_index}.safetensors"
 
 
 def _load_adapters(model, checkpoint: Path) -> None:

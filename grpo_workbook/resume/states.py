@@ -4,6 +4,7 @@ Rewards and callbacks that have state take part by two methods, `state_dict()` a
 `load_state_dict(state)`; the state is made of dicts, lists, texts, numbers, None and tensors.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -131,22 +132,46 @@ def check_setup(trainer: "GRPOTrainer", kept: dict, checkpoint: str) -> None:
 
 
 def write(path: Path, state: dict) -> None:
-    """Write a state. Raises WorkbookError for one that `read` would refuse."""
-    import torch
+    """Write a state as safetensors: its tensors, and the rest as JSON in the file's metadata.
 
-    torch.save(state, path)
+    Raises WorkbookError for a value that is no plain one and no tensor.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    tensors: dict[str, torch.Tensor] = {}
+
+    def plain(value):
+        if isinstance(value, torch.Tensor):
+            tensors[name := str(len(tensors))] = value.detach().cpu().clone().contiguous()
+            return {"tensor": name}
+        if isinstance(value, Mapping):  # as pairs, for keys may be numbers
+            return {"pairs": [[key, plain(inner)] for key, inner in value.items()]}
+        return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
     try:
-        read(path)
-    except Exception as error:  # its types are torch's and pickle's own
+        text = json.dumps(plain(state))
+    except TypeError as error:
         raise WorkbookError(
             f"a checkpoint cannot keep this state ({first_line(error)}): make state_dict() of "
             "plain values and tensors; where completions hold images, save when they are used up "
             "(save_steps a multiple of the steps for which they are sampled)"
         ) from error
+    save_file(tensors, path, metadata={"state": text})
 
 
 def read(path: Path) -> dict:
-    """Read what `write` has written: tensors and plain values alone; no code of the file runs."""
-    import torch
+    """Read what `write` has written. Nothing is unpickled."""
+    from safetensors import safe_open
 
-    return torch.load(path, map_location="cpu", weights_only=True)
+    def whole(value):
+        if isinstance(value, list):
+            return [whole(inner) for inner in value]
+        if not isinstance(value, dict):
+            return value
+        if "tensor" in value:
+            return file.get_tensor(value["tensor"])
+        return {key: whole(inner) for key, inner in value["pairs"]}
+
+    with safe_open(path, "pt") as file:
+        return whole(json.loads(file.metadata()["state"]))

@@ -2,7 +2,7 @@
 
 before.json                    the policy's completions before the first stage
 stage-1-format/                one folder for each stage: checkpoints/, log.json, adapter/ and
-    optimizer.pt               AdamW's moments as the stage ended: the next one begins with them
+    optimizer.safetensors      AdamW's moments as the stage ended: the next one begins with them
     after.json                 the completions after it
     report.json                its numbers, written last: a stage that has one is finished
 stages.json                    all reports
@@ -19,14 +19,14 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import Scores, evaluate, score
 from grpo_workbook.export import save_adapter
-from grpo_workbook.files import read_json, readable, write_json
+from grpo_workbook.files import read_json, readable, whole_file, write_json
 from grpo_workbook.rewards import parse_rewards
 from grpo_workbook.stages.difficulty import curriculum, pass_rates
 from grpo_workbook.stages.stage import Stage, check_stages
 from grpo_workbook.statistics import accuracy, changed, paired_p_value, wilson_interval
 from grpo_workbook.training import Callback, make_trainer
 
-MOMENTS = "optimizer.pt"
+MOMENTS = "optimizer.safetensors"
 MEASURES = ("strict", "lenient", "well_formed")
 AGAIN = "delete that stage's folder, and --resume trains it and the later ones again"
 
@@ -237,22 +237,34 @@ class Carry(Callback):
         self.stage, self.moments, self.save_to = stage, moments, save_to
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
-        import torch
-
         if self.stage.reference == "base":  # without a copy TRL switches the adapter off instead
             drop_reference(model)
         if self.moments is not None and state.global_step == 0:  # else a checkpoint brought its own
-            moments = torch.load(self.moments, map_location="cpu", weights_only=True)
-            optimizer.load_state_dict(optimizer.state_dict() | {"state": moments})
+            carried = {"state": read_moments(self.moments)}
+            optimizer.load_state_dict(optimizer.state_dict() | carried)
 
     def on_step_end(self, args, state, control, optimizer=None, **kwargs):
         if state.global_step >= state.max_steps:  # before the last checkpoint: a kill may follow it
             self.on_train_end(args, state, control, optimizer)
 
     def on_train_end(self, args, state, control, optimizer=None, **kwargs):
-        import torch
+        from safetensors.torch import save_file
 
-        torch.save(optimizer.state_dict()["state"], self.save_to)
+        kept = optimizer.state_dict()["state"].items()
+        flat = {f"{number}.{name}": v for number, of in kept for name, v in of.items()}
+        with whole_file(self.save_to) as new:
+            save_file({name: value.cpu().contiguous() for name, value in flat.items()}, new)
+
+
+def read_moments(path: Path) -> dict[int, dict]:
+    """The optimizer's moments that a stage left: parameter's number -> name -> tensor."""
+    from safetensors.torch import load_file
+
+    moments: dict[int, dict] = {}
+    for name, value in load_file(path).items():
+        number, moment = name.split(".")
+        moments.setdefault(int(number), {})[moment] = value
+    return moments
 
 
 def drop_reference(model) -> None:

@@ -252,11 +252,11 @@ for told in report["stages"]:
 # first one's 8, its count is:
 
 # %%
-import torch
+from safetensors.torch import load_file
 
 folder = run.output / "stage-2-correct"
-moments = torch.load(folder / "optimizer.pt", weights_only=True)
-adamw_steps = {int(state["step"]) for state in moments.values()}
+moments = load_file(folder / "optimizer.safetensors")  # 7.step, 7.exp_avg, 7.exp_avg_sq, ...
+adamw_steps = {int(value) for name, value in moments.items() if name.endswith(".step")}
 print("steps by AdamW's count:", adamw_steps)
 print(sorted(path.name for path in folder.iterdir()))
 
@@ -392,7 +392,16 @@ for way, words in bench["ways"].items():
 
 # %%
 print(bench["text"])
-figures.show(*figures.race(bench["table"], bench["goal"]))
+seeds = list(bench["table"][0]["completions"])
+figures.show(
+    *figures.bar_chart(
+        {f"seed {n}": [row["completions"][n] or 0 for row in bench["table"]] for n in seeds},
+        [row["way"] for row in bench["table"]],
+        y="completions sampled",
+        title=f"Until {bench['goal']:.0%} of the held-out problems are strictly right",
+        form=",.0f",
+    )
+)
 
 # %% [markdown]
 # Read with the noise in mind: one measurement of 120 problems is uncertain by some seven points, and near 80 % the
@@ -482,6 +491,9 @@ print("ended at step", resumed.state.global_step)
 # Step 3 was lost and is trained again. Is it the same step? Compare every weight of the two adapters, bit by bit:
 
 # %%
+import torch
+
+
 def adapter_of(trainer):
     return [p.detach() for n, p in trainer.model.named_parameters() if "lora_" in n]
 

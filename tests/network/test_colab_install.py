@@ -1,7 +1,8 @@
-"""The first cell on a fresh Colab: a clean environment, the repository's address set to a local clone, pip for real.
+"""The first cell on a fresh Colab: a clean environment, the repository's address set to a local
+clone, pip for real.
 
-Colab is played by the variable that it sets, and by an empty environment: what Colab has beyond that is not here.
-Minutes and gigabytes: `make test-colab`.
+Colab is played by the variable that it sets, and by an empty environment: what Colab has beyond
+that is not here. Minutes and gigabytes: `make test-colab`.
 """
 
 import os

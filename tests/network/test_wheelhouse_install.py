@@ -1,5 +1,5 @@
-"""The wheelhouse as it is used: collected from the index, carried to an environment that has torch, transformers,
-accelerate and peft and nothing more, and benchmarks/gpu.py run with it, on the CPU.
+"""The wheelhouse as it is used: collected from the index, carried to an environment that has torch,
+transformers, accelerate and peft and nothing more, and benchmarks/gpu.py run with it, on the CPU.
 
 Minutes and gigabytes: `make test-wheelhouse`.
 """
