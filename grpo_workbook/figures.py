@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Drawn = tuple["Figure", str]  # a figure and its text alternative
+Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # {name: (x values, y values)}
+Bars = Mapping[str, Sequence[float]]  # {name: a value for each label}
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
 _COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", GREY, "#56B4E9", "#000000")
 _DASHES, _MARKERS, HATCHES = ("-", "--", "-.", ":"), "os^Dx", ("", "//", "..", "xx", "--")
@@ -66,27 +69,13 @@ def smooth(values: Sequence[float], window: int = 7) -> list[float]:
 
 
 def line_chart(
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    *,
-    x: str,
-    y: str,
-    title: str,
-    finding: str = "",
-    log_x: bool = False,
-    markers: bool = True,
-) -> tuple["Figure", str]:
+    series: Lines, *, x: str, y: str, title: str, finding="", log_x=False, markers=True
+) -> Drawn:
     """One line for each name: (x values, y values), as many of each; `log_x` has base 2."""
-    figure, axes = new_axes()
-    parts = {}
+    (figure, axes), parts = new_axes(), {}
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
-        look: dict[str, Any] = {
-            "color": colour,
-            "linestyle": dash,
-            "marker": marker if markers else None,
-        }
-        axes.plot(xs, ys, **look, markersize=4, linewidth=2, label=name)
-        ends = [f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1)]
-        parts[name] = ", ".join(ends)
+        axes.plot(xs, ys, dash, color=colour, marker=marker * markers, ms=4, lw=2, label=name)
+        parts[name] = ", ".join(f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1))
     if log_x:
         axes.set_xscale("log", base=2)
         ticks = sorted({float(v) for xs, _ in series.values() for v in xs})
@@ -98,33 +87,23 @@ def line_chart(
 
 
 def bar_chart(
-    series: Mapping[str, Sequence[float]],
-    labels: Sequence[str],
-    *,
-    y: str,
-    title: str,
-    finding: str = "",
-    form: str = ".3g",
-    intervals: Mapping[str, tuple[float, float]] | None = None,
-) -> tuple["Figure", str]:
+    series: Bars, labels: Sequence[str], *, y: str, title: str, finding="", form=".3g", ci=None
+) -> Drawn:
     """Bars in groups: for each name one value per label, written above its bar as `form` says.
 
-    `intervals`: for a name the (low, high) of its first value, drawn as a whisker.
+    `ci`: {name: the (low, high) of its first value}, drawn as a whisker.
     """
     figure, axes = new_axes()
     width, parts = 0.8 / len(series), {}
     for i, (name, values) in enumerate(series.items()):
         parts[name] = _values(values, labels, form)
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
-        look: dict[str, Any] = {
-            "color": STYLES[i][0],
-            "hatch": HATCHES[i % 5],
-            "edgecolor": "white",
-        }
-        bars = axes.bar(places, values, width * 0.94, **look, label=name)
+        bars = axes.bar(places, values, width * 0.94, color=STYLES[i][0], label=name)
+        for bar in bars:
+            bar.set(hatch=HATCHES[i % 5], edgecolor="white")
         text = axes.bar_label(bars, [_number(v, form) for v in values], padding=2, fontsize=9)
-        if intervals and name in intervals:
-            low, high = intervals[name]
+        if ci and name in ci:
+            low, high = ci[name]
             ends = [[values[0] - low], [high - values[0]]]
             axes.errorbar(places[0], values[0], ends, color="black", capsize=4)
             parts[name] += f" (95 % interval of the first: {low:{form}} to {high:{form}})"
@@ -136,14 +115,8 @@ def bar_chart(
 
 
 def bar_panels(
-    panels: Mapping[str, Sequence[float]],
-    labels: Sequence[str],
-    *,
-    y: str,
-    title: str,
-    finding: str = "",
-    muted: Sequence[int] = (),
-) -> tuple["Figure", str]:
+    panels: Bars, labels: Sequence[str], *, y: str, title: str, finding="", muted=()
+) -> Drawn:
     """A small bar chart for each name on one scale, four in a row; a value of 0 is a cross.
 
     `muted`: the places of the labels whose bars are grey and hatched.
@@ -153,11 +126,10 @@ def bar_panels(
     figure, grid = new_panels(max(7.0, 2.3 * across), 0.8 + 1.7 * rows, rows, across)
     top = max(max(values) for values in panels.values())
     for axes, (name, values) in zip(grid, panels.items(), strict=False):
-        for i, value in enumerate(values):
-            grey: dict[str, Any] = {"color": "#BBBBBB", "hatch": "//", "edgecolor": "white"}
-            look: dict[str, Any] = grey if i in muted else {"color": BLUE}
-            axes.bar(i, value, 0.8, **look)
-            if value == 0:
+        for i, bar in enumerate(axes.bar(range(len(labels)), values, 0.8, color=BLUE)):
+            if i in muted:
+                bar.set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
+            if values[i] == 0:
                 axes.plot(i, 0.0, "x", color=ORANGE, markersize=6, clip_on=False)
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
@@ -170,78 +142,47 @@ def bar_panels(
     return figure, _words(f"{len(panels)} small bar charts of {y}", finding, parts)
 
 
-def dot_chart(rows: Mapping[str, Mapping[str, Sequence[float]]], *, x: str, title: str) -> "Figure":
-    """For each row the values of every series as dots, a little apart; no words yet."""
-    names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    figure, axes = new_axes(7.0, 0.9 + 0.3 * len(rows))
-    axes.grid(visible=False)
-    for i, name in enumerate(names):
-        height = 0.6 * ((i + 0.5) / len(names) - 0.5)
-        dots = [(v, k + height) for k, row in enumerate(rows.values()) for v in row.get(name, ())]
-        look: dict[str, Any] = {
-            "color": STYLES[i][0],
-            "marker": STYLES[i][2],
-            "s": 18,
-            "linewidths": 1,
-        }
-        axes.scatter(*zip(*dots, strict=True), **look, label=name, zorder=3)
-    axes.set(yticks=range(len(rows)), yticklabels=list(rows), xlabel=x, title=title)
-    axes.invert_yaxis()
-    _legend(axes)
-    return figure
-
-
-def reward_curves(log: Sequence[dict]) -> tuple["Figure", str]:
-    """Each reward function over the steps of TRL's log history, smoothed; single steps are
-    faint."""
+def reward_curves(log: Sequence[dict]) -> Drawn:
+    """Each reward function over the steps of TRL's log history, smoothed over the faint steps."""
     log = [entry for entry in log if "reward" in entry]
     if not log:
         raise ValueError("the log has no step with a reward: was it logged with logging_steps=1?")
     keys = sorted({k for e in log for k in e if k.startswith("rewards/") and k.endswith("/mean")})
     raw = {}
     for key in ("reward", *keys):
+        there = [e for e in log if e.get(key) is not None]
         name = "total" if key == "reward" else key.split("/")[1].removesuffix("_reward")
-        points = [(e["step"], e[key]) for e in log if e.get(key) is not None]
-        raw[name] = tuple(zip(*points, strict=True))
-    lines = {name: (xs, smooth(ys)) for name, (xs, ys) in raw.items()}
-    title = "Reward while training"
-    figure, words = line_chart(
-        lines, x="optimizer step", y="mean reward", title=title, markers=False
+        raw[name] = ([e["step"] for e in there], [e[key] for e in there])
+    lines, x, y = (
+        {n: (xs, smooth(ys)) for n, (xs, ys) in raw.items()},
+        "optimizer step",
+        "mean reward",
     )
+    figure, words = line_chart(lines, x=x, y=y, title="Reward while training", markers=False)
     for (xs, ys), (colour, _, _) in zip(raw.values(), STYLES, strict=False):
         figure.axes[0].plot(xs, ys, color=colour, alpha=0.18, linewidth=1)
     return figure, words
 
 
-def before_after(before: dict, after: dict, n: int) -> tuple["Figure", str]:
+def before_after(before: dict, after: dict, n: int) -> Drawn:
     """Held-out accuracy before and after training, from `evaluation.summary`, on `n` problems."""
-    keys = ("strict_sampled", "strict_greedy", "lenient_sampled")
+    keys, title = ("strict_sampled", "strict_greedy", "lenient_sampled"), f"{n} held-out problems"
     both = {"before": before, "after": after}
-    return bar_chart(
-        {name: [scores[key] for key in keys] for name, scores in both.items()},
-        [key.replace("_", ", ") for key in keys],
-        y="accuracy",
-        title=f"{n} held-out problems",
-        form=".1%",
-        intervals={name: scores["ci95"] for name, scores in both.items()},
-    )
+    bars = {name: [scores[key] for key in keys] for name, scores in both.items()}
+    whiskers = {name: scores["ci95"] for name, scores in both.items()}
+    labels = [key.replace("_", ", ") for key in keys]
+    return bar_chart(bars, labels, y="accuracy", title=title, form=".1%", ci=whiskers)
 
 
-def length_histogram(counts: Sequence[int], budget: int) -> tuple["Figure", str]:
+def length_histogram(counts: Sequence[int], budget: int) -> Drawn:
     """Prompt lengths in tokens on a logarithmic scale; those over the budget are hatched."""
     import numpy as np
 
     figure, axes = new_axes(7.0, 3.2)
     fit, over = ([n for n in counts if (n > budget) is long] for long in (False, True))
     edges = np.unique(np.linspace(min(counts), max(counts) + 1, 25).round())
-    look: dict[str, Any] = {
-        "stacked": True,
-        "color": [BLUE, ORANGE],
-        "label": ["fit", "over the budget"],
-    }
-    _, _, bars = axes.hist([fit, over], edges.tolist(), **look)
-    for bar in list(bars)[1]:  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
-        bar.set_hatch("//")
+    look: dict[str, Any] = {"color": [BLUE, ORANGE], "label": ["fit", "over"], "hatch": ["", "//"]}
+    axes.hist([fit, over], edges.tolist(), stacked=True, **look)
     axes.axvline(budget, color="black", linestyle="--", linewidth=1.5)
     axes.set(xlabel="tokens in the prompt", ylabel="prompts (log scale)", title="Prompt lengths")
     axes.set_yscale("log")
@@ -278,28 +219,28 @@ def reward_distributions(groups: Mapping[str, Sequence[Sequence[float | None]]])
     return figure, _words("Dot plot of rewards within groups", "", parts)
 
 
-def attack_rates(earned: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple["Figure", str]:
+def attack_rates(earned: Mapping[str, Mapping[str, Sequence[float]]]) -> Drawn:
     """What attacks earn, as a fraction of the honest answer's reward; 1 or more gets through.
 
     `earned` is {rewards: {kind of attack: fractions}}; dots stay between -0.5 and 1.5.
     """
-    kinds = list(next(iter(earned.values())))
-    rows = {
-        kind: {name: [min(1.5, max(-0.5, v)) for v in t[kind]] for name, t in earned.items()}
-        for kind in kinds
-    }
-    x = "fraction of the honest answer's reward (on the line or right of it: gets through)"
-    figure = dot_chart(rows, x=x, title="What attacks earn")
-    figure.axes[0].axvline(1.0, color="black", linewidth=1)
-    parts = {}
-    for name, table in earned.items():
-        every = [v for kind in kinds for v in table[kind]]
-        through = sum(v >= 1 for v in every)
-        parts[name] = f"{through} of {len(every)} get through, at most {max(every):.0%}"
+    kinds, parts = list(next(iter(earned.values()))), {}
+    figure, axes = new_axes(7.0, 0.9 + 0.3 * len(kinds))
+    for i, (name, table) in enumerate(earned.items()):
+        dots = [(v, row) for row, kind in enumerate(kinds) for v in table[kind]]
+        places = [(min(1.5, max(-0.5, v)), row + 0.3 * i - 0.15) for v, row in dots]
+        (colour, _, marker), through = STYLES[i], sum(v >= 1 for v, _ in dots)
+        axes.scatter(*zip(*places, strict=True), color=colour, marker=marker, s=18, label=name)
+        parts[name] = f"{through} of {len(dots)} get through, at most {max(dots)[0]:.0%}"
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set(yticks=range(len(kinds)), yticklabels=kinds, title="What attacks earn")
+    axes.set_xlabel("fraction of the honest answer's reward (1 and more: gets through)")
+    axes.invert_yaxis()
+    _legend(axes)
     return figure, _words(f"Dot plot of {len(kinds)} kinds of attack", "", parts)
 
 
-def stage_curve(curves: Mapping[str, Sequence], goal: float | None = None) -> tuple["Figure", str]:
+def stage_curve(curves: Mapping[str, Sequence], goal: float | None = None) -> Drawn:
     """Held-out accuracy over all stages: {stage: [(optimizer step, accuracy), ...]}."""
     lines = {name: ([x for x, _ in at], [y for _, y in at]) for name, at in curves.items()}
     title = "A new stage begins at each dotted line" if len(lines) > 1 else "One stage"
@@ -319,34 +260,11 @@ def pass_rate_histogram(measured: Mapping[str, Sequence[float]], samples: int, l
     `measured` is {title: pass rates of `samples` completions}, a panel each.
     """
     places = range(samples + 1)
-    return bar_panels(
-        {
-            title: [sum(round(rate * samples) == k for rate in rates) for k in places]
-            for title, rates in measured.items()
-        },
-        [str(k) for k in places],
-        y="rows",
-        title=f"Right completions of {samples}; grey: left out",
-        muted=[k for k in places if not low < k / samples < high],
-    )
-
-
-def race(rows: Sequence[dict], goal: float) -> tuple["Figure", str]:
-    """Completions until the goal, a dot per seed, a line for the mean: benchmarks/stages.json."""
-    there = {r["way"]: {s: n for s, n in r["completions"].items() if n is not None} for r in rows}
-    dots = {way: {f"seed {s}": [n] for s, n in found.items()} for way, found in there.items()}
-    title = f"Until {goal:.0%} of the held-out problems are strictly right"
-    figure = dot_chart(dots, x="completions sampled (the black line: mean)", title=title)
-    parts = {}
-    for place, row in enumerate(rows):
-        values = list(there[row["way"]].values())
-        if not values or len(values) < len(row["completions"]):
-            parts[row["way"]] = "not with every seed"
-            continue
-        ends = [place - 0.36, place + 0.36]
-        figure.axes[0].plot([mean(values)] * 2, ends, color="black", linewidth=2)
-        parts[row["way"]] = f"{mean(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-    return figure, _words(f"Dot plot of completions until {goal:.0%}, mean and range", "", parts)
+    rows = {n: [round(rate * samples) for rate in rates] for n, rates in measured.items()}
+    counts = {name: [found.count(k) for k in places] for name, found in rows.items()}
+    left_out = [k for k in places if not low < k / samples < high]
+    title = f"Right completions of {samples}; grey: left out"
+    return bar_panels(counts, [str(k) for k in places], y="rows", title=title, muted=left_out)
 
 
 def save(figure: "Figure", words: str, path: Path) -> None:

@@ -29,13 +29,8 @@ def sample(
     mask, new, cache, completion = prompt_mask, prompt_ids, None, []
     done = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
     for _ in range(max_new_tokens):
-        out = model(
-            input_ids=new,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        how = {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        out = model(input_ids=new, logits_to_keep=1, **how)
         cache = out.past_key_values
         probabilities = (out.logits[:, -1].float() / temperature).softmax(dim=-1)
         new = torch.multinomial(probabilities, 1).masked_fill(done.unsqueeze(1), pad)
@@ -173,13 +168,8 @@ class ScratchTrainer:
         """`group_size` completions for each row: ids, masks, and their texts."""
         tokenizer, model = self.tokenizer, self.model
         texts = render([row["prompt"] for row in rows for _ in range(self.group_size)], tokenizer)
-        prompt = tokenizer(
-            texts,
-            return_tensors="pt",
-            padding=True,
-            padding_side="left",
-            add_special_tokens=False,
-        ).to(model.device)
+        how = {"padding": True, "padding_side": "left", "add_special_tokens": False}
+        prompt = tokenizer(texts, return_tensors="pt", **how).to(model.device)
         ids, mask, eos = prompt["input_ids"], prompt["attention_mask"], tokenizer.eos_token_id
         was_training = model.training
         model.eval()  # no dropout while sampling
@@ -206,10 +196,5 @@ class ScratchTrainer:
 
     def logprobs(self, model, batch: dict) -> torch.Tensor:
         """The completions' log-probabilities at the temperature they were sampled with: (B, T)."""
-        return sequence_logprobs(
-            model,
-            batch["input_ids"],
-            batch["attention_mask"],
-            batch["mask"].shape[1],
-            self.temperature,
-        )
+        ids, attention, length = batch["input_ids"], batch["attention_mask"], batch["mask"].shape[1]
+        return sequence_logprobs(model, ids, attention, length, self.temperature)

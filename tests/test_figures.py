@@ -157,14 +157,3 @@ def test_a_curve_over_stages_marks_their_borders():
     figure, words = figures.stage_curve(curves, goal=0.8)
     assert "format: 0.2 at 0, 0.5 at 4; correct: 0.5 at 4, 0.9 at 8. A grey line marks 80%" in words
     assert [list(line.get_xdata()) for line in figure.axes[0].lines[2:3]] == [[4, 4]]
-
-
-def test_a_race_shows_every_seed_and_the_mean_of_those_that_all_arrive():
-    rows = [
-        {"way": "mixed", "completions": {"0": 640, "1": 1280}},
-        {"way": "staged", "completions": {"0": 640, "1": None}},
-    ]
-    figure, words = figures.race(rows, 0.8)
-    assert "mixed: 960 (640 to 1,280); staged: not with every seed" in words
-    places = [tuple(p) for dots in figure.axes[0].collections for p in dots.get_offsets()]
-    assert len(set(places)) == 3, "a dot hides another"
