@@ -118,7 +118,8 @@ def test_a_learner_walks_through_a_notebook(lab, tmp_path, name):
         run_all(page)
         finished(page, path, sum(c.cell_type == "code" for c in stored.cells))
         for number, function, solution in two_exercises(name):
-            wrong = f'from grpo_workbook.exercises import check\n\n\ndef {function}(*a, **k):\n    return "no"\n\n\n'
+            imports = "from grpo_workbook.exercises import check"
+            wrong = f'{imports}\n\n\ndef {function}(*a, **k):\n    return "no"\n\n\n'
             call = f'check("{number}", {function});'
             assert "Not yet" in answer(page, number, wrong + call)
             assert f"Solved: {function} is right" in answer(page, number, f"{solution}\n\n{call}")

@@ -1,4 +1,4 @@
-"""A run that is stopped, however, and resumed ends where one that went through ends: bit for bit."""
+"""A run that is stopped, however, and resumed ends as one that went through: bit for bit."""
 
 import json
 import shutil

@@ -43,7 +43,8 @@ def test_a_fresh_runtime_gets_the_pins_restarts_and_then_goes_on(tmp_path):
     assert "tyro 1.0.17" in first.stdout
     assert "restarts now" in first.stdout
     assert "went on" not in first.stdout
-    versions = "import importlib.metadata as m; print([m.version(n) for n in ('packaging', 'tyro', 'trl', 'unsloth')])"
+    names = "packaging", "tyro", "trl", "unsloth"
+    versions = f"import importlib.metadata as m; print([m.version(n) for n in {names}])"
     where = "import grpo_workbook; print(grpo_workbook.__file__)"
     second = run(f"import unsloth\nfrom trl import GRPOTrainer\n{versions}\n{where}")
     assert second.returncode == 0, second.stderr[-3000:]
