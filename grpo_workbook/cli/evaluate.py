@@ -1,7 +1,6 @@
 """`python -m grpo_workbook evaluate`: measure a model, and compare it with an earlier report."""
 
 import argparse
-import shutil
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
 
 MEASURES = {"strict": "strict", "lenient": "lenient", "well_formed": "well-formed"}
 SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
-MOST_GROUPS, SHOWN = 16, 10  # groups of a column, changed problems in report.md
+FILES = "completions.jsonl results.jsonl report.json report.md report.png report.txt".split()
+SHOWN = 10  # changed problems of each kind in report.md
 EXAMPLES = """examples:
   python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
   python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
@@ -33,7 +33,7 @@ def add_parser(commands) -> None:
     parser = commands.add_parser(
         "evaluate",
         help="measure any model on held-out problems, compare it with a baseline",
-        description="Measure a model: accuracy with intervals, pass@k, majority vote, by group,\n"
+        description="Measure a model: accuracy with intervals, pass@k, majority vote,\n"
         "and a paired comparison with a baseline.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -67,17 +67,16 @@ def main(args: argparse.Namespace) -> int:
     for name in ("samples", "items", "max_new_tokens", "batch_size"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
-    if not several * 1e-9 <= temperature < float("inf"):
-        raise WorkbookError(
-            f"--temperature is {temperature}: 0 is greedy, several --samples need more"
-        )
+    if not 0 <= temperature < float("inf") or (several and temperature == 0):
+        said = "0 is greedy, several --samples need more"
+        raise WorkbookError(f"--temperature is {temperature}: {said}")
     baseline = _read(args.baseline, out) if args.baseline else None
     with alone(out):
         begun = (out / "completions.jsonl").is_file()
-        if out.is_file() or (out.is_dir() and any(out.iterdir()) and not begun):
+        if out.is_file() or (not begun and out.is_dir() and any(out.iterdir())):
             raise WorkbookError(f"{readable(out)} holds something else: name another --output")
-        if begun and args.overwrite:
-            shutil.rmtree(out)
+        for name in FILES if args.overwrite else ():
+            (out / name).unlink(missing_ok=True)
         how = {"sample": temperature > 0, "temperature": temperature or 1.0, "seed": args.seed}
         how |= {"max_new_tokens": args.max_new_tokens, "batch_size": args.batch_size}
         report, table = _measure(args, how)
@@ -85,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
             report["baseline"] = compare(*baseline, report, table)
         text = _as_markdown(report)
         changes = _changes(baseline[1], table) if baseline else ""
-        _write(out, report, table, text + _groups(report) + changes)
+        _write(out, report, table, text + changes)
     files = "report.md, report.json, report.png, results.jsonl (every completion)"
     print(f"{text}\nIn {readable(out)}: {files}")
     return 0
@@ -102,7 +101,7 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple[dict, "DataFrame"]:
 
     model, adapter, note = find_model(args.model), None, None
     if args.adapter:
-        adapter, note = find_adapter(args.adapter, model, any_base=args.any_base)
+        adapter, note = find_adapter(args.adapter, model)
     reading = ("question_column", "answer_column", "answers", "skip_invalid")
     rows = load_problems(args.data, **{name: getattr(args, name) for name in reading})
     rows = rows.select(range(min(args.items or len(rows), len(rows))))
@@ -141,40 +140,27 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple[dict, "DataFrame"]:
 
 
 def numbers(table: "DataFrame") -> dict:
-    """The report's numbers of `Scores.table`: rates with intervals, pass@k and maj@k, groups."""
-    import pandas
-
-    from grpo_workbook.answers import lenient_answer, read_answer
+    """The report's numbers of `Scores.table`: rates with intervals, pass@k and maj@k."""
+    from grpo_workbook.answers import extract_answer, lenient_answer, read_answer
 
     problems = table.groupby("problem")
-    first, means = problems.first(), problems[[*MEASURES, "tokens", "ended"]].mean()
-    n, samples = len(first), int(table["sample"].max()) + 1
-    texts, right = table["completions"], table["lenient"]
-    given = [read_answer(lenient_answer(text) or "") for text in texts]
-    votes = pandas.Series(
-        ["right" if r else v for r, v in zip(right, given, strict=True)], dtype=object
-    )
-    votes, counts = votes.groupby(table["problem"]).agg(list), problems["lenient"].sum()
+    means, samples = problems[[*MEASURES, "tokens", "ended"]].mean(), int(table["sample"].max()) + 1
+
+    def vote(row) -> object:  # None abstains
+        number = read_answer(lenient_answer(row.completions) or "")
+        said = extract_answer(row.completions) if number is None else number
+        return "right" if row.lenient else said
+
+    votes = [list(map(vote, part.itertuples())) for _, part in problems]
     ks = sorted({2**i for i in range(samples.bit_length())} | {samples})
-    own = {"sample", "question", "answer", "solution", *means, "completions"}
-    groups = {c: first[c].astype(str) for c in first if c not in own}
-    words = first["question"].str.split().str.len()
-    groups["words in the question"] = pandas.qcut(words, 4, precision=0, duplicates="drop")
-    passed = {k: [statistics.pass_at_k(samples, int(c), k) for c in counts] for k in ks}
+    counts = [int(count) for count in problems["lenient"].sum()]
+    passed = {k: [statistics.pass_at_k(samples, right, k) for right in counts] for k in ks}
     voted = {k: [statistics.majority_at_k(v, "right", k) for v in votes] for k in ks}
-    found = {"n": n, **{name: rate(means[name]) for name in MEASURES}}
+    found = {"n": len(means), **{name: rate(means[name]) for name in MEASURES}}
     found["tokens"] = round(float(means["tokens"].mean()), 2)
     found["cut_off"] = round(float(1 - means["ended"].mean()), 4)
     found["pass_at_k"] = {k: rate(values) for k, values in passed.items()}
     found["majority_at_k"] = {k: rate(values) for k, values in voted.items()}
-    found["by"] = {
-        name: {
-            str(group): {"n": len(part), **{m: rate(part[m]) for m in ("strict", "lenient")}}
-            for group, part in means.groupby(labels, observed=True)
-        }
-        for name, labels in groups.items()
-        if 1 < labels.nunique() <= min(MOST_GROUPS, n // 5)
-    }
     return found
 
 
@@ -245,26 +231,12 @@ def _as_markdown(report: dict) -> str:
     lines += ["| --- " * (3 + bool(base)) + "|"]
     for word, (one, before) in rows.items():
         was = f" {before['rate']:.1%} |" if before else " |" * bool(base)
-        lines.append(f"| {word} | {one['rate']:.1%} | {_interval(one)} |{was}")
+        span = f"{one['low']:.1%} to {one['high']:.1%}"
+        lines.append(f"| {word} | {one['rate']:.1%} | {span} |{was}")
     said = [f"{report['tokens']:g} tokens on average, {report['cut_off']:.1%} cut off"]
     said += [*base.get("verdict", ()), *report["notes"]]
     wrapped = [textwrap.fill(f"- {text}", 80, subsequent_indent="  ") for text in said]
     return "\n".join([*lines, "", *wrapped, ""])
-
-
-def _interval(one: dict) -> str:
-    return f"{one['low']:.1%} to {one['high']:.1%}"
-
-
-def _groups(report: dict) -> str:
-    lines = []
-    for column, groups in report["by"].items():
-        lines += ["", f"| {column} | n | strict | 95 % interval | lenient |", "| --- " * 5 + "|"]
-        for group, g in groups.items():
-            strict, lenient = (f"{g[name]['rate']:.1%}" for name in ("strict", "lenient"))
-            told = f"{strict} | {_interval(g['strict'])} | {lenient}"
-            lines.append(f"| {group} | {g['n']} | {told} |")
-    return "\n".join([*lines, ""])
 
 
 def _changes(before: "DataFrame", after: "DataFrame") -> str:
@@ -288,8 +260,8 @@ def _write(folder: Path, report: dict, table: "DataFrame", text: str) -> None:
     sides = {"baseline": report.get("baseline"), "this model": report}
     sides = {name: side for name, side in sides.items() if side}
     bars = {name: [side[m]["rate"] for m in MEASURES] for name, side in sides.items()}
-    spans = {name: (side["strict"]["low"], side["strict"]["high"]) for name, side in sides.items()}
-    look = {"y": "rate", "title": f"{report['n']} problems", "form": ".0%", "intervals": spans}
+    ci = {name: (side["strict"]["low"], side["strict"]["high"]) for name, side in sides.items()}
+    look = {"y": "rate", "title": f"{report['n']} problems", "form": ".0%", "ci": ci}
     save(*bar_chart(bars, list(MEASURES.values()), **look), folder / "report.png")
     table.to_json(folder / "results.jsonl", orient="records", lines=True, force_ascii=False)
     (folder / "report.md").write_text(text, encoding="utf-8")

@@ -443,7 +443,8 @@ except WorkbookError as error:
 # ## The same as one command
 #
 # For a model in a folder or on the hub, with or without adapter. It goes on where it was interrupted, and compares with
-# an earlier report. The other skill is the same command with other `--data`. In a terminal:
+# an earlier report. The other skill is the same command with other `--data`. It leaves `results.jsonl`, the table of
+# above: `pandas.read_json("results.jsonl", lines=True)` sorts it into groups as we did. In a terminal:
 #
 # ```bash
 # python -m grpo_workbook evaluate qwen --data test.jsonl --samples 8 --output outputs/base
