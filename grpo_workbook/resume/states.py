@@ -114,10 +114,8 @@ def _advance(dataloader, epochs: int) -> None:
 
 def setup_of(trainer: "GRPOTrainer") -> dict:
     """The values of SETUP, and the number of training rows."""
-    rows = trainer.train_dataset
-    return {name: getattr(trainer.args, name) for name in SETUP} | {
-        "training rows": len(rows) if hasattr(rows, "__len__") else None
-    }
+    rows = len(trainer.train_dataset) if hasattr(trainer.train_dataset, "__len__") else None
+    return {name: getattr(trainer.args, name) for name in SETUP} | {"training rows": rows}
 
 
 def check_setup(trainer: "GRPOTrainer", kept: dict, checkpoint: str) -> None:
