@@ -8,7 +8,7 @@ import sys
 from grpo_workbook.errors import WorkbookError, visible
 
 EXAMPLES = """examples:
-  python -m grpo_workbook doctor                   what is missing on this machine
+  python -m grpo_workbook doctor                    what is missing here
   python -m grpo_workbook run                       the course's main run
   python -m grpo_workbook run --config my.yaml      your own
   python -m grpo_workbook diagnose outputs/run      what is wrong with a run

@@ -12,10 +12,11 @@ def add_parser(commands) -> None:
     parser = commands.add_parser(
         "merge",
         help="an adapter into its base's 16-bit weights, with a proof",
-        description="Merge an adapter into 16-bit weights that plain Transformers loads, and prove "
-        "by their logits and their answers to held-out problems that they are the same policy. A "
-        "merge that is another model is not written.",
-        epilog="example: python -m grpo_workbook merge outputs/run/adapter --output outputs/merged",
+        description="Merge an adapter into 16-bit weights that plain Transformers loads, and\n"
+        "prove by their logits and their answers to held-out problems that they are the same\n"
+        "policy. A merge that is another model is not written.",
+        epilog="examples:\n  python -m grpo_workbook merge outputs/run/adapter --output merged",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")

@@ -14,7 +14,7 @@ VALUES = (
 EXAMPLES = """examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --profile t4
   python -m grpo_workbook plan --model gemma-3-4b --profile t4 --batch-size 64
-  python -m grpo_workbook plan --model my/folder --memory 12 --load-in-4bit no
+  python -m grpo_workbook plan --model my/folder --memory 12
 """
 
 

@@ -20,6 +20,7 @@ each may have: name, steps, rewards, learning_rate, beta, reference,
 pass_rate, success, samples, measured, ordered (see notebook 07). Rewards of
 your own, FILE.py:FUNCTION:weight, start from the folder of the file.
 
+examples:
   python -m grpo_workbook stages my.yaml --output outputs/staged
 """
 

@@ -19,6 +19,11 @@ from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.training import TARGET_MODULES
 
+__all__ = (
+    "GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory plan "
+    "total weight_bytes"
+).split()
+
 GIB = 2**30
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 for each 64 weights, 32 for 256 of these
 LOGIT_CHUNKS = 4  # Unsloth cuts the logits into at least so many pieces
