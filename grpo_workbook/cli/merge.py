@@ -13,8 +13,8 @@ def add_parser(commands) -> None:
         "merge",
         help="an adapter into its base's 16-bit weights, with a proof",
         description="Merge an adapter into 16-bit weights that plain Transformers loads, and\n"
-        "prove by their logits and their answers to held-out problems that they are the same\n"
-        "policy. A merge that is another model is not written.",
+        "prove by their logits and their answers to held-out problems that they are the\n"
+        "same policy. A merge that is another model is not written.",
         epilog="examples:\n  python -m grpo_workbook merge outputs/run/adapter --output merged",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
