@@ -568,7 +568,8 @@ figures.show(
 # the eight, divided by eight: 0.125 when all are the same.
 
 # %%
-from grpo_workbook import answers, majority_at_k
+from grpo_workbook import answers as reading
+from grpo_workbook import majority_at_k
 
 K, FEW = 8, 30
 gold = rows["answer"][:FEW]
@@ -594,7 +595,7 @@ def measure(**settings):
     for i in range(0, FEW, size):
         found += answers_of(texts[i : min(i + size, FEW)], **settings)
     right = score([t for ts in found for t in ts], [g for g in gold for _ in range(K)])
-    votes = [[answers.read_answer(answers.lenient_answer(t) or "") for t in ts] for ts in found]
+    votes = [[reading.read_answer(reading.lenient_answer(t) or "") for t in ts] for ts in found]
     voted = [majority_at_k(v, float(g), K) for v, g in zip(votes, gold)]
     return mean(right.strict), mean(voted), mean(len(set(ts)) for ts in found) / K
 
