@@ -6,11 +6,9 @@
 """
 
 import contextlib
-import csv
-import functools
 import hashlib
+import itertools
 import json
-import tempfile
 import uuid
 import warnings
 from collections.abc import Iterable, Sequence
@@ -27,7 +25,7 @@ from grpo_workbook.leakage import drop_leaked
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 WORD_PROBLEMS = {name: DATA / "word_problems" / f"{name}.jsonl" for name in ("train", "heldout")}
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
@@ -40,7 +38,7 @@ TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_id
 
 @contextlib.contextmanager
 def _quiet():
-    """No progress bars of `datasets`, and no log lines of it beside our own messages."""
+    """No progress bars and log lines of `datasets` beside our own messages."""
     import datasets
 
     level, bars = datasets.logging.get_verbosity(), not datasets.are_progress_bars_disabled()
@@ -54,14 +52,11 @@ def _quiet():
             datasets.enable_progress_bars()
 
 
-@functools.cache
-def _tables() -> tempfile.TemporaryDirectory:
-    """Where this process keeps its tables; removed when it ends. TMPDIR chooses the disk."""
-    return tempfile.TemporaryDirectory(prefix="grpo_workbook_")
-
-
 def _new() -> str:
-    return f"{_tables().name}/{uuid.uuid4().hex}.arrow"
+    """A path for a table, which goes when the process ends. TMPDIR chooses the disk."""
+    from datasets.fingerprint import get_temporary_cache_files_directory
+
+    return f"{get_temporary_cache_files_directory()}/{uuid.uuid4().hex}.arrow"
 
 
 @_quiet()
@@ -73,13 +68,12 @@ def read_rows(source: Any) -> "Dataset":
     WorkbookError for one that cannot be read, with the line that is wrong.
     """
     from datasets import Dataset, load_dataset
-    from datasets.exceptions import DatasetsError
     from pandas.errors import ParserWarning
 
     if isinstance(source, Dataset):
         return source
     if isinstance(source, list):
-        names = dict.fromkeys(name for row in source for name in row)
+        names = dict.fromkeys(itertools.chain(*source))
         rows = [{name: row.get(name) for name in names} for row in source]
         return Dataset.from_list(rows, on_mixed_types="use_json")
     if not isinstance(source, str | Path):
@@ -91,55 +85,52 @@ def read_rows(source: Any) -> "Dataset":
         raise WorkbookError(f"data file {source} {there}: name one with rows")
     if not kind and path.exists():
         raise WorkbookError(f"{source} is no data file: name one that ends in {', '.join(FORMATS)}")
-    failures = (OSError, EOFError, ValueError, TypeError, RuntimeError, StopIteration)
     try:
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]
             return load_dataset(name, config or None, split=part or "train")
+        options: dict[str, Any] = {"data_files": str(path), "split": "train", "cache_dir": _new()}
+        if kind == "json":
+            options |= {"encoding": "utf-8-sig", "chunksize": 2**20}
         # A first row of too many fields is only warned of, and would shift every column.
         with warnings.catch_warnings(action="error", category=ParserWarning):
-            options = _csv_options(path) if kind == "csv" else {}
-            options |= {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
-            options |= {"data_files": str(path), "cache_dir": _new()}
-            return load_dataset(kind, split="train", **options)
-    except (*failures, DatasetsError) as error:
+            return load_dataset(kind, **options, **(_csv_options(path) if kind == "csv" else {}))
+    except Exception as error:  # whatever a reader raises
         why = _wrong_line(path, kind) or first_line(error.__cause__ or error)
         what = "cannot be read" if kind else "is no file, and as a hub id it cannot be loaded"
         raise WorkbookError(f"{source} {what}: {why}") from error
 
 
-def _bytes(path: Path) -> Any:
-    import fsspec
-
-    return fsspec.open(str(path), "rb", compression="infer")
-
-
 def _csv_options(path: Path) -> dict:
     """The separator, from the header, and every column as text: 007 and NA stay what they are."""
+    import fsspec
+    import pandas as pd
     from datasets import Features, Value
 
-    with _bytes(path) as file:
-        header = file.readline().decode("utf-8-sig").rstrip("\r\n")
+    with fsspec.open(str(path), compression="infer") as file:
+        header = file.readline().decode("utf-8-sig")
     separator = "\t" if "\t" in header else max(",;", key=header.count)
-    names = next(csv.reader([header], delimiter=separator), [])
-    features = Features({name: Value("string") for name in names})
+    names = pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig").columns
+    features = Features(dict.fromkeys(names, Value("string")))
     return {"sep": separator, "features": features, "keep_default_na": False, "index_col": False}
 
 
 def _wrong_line(path: Path, kind: str | None) -> str | None:
-    """The first line of a text file that is no UTF-8, or no JSON, and why; None where none is."""
-    if kind not in ("json", "csv"):
-        return None
-    with contextlib.suppress(OSError, EOFError), _bytes(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                text = line.decode("utf-8-sig")
-                if kind == "json" and text.strip():
-                    json.loads(text)
-            except UnicodeDecodeError as error:
-                return f"line {number} is not UTF-8 ({error.reason}): save the file as UTF-8 text"
-            except ValueError as error:
-                return f"line {number} is not JSON ({error})"
+    """The first line of a text file that is no UTF-8, or no JSON, and why."""
+    import fsspec
+
+    if kind in ("json", "csv"):
+        with (
+            contextlib.suppress(OSError, EOFError),
+            fsspec.open(str(path), compression="infer") as f,
+        ):
+            for number, line in enumerate(f, 1):
+                try:
+                    text = line.decode("utf-8-sig")
+                    _ = json.loads(text) if kind == "json" and text.strip() else None
+                except ValueError as error:
+                    form = "UTF-8" if isinstance(error, UnicodeError) else "JSON"
+                    return f"line {number} is not {form} ({error})"
     return None
 
 
@@ -153,22 +144,19 @@ def load_problems(
     skip_invalid: bool = False,
     invalid: dict[int, str] | None = None,
 ) -> "Dataset":
-    """The problems of a source: question, answer, solution, then its other columns.
-
-    Args:
-        source: see `read_rows`.
-        question_column, answer_column: what the source calls them.
-        answers: what an answer is. "number": the number after the last ####, or the whole text if
-            it is one. "text": any text. "auto": "number" if at least half of the first 1,000
-            answers hold a number or a ####. A JSON number counts as its text.
-        skip_invalid: leave out the rows that cannot be used.
-        invalid: a dict to fill with them, the row's number from 1 -> why. It skips them too.
+    """The problems of a source (see `read_rows`): question, answer, solution, its other columns.
 
     Raises WorkbookError with number, field and value of the first invalid row, and for no rows.
+
+    Args:
+        answers: "number" is the one after the last ####, or the whole text if it is one; "text"
+            any text; "auto" is "number" if at least half of the first 1,000 answers hold one.
+        skip_invalid: leave out the rows that cannot be used.
+        invalid: a dict to fill with them, the row's number from 1 -> why. It skips them too.
     """
     from datasets import Features, Value
 
-    rows, columns = read_rows(source), (question_column, answer_column)
+    rows, columns = read_rows(source), [question_column, answer_column]
     name = Path(source).name if isinstance(source, str | Path) else "the data"
     for column, option in zip(columns, ("--question-column", "--answer-column"), strict=True):
         if column not in rows.column_names:
@@ -182,21 +170,18 @@ def load_problems(
         answers = "number" if 2 * numbers >= len(first) else "text"
     wrong: dict[int, str] = {}
 
-    def check(batch: dict, places: list[int]) -> dict[str, list]:
-        made = []
-        for place, *given in zip(places, *(batch[column] for column in columns), strict=True):
-            row = _checked(given, answers, columns)
-            made.append((None, None, None) if isinstance(row, str) else row)
-            if isinstance(row, str):
-                wrong[place + 1] = row
-        return dict(zip(CORE, map(list, zip(*made, strict=True)), strict=True))
+    def check(questions: list, solutions: list, places: list[int]) -> dict[str, list]:
+        made = [_checked(*row, answers, columns) for row in zip(questions, solutions, strict=True)]
+        wrong.update((n + 1, row) for n, row in zip(places, made, strict=True) if type(row) is str)
+        made = [(None,) * 3 if isinstance(row, str) else row for row in made]
+        return {name: [row[i] for row in made] for i, name in enumerate(CORE)}
 
     other = {n: f"{n}_original" if n in TAKEN else n for n in rows.column_names if n not in columns}
-    rows = rows.rename_columns({old: new for old, new in other.items() if old != new})
+    rows = rows.rename_columns(other)
     types = dict.fromkeys(CORE, Value("string")) | {n: rows.features[n] for n in other.values()}
     dataset = rows.map(
-        check, with_indices=True, batched=True, remove_columns=[*dict.fromkeys(columns)],
-        features=Features(types), load_from_cache_file=False, cache_file_name=_new(),
+        check, with_indices=True, batched=True, input_columns=columns, features=Features(types),
+        remove_columns=columns, load_from_cache_file=False, cache_file_name=_new(),
     )  # fmt: skip
     if wrong:
         dataset = dataset.select([n for n in range(len(dataset)) if n + 1 not in wrong])
@@ -210,11 +195,11 @@ def load_problems(
     return dataset
 
 
-def _checked(given: Sequence, answers: str, columns: Sequence[str]) -> tuple | str:
-    """(question, answer, solution) of a row, from its two values, or why it cannot be used."""
-    question, solution = given[0], _as_text(given[1])
+def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> tuple | str:
+    """(question, answer, solution) of a row, or why it cannot be used."""
+    solution = _as_text(solution)
     for column, text in zip(columns, (question, solution), strict=True):
-        if text is None or (isinstance(text, str) and not text.strip()):
+        if text is None or not str(text).strip():
             return f"{column!r} is empty ({text!r:.60})"
         if not isinstance(text, str):
             return f"{column!r} is no text but {text!r:.60}"
@@ -235,9 +220,7 @@ def _as_text(value: Any) -> Any:
 
 
 def chat_prompt(
-    question: str,
-    system_prompt: str | None = SYSTEM_PROMPT,
-    examples: Sequence[tuple[str, str]] = (),
+    question: str, system_prompt: str | None = SYSTEM_PROMPT, examples: Sequence = ()
 ) -> list[dict[str, str]]:
     """The question as a conversation, after the system prompt and `examples` of (question, answer).
 
@@ -262,7 +245,7 @@ def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
 def to_dataset(
     rows: "Dataset | list[dict]",
     system_prompt: str | None = SYSTEM_PROMPT,
-    examples: Sequence[tuple[str, str]] = (),
+    examples: Sequence = (),
     fold: bool = False,
 ) -> "Dataset":
     """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
@@ -273,47 +256,41 @@ def to_dataset(
 
     dataset = Dataset.from_list(rows) if isinstance(rows, list) else rows
     if not {"question", "answer"} <= {*dataset.column_names}:
-        there = ", ".join(map(repr, dataset.column_names)) or "none"
+        there = ", ".join(map(repr, dataset.column_names))
         raise WorkbookError(
-            f"rows need the columns 'question' and 'answer' (there are: {there}): read them with "
-            "load_problems, which renames"
+            f"rows need 'question' and 'answer' (there are: {there}): load_problems"
         )
 
     def prompts(batch: dict) -> dict:
         made = [chat_prompt(question, system_prompt, examples) for question in batch["question"]]
         return {"prompt": [fold_system(prompt) for prompt in made] if fold else made}
 
-    dataset = dataset.map(prompts, batched=True)
     order = dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])
-    return dataset.select_columns([*order])
+    return dataset.map(prompts, batched=True).select_columns([*order])
 
 
-def load_tokenizer(model: str | Path) -> "PreTrainedTokenizerBase":
+def load_tokenizer(model: str | Path) -> "Tokenizer":
     """The tokenizer of a folder or hub id, padding on the left; of a folder, without the network.
 
     Raises WorkbookError where there is none, or it has no chat template.
     """
     from transformers import AutoTokenizer
 
-    here = Path(model).is_dir()
+    name, here = readable(model), Path(model).is_dir()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise WorkbookError(
-            f"the tokenizer of {readable(model)!r} cannot be loaded ({first_line(error)}): check "
-            "the name, and the network if it is a hub id"
-        ) from error
+        why = f"({first_line(error)}): check the name, and the network if it is a hub id"
+        raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
     if not tokenizer.chat_template or len(tokenizer) < 100:  # without its vocabulary it is empty
-        raise WorkbookError(
-            f"{readable(model)!r} has no tokenizer with a chat template: name an instruction-tuned "
-            "model, or copy the tokenizer's files there"
-        )
+        fix = "name an instruction-tuned model, or copy the tokenizer's files there"
+        raise WorkbookError(f"{name!r} has no tokenizer with a chat template: {fix}")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
-def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
+def system_role(tokenizer: "Tokenizer") -> str:
     """What the chat template does with a system message.
 
     "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; the last two need folding.
@@ -330,7 +307,7 @@ def system_role(tokenizer: "PreTrainedTokenizerBase") -> str:
     return "own turn" if after.partition("USER TEXT")[0].strip() else "in the user's turn"
 
 
-def needs_folding(tokenizer: "PreTrainedTokenizerBase") -> bool:
+def needs_folding(tokenizer: "Tokenizer") -> bool:
     """Whether the system prompt must open the user's turn: the template refuses or drops one."""
     return system_role(tokenizer) in ("refused", "ignored")
 
@@ -342,20 +319,17 @@ def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
     )
 
 
-def prompt_lengths(dataset: "Dataset", tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """Tokens of each prompt as the model sees it, template and generation prompt included."""
     lengths: list[int] = []
-    for start in range(0, len(dataset), 1000):
-        texts = render(dataset["prompt"][start : start + 1000], tokenizer)
+    for batch in dataset.select_columns("prompt").iter(1000):
+        texts = render(batch["prompt"], tokenizer)
         lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
     return lengths
 
 
 def drop_long_prompts(
-    dataset: "Dataset",
-    tokenizer: "PreTrainedTokenizerBase",
-    max_prompt_length: int,
-    name: str = "the data",
+    dataset: "Dataset", tokenizer: "Tokenizer", max_prompt_length: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
     """(the rows whose prompt has at most so many tokens, how many have more). TRL truncates none.
 
@@ -364,9 +338,9 @@ def drop_long_prompts(
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     if not fitting:
+        shortest = f"(the shortest has {min(lengths, default=0)}): raise --max-prompt-length"
         raise WorkbookError(
-            f"{name} has no prompt of at most {max_prompt_length} tokens (the shortest has "
-            f"{min(lengths, default=0)}): raise --max-prompt-length"
+            f"{name} has no prompt of at most {max_prompt_length} tokens {shortest}"
         )
     return dataset.select(fitting), len(lengths) - len(fitting)
 
@@ -382,27 +356,21 @@ def split(
     """
     import pandas as pd
 
-    count = min(heldout, len(dataset) // 5)
+    count, there = min(heldout, len(dataset) // 5), dataset.column_names
     if count < 1:
-        raise WorkbookError(
-            f"{heldout} of {len(dataset)} rows cannot be held out: give 5 rows or more, and hold "
-            "out at least 1"
-        )
-    if by == "length":
-        lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
-        strata = pd.Series(pd.qcut(lengths, min(4, count), labels=False))
-    elif by in dataset.column_names:
-        strata = pd.Series(dataset[by][:])
-    else:
-        raise WorkbookError(f"no column {by!r} to split by: choose from {dataset.column_names}")
-    marked = dataset.add_column("_stratum", strata.astype(str).tolist())
+        need = "5 rows are needed, and 1 held out"
+        raise WorkbookError(f"{heldout} of {len(dataset)} rows cannot be held out: {need}")
+    if by != "length" and by not in there:
+        raise WorkbookError(f"no column {by!r} to split by: choose from {there}")
+    lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
+    strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
+    marked = dataset.add_column("_stratum", [str(stratum) for stratum in strata])
     try:
         marked = marked.class_encode_column("_stratum")
         parts = marked.train_test_split(count, seed=seed, stratify_by_column="_stratum")
     except ValueError as error:
         raise WorkbookError(f"the rows cannot be split by {by!r}: {first_line(error)}") from None
-    train, held = (parts[name].remove_columns("_stratum") for name in ("train", "test"))
-    return train, held
+    return parts["train"].remove_columns("_stratum"), parts["test"].remove_columns("_stratum")
 
 
 def load_split(
@@ -425,12 +393,9 @@ def load_split(
 
 
 def sha256_of(*parts: Iterable[dict]) -> str:
-    """A hash of the rows of all parts in order: a report says by it what it was measured on.
-
-    The order of a row's columns does not count; what JSON cannot hold counts by its text.
-    """
+    """A hash of the rows of all parts in order, whatever the order of their columns."""
     found = hashlib.sha256()
-    for row in (row for part in parts for row in part):
+    for row in itertools.chain(*parts):
         text = json.dumps(row, sort_keys=True, ensure_ascii=False, default=str)
         found.update(text.encode() + b"\n")
     return found.hexdigest()

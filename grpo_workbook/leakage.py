@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 ALIKE = 0.8
 COMPARED = 2000  # rows with the same numbers and a word in common that one row is compared with
 # One spelling for each sign, before NFKC would make 2 of a superscript 2, and 21/2 of 2½.
-_SPELLINGS = dict(zip("−–—×⋅∗÷∕≥≤≠", "- - - * * * / / >= <= !=".split(), strict=True))
+_PLAIN = dict(zip("−–—×⋅∗÷∕≥≤≠", "- - - * * * / / >= <= !=".split(), strict=True))
 _VULGAR = {c: f" {normalize('NFKC', c)} " for c in "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
-_SPELLINGS = str.maketrans(_SPELLINGS | _VULGAR)
+_SPELLINGS = str.maketrans(_PLAIN | _VULGAR)
 # The mathematical signs of Unicode: roots, sets, comparisons, arrows, and the plain + < = > | ~.
 _SIGNS = re.escape("*/^%⌊⌋⌈⌉" + "".join(c for c in map(chr, range(0x2C00)) if category(c) == "Sm"))
 # Numbers, words, signs. A hyphen between letters is punctuation, elsewhere a minus; ! is a sign
