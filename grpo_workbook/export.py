@@ -17,7 +17,7 @@ from grpo_workbook.data import chat_prompt, fold_system, load_tokenizer, needs_f
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import generate, score
 from grpo_workbook.files import check_disk, place_of, readable, swap_folder, whole_file, write_json
-from grpo_workbook.statistics import accuracy, wilson_interval
+from grpo_workbook.statistics import accuracy, paired_p_value, wilson_interval
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
 RELATIVE = 0.02  # of the logits' spread: rounding gives 0.002 to 0.004, wrong merges 0.04 and more
@@ -108,11 +108,13 @@ def merge(
         if answers:
             said = generate(merged, words, prompts, **how)
             right = (policy or score(texts, answers, judge)).strict
+            now = score(said, answers, judge).strict
             proof.update(
                 heldout_n=len(answers),
-                merged_strict_greedy=accuracy(score(said, answers, judge).strict),
+                merged_strict_greedy=accuracy(now),
                 policy_strict_greedy=accuracy(right),
                 policy_ci95=list(wilson_interval(right)),
+                p_value=paired_p_value(right, now),
                 merged_answers=said[:5],
             )
         if not is_proved(proof):
@@ -205,13 +207,17 @@ def compare_logits(
 def is_proved(proof: Mapping) -> bool:
     """Whether base-plus-adapter and merged weights are the same policy but for rounding.
 
-    The held-out accuracy, where it was measured, must not lie below the policy's 95 % interval.
-    Above it is no fault: the policy answered on a 4-bit base, and 16 bits may answer better.
+    The held-out accuracy, where it was measured, must not lie below the policy's 95 % interval,
+    unless so few answers changed that it may be chance (paired test, p from 0.01 on). Above it is
+    no fault: the policy answered on a 4-bit base, and 16 bits may answer better.
     """
     return (
         proof["same_greedy_tokens"] >= SAME_TOKENS
         and proof["relative_logit_difference"] <= RELATIVE
-        and proof.get("merged_strict_greedy", 1.0) >= proof.get("policy_ci95", (0.0,))[0]
+        and (
+            proof.get("merged_strict_greedy", 1.0) >= proof.get("policy_ci95", (0.0,))[0]
+            or proof.get("p_value", 0.0) >= 0.01
+        )
     )
 
 
