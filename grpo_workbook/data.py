@@ -107,7 +107,8 @@ def _csv_options(path: Path) -> dict:
     import pandas as pd
     from datasets import Features, Value
 
-    with fsspec.open(str(path), compression="infer") as file:
+    opened: Any = fsspec.open(str(path), compression="infer")
+    with opened as file:
         header = file.readline().decode("utf-8-sig")
     separator = "\t" if "\t" in header else max(",;", key=header.count)
     names = pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig").columns
@@ -322,8 +323,8 @@ def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """Tokens of each prompt as the model sees it, template and generation prompt included."""
     lengths: list[int] = []
-    for batch in dataset.select_columns("prompt").iter(1000):
-        texts = render(batch["prompt"], tokenizer)
+    for start in range(0, len(dataset), 1000):
+        texts = render(dataset["prompt"][start : start + 1000], tokenizer)
         lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
     return lengths
 
@@ -363,7 +364,7 @@ def split(
     if by != "length" and by not in there:
         raise WorkbookError(f"no column {by!r} to split by: choose from {there}")
     lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
-    strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
+    strata: Any = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
     marked = dataset.add_column("_stratum", [str(stratum) for stratum in strata])
     try:
         marked = marked.class_encode_column("_stratum")

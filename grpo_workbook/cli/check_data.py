@@ -5,17 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from grpo_workbook import data
 from grpo_workbook.answers import parse_number
 from grpo_workbook.config import RunConfig
-from grpo_workbook.data import (
-    KINDS,
-    SYSTEM_PROMPT,
-    load_problems,
-    load_tokenizer,
-    needs_folding,
-    prompt_lengths,
-    to_dataset,
-)
 from grpo_workbook.errors import WorkbookError, shorten, wrap
 from grpo_workbook.files import check_writable, readable, whole_file, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
@@ -27,18 +19,13 @@ SHOWN = 5  # examples of each finding
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 WIDTH = 80
 EPILOG = """examples:
-  python -m grpo_workbook check-data my.jsonl
-  python -m grpo_workbook check-data my.csv --question-column frage \\
-      --answer-column antwort
   python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
   python -m grpo_workbook check-data my.jsonl --skip-invalid --output good.jsonl
   python -m grpo_workbook check-data openai/gsm8k:main
 
-exit status: 0 well, 2 bad input, 1 something would hurt training: invalid rows
-(without --skip-invalid), leaks between training and held-out, one question with
-two answers, over 5 % of the questions repeated, over 20 % of the prompts over
-the budget, held-out prompts over it, fewer than 64 rows, answers that are texts
-(without --answers text)
+exit status: 0 well, 2 bad input, 1 something would hurt training: invalid rows,
+leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one that
+is held out) over the budget, fewer than 64 rows, texts without --answers text
 """
 
 
@@ -56,7 +43,7 @@ def add_parser(commands) -> None:
     parser.add_argument("--question-column", default="question", metavar="NAME")
     parser.add_argument("--answer-column", default="answer", metavar="NAME")
     parser.add_argument("--skip-invalid", action="store_true", help="leave invalid rows out")
-    parser.add_argument("--answers", choices=KINDS, default="auto", help="what an answer is")
+    parser.add_argument("--answers", choices=data.KINDS, default="auto", help="what an answer is")
     parser.add_argument("--model", metavar="M", help="whose tokenizer and template")
     parser.add_argument("--profile", metavar="P", help="whose prompt budget")
     parser.add_argument("--max-prompt-length", type=int, metavar="N", help="the budget in tokens")
@@ -70,21 +57,19 @@ def main(args: argparse.Namespace) -> int:
         raise WorkbookError(f"the output {args.output} must end in .jsonl or .parquet")
     written = {"--output": args.output, "--json": args.json}
     check_writable(written, {"the source": args.source, "--heldout-data": args.heldout_data})
-    given = {"profile": args.profile, "model": args.model}
-    run = RunConfig.from_env(max_prompt_length=args.max_prompt_length, **given)
-    columns = {"question_column": args.question_column, "answer_column": args.answer_column}
+    named = ("profile", "model", "max_prompt_length")
+    run = RunConfig.from_env(**{name: getattr(args, name) for name in named})
+    reading = {n: getattr(args, n) for n in ("question_column", "answer_column", "answers")}
     parts = []
     for source in filter(None, (args.source, args.heldout_data)):
         invalid: dict[int, str] = {}
-        rows = load_problems(source, answers=args.answers, invalid=invalid, **columns)
+        rows = data.load_problems(source, invalid=invalid, **reading)
         parts.append((Path(source).name, rows, invalid))
-    tokenizer = load_tokenizer(run.model)
+    tokenizer = data.load_tokenizer(run.model)
     report, lengths = examine(parts, tokenizer, run.max_prompt_length, args.skip_invalid)
     if args.answers != "text" and report["answers"] == "text":
-        report["hurts"].append(
-            "answers are texts, and the default rewards of `run` need numbers: if texts are meant, "
-            "say --answers text here and --rewards symbolic (or your own) there"
-        )
+        need = "the default rewards of `run` need numbers: if texts are meant, say --answers text"
+        report["hurts"].append(f"answers are texts, and {need} here and --rewards symbolic there")
     print(as_text(report))
     if args.json is not None:
         write_json(args.json, report | {"well": not report["hurts"]})
@@ -107,18 +92,16 @@ def examine(parts: list[tuple], tokenizer, budget: int, skip_invalid: bool) -> t
     """(the report, the prompts' lengths in tokens); `parts` are (name, rows, invalid rows) each."""
     import numpy as np
 
-    name, rows, invalid = parts[0]
+    _, rows, invalid = parts[0]
     questions, answers = rows["question"][:], rows["answer"][:]
     same, near = same_questions(questions), near_duplicates(questions)
     opposed = {a: b for a, b in same.items() if answers[a] != answers[b]}
-    lengths = _lengths(rows, tokenizer)
-    too_long = sum(n > budget for n in lengths)
-    spread = np.percentile(lengths, PERCENTILES, method="inverted_cdf").astype(int).tolist()
+    fold = data.needs_folding(tokenizer)
+    every = [data.prompt_lengths(data.to_dataset(part[1], fold=fold), tokenizer) for part in parts]
+    too_long = [sum(tokens > budget for tokens in lengths) for lengths in every]
+    spread = np.percentile(every[0], PERCENTILES, method="inverted_cdf").astype(int).tolist()
     text, count = Counter(answers).most_common(1)[0]
-    report = {
-        "name": name,
-        "rows": len(rows) + len(invalid),
-        "invalid": [f"row {row}: {why}" for row, why in invalid.items()],
+    report = _counts(parts[0]) | {
         "columns": rows.column_names,
         "answers": "number" if all(parse_number(a) is not None for a in answers) else "text",
         "same_question": _pairs(same, parts[:1]),
@@ -128,51 +111,47 @@ def examine(parts: list[tuple], tokenizer, budget: int, skip_invalid: bool) -> t
         "different_answers": len(set(answers)),
         "commonest_answer": {"answer": text, "rate": count / len(rows)},
         "budget": budget,
-        "too_long": too_long,
+        "too_long": too_long[0],
         "percentiles": dict(zip(PERCENTILES, spread, strict=True)),
     }
     findings = {
         f"{len(invalid):,} rows are invalid: fix or --skip-invalid": invalid and not skip_invalid,
         f"{len(opposed):,} questions have a second answer": opposed,
         f"{len(same):,} rows repeat a question: drop them": len(same) > REPEATED * len(rows),
-        f"{too_long:,} of {len(rows):,} prompts are longer than {budget} tokens and would be "
-        "dropped": too_long > TOO_LONG * len(rows),
+        f"{too_long[0]:,} of {len(rows):,} prompts are longer than {budget} tokens and would be "
+        "dropped": too_long[0] > TOO_LONG * len(rows),
         f"{len(rows)} rows are few: a model learns them by heart": len(rows) < FEWEST,
     }
-    for name, held, held_invalid in parts[1:]:
-        asked = held["question"][:]
+    for part in parts[1:]:
+        asked = part[1]["question"][:]
         also, nearly = same_questions(asked, questions), near_duplicates(asked, questions)
-        dropped = sum(n > budget for n in _lengths(held, tokenizer))
-        report["heldout"] = {
-            "name": name,
-            "rows": len(held),
-            "invalid": [f"row {row}: {why}" for row, why in held_invalid.items()],
+        report["heldout"] = _counts(part) | {
+            "rows": len(part[1]),
             "also_in_training": _pairs(also, parts[::-1]),
             "nearly_in_training": _pairs(nearly, parts[::-1]),
         }
         findings |= {
             f"{len(also):,} held-out questions are also training questions and {len(nearly):,} "
             "nearly so: the held-out score would flatter": also or nearly,
-            f"{dropped:,} held-out prompts are longer than {budget} tokens": dropped,
+            f"{too_long[1]:,} held-out prompts are longer than {budget} tokens": too_long[1],
         }
-    return report | {"hurts": [text for text, found in findings.items() if found]}, lengths
+    return report | {"hurts": [text for text, found in findings.items() if found]}, every[0]
 
 
-def _lengths(rows, tokenizer) -> list[int]:
-    return prompt_lengths(to_dataset(rows, SYSTEM_PROMPT, fold=needs_folding(tokenizer)), tokenizer)
+def _counts(part: tuple) -> dict:
+    """A part's name, how many rows it has, and its invalid ones."""
+    name, rows, invalid = part
+    told = [f"row {row}: {why}" for row, why in invalid.items()]
+    return {"name": name, "rows": len(rows) + len(invalid), "invalid": told}
 
 
 def _pairs(found: dict[int, int], parts: list[tuple]) -> list[str]:
     """Each pair with its files: the first row is of parts[0], the second of parts[-1]."""
-
-    def places(part: tuple) -> list[int]:
-        _, rows, invalid = part
-        return [n for n in range(1, len(rows) + len(invalid) + 1) if n not in invalid]
-
-    mine, theirs = places(parts[0]), places(parts[-1])
-    return [
-        f"{parts[0][0]}, row {mine[a]} ~ {parts[-1][0]}, row {theirs[b]}" for a, b in found.items()
-    ]
+    mine, theirs = (
+        [f"{name}, row {n}" for n in range(1, len(rows) + len(invalid) + 1) if n not in invalid]
+        for name, rows, invalid in (parts[0], parts[-1])
+    )
+    return [f"{mine[a]} ~ {theirs[b]}" for a, b in found.items()]
 
 
 def as_text(report: dict) -> str:
@@ -184,16 +163,12 @@ def as_text(report: dict) -> str:
         lines.extend("  - " + shorten(text, WIDTH - 4) for text in examples[:SHOWN])
 
     invalid, common = report["invalid"], report["commonest_answer"]
+    same, near, other = (report[name] for name in ("same_question", "near", "other_answer"))
     say("source", report["name"])
     say("rows", f"{report['rows']:,} ({len(invalid):,} of them invalid)", invalid)
     say("columns", ", ".join(report["columns"]))
-    same, near, other = (report[name] for name in ("same_question", "near", "other_answer"))
-    say(
-        "same",
-        f"{len(same):,} rows repeat an earlier one, {len(other):,} with another answer",
-        same,
-    )
-    say("near", f"{len(near):,} rows nearly repeat an earlier one", near)
+    say("same", f"{len(same):,} rows repeat one, {len(other):,} with another answer", same)
+    say("near", f"{len(near):,} rows nearly repeat one", near)
     if held := report.get("heldout"):
         also, nearly = held["also_in_training"], held["nearly_in_training"]
         found = f"{len(also):,} also in training, {len(nearly):,} nearly"
@@ -203,7 +178,7 @@ def as_text(report: dict) -> str:
     say("answers", f"{different}; the commonest is {common['answer']:.40} ({common['rate']:.1%})")
     say("tokens", ", ".join(f"p{p} {n:,}" for p, n in report["percentiles"].items()))
     say("budget", f"{report['budget']:,} tokens; {report['too_long']:,} prompts are longer")
-    lines.append("")
-    for finding in report["hurts"]:
-        lines.extend(wrap(f"HURTS: {finding}", WIDTH, 2))
-    return "\n".join(lines if report["hurts"] else [*lines, "Nothing here would hurt training."])
+    hurts = [f"HURTS: {finding}" for finding in report["hurts"]]
+    for text in ["", *(hurts or ["Nothing here would hurt training."])]:
+        lines.extend(wrap(text, WIDTH, 2) or [""])
+    return "\n".join(lines)
