@@ -129,7 +129,7 @@ for four_bit in (False, True):
 adapters = large.lora(32)
 theirs = 16 * adapters / GIB
 print(f"rank 32: {adapters:,} weights, with all that is theirs {theirs:.2f} GiB")
-print(f"all weights: {16 * large.parameters / GIB:.0f} GiB")
+print(f"all weights: {16 * large.weights[0] / GIB:.0f} GiB")
 
 # %% [markdown]
 # **Activations.** The backward pass needs what the forward pass computed. PyTorch can be asked what it keeps:
