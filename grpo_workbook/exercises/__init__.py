@@ -75,8 +75,7 @@ class Failure:
 def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) -> Exercise:
     """Register an exercise: its number ("04.1"), the function to write, and what `Exercise` takes.
 
-    `mistakes` may be a dict from sentence to function too. Raises ValueError for a number that
-    another exercise has.
+    `mistakes` may be {sentence: function}. Raises ValueError for a number that another one has.
     """
     if isinstance(mistakes, dict):
         mistakes = [(wrong, sentence) for sentence, wrong in mistakes.items()]

@@ -1,6 +1,4 @@
-"""The map of the course: every chapter, what it teaches, how long it takes, how much of it is
-solved.
-"""
+"""The map of the course: what each chapter teaches, its minutes, how much of it is solved."""
 
 import json
 import re
@@ -19,9 +17,7 @@ MINUTES = r"\*\*Time:\*\* about (.*?) on two CPU cores"
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook; `skill` goes on from "After this notebook you can", `solved` and `exercises`
-    count.
-    """
+    """One notebook; `skill` goes on from "After this notebook you can", the last two count."""
 
     name: str
     title: str

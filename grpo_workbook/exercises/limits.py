@@ -15,13 +15,11 @@ class TimeUp(BaseException):
 
 
 def within(seconds: float, function: Callable, *arguments):
-    """What function(*arguments) returns. Raises TimeUp when it takes longer than that many seconds
-    (more than 0).
+    """What function(*arguments) returns. Raises TimeUp after that many `seconds` (above 0).
 
-    In the main thread of Linux and macOS a timer signal does it, which also wakes a sleep;
-    elsewhere an exception is set from another thread, which only running Python code notices. A
-    bare `except:` around a loop's body does not help against it (`_Stop`). A single call that stays
-    inside C cannot be stopped by either.
+    In the main thread of Linux and macOS a timer signal does it, which also wakes a sleep; elsewhere
+    an exception is set from another thread, which only running Python code notices. A bare `except:`
+    does not help against it (`_Stop`). One call that stays inside C cannot be stopped by either.
     """
     if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
         return _by_signal(seconds, function, arguments)
