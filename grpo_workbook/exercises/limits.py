@@ -17,8 +17,8 @@ class TimeUp(BaseException):
 def within(seconds: float, function: Callable, *arguments):
     """What function(*arguments) returns. Raises TimeUp after that many `seconds` (above 0).
 
-    In the main thread of Linux and macOS a timer signal does it, which also wakes a sleep; elsewhere
-    an exception is set from another thread, which only running Python code notices. A bare `except:`
+    In the main thread of Linux and macOS a timer signal does it, which wakes a sleep; elsewhere an
+    exception is set from another thread, which only running Python code notices. A bare `except:`
     does not help against it (`_Stop`). One call that stays inside C cannot be stopped by either.
     """
     if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
