@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _slow(item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("trains", "notebook", "extra", "long"))
+    return any(item.get_closest_marker(name) for name in ("trains", "notebook", "extra"))
 
 
 @pytest.fixture(scope="session")

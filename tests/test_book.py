@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from conftest import REPO, environment
 
+pytestmark = pytest.mark.extra
+
 pytest.importorskip(
     "sphinx_book_theme", reason="the book's packages are not installed (requirements-book.txt)"
 )

@@ -74,7 +74,7 @@ def test_prompts_have_exactly_the_tokens_asked_for(tiny):
         gpu_speed.prompts_of(20, tokenizer, 1)
 
 
-@pytest.mark.long
+@pytest.mark.extra
 def test_every_part_runs_on_the_cpu(tmp_path):
     result = run("--tiny", "--device", "cpu", "--families", "qwen", "--out", tmp_path)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

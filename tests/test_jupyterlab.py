@@ -19,6 +19,8 @@ import pytest
 from conftest import REPO, environment
 from test_book import BROWSER, OFFLINE
 
+pytestmark = pytest.mark.extra
+
 sync = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (requirements-book.txt)"
 )

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from conftest import REPO, VISIBLE_GPUS, environment
 
-pytestmark = [pytest.mark.gpu, pytest.mark.long]
+pytestmark = [pytest.mark.gpu, pytest.mark.extra]
 
 
 def with_gpus() -> dict[str, str]:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(REPO / "notebooks"))
 import build
 
 
-@pytest.mark.long
+@pytest.mark.extra
 def test_a_fresh_runtime_gets_the_pins_restarts_and_then_goes_on(tmp_path):
     clone, content = tmp_path / "address", tmp_path / "content"
     content.mkdir()

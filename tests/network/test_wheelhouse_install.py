@@ -13,7 +13,7 @@ import pytest
 from conftest import REPO, environment
 
 
-@pytest.mark.long
+@pytest.mark.extra
 def test_the_wheelhouse_is_all_that_such_a_machine_lacks(tmp_path):
     wheels, python = tmp_path / "wheels", tmp_path / "venv" / "bin" / "python"
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
