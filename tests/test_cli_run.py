@@ -160,7 +160,7 @@ BAD_INPUT = {
     "not json": (lambda t: ["--data", _write(t / "j.jsonl", GOOD + "{nope")], "j.jsonl"),
     "no answer": (lambda t: ["--data", _write(t / "a.jsonl", '{"question": "5"}')], "'answer'"),
     "too few left": (lambda t: ["--data", _write(t / "l.jsonl", ROWS)], "7 training problems"),
-    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "5 rows or more"),
+    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "5 rows are needed"),
     "seed": (lambda t: ["--seed", "-1"], "seed is -1"),
     "rate": (lambda t: ["--learning-rate", "nan"], "learning_rate is nan"),
     "profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),

@@ -166,8 +166,10 @@ print(dict(Counter(v.outcome for v in verdicts)))
 # tasks share no combination of template and constant with the training tasks.
 
 # %%
+from grpo_workbook import quiet
 from grpo_workbook.sandbox import CODE_TASKS, TINY_CODER, read_tasks
 
+quiet()
 train_tasks = read_tasks(CODE_TASKS["train"])
 heldout_tasks = read_tasks(CODE_TASKS["heldout"])
 print(len(train_tasks), "to train on,", len(heldout_tasks), "held out\n")

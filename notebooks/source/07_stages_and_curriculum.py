@@ -255,8 +255,8 @@ for told in report["stages"]:
 from safetensors.torch import load_file
 
 folder = run.output / "stage-2-correct"
-moments = load_file(folder / "optimizer.safetensors")  # 7.step, 7.exp_avg, 7.exp_avg_sq, ...
-adamw_steps = {int(value) for name, value in moments.items() if name.endswith(".step")}
+moments = load_file(folder / "optimizer.safetensors")  # 7.step, 7.exp_avg, ...
+adamw_steps = {int(moments[name]) for name in moments if name.endswith(".step")}
 print("steps by AdamW's count:", adamw_steps)
 print(sorted(path.name for path in folder.iterdir()))
 
@@ -395,7 +395,10 @@ print(bench["text"])
 seeds = list(bench["table"][0]["completions"])
 figures.show(
     *figures.bar_chart(
-        {f"seed {n}": [row["completions"][n] or 0 for row in bench["table"]] for n in seeds},
+        {
+            f"seed {n}": [row["completions"][n] or 0 for row in bench["table"]]
+            for n in seeds
+        },
         [row["way"] for row in bench["table"]],
         y="completions sampled",
         title=f"Until {bench['goal']:.0%} of the held-out problems are strictly right",

@@ -127,7 +127,8 @@ print(run.model_name, "on", run.device)
 from grpo_workbook import data, evaluate, load_problems, to_dataset
 
 SAMPLES = 8
-heldout = to_dataset(load_problems(data.WORD_PROBLEMS["heldout"]).select(range(run.heldout)))
+problems = load_problems(data.WORD_PROBLEMS["heldout"])
+heldout = to_dataset(problems.select(range(run.heldout)))
 how = {
     "samples": SAMPLES,
     "sample": True,
@@ -203,7 +204,7 @@ import re
 signs = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 draw = np.random.default_rng(8)
 sums = [
-    (int(draw.integers(12, 25)), str(draw.choice(list(signs))), int(draw.integers(2, 10)))
+    (int(draw.integers(12, 25)), str(draw.choice([*signs])), int(draw.integers(2, 10)))
     for _ in range(400)
 ]
 # each one once, and none with a larger answer than the word problems have
@@ -464,7 +465,8 @@ save_adapter(model, tokenizer, folder / "adapter")
 
 def evaluate_into(name, *more):
     """What the command `evaluate` does, in a folder of this name."""
-    words = ["evaluate", run.model, "--data", data.WORD_PROBLEMS["heldout"], "--items", 100,
+    words = ["evaluate", run.model, "--data", data.WORD_PROBLEMS["heldout"],
+             "--items", 100,
              "--batch-size", 100, "--max-new-tokens", run.max_completion_length,
              "--load-in-4bit", "--overwrite", "--output", folder / name, *more]
     assert main([str(word) for word in words]) == 0, "the command failed"
@@ -493,7 +495,11 @@ sides = {"baseline": report["baseline"], "this model": report}
 bars = {name: [side[m]["rate"] for m in MEASURES] for name, side in sides.items()}
 figures.show(
     *figures.bar_chart(
-        bars, MEASURES, y="rate of problems", title=f"{report['n']} problems", form=".0%"
+        bars,
+        MEASURES,
+        y="rate of problems",
+        title=f"{report['n']} problems",
+        form=".0%",
     )
 )
 

@@ -241,7 +241,8 @@ def prove(reference, candidate):
 
 proof = prove(unmerged, model)
 print(proof)
-print(f"bounds: {export.RELATIVE:.0%} of the spread, {export.SAME_TOKENS:.0%} same tokens")
+print(f"bounds: {export.RELATIVE:.0%} of the spread,", end=" ")
+print(f"{export.SAME_TOKENS:.0%} same tokens")
 show(export.is_proved)
 
 # %% [markdown]
@@ -595,7 +596,10 @@ def measure(**settings):
     for i in range(0, FEW, size):
         found += answers_of(texts[i : min(i + size, FEW)], **settings)
     right = score([t for ts in found for t in ts], [g for g in gold for _ in range(K)])
-    votes = [[reading.read_answer(reading.lenient_answer(t) or "") for t in ts] for ts in found]
+    votes = [
+        [reading.read_answer(reading.lenient_answer(t) or "") for t in texts]
+        for texts in found
+    ]
     voted = [majority_at_k(v, float(g), K) for v, g in zip(votes, gold)]
     return mean(right.strict), mean(voted), mean(len(set(ts)) for ts in found) / K
 
