@@ -199,21 +199,18 @@ class RunConfig:
         overrides: dict | None = None,
         processes: int = 1,
     ) -> "GRPOConfig":
-        """TRL's config of this run: every value that TRL or Unsloth would choose differently on a
-        CPU and on a GPU is named.
+        """TRL's config of this run; no value is left to a default that differs by machine.
 
-        `weights`: one per reward function, in their order; None counts each once. `overrides`:
-        fields of GRPOConfig that win over the run's. `processes`: how many share a step's
-        completions. Raises WorkbookError for a batch that cannot be divided among them.
+        `weights`: one per reward function, None counts each once; `overrides`: fields of GRPOConfig
+        that win; `processes`: how many share a step. WorkbookError where they cannot divide it.
         """
         from trl import GRPOConfig
 
         part, left = divmod(self.batch_size, processes)
         if left:
-            raise WorkbookError(
-                f"a step of {self.batch_size} completions cannot be divided among {processes} "
-                f"processes: choose a multiple of {math.lcm(processes, self.num_generations)}"
-            )
+            said = f"a step of {self.batch_size} completions cannot be divided among {processes}"
+            fit = math.lcm(processes, self.num_generations)
+            raise WorkbookError(f"{said} processes: choose a multiple of {fit}")
         at_once, vllm = _largest_divisor(part, self.per_device_batch), self.vllm != "off"
         host, _, port = self.vllm_server.rpartition(":")
         arguments: dict[str, Any] = dict(
@@ -221,8 +218,8 @@ class RunConfig:
             # How much: a step sees batch_size completions, in groups of num_generations.
             max_steps=self.max_steps, num_generations=self.num_generations,
             per_device_train_batch_size=at_once, gradient_accumulation_steps=part // at_once,
-            steps_per_generation=part // at_once,  # sample for one optimizer step at a time
-            num_iterations=1,  # and use each completion once
+            # Sample for one optimizer step at a time, and use each completion once.
+            steps_per_generation=part // at_once, num_iterations=1,
             shuffle_dataset=self.shuffle_dataset,
             # Sampling: from the policy itself, with nothing cut off its distribution.
             max_completion_length=self.max_completion_length, temperature=self.temperature,
@@ -237,19 +234,16 @@ class RunConfig:
             importance_sampling_level="token", epsilon=0.2, epsilon_high=0.2,
             mask_truncated_completions=False,
             reward_weights=None if weights is None else list(weights),
-            # The optimizer.
             learning_rate=self.learning_rate, lr_scheduler_type="linear",
             warmup_steps=min(5, self.max_steps), optim="adamw_torch_fused", weight_decay=0.0,
             adam_beta1=0.9, adam_beta2=0.99, max_grad_norm=1.0,
-            # The machine.
             bf16=self.dtype == "bfloat16", fp16=self.dtype == "float16",
             use_cpu=self.device == "cpu", dataloader_pin_memory=self.device != "cpu",
             gradient_checkpointing=self.gradient_checkpointing,
             ddp_find_unused_parameters=False,  # every adapter has a gradient: do not look
             # What is kept: two checkpoints, the one before until the newest is whole.
             save_strategy="steps", save_steps=min(25, self.max_steps), save_total_limit=2,
-            logging_steps=1, report_to="none", log_completions=False,
-            disable_tqdm=True,  # our own bar shows the reward
+            logging_steps=1, report_to="none", log_completions=False, disable_tqdm=True,
         ) | (overrides or {})  # fmt: skip
         if arguments.get("generation_batch_size") is not None:
             arguments.pop("steps_per_generation")  # TRL takes one of the two

@@ -588,6 +588,10 @@ def answers_of(text, **settings):
     return [found[i : i + K] for i in range(0, len(found), K)]
 
 
+# %% [markdown]
+# Three numbers of these answers say what a setting does:
+
+# %%
 def measure(**settings):
     """(strict, maj@8, distinct) of K answers to each of the first FEW problems"""
     torch.manual_seed(run.seed)
