@@ -17,9 +17,9 @@ endif
 .PHONY: help setup run test-fast test test-all lab notebooks book models bench lint gguf test-gguf
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
-	@echo "make test-fast  what trains nothing and executes no notebook: 2 minutes"
-	@echo "make test       that, one main run, short trainings, the notebooks whose inputs changed"
-	@echo "make test-all   everything: what CI runs"
+	@echo "make test-fast  what trains nothing and executes no notebook"
+	@echo "make test       that, one main run, short trainings, the notebooks whose inputs changed: what CI runs"
+	@echo "make test-all   everything: what the nightly runs"
 	@echo "make lint       form, types, budgets and which module may import which: seconds"
 	@echo "make lab        JupyterLab on the notebooks"
 	@echo "make notebooks  rebuild the notebooks whose inputs changed and execute them (NB_ARGS=--all)"

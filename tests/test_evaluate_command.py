@@ -178,11 +178,11 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
 
 def test_before_and_after_training(main_runs, tmp_path):
     """The adapter of a real run against its base."""
-    folder, _ = main_runs("gemma")
+    folder, _ = main_runs("qwen")
     options = ("--items", 100, "--max-new-tokens", 64)
-    assert run(tmp_path / "before", *options, model="gemma") == 0
+    assert run(tmp_path / "before", *options, model="qwen") == 0
     more = ("--adapter", folder / "adapter", "--baseline", tmp_path / "before")
-    assert run(tmp_path / "after", *options, *more, model="gemma") == 0
+    assert run(tmp_path / "after", *options, *more, model="qwen") == 0
     report = report_of(tmp_path / "after")
     found = report["baseline"]["comparison"]["strict"]
     assert found["difference"] > 0.3
