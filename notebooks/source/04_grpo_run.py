@@ -395,8 +395,8 @@ import json
 
 run.output.mkdir(parents=True, exist_ok=True)
 proved = {"steps": trainer.state.global_step,
-          "before": before, "after": after, "p_value": p_value,
-          "linear4bit_layers": training.count_4bit_layers(model), **proof,
+          "before": before, "after": after, "p_value": p_value, "merge": proof,
+          "linear4bit_layers": training.count_4bit_layers(model),
           "merged_strict_greedy": mean(merged_greedy.strict)}
 (run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == run.max_steps and len(log) == run.max_steps
