@@ -1,15 +1,18 @@
 """How sure is a number, is a difference more than chance, how many problems does it take?
 
-Rates of yes and no get Wilson's interval; means of anything else the bootstrap's over problems.
-*Paired*: both policies answer the same problems, and McNemar's exact test looks at those whose
-outcome changed; *unpaired*: different ones. Power: how likely a gain gives p <= alpha.
+*Paired*: both policies answer the same problems; *unpaired*: different ones. Power: how likely a
+gain gives p <= 0.05.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
 from math import ceil, comb, sqrt
+
+import numpy as np
+import scipy  # .stats is loaded on its first use
+
+ALPHA = 0.05  # of every power: p up to here counts as found
 
 
 def accuracy(right: Sequence[bool]) -> float:
@@ -19,35 +22,28 @@ def accuracy(right: Sequence[bool]) -> float:
     return round(sum(right) / len(right), 4)
 
 
-def wilson_interval(right: Sequence[bool], confidence: float = 0.95) -> tuple[float, float]:
-    """(low, high) of a rate, to 4 places: Wilson's score interval (1927), honest near 0 and 1."""
-    from scipy.stats import binomtest
-
-    if not len(right):
-        raise ValueError("nothing was measured: a rate of nothing has no interval")
-    found = binomtest(int(sum(right)), len(right)).proportion_ci(confidence, method="wilson")
+def wilson_interval(right: Sequence[bool]) -> tuple[float, float]:
+    """95 % (low, high) of a rate, to 4 places: Wilson's score interval (1927)."""
+    accuracy(right)  # its error
+    found = scipy.stats.binomtest(int(sum(right)), len(right)).proportion_ci(method="wilson")
     return round(float(found.low), 4), round(float(found.high), 4)
 
 
 def bootstrap_interval(
-    values: Sequence[float], confidence: float = 0.95, resamples: int = 5000, seed: int = 0
+    values: Sequence[float], resamples: int = 5000, seed: int = 0
 ) -> tuple[float, float]:
-    """(low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
+    """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
 
     Values that are all equal give an interval without width: for 0 or 100 % right take
     `wilson_interval`. Raises ValueError for no values, or one that is not finite.
     """
-    import numpy as np
-    from scipy.stats import bootstrap
-
     array = np.asarray(values, dtype=float)
     if not len(array) or not np.isfinite(array).all():
         raise ValueError("nothing to take a mean of: no values, or one that is not finite")
     if np.ptp(array) == 0:
         return float(array[0]), float(array[0])
-    batch, rng = max(1, 10**7 // len(array)), np.random.default_rng(seed)
-    how = {"confidence_level": confidence, "n_resamples": resamples, "batch": batch, "rng": rng}
-    found = bootstrap((array,), np.mean, **how).confidence_interval
+    how = {"n_resamples": resamples, "batch": max(1, 10**7 // len(array)), "rng": seed}
+    found = scipy.stats.bootstrap((array,), np.mean, **how).confidence_interval
     return float(found.low), float(found.high)
 
 
@@ -62,10 +58,8 @@ def paired_p_value(before: Sequence[bool], after: Sequence[bool]) -> float:
 
     By chance, each problem whose outcome changed is as likely to get better as worse (a fair coin).
     """
-    from scipy.stats import binomtest
-
     better, worse = map(len, changed(before, after))
-    return float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
+    return float(scipy.stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
@@ -85,42 +79,33 @@ def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int)
     """
     if not 1 <= k <= len(votes):
         raise ValueError(f"k is {k}: choose k from 1 to {len(votes)}, the number of attempts")
-    counts = Counter(v for v in votes if v is not None)
-    right = counts.pop(reference, 0)
-    return _majority(right, tuple(sorted(counts.values())), len(votes) - right - counts.total(), k)
-
-
-@lru_cache(maxsize=65_536)
-def _majority(right: int, others: tuple[int, ...], abstaining: int, k: int) -> float:
-    """The same from the counts: of the reference, of each other answer, of those that abstain."""
-    total, choices = 0.0, comb(right + sum(others) + abstaining, k)
-    for votes in range(1, min(right, k) + 1):  # that the reference has among the k
-        # ways[used, ties]: choices of the others that use so many of the k, none with more votes
-        ways = Counter({(votes, 0): comb(right, votes)})
-        for count in others:
-            more: Counter[tuple[int, int]] = Counter()
+    others = Counter(votes)
+    abstaining, right, total = others.pop(None, 0), others.pop(reference, 0), 0.0
+    for most in range(1, min(right, k) + 1):  # that the reference has among the k
+        # ways[used, ties]: choices that use so many of the k, no other answer with more than `most`
+        ways = Counter({(most, 0): comb(right, most)})
+        for count in others.values():
+            longer: Counter[tuple[int, int]] = Counter()
             for (used, ties), number in ways.items():
-                for taken in range(min(count, votes, k - used) + 1):
-                    more[used + taken, ties + (taken == votes)] += number * comb(count, taken)
-            ways = more
+                for taken in range(min(count, most, k - used) + 1):
+                    longer[used + taken, ties + (taken == most)] += number * comb(count, taken)
+            ways = longer
         for (used, ties), number in ways.items():
-            total += number * comb(abstaining, k - used) / choices / (ties + 1)
+            total += number * comb(abstaining, k - used) / comb(len(votes), k) / (ties + 1)
     return min(1.0, total)
 
 
-def unpaired_items(before: float, after: float, power: float = 0.8, alpha: float = 0.05) -> int:
+def unpaired_items(before: float, after: float, power: float = 0.8) -> int:
     """Problems that each of two policies answers, to tell two rates (0 to 1) apart unpaired.
 
     The normal approximation of Fleiss, Levin and Paik 2003, without continuity correction.
     """
-    from scipy.stats import norm
-
-    _check(before=before, after=after, power=power, alpha=alpha)
+    _check(power=power, before=before, after=after)
     if before == after:
         raise ValueError(f"before and after are both {before}: there is no gain to be seen")
     middle = (before + after) / 2
-    spread = norm.isf(alpha / 2) * sqrt(2 * middle * (1 - middle))
-    spread += norm.ppf(power) * sqrt(before * (1 - before) + after * (1 - after))
+    spread = scipy.stats.norm.isf(ALPHA / 2) * sqrt(2 * middle * (1 - middle))
+    spread += scipy.stats.norm.ppf(power) * sqrt(before * (1 - before) + after * (1 - after))
     return ceil((spread / (after - before)) ** 2)
 
 
@@ -129,42 +114,31 @@ def unpaired_gain(items: int, before: float, power: float = 0.8) -> float | None
     return _smallest(lambda g: unpaired_items(before, before + g, power) <= items, 1 - before)
 
 
-def paired_power(items: int, better: float, worse: float, alpha: float = 0.05) -> float:
+def paired_power(items: int, better: float, worse: float) -> float:
     """The power of McNemar's exact test when problems get better or worse at these rates (0 to 1).
 
     Exact: summed over how many problems change, and how many of those for the better.
     """
-    import numpy as np
-    from scipy.stats import binom
-
-    _check(better=better, worse=worse, together=better + worse, alpha=alpha)
-    if items > 10**7:
-        raise ValueError(
-            f"{items:,} items: the power is summed over each, so give up to 10 million"
-        )
-    if better + worse == 0:
-        return 0.0
-    changes = np.arange(items + 1)
-    # the most problems on the smaller side with which so many changes give p <= alpha; -1 for none
-    limit = binom.ppf(alpha / 2, changes, 0.5)
-    limit = np.where(binom.cdf(limit, changes, 0.5) > alpha / 2, limit - 1, limit)
-    rate = better / (better + worse)
+    _check(better=better, worse=worse, together=better + worse)
+    binom, changes = scipy.stats.binom, np.arange(items + 1)
+    # the most problems on the smaller side with which so many changes give p <= 0.05; -1 for none
+    limit = binom.ppf(ALPHA / 2, changes, 0.5)
+    limit = np.where(binom.cdf(limit, changes, 0.5) > ALPHA / 2, limit - 1, limit)
+    rate = better / ((better + worse) or 1)
     found = binom.cdf(limit, changes, rate) + binom.cdf(limit, changes, 1 - rate)
     return float(np.sum(binom.pmf(changes, items, better + worse) * found))
 
 
-def paired_items(better: float, worse: float, power: float = 0.8, alpha: float = 0.05) -> int:
+def paired_items(better: float, worse: float, power: float = 0.8) -> int:
     """Problems after which a paired test finds a gain of better - worse with this power.
 
     The exact power goes up in small teeth, so a few problems less may do as well.
     """
     _check(power=power)
-    most = 8
-    while better == worse or paired_power(most, better, worse, alpha) < power:
-        most *= 2
-        if better == worse or most > 2**20:
-            raise ValueError(f"better is {better}, worse {worse}: no gain that a million show")
-    return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse, alpha))
+    for most in (2**i for i in range(3, 21)):
+        if better != worse and paired_power(most, better, worse) >= power:
+            return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
+    raise ValueError(f"better is {better}, worse {worse}: no gain that a million show")
 
 
 def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
@@ -184,5 +158,5 @@ def _smallest(shows: Callable[[float], bool], most: float) -> float | None:
 
 def _check(**rates: float) -> None:
     for name, value in rates.items():
-        if not 0 <= value <= 1 + 1e-9 or (name in ("power", "alpha") and value in (0, 1)):
+        if not 0 <= value <= 1 + 1e-9 or (name == "power" and value in (0, 1)):
             raise ValueError(f"{name} is {value}: it must lie between 0 and 1")
