@@ -1,13 +1,12 @@
 """GRPO's formulas in plain PyTorch: advantages, log-probabilities, KL estimators, the loss.
 
-Papers: DeepSeekMath (arXiv 2402.03300, GRPO), Dr. GRPO (2503.20783), DAPO (2503.14476),
-GSPO (2507.18071, the ratio of whole sequences), MiniMax-M1 (2506.13585, CISPO), DeepSeek-V3.2
-(2512.02556), Schulman's note "Approximating KL Divergence" (2020; k1, k2, k3). Tests compare losses
-and gradients with TRL 1.15's own. Letters in shapes: B completions of T tokens, G groups of n.
+Papers: DeepSeekMath (arXiv 2402.03300, GRPO), Dr. GRPO (2503.20783), DAPO (2503.14476), GSPO
+(2507.18071), MiniMax-M1 (2506.13585, CISPO), DeepSeek-V3.2 (2512.02556), Schulman's note
+"Approximating KL Divergence" (2020). Tests compare losses and gradients with TRL 1.15's own.
+Letters in shapes: B completions of T tokens, G groups of n.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,17 +25,14 @@ def group_advantages(
 
     `rewards` is one flat row, every `group_size` neighbours a group. The mean is the group's;
     `scale` says which standard deviation divides (n - 1): the "group"'s (DeepSeekMath, 4.1.2), the
-    whole "batch"'s, or "none" (Dr. GRPO). Float64 rewards give float64, all others float32.
-
-    Groups of equal rewards get exactly 0. None, for "no reward function applies", stays out of mean
-    and deviation and gets 0, as in TRL. ValueError for no whole groups, and for NaN or infinity.
+    whole "batch"'s, or "none" (Dr. GRPO). Groups of equal rewards get exactly 0; so does None, for
+    "no reward function applies", which stays out of mean and deviation, as in TRL. Float64 rewards
+    give float64, all others float32. ValueError for NaN, infinity, and no whole groups.
     """
     _one_of("scale", scale, SCALES)
     r, scored = _as_array(rewards)
     if group_size < 2 or r.ndim != 1 or r.size == 0 or r.size % group_size:
-        raise ValueError(
-            f"rewards of shape {r.shape} are not one row of groups of {group_size} >= 2"
-        )
+        raise ValueError(f"rewards {r.shape} are not one row of groups of {group_size} >= 2")
     with np.errstate(over="ignore", invalid="ignore"):  # what these would warn of is raised below
         centred, std = _centre(r.reshape(-1, group_size), scored, scale)
     if not np.isfinite(std.sum()):  # a NaN or an infinity anywhere in r arrives here
@@ -50,12 +46,11 @@ def group_advantages(
 
 def _as_array(rewards) -> tuple[np.ndarray, np.ndarray | None]:
     """(the rewards as floats, which of them are scored; None: all)."""
-    if isinstance(rewards, Tensor):
-        narrow = rewards.dtype != torch.float64  # NumPy has no bfloat16
-        rewards = (rewards.float() if narrow else rewards).detach().cpu().numpy()
+    if isinstance(rewards, Tensor):  # bfloat16, which NumPy lacks, becomes float32
+        dtype = torch.promote_types(rewards.dtype, torch.float32)
+        rewards = rewards.detach().to("cpu", dtype).numpy()
     if isinstance(rewards, np.ndarray) and rewards.dtype != object:
-        wide = rewards.dtype == np.float64
-        return rewards.astype(np.float64 if wide else np.float32, copy=False), None
+        return rewards.astype("f8" if rewards.dtype == "f8" else "f4", copy=False), None
     scored = np.array([value is not None for value in rewards])
     values = np.array([0.0 if value is None else value for value in rewards], dtype=np.float32)
     return values, None if scored.all() else scored
@@ -66,23 +61,19 @@ def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
 
     einsum sums short rows without starting threads, which cost more (benchmarks/advantages.py).
     """
-    if scored is None:
-        gaps: Any = np.s_[:0]
-        count: Any = groups.shape[1]
-        first = groups[:, :1]
-    else:
-        gaps = ~scored.reshape(groups.shape)
-        count = np.maximum(1, (~gaps).sum(axis=1, keepdims=True)).astype(groups.dtype)
-        first = np.take_along_axis(groups, gaps.argmin(axis=1)[:, None], axis=1)
+    first, count, where = groups[:, :1], groups.shape[1], True
+    if scored is not None:
+        where = scored.reshape(groups.shape)
+        first = np.take_along_axis(groups, where.argmax(axis=1)[:, None], axis=1)
+        count = np.maximum(1, where.sum(axis=1, keepdims=True)).astype(groups.dtype)
+        groups = np.where(where, groups, first)
     centred = groups - first  # equal rewards become exactly 0 here; in floats, r - mean(r) need not
-    centred[gaps] = 0.0
-    centred -= np.einsum("gn->g", centred)[:, None] / count
-    centred[gaps] = 0.0
+    np.subtract(centred, np.einsum("gn->g", centred)[:, None] / count, out=centred, where=where)
     if scale == "group":
         squares = np.einsum("gn,gn->g", centred, centred)[:, None]
         return centred, np.sqrt(squares / np.maximum(count - 1, 1))
-    values = groups.reshape(-1) if scored is None else groups[~gaps]
-    return centred, values.std(ddof=1) if scale == "batch" and len(values) > 1 else centred.sum()
+    values = groups if scored is None else groups[where]
+    return centred, values.std(ddof=1) if scale == "batch" and values.size > 1 else centred.sum()
 
 
 def combine_rewards(
@@ -90,8 +81,7 @@ def combine_rewards(
 ) -> list[float | None]:
     """Each completion's weighted sum of the rewards that apply, None where none does (TRL's rule).
 
-    `per_function[i][j]` is what function i gave completion j; weights None counts each once.
-    ValueError for as many rewards or weights as others lack.
+    `per_function[i][j]`: what function i gave completion j. ValueError where lengths differ.
     """
     weights = [1.0] * len(per_function) if weights is None else weights
     combined: list[float | None] = []
@@ -124,9 +114,7 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
     """
     _one_of("kind", kind, ("k1", "k2", "k3"))
     d = _same_shape("ref_logp", ref_logp, logp) - logp
-    if kind == "k1":
-        return -d
-    return d.square() / 2 if kind == "k2" else d.exp() - d - 1
+    return {"k1": -d, "k2": d.square() / 2, "k3": d.exp() - d - 1}[kind]
 
 
 def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "token") -> Tensor:
@@ -141,31 +129,19 @@ def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "tok
     return log_ratio.exp()
 
 
-def clipped_losses(ratio: Tensor, A: Tensor, low=0.2, high=0.2, delta=None) -> Tensor:
+def clipped_losses(ratio: Tensor, A: Tensor, low=0.2, high=0.2) -> Tensor:
     """-min(ratio A, clip(ratio, 1 - low, 1 + high) A) (DeepSeekMath, equation 3; PPO).
 
-    The minimum stops a token whose ratio has already gone far enough the way A (B, 1) wants. The
-    other way stays open, where `delta` caps the ratio (A < 0). DAPO raises `high` alone, so that
-    rare tokens can become likely.
+    The minimum stops a token whose ratio has gone far enough the way A (B, 1) wants; the other way
+    stays open. DAPO raises `high` alone, so that rare tokens can become likely.
     """
-    clipped = ratio.clamp(1 - low, 1 + high)
-    capped = ratio if delta is None else ratio.clamp(max=delta)
-    return -torch.min(capped * A, clipped * A)
-
-
-def cispo_losses(ratio: Tensor, A: Tensor, logp: Tensor, high: float) -> Tensor:
-    """-min(ratio, high) A log pi, the weight a constant: no token loses its gradient (CISPO, 4)."""
-    return -ratio.clamp(max=high).detach() * A * logp
+    return -torch.min(ratio * A, ratio.clamp(1 - low, 1 + high) * A)
 
 
 def reduce_tokens(
-    per_token,
-    mask,
-    loss_type,
-    max_completion_length=None,
-    num_items_in_batch=None,
-    accumulation_steps=1,
-) -> Tensor:
+    per_token: Tensor, mask: Tensor, loss_type: str,
+    max_completion_length=None, num_items_in_batch=None, accumulation_steps=1,
+) -> Tensor:  # fmt: skip
     """From (B, T) to one number; the first three are divided by `accumulation_steps`, as in TRL:
 
     grpo      mean over tokens, then over completions: a token of a long answer counts less
@@ -179,9 +155,7 @@ def reduce_tokens(
         return (per_token.sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).mean() / accumulation_steps
     if loss_type == "dr_grpo":
         if not max_completion_length:
-            raise ValueError(
-                "dr_grpo divides by max_completion_length, the sampling limit: give it"
-            )
+            raise ValueError("dr_grpo needs max_completion_length, the sampling limit: give it")
         return per_token.sum() / (len(mask) * max_completion_length) / accumulation_steps
     if loss_type == "bnpo":
         return per_token.sum() / mask.sum().clamp(min=1.0) / accumulation_steps
@@ -189,22 +163,11 @@ def reduce_tokens(
 
 
 def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
-    logp: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    old_logp: Tensor | None = None,
-    ref_logp: Tensor | None = None,
-    truncated: Tensor | None = None,
-    beta: float = 0.0,
-    unbiased_kl: bool = True,
-    epsilon_low: float = 0.2,
-    epsilon_high: float | None = None,
-    delta: float | None = None,
-    loss_type: str = "dapo",
-    level: str = "token",
-    **reduction,
-) -> tuple[Tensor, dict[str, float]]:
+    logp: Tensor, advantages: Tensor, mask: Tensor, *,
+    old_logp: Tensor | None = None, ref_logp: Tensor | None = None, truncated: Tensor | None = None,
+    loss_type: str = "dapo", level: str = "token", beta: float = 0.0, unbiased_kl: bool = True,
+    epsilon_low: float = 0.2, epsilon_high: float | None = None, **reduction,
+) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
     """(the loss to minimise, what to log: fractions clip_low and clip_high, kl with a reference).
 
     logp (B, T)       log-probabilities under the policy, with gradient; old_logp those at sampling
@@ -230,35 +193,25 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     A = advantages.detach().unsqueeze(1)  # (B, 1): a completion's tokens share its advantage
     ratio = policy_ratio(logp, logp if old_logp is None else old_logp, mask, level)
     high = epsilon_low if epsilon_high is None else epsilon_high
-    if loss_type == "cispo":
+    least, most, per_token = 1 - epsilon_low, 1 + high, clipped_losses(ratio, A, epsilon_low, high)
+    if loss_type == "cispo":  # the weight is a constant: no token loses its gradient (CISPO, 4)
         if epsilon_high is None:
             raise ValueError("cispo caps the ratio at epsilon_high itself: give it, such as 5.0")
-        least, most, per_token = 0.0, high, cispo_losses(ratio, A, logp, high)
-    else:
-        least, most = 1 - epsilon_low, 1 + high
-        per_token = clipped_losses(ratio, A, epsilon_low, high, delta)
-    metrics = {
-        "clip_low": _mean((ratio < least) & (A < 0), mask),
-        "clip_high": _mean((ratio > most) & (A > 0), mask),
-    }
+        least, most, per_token = 0.0, high, -ratio.clamp(max=high).detach() * A * logp
+    logged = {"clip_low": (ratio < least) & (A < 0), "clip_high": (ratio > most) & (A > 0)}
     if ref_logp is not None:
-        kl = kl_estimate(logp, ref_logp.detach())  # the reference is a constant: no gradient
-        metrics["kl"] = _mean(kl, mask)
+        kl = logged["kl"] = kl_estimate(logp, ref_logp.detach())  # the reference has no gradient
         if beta:
             per_token = per_token + beta * (kl * ratio if unbiased_kl else kl)
+    tokens = mask.sum().clamp(min=1.0)
+    metrics = {name: float((v.detach() * mask).sum() / tokens) for name, v in logged.items()}
     return reduce_tokens(per_token, mask, loss_type, **reduction), metrics
-
-
-def _mean(values: Tensor, mask: Tensor) -> float:
-    return float((values.detach() * mask).sum() / mask.sum().clamp(min=1.0))
 
 
 def _checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """The mask as floats. ValueError for other shapes, a NaN advantage, an empty completion."""
     if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
-        raise ValueError(
-            f"advantages {advantages} must be finite, one per row of {tuple(logp.shape)}"
-        )
+        raise ValueError(f"advantages {advantages} must be finite, one per row ({len(logp)})")
     mask = _same_shape("mask", mask, logp).to(logp.dtype)
     if (empty := mask.sum(dim=1) == 0).any():
         raise ValueError(f"completion {int(empty.int().argmax())} is empty: the mask has no token")

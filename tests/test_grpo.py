@@ -139,8 +139,8 @@ def test_loss_and_every_gradient_are_trls(loss_type, batch, policy, numbers, trl
         assert_same(loss, policy, numbers, f"{loss_type}/{beta}/{level}/{masked}/{scale}")
 
 
-def test_unequal_clipping_and_delta_are_trls(batch, policy, numbers, trl_numbers):
-    for loss_type, level, low, high, delta in trl_numbers.CLIPPING:
+def test_unequal_clipping_is_trls(batch, policy, numbers, trl_numbers):
+    for loss_type, level, low, high in trl_numbers.CLIPPING:
         how = {
             "loss_type": loss_type,
             "level": level,
@@ -148,11 +148,8 @@ def test_unequal_clipping_and_delta_are_trls(batch, policy, numbers, trl_numbers
             "epsilon_low": low,
             "epsilon_high": high,
         }
-        loss, _ = batch.loss(policy, delta=delta, **how)
+        loss, _ = batch.loss(policy, **how)
         assert_same(loss, policy, numbers, f"clipping/{loss_type}/{level}")
-        without, _ = batch.loss(policy, **how)
-        if level == "token":  # some ratio with a negative advantage lies beyond delta
-            assert float(without.detach()) != pytest.approx(float(loss.detach()), rel=1e-3)
 
 
 @pytest.mark.parametrize("level", grpo.LEVELS)
@@ -371,8 +368,6 @@ def test_clipping_stops_the_gradient_only_where_the_ratio_already_went_the_right
     _, gradient, metrics = simple([[up], [-up], [up], [-up]], [1.0, -1.0, -1.0, 1.0], [[0.0]] * 4)
     assert (gradient.flatten() != 0).tolist() == [False, False, True, True]
     assert metrics["clip_high"] == metrics["clip_low"] == 0.25
-    _, gradient, _ = simple([[up]], [-1.0], [[0.0]], delta=1.4)
-    assert gradient.item() == 0.0  # the cap closes the side that clipping leaves open
     _, gradient, _ = simple(
         [[up], [-up]], [1.0, -1.0], [[0.0]] * 2, loss_type="cispo", epsilon_high=1.2
     )

@@ -35,8 +35,8 @@ GRID = list(
         LOSS_TYPES, (0.0, 0.04), ("token", "sequence"), (False, True), ("group", "batch", "none")
     )
 )
-# (loss type, level, epsilon low, epsilon high, delta): unequal sides, and the cap on the open one
-CLIPPING = [(t, level, 0.1, 0.28, 1.15) for t in LOSS_TYPES[:4] for level in ("token", "sequence")]
+# (loss type, level, epsilon low, epsilon high): unequal sides
+CLIPPING = [(t, level, 0.1, 0.28) for t in LOSS_TYPES[:4] for level in ("token", "sequence")]
 EPSILON_HIGH = {"cispo": 1.3}  # elsewhere 0.2; a cap that a ratio here does reach
 NAN = float("nan")
 REWARDS = {
@@ -194,9 +194,9 @@ def main(path: str) -> None:
             out["inputs/ref_logp"] = batch["ref_per_token_logps"]
 
     trainer.beta, trainer.mask_truncated_completions, trainer.scale_rewards = 0.04, False, "group"
-    for loss_type, level, low, high, delta in CLIPPING:
+    for loss_type, level, low, high in CLIPPING:
         trainer.loss_type, trainer.importance_sampling_level = loss_type, level
-        trainer.epsilon_low, trainer.epsilon_high, trainer.args.delta = low, high, delta
+        trainer.epsilon_low, trainer.epsilon_high = low, high
         write_down(
             out,
             f"clipping/{loss_type}/{level}",
@@ -204,7 +204,7 @@ def main(path: str) -> None:
             {**prepared(trainer), "old_per_token_logps": old},
         )
 
-    trainer.epsilon_low, trainer.epsilon_high, trainer.args.delta = 0.2, 0.2, None
+    trainer.epsilon_low, trainer.epsilon_high = 0.2, 0.2
     trainer.args.use_bias_correction_kl, trainer.loss_type = False, "grpo"
     for trainer.importance_sampling_level in ("token", "sequence"):
         name = f"biased kl/{trainer.importance_sampling_level}"
