@@ -1,16 +1,17 @@
 """A GRPO trainer to read from top to bottom: sample groups, reward them, take advantages, update.
 
-It trains the weights that require a gradient: all of a plain model, only the adapters of a PEFT
-model. For one device and small models; real runs use TRL's trainer, whose numbers this one's loss
-shares.
+It trains the weights that require a gradient: all of a plain model, the adapters of a PEFT model.
+For one device and small models; real runs use TRL's trainer, which has the same loss.
 """
 
 import copy
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
 from grpo_workbook.data import render
@@ -18,13 +19,11 @@ from grpo_workbook.grpo import combine_rewards, group_advantages, grpo_loss, seq
 
 
 @torch.no_grad()
-def sample(
-    model, prompt_ids, prompt_mask, max_new_tokens: int, eos: int, pad: int, temperature=1.0
-):
+def sample(model, prompt_ids, prompt_mask, max_new_tokens, eos, pad, temperature=1.0):
     """One completion for each prompt, token by token: (B, T), `pad` after the end token.
 
-    `prompt_ids` and `prompt_mask` (B, P) are padded on the left. Past keys and values are kept, so
-    that each new token costs one position. Uses torch's global random state.
+    `prompt_ids` and `prompt_mask` (B, P) are padded on the left. Thanks to the cache each new token
+    costs one position. Uses torch's global random state.
     """
     mask, new, cache, completion = prompt_mask, prompt_ids, None, []
     done = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
@@ -53,41 +52,33 @@ def completion_masks(completion_ids: torch.Tensor, eos: int) -> tuple[torch.Tens
 class ScratchTrainer:
     """GRPO (DeepSeekMath, algorithm 1) for a model, its reference and one or several rewards.
 
-    `rewards` follow TRL's contract, each counted by its reward weight. `reference`: the frozen
-    model that the KL divergence is measured from; None copies the model as it is now. `kl_coef` is
-    beta: 0 measures the divergence without penalising it. `inner_epochs`: updates on each batch;
-    from the second on the ratio leaves 1 and clipping acts. `group_size` is TRL's num_generations.
+    The learning rate falls linearly to 0 over a call of `train`; gradients are clipped to norm 1.
     """
 
     model: Any
     tokenizer: Any
-    rewards: Any  # one function or several
+    rewards: Any  # one function or several, by TRL's contract
     reward_weights: Sequence[float] | None = None
-    reference: Any = None
-    group_size: int = 8
+    reference: Any = None  # what the KL is measured from; None copies the model as it is now
+    group_size: int = 8  # TRL's num_generations
     prompts_per_step: int = 8
-    kl_coef: float = 0.0
+    kl_coef: float = 0.0  # beta; 0 measures the KL divergence without penalising it
     learning_rate: float = 1e-3
     max_new_tokens: int = 64
     temperature: float = 1.0
-    max_grad_norm: float = 1.0
-    inner_epochs: int = 1
+    inner_epochs: int = 1  # updates on a batch: from the second on the ratio leaves 1
     loss_type: str = "dapo"
     scale: str = "group"
-    mask_truncated: bool = False
     seed: int = 0
-    optimizer: torch.optim.Optimizer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.rewards = [self.rewards] if callable(self.rewards) else list(self.rewards)
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.trained, self.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
-        )
+        how = {"betas": (0.9, 0.99), "weight_decay": 0.0}
+        self.optimizer = torch.optim.AdamW(self.trained, self.learning_rate, **how)
         if self.reference is None:
             self.refresh_reference()
-        else:
-            self.reference.eval().requires_grad_(False)
+        self.reference.eval().requires_grad_(False)
 
     def refresh_reference(self) -> None:
         """The reference becomes a frozen copy of the model as it is now."""
@@ -97,8 +88,7 @@ class ScratchTrainer:
         """Train, and yield each step's metrics: nothing happens until it is walked through.
 
         `prompts`: rows with `prompt` (a conversation) and the columns that the rewards read. Every
-        epoch shuffles them and takes `prompts_per_step` at a time; a rest that fills no step is
-        left out. The learning rate falls linearly to 0 over the call.
+        epoch shuffles them and leaves out what fills no step.
         """
         rows, order, size = list(prompts), random.Random(self.seed), self.prompts_per_step
         steps = len(rows) // size * epochs
@@ -122,7 +112,7 @@ class ScratchTrainer:
             self.refresh_reference()
 
     def step(self, rows: Sequence[dict]) -> dict[str, float]:
-        """One batch of completions, and the updates on it."""
+        """One batch of completions, the updates on it, and what to log (rewards: their means)."""
         batch = self.rollout(rows)
         rewards = self.score(rows, batch["texts"])
         advantages = group_advantages(rewards, self.group_size, self.scale).to(batch["mask"].device)
@@ -132,34 +122,20 @@ class ScratchTrainer:
         metrics: dict[str, float] = {}
         for _ in range(self.inner_epochs):
             loss, logged = grpo_loss(
-                self.logprobs(self.model, batch),
-                advantages,
-                batch["mask"],
-                old_logp=old_logp,
-                ref_logp=ref_logp,
-                truncated=batch["truncated"] if self.mask_truncated else None,
-                beta=self.kl_coef,
-                loss_type=self.loss_type,
-                max_completion_length=self.max_new_tokens,
-            )
+                self.logprobs(self.model, batch), advantages, batch["mask"],
+                old_logp=old_logp, ref_logp=ref_logp, beta=self.kl_coef,
+                loss_type=self.loss_type, max_completion_length=self.max_new_tokens,
+            )  # fmt: skip
             self.optimizer.zero_grad()
             loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
             self.optimizer.step()
             metrics = {"loss": float(loss.detach()), "grad_norm": float(norm), **logged}
-        return metrics | self.measure(rewards, batch)
-
-    def measure(self, rewards: Sequence[float | None], batch: dict) -> dict[str, float]:
-        """Mean reward, mean deviation in groups, fraction of zero-variance groups; lengths."""
-        starts = range(0, len(rewards), self.group_size)
-        groups = [rewards[i : i + self.group_size] for i in starts]
-        given = [[r for r in group if r is not None] for group in groups]
-        spreads = [torch.tensor(g).std() for g in given if len(g) > 1]
-        advantages = group_advantages(rewards, self.group_size).view(-1, self.group_size)
-        return {
-            "reward": float(torch.tensor([r for g in given for r in g]).mean()),
-            "reward_std": float(torch.stack(spreads).mean()) if spreads else 0.0,
-            "zero_variance": float((advantages == 0).all(dim=1).float().mean()),
+        groups = pd.DataFrame(np.reshape(rewards, (-1, self.group_size)), dtype=float)
+        return metrics | {
+            "reward": float(np.nanmean(groups)),
+            "reward_std": float(groups.std(axis=1).mean()),
+            "zero_variance": float((groups.nunique(axis=1) <= 1).mean()),
             "tokens": float(batch["mask"].sum(dim=1).float().mean()),
             "truncated": float(batch["truncated"].float().mean()),
         }
@@ -170,12 +146,11 @@ class ScratchTrainer:
         texts = render([row["prompt"] for row in rows for _ in range(self.group_size)], tokenizer)
         how = {"padding": True, "padding_side": "left", "add_special_tokens": False}
         prompt = tokenizer(texts, return_tensors="pt", **how).to(model.device)
-        ids, mask, eos = prompt["input_ids"], prompt["attention_mask"], tokenizer.eos_token_id
+        ids, mask = prompt["input_ids"], prompt["attention_mask"]
+        eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
         was_training = model.training
         model.eval()  # no dropout while sampling
-        new = sample(
-            model, ids, mask, self.max_new_tokens, eos, tokenizer.pad_token_id, self.temperature
-        )
+        new = sample(model, ids, mask, self.max_new_tokens, eos, pad, self.temperature)
         model.train(was_training)
         new_mask, truncated = completion_masks(new, eos)
         return {
