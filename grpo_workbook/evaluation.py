@@ -6,7 +6,6 @@ Greedy is what the policy holds most likely; sampled (temperature 1) is what GRP
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from grpo_workbook import answers as reading
 from grpo_workbook.data import render
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import readable
+from grpo_workbook.files import readable, whole_file
 from grpo_workbook.statistics import accuracy, wilson_interval
 
 if TYPE_CHECKING:
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
 
 SEEDS_APART = 1_000_003  # between two seeds' first batches: more problems than are ever measured
 Judge = Callable[[str, str], bool | None]
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What a model wrote: `tokens` counts the end token; `ended` is False where it was cut off."""
-
-    text: str
-    tokens: int
-    ended: bool
 
 
 @dataclass(frozen=True)
@@ -72,44 +62,30 @@ class Scores:
 
     def table(self, dataset: "Dataset") -> "DataFrame":
         """A row for each completion: problem, sample, the dataset's columns, what it was worth."""
-        import pandas
-
-        own = [name for name in dataset.column_names if name != "prompt"]
-        table = pandas.DataFrame({name: list(dataset[name]) for name in own})
+        table = dataset.remove_columns("prompt").to_pandas()
         table = table.loc[table.index.repeat(self.samples)].rename_axis("problem").reset_index()
-        table.insert(1, "sample", [i % self.samples for i in table.index])
-        lists = {k: v for k, v in asdict(self).items() if not isinstance(v, int) and v}
-        return pandas.concat([table, pandas.DataFrame(lists)], axis=1)
+        table.insert(1, "sample", table.groupby("problem").cumcount())
+        return table.assign(**{k: v for k, v in asdict(self).items() if isinstance(v, list)})
 
 
 def evaluate(
-    model,
-    tokenizer,
-    dataset: "Dataset",
-    *,
-    samples: int = 1,
-    judge: Judge | None = None,
-    progress: str | None = None,
-    completions_file: str | Path | None = None,
-    **how,
+    model, tokenizer, dataset: "Dataset", *, samples=1, judge=None, completions_file=None, **how
 ) -> Scores:
     """Let the model answer each row of the dataset (`prompt`, `answer`), and judge it by `score`.
 
-    `how`: max_new_tokens, sample, temperature, seed, batch_size (see `Sampling`), and `share` (see
-    `complete`). Several `samples` of each problem need sample=True. A stopped evaluation goes on
-    from its `completions_file`; several processes share the work, and each gets all scores.
+    `how`: max_new_tokens, sample, temperature, seed, batch_size (see `Sampling`), `progress` and
+    `share` (see `complete`). Several `samples` of each problem need sample=True. A stopped
+    evaluation goes on from its `completions_file`; several processes share the work.
     """
     if not {"prompt", "answer"} <= set(dataset.column_names):
         raise WorkbookError(f"name two of the columns prompt and answer: {dataset.column_names}")
     if samples < 1 or (samples > 1 and not how.get("sample")):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
-    prompts, answers = (
-        [value for value in dataset[name] for _ in range(samples)] for name in ("prompt", "answer")
-    )
-    more = {"progress": progress, "file": completions_file, "share": how.pop("share", True)}
-    found = complete(model, tokenizer, prompts, Sampling(**how), **more)
-    size = {"tokens": [c.tokens for c in found], "ended": [c.ended for c in found]}
-    return replace(score([c.text for c in found], answers, judge), samples=samples, **size)
+    rows = dataset.select([i for i in range(len(dataset)) for _ in range(samples)])
+    found = complete(model, tokenizer, list(rows["prompt"]), file=completions_file, **how)
+    scores = score([c["text"] for c in found], list(rows["answer"]), judge)
+    size = {name: [c[name] for c in found] for name in ("tokens", "ended")}
+    return replace(scores, samples=samples, **size)
 
 
 def score(texts: Sequence[str], answers: Sequence[str], judge: Judge | None = None) -> Scores:
@@ -119,23 +95,21 @@ def score(texts: Sequence[str], answers: Sequence[str], judge: Judge | None = No
     where it cannot say; where both are one text it is not asked. Raises WorkbookError for a
     reference that should be a number and is none, ValueError for fewer answers than texts.
     """
-    pairs = list(zip(texts, answers, strict=True))
-    form = [reading.is_well_formed(text) for text in texts]
-    if judge is None:
-        strict = [reading.is_strictly_right(text, answer) for text, answer in pairs]
-        lenient = [reading.is_leniently_right(text, answer) for text, answer in pairs]
-        return Scores(list(texts), strict, lenient, form)
 
     @cache
-    def verdict(given: str | None, answer: str) -> bool | None:
+    def is_right(given: str | None, answer: str) -> bool | None:
+        if judge is None:
+            return reading.is_correct(given, answer)
         if given is None or given.casefold().split() == answer.casefold().split():
             return given is not None
         return judge(given, answer)
 
-    given = [reading.tagged_answer(t) if f else None for t, f in zip(texts, form, strict=True)]
-    strict = [bool(verdict(text, a)) for text, a in zip(given, answers, strict=True)]
-    kind = [verdict(reading.extract_answer(t) or reading.lenient_answer(t), a) for t, a in pairs]
-    return Scores(list(texts), strict, list(map(bool, kind)), form, unjudged=kind.count(None))
+    form = [reading.is_well_formed(text) for text in texts]
+    exact = [reading.tagged_answer(t) if f else None for t, f in zip(texts, form, strict=True)]
+    kind = [(judge and reading.extract_answer(t)) or reading.lenient_answer(t) for t in texts]
+    strict = [bool(is_right(given, a)) for given, a in zip(exact, answers, strict=True)]
+    lenient = [is_right(given, a) for given, a in zip(kind, answers, strict=True)]
+    return Scores(list(texts), strict, [*map(bool, lenient)], form, unjudged=lenient.count(None))
 
 
 def summary(sampled: Scores, greedy: Scores) -> dict:
@@ -149,31 +123,23 @@ def summary(sampled: Scores, greedy: Scores) -> dict:
     return {**rates, "ci95": list(wilson_interval(sampled.strict)), **unjudged}
 
 
-def generate(model, tokenizer, prompts, *, progress: str | None = None, **how) -> list[str]:
-    """The texts of `complete`; `how`: `share`, max_new_tokens, sample and what `Sampling` has."""
-    more = {"progress": progress, "share": how.pop("share", True)}
-    return [c.text for c in complete(model, tokenizer, prompts, Sampling(**how), **more)]
+def generate(model, tokenizer, prompts: Sequence, **how) -> list[str]:
+    """The texts of `complete`, which says what `how` may be."""
+    return [found["text"] for found in complete(model, tokenizer, prompts, **how)]
 
 
 def complete(
-    model,
-    tokenizer,
-    prompts: Sequence,
-    how: Sampling,
-    *,
-    progress: str | None = None,
-    file: str | Path | None = None,
-    share: bool = True,
-) -> list[Completion]:
-    """One completion for each prompt, in their order: a chat (list of role and content) or a text.
+    model, tokenizer, prompts: Sequence, *, progress=None, file=None, share=True, **how
+) -> list[dict]:
+    """One completion for each prompt, a chat or a text, made as `Sampling(**how)` says: its `text`,
+    `tokens` (the end token counts), and `ended`, False where it was cut off.
 
-    Batches hold prompts of like length, so that little is padding. Sampling is seeded batch by
-    batch, and leaves the random state outside as it was. So several processes, which take turns
-    with the batches (all must call; `share=False`: this one alone), sample what one would, and each
-    gets everything. `progress` names the main process's bar; None shows none.
+    Batches hold prompts of like length, so that little is padding. Each is seeded, so several
+    processes, which take turns (all must call; `share=False`: this one alone), get what one would;
+    the random state stays. `progress` names the main process's bar.
 
-    `file` gets a JSON line for each completion as soon as its batch is done; when it is there, only
-    what it lacks is generated. Raises WorkbookError where it was begun with another model, other
+    The `file`, a path, gets a JSON line for each completion when its batch is done; what is there
+    is not generated again. Raises WorkbookError for one that was begun with another model, other
     prompts or another `how`, or is damaged; a last line that a kill has torn is dropped.
     """
     import torch
@@ -181,16 +147,13 @@ def complete(
     from accelerate.utils import broadcast_object_list, gather_object
     from tqdm import tqdm
 
-    state = PartialState()
+    how, state = Sampling(**how), PartialState()
     index, count = (state.process_index, state.num_processes) if share else (0, 1)
     plain = len(prompts) > 0 and isinstance(prompts[0], str)
     texts = list(prompts) if plain else render(prompts, tokenizer)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    done: dict[int, Completion] = {}
-    if file is not None:
-        if index == 0:
-            done = _open(Path(file), _identity(model, texts, how))
-        done = broadcast_object_list([done])[0] if count > 1 else done
+    done = _open(Path(file), _identity(model, texts, how)) if file and index == 0 else {}
+    done = broadcast_object_list([done])[0] if count > 1 else done
     batches = {s: order[s : s + how.batch_size] for s in range(0, len(order), how.batch_size)}
     todo = [(start, chosen) for start, chosen in batches.items() if not done.keys() >= {*chosen}]
     was_training, devices = model.training, [model.device] if model.device.type == "cuda" else []
@@ -207,8 +170,9 @@ def complete(
                     found += zip(chosen, batch, strict=True)
                 found = gather_object(found) if count > 1 else found
                 new = {i: completion for i, completion in found if i not in done}
-                if file is not None and index == 0:
-                    _append(Path(file), [{"index": i, **asdict(c)} for i, c in new.items()])
+                if file and index == 0:
+                    with Path(file).open("a", encoding="utf-8") as lines:
+                        lines.writelines(json.dumps({"index": i, **new[i]}) + "\n" for i in new)
                 done |= new
                 bar.update(len(new))
     finally:
@@ -217,23 +181,18 @@ def complete(
 
 
 def _batch(model, tokenizer, texts: list[str], how: Sampling, plain: bool):
-    """The Completion of each text, all in one batch; a chat template has its own special tokens."""
+    """What follows each text, all in one batch; a chat template has its own special tokens."""
     side = {"padding": True, "padding_side": "left", "return_token_type_ids": False}
     batch = tokenizer(texts, return_tensors="pt", add_special_tokens=plain, **side).to(model.device)
     ends = end_tokens(model, tokenizer)
-    sampling = {"do_sample": True, "temperature": how.temperature, "top_p": 1.0, "top_k": 0}
-    out = model.generate(
-        **batch,
-        max_new_tokens=how.max_new_tokens,
-        use_cache=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=ends,
-        **(sampling if how.sample else {"do_sample": False}),
-    )
+    way = {"do_sample": how.sample, "max_new_tokens": how.max_new_tokens, "use_cache": True}
+    way |= {"temperature": how.temperature, "top_p": 1.0, "top_k": 0} if how.sample else {}
+    way |= {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": ends}
+    out = model.generate(**batch, **way)
     for ids in out[:, batch["input_ids"].shape[1] :].tolist():
         end = next((i for i, token in enumerate(ids, 1) if token in ends), None)
         text = tokenizer.decode(ids[:end], skip_special_tokens=True)
-        yield Completion(text, end or len(ids), end is not None)
+        yield {"text": text, "tokens": end or len(ids), "ended": end is not None}
 
 
 def end_tokens(model, tokenizer) -> list[int]:
@@ -252,33 +211,21 @@ def _identity(model, texts: list[str], how: Sampling) -> dict:
     return {"model": found.hexdigest(), "prompts": prompts, **asdict(how)}
 
 
-def _open(path: Path, identity: dict) -> dict[int, Completion]:
+def _open(path: Path, identity: dict) -> dict[int, dict]:
     """The completions in the file, whose first line is the identity; a new file is begun."""
-    data = path.read_bytes() if path.exists() else b""
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):  # a kill came within a line
-        os.truncate(path, whole)
-    if not whole:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _append(path, [identity])
-        return {}
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    lines = [line for line in lines if line.endswith(b"\n")]  # a kill may have torn the last one
+    lines = lines or [json.dumps(identity).encode() + b"\n"]
     try:
-        there, *records = map(json.loads, data[:whole].splitlines())
+        there, *records = map(json.loads, lines)
         different = [name for name in identity if identity[name] != there.get(name)]
-        done = {r.pop("index"): Completion(**r) for r in records} if not different else {}
+        done = {r["index"]: {k: r[k] for k in ("text", "tokens", "ended")} for r in records}
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise WorkbookError(f"{readable(path)} is damaged: remove it to start again") from error
     if different:
-        raise WorkbookError(
-            f"{readable(path)} holds completions of something else (not the same: "
-            f"{', '.join(different)}): remove it to start again, or name another file"
-        )
+        said = f"{readable(path)} holds other completions (not the same: {', '.join(different)})"
+        raise WorkbookError(f"{said}: remove it to start again, or name another file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as new:
+        new.write_bytes(b"".join(lines))
     return done
-
-
-def _append(path: Path, records: list[dict]) -> None:
-    """Write a line for each record, and return when they are on the disk."""
-    with path.open("a", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        lines.flush()
-        os.fsync(lines.fileno())

@@ -12,13 +12,15 @@ from math import ceil, comb, sqrt
 import numpy as np
 import scipy  # .stats is loaded on its first use
 
+from grpo_workbook.errors import WorkbookError
+
 ALPHA = 0.05  # of every power: p up to here counts as found
 
 
 def accuracy(right: Sequence[bool]) -> float:
-    """The rate of True, 0 to 1, to 4 places. Raises ValueError when nothing was measured."""
+    """The rate of True, 0 to 1, to 4 places. Raises WorkbookError when nothing was measured."""
     if not len(right):
-        raise ValueError("nothing was measured: give at least 1 held-out problem")
+        raise WorkbookError("nothing was measured: give at least 1 held-out problem")
     return round(sum(right) / len(right), 4)
 
 
@@ -35,11 +37,11 @@ def bootstrap_interval(
     """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
 
     Values that are all equal give an interval without width: for 0 or 100 % right take
-    `wilson_interval`. Raises ValueError for no values, or one that is not finite.
+    `wilson_interval`. Raises WorkbookError for no values, or one that is not finite.
     """
     array = np.asarray(values, dtype=float)
     if not len(array) or not np.isfinite(array).all():
-        raise ValueError("nothing to take a mean of: no values, or one that is not finite")
+        raise WorkbookError("nothing to take a mean of: no values, or one that is not finite")
     if np.ptp(array) == 0:
         return float(array[0]), float(array[0])
     how = {"n_resamples": resamples, "batch": max(1, 10**7 // len(array)), "rng": seed}
@@ -68,7 +70,7 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     The unbiased estimator of Chen et al. 2021, "Evaluating Large Language Models Trained on Code".
     """
     if not (1 <= k <= n and 0 <= right <= n):
-        raise ValueError(f"k is {k} and {right} of {n} attempts are right: choose k from 1 to {n}")
+        raise WorkbookError(f"k is {k} and {right} of {n} are right: choose k from 1 to {n}")
     return 1 - comb(n - right, k) / comb(n, k)
 
 
@@ -78,7 +80,7 @@ def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int)
     None abstains. A tie counts as 1 / the number of tied answers. When all k abstain it is wrong.
     """
     if not 1 <= k <= len(votes):
-        raise ValueError(f"k is {k}: choose k from 1 to {len(votes)}, the number of attempts")
+        raise WorkbookError(f"k is {k}: choose k from 1 to {len(votes)}, the number of attempts")
     others = Counter(votes)
     abstaining, right, total = others.pop(None, 0), others.pop(reference, 0), 0.0
     for most in range(1, min(right, k) + 1):  # that the reference has among the k
@@ -102,7 +104,7 @@ def unpaired_items(before: float, after: float, power: float = 0.8) -> int:
     """
     _check(power=power, before=before, after=after)
     if before == after:
-        raise ValueError(f"before and after are both {before}: there is no gain to be seen")
+        raise WorkbookError(f"before and after are both {before}: there is no gain to be seen")
     middle = (before + after) / 2
     spread = scipy.stats.norm.isf(ALPHA / 2) * sqrt(2 * middle * (1 - middle))
     spread += scipy.stats.norm.ppf(power) * sqrt(before * (1 - before) + after * (1 - after))
@@ -138,7 +140,7 @@ def paired_items(better: float, worse: float, power: float = 0.8) -> int:
     for most in (2**i for i in range(3, 21)):
         if better != worse and paired_power(most, better, worse) >= power:
             return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
-    raise ValueError(f"better is {better}, worse {worse}: no gain that a million show")
+    raise WorkbookError(f"better is {better}, worse {worse}: no gain that a million show")
 
 
 def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
@@ -159,4 +161,4 @@ def _smallest(shows: Callable[[float], bool], most: float) -> float | None:
 def _check(**rates: float) -> None:
     for name, value in rates.items():
         if not 0 <= value <= 1 + 1e-9 or (name == "power" and value in (0, 1)):
-            raise ValueError(f"{name} is {value}: it must lie between 0 and 1")
+            raise WorkbookError(f"{name} is {value}: it must lie between 0 and 1")

@@ -13,14 +13,7 @@ from grpo_workbook.answers import TAGS, is_strictly_right, is_well_formed
 from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import (
-    Sampling,
-    complete,
-    evaluate,
-    generate,
-    score,
-    summary,
-)
+from grpo_workbook.evaluation import complete, evaluate, generate, score, summary
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 ROWS = [
@@ -164,20 +157,20 @@ def test_a_completion_ends_at_every_end_token_that_trl_knows(tiny):
     """Gemma and Qwen end a turn with another token than a text: the generation config says so."""
     model, tokenizer = tiny["qwen"]
     prompts = [chat_prompt("Anna has 3 apples and buys 4 more. How many apples has she?")]
-    how = Sampling(max_new_tokens=40)
-    whole = complete(model, tokenizer, prompts, how)[0]
-    third = tokenizer(whole.text, add_special_tokens=False)["input_ids"][2]
+    how = {"max_new_tokens": 40}
+    whole = complete(model, tokenizer, prompts, **how)[0]
+    third = tokenizer(whole["text"], add_special_tokens=False)["input_ids"][2]
     before = model.generation_config.eos_token_id
     try:
         model.generation_config.eos_token_id = [tokenizer.eos_token_id, third]
-        cut = complete(model, tokenizer, prompts, how)[0]
-        assert whole.text.startswith(cut.text)
-        assert (cut.tokens, cut.ended) == (3, True)
+        cut = complete(model, tokenizer, prompts, **how)[0]
+        assert whole["text"].startswith(cut["text"])
+        assert (cut["tokens"], cut["ended"]) == (3, True)
         model.generation_config.eos_token_id = None
-        assert complete(model, tokenizer, prompts, how)[0] == whole
+        assert complete(model, tokenizer, prompts, **how)[0] == whole
     finally:
         model.generation_config.eos_token_id = before
-    assert complete(model, tokenizer, prompts, Sampling(max_new_tokens=2))[0].ended is False
+    assert complete(model, tokenizer, prompts, max_new_tokens=2)[0]["ended"] is False
 
 
 def test_a_text_is_read_as_it_stands(tiny):

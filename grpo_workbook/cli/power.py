@@ -5,11 +5,6 @@ import argparse
 from grpo_workbook import statistics
 from grpo_workbook.errors import WorkbookError
 
-EXAMPLES = """examples:
-  python -m grpo_workbook power --before 0.6 --gain 0.05
-  python -m grpo_workbook power --before 0.6 --items 480
-"""
-
 
 def add_parser(commands) -> None:
     """Add power to the command line."""
@@ -17,8 +12,7 @@ def add_parser(commands) -> None:
         "power",
         help="how many problems show a gain, and what gain so many show",
         description="Before the run: how many problems are needed, or what they can show.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: python -m grpo_workbook power --before 0.6 --gain 0.05",
     )
     add, choice = parser.add_argument, parser.add_mutually_exclusive_group(required=True)
     add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")
@@ -32,25 +26,19 @@ def main(args: argparse.Namespace) -> int:
     """Print what --before and --gain, or --items, come to. Raises WorkbookError for bad rates."""
     before, gain, items, power = args.before, args.gain, args.items, args.power
     worse = before / 10 if args.worse is None else args.worse
-    try:
-        if gain is not None:
-            if gain <= 0:
-                raise ValueError(f"--gain is {gain}: it must be more than 0")
-            after = before + gain
-            head = f"To see a gain from {before:.1%} to {after:.1%} with a power of {power:.0%}:"
-            paired = f"{statistics.paired_items(worse + gain, worse, power):,} problems"
-            unpaired = f"{statistics.unpaired_items(before, after, power):,} problems each"
-        else:
-            if items < 1:
-                raise ValueError(f"--items is {items}: it must be at least 1")
-            head = f"The smallest gain that {items:,} problems show with a power of {power:.0%}:"
-            gains = (
-                statistics.paired_gain(items, worse, power),
-                statistics.unpaired_gain(items, before, power),
-            )
-            paired, unpaired = (f"{g:.1%}" if g else "none" for g in gains)
-    except ValueError as error:
-        raise WorkbookError(str(error)) from None
-    print(f"{head}\n  the same problems before and after    {paired} ({worse:.1%} get worse)")
+    for name, value in (("gain", gain), ("items", items)):
+        if value is not None and value <= 0:
+            raise WorkbookError(f"--{name} is {value}: it must be more than 0")
+    if gain is not None:
+        head = f"To see a gain from {before:.1%} to {before + gain:.1%}"
+        paired = f"{statistics.paired_items(worse + gain, worse, power):,} problems"
+        unpaired = f"{statistics.unpaired_items(before, before + gain, power):,} problems each"
+    else:
+        head = f"The smallest gain that {items:,} problems show"
+        same = statistics.paired_gain(items, worse, power)
+        other = statistics.unpaired_gain(items, before, power)
+        paired, unpaired = (f"{g:.1%}" if g else "none" for g in (same, other))
+    print(f"{head} with a power of {power:.0%}:")
+    print(f"  the same problems before and after    {paired} ({worse:.1%} get worse)")
     print(f"  different problems before and after   {unpaired}")
     return 0
