@@ -1,68 +1,41 @@
 """The one error of the workbook, and text of unknown origin as a terminal may show it."""
 
-import textwrap
+import re
 
-# Controls but for the line end, halves of surrogate pairs, and what turns the direction of writing
-# around.
-_CONTROLS = [
-    *range(0x0A),
-    *range(0x0B, 0x20),
-    *range(0x7F, 0xA0),
-    *range(0x202A, 0x202F),
-    *range(0x2066, 0x206A),
-]
-_SHOWN = {code: repr(chr(code))[1:-1] for code in _CONTROLS} | {
-    c: f"\\u{c:04x}" for c in range(0xD800, 0xE000)
-}
-_FILLER = "\ue000"  # a private character that stands before each wide one while lines are cut
+# Controls but for the line end, what turns the direction of writing around, halves of surrogates.
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class WorkbookError(ValueError):
-    """Bad input. The message names the value that was wrong and how to mend it; the command line
-    exits with 2.
-    """
+    """Bad input: the message names the value and the fix; the command line exits with 2."""
 
 
-def first_line(error: BaseException, most: int = 200) -> str:
-    """The first line of what an exception says, at most `most` characters; its type's name where it
-    says nothing.
-    """
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:most]
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says; its type's name where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def visible(text: str) -> str:
-    r"""The text with escapes for control characters: a data file must not clear the screen
-    (\x1b[2J) or ring (\x07).
+    """The text with control characters escaped: a data file must not clear the screen or ring."""
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def wrap(text: str, width: int, head: str = "") -> list[str]:
+    """Lines of at most `width` columns; `head` stands before the first, spaces before the others.
+
+    A wide character takes two columns.
     """
-    return text.translate(_SHOWN)
+    from rich.console import Console
+    from rich.text import Text
 
-
-def cells(text: str) -> int:
-    """The columns that a text takes on a terminal."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def wrap(text: str, width: int, indent: int = 0) -> list[str]:
-    """Lines of at most `width` columns; all but the first are indented."""
-    text = visible(text)
-    if not text.isascii():
-        text, width = (
-            "".join(_FILLER + c if cells(c) > 1 else c for c in text.replace(_FILLER, "")),
-            width - 1,
-        )
-    lines = textwrap.wrap(text, width, subsequent_indent=" " * indent)
-    return [line.replace(_FILLER, "") for line in lines]
+    lines = Text(visible(text)).wrap(Console(), width - len(head))
+    return [f"{'' if n else head:{len(head)}}{line.plain.rstrip()}" for n, line in enumerate(lines)]
 
 
 def shorten(text: str, width: int) -> str:
-    """The text on one line of at most `width` columns, cut with dots."""
-    text = " ".join(visible(text.replace("\n", " ")).split())
-    if cells(text) <= width:
-        return text
-    if text.isascii() and " " in text[: width - 4]:
-        return textwrap.shorten(text, width, placeholder=" ...")
-    while cells(text) > width - 4:
-        text = text[: -max(1, (cells(text) - width + 4) // 2)]
-    return text + " ..."
+    """The text on one line of at most `width` columns, its end cut off behind "…"."""
+    from rich.text import Text
+
+    line = Text(" ".join(visible(text.replace("\n", " ")).split()))
+    line.truncate(width, overflow="ellipsis")
+    return line.plain

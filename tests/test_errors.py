@@ -3,8 +3,9 @@
 import textwrap
 
 import pytest
+from rich.cells import cell_len
 
-from grpo_workbook.errors import cells, shorten, visible, wrap
+from grpo_workbook.errors import shorten, visible, wrap
 
 TEXTS = [
     "a plain text of many words " * 9,
@@ -19,15 +20,16 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("width", [20, 80])
 def test_lines_fit_and_lose_nothing(text, width):
-    lines = wrap(text, width, 4)
-    assert max(map(cells, lines)) <= width
+    lines = wrap(text, width, "    ")
+    assert max(map(cell_len, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())
-    assert cells(shorten(text, width)) <= width
-    assert shorten(text, width).endswith(" ...")
+    assert cell_len(shorten(text, width)) <= width
+    assert shorten(text, width).endswith("…")
 
 
 def test_plain_text_is_wrapped_as_ever():
-    assert wrap(TEXTS[0], 40, 2) == textwrap.wrap(TEXTS[0], 40, subsequent_indent="  ")
+    how = {"initial_indent": "- ", "subsequent_indent": "  "}
+    assert wrap(TEXTS[0], 40, "- ") == textwrap.wrap(TEXTS[0], 40, **how)
     assert shorten("short  and\nsweet", 40) == "short and sweet"
 
 

@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
         for sample in shown:
             print(f"\nstep {args.completions}, {sample.kind}, reward {sample.reward:g}")
             for line in sample.completion.splitlines():
-                print(*("  " + part for part in wrap(line, 78)), sep="\n")
+                print(*wrap(line, 80, "  "), sep="\n")
     if args.figure:
         figures.save(*run_panels(run, found, readable(args.folder)), args.figure)
     return 1 if any(f.severity == SEVERE for f in found) else 0
