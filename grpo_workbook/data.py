@@ -1,15 +1,15 @@
 """From a source of problems to what the model reads: rows, chat prompts, token counts, the split.
 
-`datasets` reads the sources and keeps the rows in a file that is mapped into memory. Rows have
-`question`, `answer` (what rewards compare with) and `solution` (the answer as the source has it).
-`to_dataset` puts `prompt` in front, which TRL reads; it hands every other column to the rewards.
+Rows have `question`, `answer` (what rewards compare with) and `solution` (the answer as the source
+has it). `to_dataset` puts `prompt` in front; TRL hands every other column to the rewards.
 """
 
 import contextlib
+import gzip
 import hashlib
 import itertools
 import json
-import uuid
+import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -36,46 +36,21 @@ CORE = ("question", "answer", "solution")
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
 
 
-@contextlib.contextmanager
-def _quiet():
-    """No progress bars and log lines of `datasets` beside our own messages."""
-    import datasets
-
-    level, bars = datasets.logging.get_verbosity(), not datasets.are_progress_bars_disabled()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        datasets.logging.set_verbosity(level)
-        if bars:
-            datasets.enable_progress_bars()
-
-
-def _new() -> str:
-    """A path for a table, which goes when the process ends. TMPDIR chooses the disk."""
-    from datasets.fingerprint import get_temporary_cache_files_directory
-
-    return f"{get_temporary_cache_files_directory()}/{uuid.uuid4().hex}.arrow"
-
-
-@_quiet()
 def read_rows(source: Any) -> "Dataset":
-    """The rows of a source, unchecked and mapped into memory.
+    """The rows of a source, unchecked; those of JSON and Parquet are mapped into memory.
 
     A source is a file (.jsonl, .json, .csv, .tsv, .parquet; the texts as .gz too), a hub id with
     configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts. Raises
     WorkbookError for one that cannot be read, with the line that is wrong.
     """
     from datasets import Dataset, load_dataset
-    from pandas.errors import ParserWarning
+    from datasets.fingerprint import get_temporary_cache_files_directory
 
     if isinstance(source, Dataset):
         return source
     if isinstance(source, list):
-        names = dict.fromkeys(itertools.chain(*source))
-        rows = [{name: row.get(name) for name in names} for row in source]
-        return Dataset.from_list(rows, on_mixed_types="use_json")
+        table = {n: [row.get(n) for row in source] for n in dict.fromkeys(itertools.chain(*source))}
+        return Dataset.from_dict(table, on_mixed_types="use_json")
     if not isinstance(source, str | Path):
         raise WorkbookError(f"a {type(source).__name__} is no source: name a file, or one split")
     path = place_of(source)
@@ -89,53 +64,43 @@ def read_rows(source: Any) -> "Dataset":
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]
             return load_dataset(name, config or None, split=part or "train")
-        options: dict[str, Any] = {"data_files": str(path), "split": "train", "cache_dir": _new()}
-        if kind == "json":
-            options |= {"encoding": "utf-8-sig", "chunksize": 2**20}
-        # A first row of too many fields is only warned of, and would shift every column.
-        with warnings.catch_warnings(action="error", category=ParserWarning):
-            return load_dataset(kind, **options, **(_csv_options(path) if kind == "csv" else {}))
+        if kind == "csv":
+            return _read_csv(path)
+        # The table goes when the process ends; TMPDIR chooses the disk.
+        place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
+        options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
+        return load_dataset(kind, data_files=str(path), split="train", cache_dir=place, **options)
     except Exception as error:  # whatever a reader raises
-        why = _wrong_line(path, kind) or first_line(error.__cause__ or error)
+        line = _wrong_line(path) if kind == "json" else None
+        why = line or first_line(error.__cause__ or error)
         what = "cannot be read" if kind else "is no file, and as a hub id it cannot be loaded"
         raise WorkbookError(f"{source} {what}: {why}") from error
 
 
-def _csv_options(path: Path) -> dict:
-    """The separator, from the header, and every column as text: 007 and NA stay what they are."""
-    import fsspec
+def _read_csv(path: Path) -> "Dataset":
+    """The rows with every column as text: 007 and NA stay what they are."""
     import pandas as pd
-    from datasets import Features, Value
+    from datasets import Dataset
 
-    opened: Any = fsspec.open(str(path), compression="infer")
-    with opened as file:
-        header = file.readline().decode("utf-8-sig")
-    separator = "\t" if "\t" in header else max(",;", key=header.count)
-    names = pd.read_csv(path, sep=separator, nrows=0, encoding="utf-8-sig").columns
-    features = Features(dict.fromkeys(names, Value("string")))
-    return {"sep": separator, "features": features, "keep_default_na": False, "index_col": False}
+    separator = max(",;\t", key=lambda sep: pd.read_csv(path, sep=sep, nrows=0).shape[1])
+    how: Any = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
+    # A first row of too many fields is only warned of, and would shift every column.
+    with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
+        return Dataset.from_pandas(pd.read_csv(path, index_col=False, **how), preserve_index=False)
 
 
-def _wrong_line(path: Path, kind: str | None) -> str | None:
-    """The first line of a text file that is no UTF-8, or no JSON, and why."""
-    import fsspec
-
-    if kind in ("json", "csv"):
-        with (
-            contextlib.suppress(OSError, EOFError),
-            fsspec.open(str(path), compression="infer") as f,
-        ):
-            for number, line in enumerate(f, 1):
-                try:
-                    text = line.decode("utf-8-sig")
-                    _ = json.loads(text) if kind == "json" and text.strip() else None
-                except ValueError as error:
-                    form = "UTF-8" if isinstance(error, UnicodeError) else "JSON"
-                    return f"line {number} is not {form} ({error})"
+def _wrong_line(path: Path) -> str | None:
+    """The first line of a JSONL file that cannot be read, and why."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                json.loads(line.decode("utf-8-sig").strip() or "null")
+            except ValueError as error:
+                return f"line {number} is no JSON in UTF-8 ({error})"
     return None
 
 
-@_quiet()
 def load_problems(
     source: Any,
     *,
@@ -161,63 +126,60 @@ def load_problems(
     name = Path(source).name if isinstance(source, str | Path) else "the data"
     for column, option in zip(columns, ("--question-column", "--answer-column"), strict=True):
         if column not in rows.column_names:
-            there = ", ".join(map(repr, rows.column_names))
-            raise WorkbookError(f"{name} has no column {column!r} ({there}): name it with {option}")
+            there = f"no column {column!r} among {rows.column_names}"
+            raise WorkbookError(f"{name} has {there}: name it with {option}")
+    if not len(rows):
+        raise WorkbookError(f"{name} has no rows")
     if answers not in KINDS:
         raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {', '.join(KINDS)}")
     if answers == "auto":
         first = [str(_as_text(value)) for value in rows[:1000][answer_column] if value]
         numbers = sum("####" in text or reference_answer(text) is not None for text in first)
         answers = "number" if 2 * numbers >= len(first) else "text"
-    wrong: dict[int, str] = {}
 
-    def check(questions: list, solutions: list, places: list[int]) -> dict[str, list]:
+    def check(questions: list, solutions: list) -> dict[str, list]:
         made = [_checked(*row, answers, columns) for row in zip(questions, solutions, strict=True)]
-        wrong.update((n + 1, row) for n, row in zip(places, made, strict=True) if type(row) is str)
-        made = [(None,) * 3 if isinstance(row, str) else row for row in made]
-        return {name: [row[i] for row in made] for i, name in enumerate(CORE)}
+        return {name: [row[i] for row in made] for i, name in enumerate((*CORE, "_why"))}
 
-    other = {n: f"{n}_original" if n in TAKEN else n for n in rows.column_names if n not in columns}
-    rows = rows.rename_columns(other)
-    types = dict.fromkeys(CORE, Value("string")) | {n: rows.features[n] for n in other.values()}
-    dataset = rows.map(
-        check, with_indices=True, batched=True, input_columns=columns, features=Features(types),
-        remove_columns=columns, load_from_cache_file=False, cache_file_name=_new(),
+    taken = TAKEN & {*rows.column_names} - {*columns}
+    rows = rows.rename_columns({column: f"{column}_original" for column in taken})
+    types = dict.fromkeys((*CORE, "_why"), Value("string"))
+    types |= {column: type for column, type in rows.features.items() if column not in columns}
+    rows = rows.map(
+        check, batched=True, input_columns=columns, remove_columns=columns,
+        features=Features(types), load_from_cache_file=False,
     )  # fmt: skip
-    if wrong:
-        dataset = dataset.select([n for n in range(len(dataset)) if n + 1 not in wrong])
-    if not len(dataset) or (wrong and not skip_invalid and invalid is None):
-        number, why = next(iter(wrong.items()), (1, "there is none"))
+    wrong = {number: why for number, why in enumerate(rows["_why"][:], 1) if why}
+    good = [place for place in range(len(rows)) if place + 1 not in wrong]
+    if not good or (wrong and not skip_invalid and invalid is None):
+        number, why = next(iter(wrong.items()))
         more = f" ({len(wrong) - 1:,} more rows are invalid)" if len(wrong) > 1 else ""
-        skip = "fix it, or drop such rows with --skip-invalid" if len(dataset) else "no row is left"
-        raise WorkbookError(f"{name}, row {number}: {why}{more}: {skip}")
+        fix = "fix it, or drop such rows with --skip-invalid" if good else "no row is left"
+        raise WorkbookError(f"{name}, row {number}: {why}{more}: {fix}")
     if invalid is not None:
         invalid.update(wrong)
-    return dataset
+    return rows.remove_columns("_why").select(good)
 
 
-def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> tuple | str:
-    """(question, answer, solution) of a row, or why it cannot be used."""
-    solution = _as_text(solution)
+def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> tuple:
+    """(question, answer, solution, why the row cannot be used): the first three, or the last."""
+    solution, why = _as_text(solution), None
     for column, text in zip(columns, (question, solution), strict=True):
-        if text is None or not str(text).strip():
-            return f"{column!r} is empty ({text!r:.60})"
-        if not isinstance(text, str):
-            return f"{column!r} is no text but {text!r:.60}"
+        if not isinstance(text, str) or not text.strip():
+            return None, None, None, f"{column!r} is empty, or no text: {text!r:.60}"
     answer = reference_answer(solution) if answers == "number" else solution
     if answer is None:
-        return f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
-    return question, answer, solution
+        why = f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
+    return question, answer, solution, why
 
 
 def _as_text(value: Any) -> Any:
     """A number, or a date that the reader made of a text, as text; anything else as it is."""
-    if isinstance(value, bool) or (isinstance(value, float) and not abs(value) < 2**53):
-        return value  # no number, or one that a float may have rounded
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    known = isinstance(value, int | float | Decimal | date)
-    return str(value).removesuffix(" 00:00:00") if known else value
+    rounded = isinstance(value, float) and not abs(value) < 2**53  # digits were lost; or NaN
+    if isinstance(value, bool) or rounded or not isinstance(value, int | float | Decimal | date):
+        return value
+    text = str(value).removesuffix(" 00:00:00")
+    return text.removesuffix(".0") if isinstance(value, float) else text
 
 
 def chat_prompt(
@@ -242,32 +204,26 @@ def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
 
 
-@_quiet()
 def to_dataset(
-    rows: "Dataset | list[dict]",
-    system_prompt: str | None = SYSTEM_PROMPT,
-    examples: Sequence = (),
-    fold: bool = False,
+    rows: "Dataset | list[dict]", system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False
 ) -> "Dataset":
     """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
 
     `fold` writes the system prompt into the user's turn (see `needs_folding`).
     """
-    from datasets import Dataset
-
-    dataset = Dataset.from_list(rows) if isinstance(rows, list) else rows
+    dataset = read_rows(rows)
     if not {"question", "answer"} <= {*dataset.column_names}:
-        there = ", ".join(map(repr, dataset.column_names))
-        raise WorkbookError(
-            f"rows need 'question' and 'answer' (there are: {there}): load_problems"
-        )
+        there = f"'question' and 'answer', and there are {dataset.column_names}"
+        raise WorkbookError(f"rows need {there}: see load_problems")
 
-    def prompts(batch: dict) -> dict:
-        made = [chat_prompt(question, system_prompt, examples) for question in batch["question"]]
+    def prompts(questions: list[str]) -> dict:
+        made = [chat_prompt(question, system_prompt) for question in questions]
         return {"prompt": [fold_system(prompt) for prompt in made] if fold else made}
 
-    order = dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])
-    return dataset.map(prompts, batched=True).select_columns([*order])
+    dataset = dataset.map(prompts, batched=True, input_columns="question")
+    return dataset.select_columns(
+        [*dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])]
+    )
 
 
 def load_tokenizer(model: str | Path) -> "Tokenizer":
@@ -286,8 +242,7 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     if not tokenizer.chat_template or len(tokenizer) < 100:  # without its vocabulary it is empty
         fix = "name an instruction-tuned model, or copy the tokenizer's files there"
         raise WorkbookError(f"{name!r} has no tokenizer with a chat template: {fix}")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer
 
 
@@ -323,8 +278,8 @@ def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """Tokens of each prompt as the model sees it, template and generation prompt included."""
     lengths: list[int] = []
-    for start in range(0, len(dataset), 1000):
-        texts = render(dataset["prompt"][start : start + 1000], tokenizer)
+    for batch in dataset.select_columns("prompt").iter(1000):
+        texts = render(batch["prompt"], tokenizer)
         lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
     return lengths
 
@@ -339,14 +294,11 @@ def drop_long_prompts(
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     if not fitting:
-        shortest = f"(the shortest has {min(lengths, default=0)}): raise --max-prompt-length"
-        raise WorkbookError(
-            f"{name} has no prompt of at most {max_prompt_length} tokens {shortest}"
-        )
+        said = f"{name} has no prompt of at most {max_prompt_length} tokens (the shortest has "
+        raise WorkbookError(f"{said}{min(lengths, default=0)}): raise --max-prompt-length")
     return dataset.select(fitting), len(lengths) - len(fitting)
 
 
-@_quiet()
 def split(
     dataset: "Dataset", heldout: int, seed: int, by: str = "length"
 ) -> tuple["Dataset", "Dataset"]:
@@ -357,21 +309,20 @@ def split(
     """
     import pandas as pd
 
-    count, there = min(heldout, len(dataset) // 5), dataset.column_names
+    count = min(heldout, len(dataset) // 5)
     if count < 1:
-        need = "5 rows are needed, and 1 held out"
-        raise WorkbookError(f"{heldout} of {len(dataset)} rows cannot be held out: {need}")
-    if by != "length" and by not in there:
-        raise WorkbookError(f"no column {by!r} to split by: choose from {there}")
+        said = f"{heldout} of {len(dataset)} rows cannot be held out"
+        raise WorkbookError(f"{said}: 5 rows are needed, and 1 held out")
     lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
-    strata: Any = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
-    marked = dataset.add_column("_stratum", [str(stratum) for stratum in strata])
     try:
+        strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
+        marked = dataset.add_column("_stratum", [str(stratum) for stratum in strata])
         marked = marked.class_encode_column("_stratum")
         parts = marked.train_test_split(count, seed=seed, stratify_by_column="_stratum")
-    except ValueError as error:
+    except (KeyError, ValueError) as error:
         raise WorkbookError(f"the rows cannot be split by {by!r}: {first_line(error)}") from None
-    return parts["train"].remove_columns("_stratum"), parts["test"].remove_columns("_stratum")
+    parts = parts.remove_columns("_stratum")
+    return parts["train"], parts["test"]
 
 
 def load_split(
@@ -381,13 +332,14 @@ def load_split(
 
     `reading` is what `load_problems` takes; it is for the user's data.
     """
-    if data is not None and heldout_data is None:
-        train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)
+
+    def rows_of(source: Any, part: str) -> "Dataset":
+        return load_problems(source, **reading) if source else load_problems(WORD_PROBLEMS[part])
+
+    if data and not heldout_data:
+        train, heldout = split(rows_of(data, "train"), run.heldout, run.seed)
     else:
-        train, heldout = (
-            load_problems(given, **reading) if given else load_problems(WORD_PROBLEMS[name])
-            for name, given in (("train", data), ("heldout", heldout_data))
-        )
+        train, heldout = rows_of(data, "train"), rows_of(heldout_data, "heldout")
         heldout = heldout.select(range(min(run.heldout, len(heldout))))
     train, leaked = drop_leaked(train, heldout)
     return train, heldout, leaked

@@ -2,10 +2,9 @@
 
 import contextlib
 import json
-import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError, first_line
@@ -23,10 +22,7 @@ def readable(path: str | Path) -> str:
 
 def place_of(name: str | Path) -> Path:
     """The absolute path that a name means, ~ and links resolved. A hub id gives one too."""
-    path = Path(name)
-    with contextlib.suppress(RuntimeError):  # ~nobody: no such user
-        path = path.expanduser()
-    return path.resolve()
+    return Path(os.path.expanduser(name)).resolve()
 
 
 @contextlib.contextmanager
@@ -48,10 +44,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         finally:
             new.unlink(missing_ok=True)
     except OSError as error:
-        reason = error.strerror or error
-        raise WorkbookError(
-            f"{path} cannot be written ({reason}): choose another place, or free disk space"
-        ) from error
+        said = f"{path} cannot be written ({error.strerror or error})"
+        raise WorkbookError(f"{said}: choose another place, or free disk space") from error
 
 
 def write_json(path: Path, value: object) -> None:
@@ -59,67 +53,42 @@ def write_json(path: Path, value: object) -> None:
 
     NaN and the infinities, which JSON does not know and other readers refuse, are written as null.
     """
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    value = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    text = json.dumps(value, indent=2, ensure_ascii=False)
     with whole_file(path) as new:
         new.write_text(text + "\n", encoding="utf-8")
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def read_json(path: Path, fix: str = "start again with --overwrite"):
     """What a run wrote earlier as JSON. Raises WorkbookError with the fix where it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         said = f"{readable(path)} was written by the run and cannot be read: {fix}"
         raise WorkbookError(said) from error
 
 
-def check_writable(
-    written: Mapping[str, Path | None], read: Mapping[str, str | Path | None]
-) -> None:
-    """Raise WorkbookError for a file that cannot stand there, or is read or written elsewhere too.
-
-    Both map what the user calls it ("--output") to its path; None is left out.
-    """
-    taken = [(what, name) for what, name in read.items() if name is not None]
-    for option, path in written.items():
-        if path is None:
-            continue
-        if not place_of(path).parent.is_dir() or place_of(path).is_dir():
-            raise WorkbookError(f"{path} cannot be written: name a file in a folder that exists")
-        for what, other in taken:
-            if _same(path, other):
-                raise WorkbookError(f"{path} is {what} and {option} at once: name another file")
-        taken.append((option, path))
-
-
-def _same(a: str | Path, b: str | Path) -> bool:
-    a, b = place_of(a), place_of(b)
-    try:
-        return a == b or os.path.samefile(a, b)  # two names of one file, or of one but for case
-    except (OSError, ValueError):  # at least one is not there
-        return False
+def check_writable(path: Path, *read: str | Path | None) -> None:
+    """Raise WorkbookError for a file that cannot stand there, or that is read (by any name)."""
+    place = place_of(path)
+    if not place.parent.is_dir() or place.is_dir():
+        raise WorkbookError(f"{path} cannot be written: name a file in a folder that exists")
+    for source in map(place_of, filter(None, read)):
+        if place.exists() and source.exists() and place.samefile(source):
+            raise WorkbookError(f"{path} is {readable(source)}, which is read: name another file")
 
 
 def check_disk(output: Path, needed: int, what: str) -> None:
-    """Raise WorkbookError when the disk of `output` has fewer than the `needed` bytes free.
+    """Raise WorkbookError when the disk of `output`, which may not be there yet, is too small.
 
-    The folder need not be there yet. `what` needs them, in the message's words ("the run").
+    `needed` is in bytes; `what` needs them, in the message's words ("the run").
     """
     existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
-        raise WorkbookError(
-            f"the disk of {readable(output)} has {free / 2**20:.0f} MiB free and {what} needs "
-            f"about {needed / 2**20:.0f} MiB: free some, or choose another disk with --output"
-        )
+        has, needs = (f"{size / 2**20:.0f} MiB" for size in (free, needed))
+        said = f"the disk of {readable(output)} has {has} free and {what} needs about {needs}"
+        raise WorkbookError(f"{said}: free some, or choose another disk with --output")
 
 
 @contextlib.contextmanager
@@ -128,25 +97,18 @@ def alone(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # it brings asyncio
 
     place = folder.resolve()  # "." and a link have the same lock as the folder's own name
-    elsewhere = "name another folder with --output"
-    if not place.name:
-        raise WorkbookError(f"{folder} is no folder to write a run into: {elsewhere}")
-    lock = FileLock(place.with_name(f".{place.name}.lock"))
+    lock, elsewhere = place.with_name(f".{place.name}.lock"), "name another folder with --output"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
+        held = FileLock(lock).acquire(timeout=0)
     except Timeout:  # an OSError too
         said = f"another process is writing to {readable(folder)}: wait for it, or {elsewhere}"
         raise WorkbookError(said) from None
     except (OSError, NotImplementedError) as error:  # the latter on a disk without locks
-        reason = f"{lock.lock_file}: {first_line(error)}"
-        raise WorkbookError(
-            f"{readable(folder)} cannot be locked ({reason}): {elsewhere}"
-        ) from error
-    try:
+        said = f"{readable(folder)} cannot be locked ({lock}: {first_line(error)})"
+        raise WorkbookError(f"{said}: {elsewhere}") from error
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
@@ -157,23 +119,16 @@ def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     new, old = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))
-    recover_folder(folder)
+    if old.is_dir() and not folder.exists():
+        os.replace(old, folder)
     shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
     new.mkdir(parents=True)
     try:
         write(new)
-    except BaseException:
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(new, folder)
+    finally:
         shutil.rmtree(new, ignore_errors=True)
-        raise
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(new, folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def recover_folder(folder: Path) -> None:
-    """Put back the folder that a killed `swap_folder` had moved aside; else remove what is left."""
-    old = folder.with_name(folder.name + ".old")
-    if old.is_dir() and not folder.exists():
-        os.replace(old, folder)
     shutil.rmtree(old, ignore_errors=True)

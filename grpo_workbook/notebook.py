@@ -42,6 +42,8 @@ def quiet() -> None:
     """No loading bars and no advice from the libraries. Call it before `import unsloth`."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("DATASETS_VERBOSITY", "critical")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a download for 4-bit
     warnings.filterwarnings("ignore", category=FutureWarning)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from conftest import SHARED, cli
+from rich.cells import cell_len
 
 from grpo_workbook.cli import main
 from grpo_workbook.data import KNOWLEDGE_BASE, WORD_PROBLEMS, chat_prompt, load_problems
-from grpo_workbook.errors import cells
 
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
 ROWS = [
@@ -62,12 +62,12 @@ def test_good_data_is_0_and_fits_80_columns(tmp_path):
     result = cli("check-data", *files, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
-    for word in ("2,400 (0 of them invalid)", "0 also", "p50 56", "1,340", "160", "Nothing here"):
-        assert word in result.stdout
+    for word in ("rows 2,400", "invalid 0", "p50 56", "templates 1,340", "160", "Nothing here"):
+        assert word in " ".join(result.stdout.split())
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["rows"], report["invalid"], report["answers"]) == (2400, [], "number")
-    assert report["near"] == report["heldout"]["also_in_training"] == []
-    assert report["heldout"]["rows"] == 480
+    assert report["near"] == report["heldout_also_in_training"] == []
+    assert report["heldout_rows"] == 480
 
 
 def test_each_harm_is_named(report_on):
@@ -90,7 +90,7 @@ def test_each_harm_is_named(report_on):
         [*good, {"question": "q", "answer": ""}], None, "--skip-invalid"
     )
     assert (status, report["rows"]) == (0, 101)
-    assert report["invalid"] == ["row 101: 'answer' is empty ('')"]
+    assert report["invalid"] == ["row 101: 'answer' is empty, or no text: ''"]
 
 
 def test_near_leaks_are_counted_apart_and_named_by_their_rows(report_on):
@@ -104,8 +104,8 @@ def test_near_leaks_are_counted_apart_and_named_by_their_rows(report_on):
     held = [{"question": train[9]["question"].replace("Ben", "Mia"), "answer": "1"}]
     train[3] = {"question": "bad", "answer": None}  # rows count as they stand in the file
     report, said, _ = report_on(train, held)
-    assert report["heldout"]["also_in_training"] == []
-    assert report["heldout"]["nearly_in_training"] == ["held.jsonl, row 1 ~ rows.jsonl, row 10"]
+    assert report["heldout_also_in_training"] == []
+    assert report["heldout_nearly_in_training"] == ["held.jsonl, row 1 ~ rows.jsonl, row 10"]
     assert "held.jsonl, row 1 ~ rows.jsonl, row 10" in said
 
 
@@ -122,8 +122,8 @@ def test_prompts_over_the_budget_hurt(report_on, tiny):
             len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"])
             for prompt in prompts
         )
-        found = report_on(plain(80), None, "--model", family)[0]["percentiles"]
-        assert (found["0"], found["50"], found["100"]) == (lengths[0], lengths[39], lengths[-1])
+        found = report_on(plain(80), None, "--model", family)[0]["prompt_tokens"]
+        assert (found["p0"], found["p50"], found["p100"]) == (lengths[0], lengths[39], lengths[-1])
 
 
 def test_harm_is_1_and_the_cleaned_file_is_good(messy, tmp_path, capsys):
@@ -132,14 +132,13 @@ def test_harm_is_1_and_the_cleaned_file_is_good(messy, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "row 71: 'antwort' has no number: 'lots'" in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 80
-    for name in ("clean.jsonl", "clean.parquet"):
-        arguments = [str(messy), *COLUMNS, "--skip-invalid", "--output", str(tmp_path / name)]
-        assert main(["check-data", *arguments]) == 0
-        assert "1 prompts are longer" in capsys.readouterr().out
-        clean = load_problems(tmp_path / name)
-        assert clean["question"][:] == [r["frage"] for r in ROWS]
-        assert clean["level"][:] == [r["level"] for r in ROWS]
-        assert clean.column_names == ["question", "answer", "solution", "level"]
+    out = tmp_path / "clean.jsonl"
+    assert main(["check-data", str(messy), *COLUMNS, "--skip-invalid", "--output", str(out)]) == 0
+    assert "too long 1 " in " ".join(capsys.readouterr().out.split())
+    clean = load_problems(out)
+    assert clean["question"][:] == [r["frage"] for r in ROWS]
+    assert clean["level"][:] == [r["level"] for r in ROWS]
+    assert clean.column_names == ["question", "answer", "solution", "level"]
     assert messy.read_bytes() == before
 
 
@@ -154,14 +153,10 @@ def test_a_cleaned_file_keeps_the_whole_answers(tmp_path):
 BAD = {
     "missing": (["none.jsonl"], "none.jsonl does not exist"),
     "header": (["messy.jsonl"], "name it with --question-column"),
-    "nothing fits": (
-        ["messy.jsonl", *COLUMNS, "--max-prompt-length", "3", "--output", "o.jsonl"],
-        "no prompt has at most 3 tokens",
-    ),
-    "format": (["messy.jsonl", *COLUMNS, "--output", "o.txt"], "must end in .jsonl or .parquet"),
+    "format": (["messy.jsonl", *COLUMNS, "--output", "o.txt"], "must end in .jsonl"),
     "its own source": (
         ["messy.jsonl", *COLUMNS, "--output", "messy.jsonl"],
-        "is the source and --output at once",
+        "messy.jsonl, which is read",
     ),
     "no folder": (["messy.jsonl", *COLUMNS, "--json", "nowhere/r.json"], "a folder that exists"),
     "heldout": (["messy.jsonl", *COLUMNS, "--heldout-data", "none.csv"], "none.csv does not exist"),
@@ -190,7 +185,7 @@ def test_the_held_out_file_is_never_written_over(messy, tmp_path, capsys):
     for name in ("held.jsonl", "link.jsonl", "hard.jsonl"):
         arguments = [str(messy), *COLUMNS, "--heldout-data", str(held)]
         assert main(["check-data", *arguments, "--output", str(tmp_path / name)]) == 2
-        assert "is --heldout-data and --output at once" in capsys.readouterr().err
+        assert "held.jsonl, which is read: name another file" in capsys.readouterr().err
     assert held.read_bytes() == before
 
 
@@ -209,7 +204,7 @@ def test_no_text_of_a_data_file_reaches_the_terminal_raw(tmp_path, capsys):
         said = capsys.readouterr().out
         assert "\x1b" not in said
         assert "\x07" not in said
-        assert max(map(cells, said.splitlines())) <= 80
+        assert max(map(cell_len, said.splitlines())) <= 80
     assert "漢字" in said
     assert main(["check-data", str(tmp_path / "\x1b[2J.jsonl")]) == 2
     assert r"\x1b[2J.jsonl does not exist" in capsys.readouterr().err

@@ -89,10 +89,10 @@ def test_a_hub_id_offline_says_so():
         ("e.jsonl", "", "is empty"),
         ("header.csv", "question,answer\n", "header.csv"),
         ("text.txt", LINES, "is no data file: name one that ends in .jsonl"),
-        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not UTF-8"),
-        ("latin.csv", "question,answer\na,1\ncafé,2\n".encode("latin-1"), "line 3 is not UTF-8"),
-        ("latin.jsonl", (LINES + '{"question": "é"}').encode("latin-1"), "line 7 is not UTF-8"),
-        ("cut.jsonl", LINES + '{"question": "wh', "line 7 is not JSON"),
+        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is no JSON in UTF-8"),
+        ("latin.csv", "question,answer\na,1\ncafé,2\n".encode("latin-1"), "can't decode byte 0xe9"),
+        ("latin.jsonl", (LINES + '{"question": "é"}').encode("latin-1"), "line 7 is no JSON"),
+        ("cut.jsonl", LINES + '{"question": "wh', "line 7 is no JSON in UTF-8 (Unterminated"),
         ("half.jsonl", '{"question": "a \\ud83d", "answer": "1"}\n', "surrogate pair"),
         ("twice.jsonl", '{"answer": "1", "question": "a", "answer": "2"}\n', "specified twice"),
         ("cut.jsonl.gz", gzip.compress(LINES.encode())[:-10], "cut.jsonl.gz cannot be read"),
@@ -136,11 +136,11 @@ def test_gsm8k_as_csv_and_parquet_is_gsm8k(tmp_path):
 # ------------------------------------------------------------------ rows
 
 BAD_ROWS = {
-    "no answer": ({"question": "a"}, "'answer' is empty (None)"),
-    "blank": ({"question": " ", "answer": "1"}, "'question' is empty (' ')"),
-    "number": ({"question": 5, "answer": "1"}, "'question' is no text but 5"),
-    "truth": ({"question": "a", "answer": True}, "'answer' is no text but True"),
-    "list": ({"question": "a", "answer": [1]}, "'answer' is no text but [1]"),
+    "no answer": ({"question": "a"}, "'answer' is empty, or no text: None"),
+    "blank": ({"question": " ", "answer": "1"}, "'question' is empty, or no text: ' '"),
+    "number": ({"question": 5, "answer": "1"}, "'question' is empty, or no text: 5"),
+    "truth": ({"question": "a", "answer": True}, "'answer' is empty, or no text: True"),
+    "list": ({"question": "a", "answer": [1]}, "'answer' is empty, or no text: [1]"),
     "words": ({"question": "a", "answer": "lots"}, "'answer' has no number: 'lots' should end in"),
 }
 
@@ -170,7 +170,7 @@ def test_a_number_is_its_text_and_one_that_lost_digits_is_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", "\n".join(lines))
     assert load_problems(path)["answer"][:] == ["5", "-3", "2.5", "0.1"]
     write(path, "\n".join([*lines, '{"question": "q", "answer": 12345678901234567890123}']))
-    assert "row 5: 'answer' is no text but 1.2345678901234568e+22" in message_of(path)
+    assert "row 5: 'answer' is empty, or no text: 1.2345678901234568e+22" in message_of(path)
     decimals = [{"question": "q", "answer": a} for a in (Decimal("7.10"), Decimal("5.00"))]
     assert load_problems(decimals)["answer"][:] == ["7.10", "5.00"]
     write(path, '{"question": "q", "answer": "1969-07-20"}')  # JSON's reader makes a date of it
@@ -197,7 +197,7 @@ def test_auto_takes_what_most_answers_are():
 
 def test_columns_are_named_and_others_come_along():
     rows = [{"frage": "q", "antwort": "1", "level": 3, "prompt": "p", "meta": {"a": [1]}}]
-    assert "no column 'question' ('frage', 'antwort'" in message_of(rows)
+    assert "no column 'question' among ['frage', 'antwort'" in message_of(rows)
     named = {"question_column": "frage", "answer_column": "antwort"}
     assert "name it with --answer-column" in message_of(rows, question_column="frage")
     found = load_problems(rows, **named)
@@ -259,7 +259,7 @@ def test_dataset_has_what_trl_and_the_rewards_read():
     assert dataset.column_names == ["prompt", "answer", "question", "solution"]
     assert dataset[0]["prompt"] == chat_prompt(dataset[0]["question"])
     assert to_dataset(problems.to_list()).to_list() == dataset.to_list()
-    with pytest.raises(WorkbookError, match="there are: 'question', 'Answer'"):
+    with pytest.raises(WorkbookError, match=r"there are \['question', 'Answer'\]"):
         to_dataset([{"question": "2+3?", "Answer": "5"}])
 
 
@@ -273,8 +273,8 @@ def test_examples_stand_between_system_prompt_and_question():
     ]
     roles = [m["role"] for m in chat_prompt("2+2?", None, one * 2)]
     assert roles == ["user", "assistant"] * 2 + ["user"]
-    dataset = to_dataset([{"question": "2+2?", "answer": "4"}], "Be brief.", one, fold=True)
-    assert dataset[0]["prompt"][0] == {"role": "user", "content": "Be brief.\n\n1+1?"}
+    dataset = to_dataset([{"question": "2+2?", "answer": "4"}], "Be brief.", fold=True)
+    assert dataset[0]["prompt"] == [{"role": "user", "content": "Be brief.\n\n2+2?"}]
     assert fold_system(chat_prompt("2+2?", None)) == chat_prompt("2+2?", None)
 
 
@@ -363,7 +363,7 @@ def test_a_split_that_cannot_be_made_says_why(table):
         split(table.select(range(4)), 400, seed=3)
     with pytest.raises(WorkbookError, match="0 of 100 rows cannot be held out"):
         split(table, 0, seed=3)
-    with pytest.raises(WorkbookError, match="no column 'colour' to split by"):
+    with pytest.raises(WorkbookError, match="the rows cannot be split by 'colour'"):
         split(table, 10, 0, by="colour")
     with pytest.raises(WorkbookError, match="the rows cannot be split by 'answer'"):
         split(table, 10, 0, by="answer")

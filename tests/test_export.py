@@ -25,7 +25,7 @@ from grpo_workbook.export import (
     save_adapter,
     write_card,
 )
-from grpo_workbook.files import recover_folder, swap_folder
+from grpo_workbook.files import swap_folder
 from grpo_workbook.models import load_model
 from grpo_workbook.statistics import wilson_interval
 
@@ -406,7 +406,8 @@ files.swap_folder(Path({str(folder)!r}), lambda new: (new / "weights").write_tex
     # some folder holds the old model whole, and some the new one
     texts = {(p / "weights").read_text() for p in tmp_path.iterdir() if p.is_dir()}
     assert texts == {"old", "new"}
-    recover_folder(folder)
+    with pytest.raises(ZeroDivisionError):  # the next call puts back what was moved aside
+        swap_folder(folder, lambda new: 1 / 0)
     assert (folder / "weights").read_text() == ("new" if moved == 2 else "old")
     swap_folder(folder, lambda new: (new / "weights").write_text("newer"))
     assert [p.name for p in tmp_path.iterdir()] == ["merged"]

@@ -51,13 +51,11 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path, name)
 def test_one_file_is_not_read_and_written(tmp_path):
     (tmp_path / "a").write_text("")
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    check_writable({"--output": tmp_path / "c", "--json": None}, {"the source": tmp_path / "a"})
-    with pytest.raises(WorkbookError, match="is the source and --output at once"):
-        check_writable({"--output": tmp_path / "b"}, {"the source": tmp_path / "a"})
-    with pytest.raises(WorkbookError, match="is --output and --json at once"):
-        check_writable({"--output": tmp_path / "c", "--json": tmp_path / "c"}, {})
+    check_writable(tmp_path / "c", str(tmp_path / "a"), None)
+    with pytest.raises(WorkbookError, match="which is read: name another file"):
+        check_writable(tmp_path / "b", str(tmp_path / "a"), None)
     with pytest.raises(WorkbookError, match="a folder that exists"):
-        check_writable({"--output": tmp_path / "none" / "c"}, {})
+        check_writable(tmp_path / "none" / "c")
 
 
 # ------------------------------------------------------------------ folders

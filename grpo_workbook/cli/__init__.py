@@ -6,6 +6,7 @@ import os
 import sys
 
 from grpo_workbook.errors import WorkbookError, visible
+from grpo_workbook.notebook import quiet
 
 EXAMPLES = """examples:
   python -m grpo_workbook doctor                    what is missing here
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0].replace("-", "_") if arguments else ""
+    quiet()
     try:
         if name in ("run", "stages") and not {"-h", "--help"} & set(arguments):
             command = importlib.import_module(f"{__name__}.{name}")

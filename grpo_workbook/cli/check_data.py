@@ -2,7 +2,6 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_workbook import data
@@ -21,7 +20,6 @@ WIDTH = 80
 EPILOG = """examples:
   python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
   python -m grpo_workbook check-data my.jsonl --skip-invalid --output good.jsonl
-  python -m grpo_workbook check-data openai/gsm8k:main
 
 exit status: 0 well, 2 bad input, 1 something would hurt training: invalid rows,
 leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one that
@@ -31,154 +29,121 @@ is held out) over the budget, fewer than 64 rows, texts without --answers text
 
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
-    parser = commands.add_parser(
-        "check-data",
-        help="report on a data set: what is in it, what would hurt training",
-        description="Report on a data set: invalid rows, duplicates, leaks, lengths.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("source", help=".jsonl, .csv, .parquet or a hub id")
-    parser.add_argument("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
-    parser.add_argument("--question-column", default="question", metavar="NAME")
-    parser.add_argument("--answer-column", default="answer", metavar="NAME")
-    parser.add_argument("--skip-invalid", action="store_true", help="leave invalid rows out")
-    parser.add_argument("--answers", choices=data.KINDS, default="auto", help="what an answer is")
-    parser.add_argument("--model", metavar="M", help="whose tokenizer and template")
-    parser.add_argument("--profile", metavar="P", help="whose prompt budget")
-    parser.add_argument("--max-prompt-length", type=int, metavar="N", help="the budget in tokens")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the report as JSON")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the valid rows that fit")
+    words = "report on a data set: what is in it, what would hurt training"
+    form = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser("check-data", help=words, epilog=EPILOG, formatter_class=form)
+    add = parser.add_argument
+    add("source", help=".jsonl, .csv, .parquet or a hub id")
+    add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
+    add("--question-column", default="question", metavar="NAME")
+    add("--answer-column", default="answer", metavar="NAME")
+    add("--skip-invalid", action="store_true", help="leave invalid rows out")
+    add("--answers", choices=data.KINDS, default="auto", help="what an answer is")
+    add("--model", metavar="M", help="whose tokenizer and template")
+    add("--profile", metavar="P", help="whose prompt budget")
+    add("--max-prompt-length", type=int, metavar="N", help="the budget in tokens")
+    add("--json", type=Path, metavar="FILE", help="the report as JSON")
+    add("--output", type=Path, metavar="FILE.jsonl", help="the valid rows that fit")
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
-    if args.output is not None and args.output.suffix not in (".jsonl", ".parquet"):
-        raise WorkbookError(f"the output {args.output} must end in .jsonl or .parquet")
-    written = {"--output": args.output, "--json": args.json}
-    check_writable(written, {"the source": args.source, "--heldout-data": args.heldout_data})
-    named = ("profile", "model", "max_prompt_length")
-    run = RunConfig.from_env(**{name: getattr(args, name) for name in named})
-    reading = {n: getattr(args, n) for n in ("question_column", "answer_column", "answers")}
-    parts = []
-    for source in filter(None, (args.source, args.heldout_data)):
-        invalid: dict[int, str] = {}
-        rows = data.load_problems(source, invalid=invalid, **reading)
-        parts.append((Path(source).name, rows, invalid))
-    tokenizer = data.load_tokenizer(run.model)
-    report, lengths = examine(parts, tokenizer, run.max_prompt_length, args.skip_invalid)
-    if args.answers != "text" and report["answers"] == "text":
-        need = "the default rewards of `run` need numbers: if texts are meant, say --answers text"
-        report["hurts"].append(f"answers are texts, and {need} here and --rewards symbolic there")
+    for path in filter(None, (args.output, args.json)):
+        check_writable(path, args.source, args.heldout_data)
+    if args.output and args.output.suffix != ".jsonl":
+        raise WorkbookError(f"the output {args.output} must end in .jsonl")
+    report, fitting = examine(args)
     print(as_text(report))
-    if args.json is not None:
+    if args.json:
         write_json(args.json, report | {"well": not report["hurts"]})
         print(f"\n{readable(args.json)}: the report")
-    if args.output is not None:
-        kept = [row for row, tokens in enumerate(lengths) if tokens <= run.max_prompt_length]
-        if not kept:
-            raise WorkbookError(f"no prompt has at most {run.max_prompt_length} tokens to write")
-        rows = parts[0][1].select(kept).remove_columns("answer").rename_column("solution", "answer")
+    if args.output:
+        rows = fitting.remove_columns("answer").rename_column("solution", "answer")
         with whole_file(args.output) as new:
-            if args.output.suffix == ".parquet":
-                rows.to_parquet(new)
-            else:
-                rows.to_json(new, force_ascii=False, date_format="iso")
-        print(f"\n{readable(args.output)}: {len(kept):,} rows")
+            rows.to_json(new, force_ascii=False, date_format="iso")
+        print(f"\n{readable(args.output)}: {len(rows):,} rows")
     return 1 if report["hurts"] else 0
 
 
-def examine(parts: list[tuple], tokenizer, budget: int, skip_invalid: bool) -> tuple[dict, list]:
-    """(the report, the prompts' lengths in tokens); `parts` are (name, rows, invalid rows) each."""
+def examine(args: argparse.Namespace) -> tuple:
+    """(the report, the valid rows whose prompt is within the budget)."""
     import numpy as np
 
-    _, rows, invalid = parts[0]
-    questions, answers = rows["question"][:], rows["answer"][:]
+    named = ("profile", "model", "max_prompt_length")
+    run = RunConfig.from_env(**{name: getattr(args, name) for name in named})
+    tokenizer, budget = data.load_tokenizer(run.model), run.max_prompt_length
+    reading = {n: getattr(args, n) for n in ("question_column", "answer_column", "answers")}
+
+    def read(source: str) -> tuple:
+        """(facts, rows, what to call each, the tokens of each prompt)."""
+        invalid: dict[int, str] = {}
+        rows = data.load_problems(source, invalid=invalid, **reading)
+        prompts = data.to_dataset(rows, fold=data.needs_folding(tokenizer))
+        tokens = np.array(data.prompt_lengths(prompts, tokenizer))
+        name, total = Path(source).name, len(rows) + len(invalid)
+        told = [f"row {row}: {why}" for row, why in invalid.items()]
+        facts = {"source": name, "rows": total, "invalid": told}
+        facts["too_long"] = int((tokens > budget).sum())
+        called = [f"{name}, row {row}" for row in range(1, total + 1) if row not in invalid]
+        return facts, rows, called, tokens
+
+    facts, rows, called, tokens = read(args.source)
+    questions, answers, count = rows["question"][:], rows["answer"][:], len(rows)
     same, near = same_questions(questions), near_duplicates(questions)
-    opposed = {a: b for a, b in same.items() if answers[a] != answers[b]}
-    fold = data.needs_folding(tokenizer)
-    every = [data.prompt_lengths(data.to_dataset(part[1], fold=fold), tokenizer) for part in parts]
-    too_long = [sum(tokens > budget for tokens in lengths) for lengths in every]
-    spread = np.percentile(every[0], PERCENTILES, method="inverted_cdf").astype(int).tolist()
-    text, count = Counter(answers).most_common(1)[0]
-    report = _counts(parts[0]) | {
-        "columns": rows.column_names,
+    other = {a: b for a, b in same.items() if answers[a] != answers[b]}
+    spread = np.percentile(tokens, PERCENTILES, method="inverted_cdf").astype(int).tolist()
+    commonest, times = Counter(answers).most_common(1)[0]
+    fitting = rows.select(np.flatnonzero(tokens <= budget))
+    report = facts | {
+        "columns": ", ".join(rows.column_names),
         "answers": "number" if all(parse_number(a) is not None for a in answers) else "text",
-        "same_question": _pairs(same, parts[:1]),
-        "other_answer": _pairs(opposed, parts[:1]),
-        "near": _pairs(near, parts[:1]),
+        "same_question": [f"{called[a]} ~ {called[b]}" for a, b in same.items()],
+        "other_answer": [f"{called[a]} ~ {called[b]}" for a, b in other.items()],
+        "near": [f"{called[a]} ~ {called[b]}" for a, b in near.items()],
         "templates": len({hash(template(question)) for question in questions}),
         "different_answers": len(set(answers)),
-        "commonest_answer": {"answer": text, "rate": count / len(rows)},
+        "commonest_answer": f"{commonest:.40} ({times / count:.1%})",
         "budget": budget,
-        "too_long": too_long[0],
-        "percentiles": dict(zip(PERCENTILES, spread, strict=True)),
+        "prompt_tokens": {f"p{p}": n for p, n in zip(PERCENTILES, spread, strict=True)},
     }
-    findings = {
-        f"{len(invalid):,} rows are invalid: fix or --skip-invalid": invalid and not skip_invalid,
-        f"{len(opposed):,} questions have a second answer": opposed,
-        f"{len(same):,} rows repeat a question: drop them": len(same) > REPEATED * len(rows),
-        f"{too_long[0]:,} of {len(rows):,} prompts are longer than {budget} tokens and would be "
-        "dropped": too_long[0] > TOO_LONG * len(rows),
-        f"{len(rows)} rows are few: a model learns them by heart": len(rows) < FEWEST,
+    over, long = f"prompts are longer than {budget} tokens", facts["too_long"]
+    wrong = 0 if args.skip_invalid else len(facts["invalid"])
+    need = "the default rewards of `run` need numbers: if texts are meant, say --answers text"
+    unasked = report["answers"] == "text" != args.answers
+    harms = {
+        f"{wrong:,} rows are invalid: fix or --skip-invalid": wrong,
+        f"{len(other):,} questions have a second answer": other,
+        f"{len(same):,} rows repeat a question: drop them": len(same) > REPEATED * count,
+        f"{long:,} of {count:,} {over} and would be dropped": long > TOO_LONG * count,
+        f"{count} rows are few: a model learns them by heart": count < FEWEST,
+        f"answers are texts, and {need} here and --rewards symbolic there": unasked,
     }
-    for part in parts[1:]:
-        asked = part[1]["question"][:]
+    if args.heldout_data:
+        facts, rows, mine, _ = read(args.heldout_data)
+        asked, long = rows["question"][:], facts["too_long"]
         also, nearly = same_questions(asked, questions), near_duplicates(asked, questions)
-        report["heldout"] = _counts(part) | {
-            "rows": len(part[1]),
-            "also_in_training": _pairs(also, parts[::-1]),
-            "nearly_in_training": _pairs(nearly, parts[::-1]),
-        }
-        findings |= {
-            f"{len(also):,} held-out questions are also training questions and {len(nearly):,} "
-            "nearly so: the held-out score would flatter": also or nearly,
-            f"{too_long[1]:,} held-out prompts are longer than {budget} tokens": too_long[1],
-        }
-    return report | {"hurts": [text for text, found in findings.items() if found]}, every[0]
-
-
-def _counts(part: tuple) -> dict:
-    """A part's name, how many rows it has, and its invalid ones."""
-    name, rows, invalid = part
-    told = [f"row {row}: {why}" for row, why in invalid.items()]
-    return {"name": name, "rows": len(rows) + len(invalid), "invalid": told}
-
-
-def _pairs(found: dict[int, int], parts: list[tuple]) -> list[str]:
-    """Each pair with its files: the first row is of parts[0], the second of parts[-1]."""
-    mine, theirs = (
-        [f"{name}, row {n}" for n in range(1, len(rows) + len(invalid) + 1) if n not in invalid]
-        for name, rows, invalid in (parts[0], parts[-1])
-    )
-    return [f"{mine[a]} ~ {theirs[b]}" for a, b in found.items()]
+        facts["also_in_training"] = [f"{mine[a]} ~ {called[b]}" for a, b in also.items()]
+        facts["nearly_in_training"] = [f"{mine[a]} ~ {called[b]}" for a, b in nearly.items()]
+        report |= {f"heldout_{name}": value for name, value in facts.items()}
+        leaks = f"{len(also):,} held-out questions are also training questions and {len(nearly):,}"
+        harms[f"{leaks} nearly so: the held-out score would flatter"] = also or nearly
+        harms[f"{long:,} held-out {over}"] = long
+    return report | {"hurts": [harm for harm, found in harms.items() if found]}, fitting
 
 
 def as_text(report: dict) -> str:
-    """The report in lines of at most 80 columns."""
+    """The report in lines of at most 80 columns; a list is counted, and its first five shown."""
     lines: list[str] = []
-
-    def say(label: str, value: str, examples: Sequence[str] = ()) -> None:
-        lines.extend(wrap(f"{label:<13} {value}", WIDTH, 14))
-        lines.extend("  - " + shorten(text, WIDTH - 4) for text in examples[:SHOWN])
-
-    invalid, common = report["invalid"], report["commonest_answer"]
-    same, near, other = (report[name] for name in ("same_question", "near", "other_answer"))
-    say("source", report["name"])
-    say("rows", f"{report['rows']:,} ({len(invalid):,} of them invalid)", invalid)
-    say("columns", ", ".join(report["columns"]))
-    say("same", f"{len(same):,} rows repeat one, {len(other):,} with another answer", same)
-    say("near", f"{len(near):,} rows nearly repeat one", near)
-    if held := report.get("heldout"):
-        also, nearly = held["also_in_training"], held["nearly_in_training"]
-        found = f"{len(also):,} also in training, {len(nearly):,} nearly"
-        say("held-out", f"{held['name']}, {held['rows']:,} rows: {found}", [*also, *nearly])
-    say("templates", f"{report['templates']:,}: questions that differ in more than their numbers")
-    different = f"{report['different_answers']:,} different {report['answers']}s"
-    say("answers", f"{different}; the commonest is {common['answer']:.40} ({common['rate']:.1%})")
-    say("tokens", ", ".join(f"p{p} {n:,}" for p, n in report["percentiles"].items()))
-    say("budget", f"{report['budget']:,} tokens; {report['too_long']:,} prompts are longer")
-    hurts = [f"HURTS: {finding}" for finding in report["hurts"]]
-    for text in ["", *(hurts or ["Nothing here would hurt training."])]:
-        lines.extend(wrap(text, WIDTH, 2) or [""])
+    for name, value in report.items():
+        examples = value[:SHOWN] if isinstance(value, list) else []
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {number:,}" for key, number in value.items())
+        value = len(value) if isinstance(value, list) else value
+        told = f"{value:,}" if isinstance(value, int) else value
+        if name != "hurts":
+            lines += wrap(told, WIDTH, f"{name.replace('_', ' '):<28}")
+            lines += ["  - " + shorten(example, WIDTH - 4) for example in examples]
+    lines.append("" if report["hurts"] else "\nNothing here would hurt training.")
+    for harm in report["hurts"]:
+        lines += wrap(harm, WIDTH, "HURTS: ")
     return "\n".join(lines)

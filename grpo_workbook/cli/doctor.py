@@ -3,27 +3,17 @@
 import argparse
 import platform
 import shutil
-import sys
 import warnings
-from importlib.metadata import PackageNotFoundError, version
+from collections import namedtuple
 from pathlib import Path
-from typing import NamedTuple
 
 from grpo_workbook.config import DATA, RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.notebook import pins
+from grpo_workbook.notebook import installed, pins
 
-REINSTALL = (
-    "run `make setup` (it installs requirements.txt, then requirements-unsloth.txt with --no-deps)"
-)
-
-
-class Finding(NamedTuple):
-    """One line of the doctor's report; `fix` is empty when all is well."""
-
-    name: str
-    value: str
-    fix: str = ""
+REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
+# One line of the report; `fix` is empty when all is well.
+Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
 
 def add_parser(commands) -> None:
@@ -40,15 +30,13 @@ def main(args: argparse.Namespace | None = None) -> int:
     wrong = sum(bool(found.fix) for found in findings)
     well = "All is well: `make run` trains and measures a model here."
     print(f"\n{wrong} to fix" if wrong else f"\n{well}")
-    return 1 if wrong else 0
+    return int(wrong > 0)
 
 
 def examine() -> list[Finding]:
     """All findings, in the order in which they are printed. Loads torch and bitsandbytes."""
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    old = sys.version_info < (3, 11)
-    findings = [Finding("python", system, "install Python 3.11 or newer" if old else "")]
-    findings += packages(pins())
+    findings = [Finding("python", system), *packages(pins())]
     if any(f.name in ("torch", "psutil") and f.value == "not installed" for f in findings):
         return findings  # nothing more can be said without them
     findings += [*machine(), four_bit(), sandbox()]
@@ -66,16 +54,13 @@ def examine() -> list[Finding]:
 
 def packages(wanted: dict[str, str]) -> list[Finding]:
     """Whether each pinned package is there, in its pinned version."""
-    findings = []
+    found, findings = installed(), []
     for name, pin in wanted.items():
-        try:
-            there = version(name)
-        except PackageNotFoundError:
-            findings.append(Finding(name, "not installed", REINSTALL))
-            continue
+        there = found.get(name.lower().replace("_", "-"), "not installed")
         same = there.split("+")[0] == pin  # torch 2.13.0+cpu is torch 2.13.0
-        fix = "" if same else f"the course is tested with {pin}: {REINSTALL}"
-        findings.append(Finding(name, there, fix))
+        findings.append(
+            Finding(name, there, "" if same else f"the course is tested with {pin}: {REINSTALL}")
+        )
     return findings
 
 
@@ -84,14 +69,14 @@ def machine() -> list[Finding]:
     import psutil
     import torch
 
-    gib, memory, free = 2**30, psutil.virtual_memory(), shutil.disk_usage(Path.cwd()).free
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gib, memory, free = 2**30, psutil.virtual_memory(), shutil.disk_usage(".").free
+    gpus = torch.cuda.device_count()
     one = "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU (TRL refuses several)"
     small = "the smoke run needs 3 GiB: close other programs"
     full = "free at least 1 GiB, or choose another disk with --output"
     left = f"{memory.available / gib:.1f} GiB free of {memory.total / gib:.1f} GiB"
     return [
-        *([Finding("gpus", f"{gpus} visible", one)] if gpus > 1 else []),
+        Finding("gpus", f"{gpus} visible", one if gpus > 1 else ""),
         Finding("cpu", f"{psutil.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         Finding("memory", left, "" if memory.available > 3 * gib else small),
         Finding("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),
@@ -119,8 +104,7 @@ def sandbox() -> Finding:
     from grpo_workbook.sandbox import Sandbox
 
     try:
-        with warnings.catch_warnings(), Sandbox(workers=1) as box:
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), Sandbox(workers=1) as box:
             level, why = box.probe()
     except (OSError, RuntimeError) as problem:
         fix = "model-written code cannot be run here: chapter 06 needs it"

@@ -2,24 +2,20 @@
 
 import shutil
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import alone, check_disk, read_json, write_json
 
-PARTS = (
-    "run.json before.json checkpoints log.json adapter after.json merged figures report.json "
-    "stages.json"
-).split()
+PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
 NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
 
 
 def parts(output: Path) -> list[str]:
     """The names in this folder that a run wrote."""
-    stages = sorted(p.name for p in output.glob("stage-[0-9]*-*"))
-    return [name for name in PARTS if (output / name).exists()] + stages
+    stages = sorted(path.name for path in output.glob("stage-[0-9]*-*"))
+    return [name for name in [*PARTS.split(), "stages.json", *stages] if (output / name).exists()]
 
 
 def check_room(run: RunConfig) -> None:
@@ -27,54 +23,35 @@ def check_room(run: RunConfig) -> None:
 
     Six times the base and 50 MiB for a folder; for a hub model a guess by profile.
     """
-    folder = Path(run.model)
-    if folder.is_dir():
+    needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
+    if (folder := Path(run.model)).is_dir():
         needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
-    else:
-        needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
     check_disk(run.output, needed, "the run")
 
 
 def identity_of(run: RunConfig, backend: str, data_sha256: str, **more) -> dict:
     """What makes a run this one and no other, for run.json: --resume continues only the same."""
-    names = [f.name for f in fields(run) if f.name not in NO_SETTING]
-    return {
-        "profile": run.profile,
-        "model": run.model_name,
-        "seed": run.seed,
-        "backend": backend,
-        "settings": {name: getattr(run, name) for name in names},
-        "data_sha256": data_sha256,
-        **more,
-    }
+    who = {"profile": run.profile, "model": run.model_name, "seed": run.seed, "backend": backend}
+    settings = {name: value for name, value in vars(run).items() if name not in NO_SETTING}
+    return {**who, "settings": settings, "data_sha256": data_sha256, **more}
 
 
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
     """Raise WorkbookError when the folder holds a run that may not be replaced, and is not this."""
-    if not output.resolve().name or (output.exists() and not output.is_dir()):
-        what = "a file" if output.is_file() else "no folder for a run"
-        raise WorkbookError(f"the output {output} is {what}: name a folder with --output")
+    if output.is_file():
+        raise WorkbookError(f"the output {output} is a file: name a folder with --output")
     present = parts(output)
     if not present or (overwrite and "run.json" in present):
         return
+    there, other = ", ".join(present), "choose another folder with --output"
     if overwrite:
-        raise WorkbookError(
-            f"{output} holds {', '.join(present)} but no run.json, so it is no run: choose another "
-            "--output"
-        )
+        raise WorkbookError(f"{output} holds {there} but no run.json, so it is no run: {other}")
     if not resume:
-        raise WorkbookError(
-            f"{output} holds another run ({', '.join(present)}): continue it with --resume, "
-            "replace it with --overwrite, or choose another folder with --output"
-        )
-    there = read_json(output / "run.json")
-    if not isinstance(there, dict):
-        raise WorkbookError(f"{output} has no readable run.json: start again with --overwrite")
-    if different := _different(there, identity):
-        raise WorkbookError(
-            f"{output} holds a different run (not the same: {', '.join(different)}): give the same "
-            "options to --resume it, or replace it with --overwrite"
-        )
+        how = "continue it with --resume, replace it with --overwrite"
+        raise WorkbookError(f"{output} holds another run ({there}): {how}, or {other}")
+    if different := ", ".join(_different(read_json(output / "run.json"), identity)):
+        fix = "give the same options to --resume it, or replace it with --overwrite"
+        raise WorkbookError(f"{output} holds a different run (not the same: {different}): {fix}")
 
 
 def _different(there: dict, here: dict) -> list[str]:
