@@ -1,10 +1,8 @@
 """Find the final answer in a text, read it exactly, compare it. And: is the text well-formed?
 
-That is one reasoning block, one answer block, and nothing else:
-<reasoning>7+7=14</reasoning> <answer>14</answer>
-
-Numbers are fractions, compared exactly; nothing is evaluated. However long the text, the work is
-bounded: marks are counted, answers and numbers have a limit.
+As in <reasoning>7+7=14</reasoning> <answer>14</answer>. Numbers are fractions, compared exactly;
+nothing is evaluated. However long the text, the work is bounded: marks are counted, answers and
+numbers have a limit.
 """
 
 import re
@@ -17,14 +15,13 @@ TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 MAX_MARKS = 64  # more answer marks than that are spam, and no answer
 MAX_ANSWER = 1_000  # characters
 MAX_NUMBER = 200  # characters
-MAX_EXPONENT = 400  # a float ends at 308
 LENIENT_WINDOW = 4_000  # characters from the end
 
-_TAG = re.compile("|".join(TAGS))
-_MINUS = {0x2212: "-", 0x2013: "-"}  # unicode minus, en dash
-# What else stands for an ASCII sign: full-width forms (U+FF01 is "!"), and unusual spaces.
-_PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | _MINUS
-_PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
+_FORM = re.compile(r"\s*<reasoning>(.+)</reasoning>\s*<answer>(.+)</answer>\s*", re.DOTALL)
+_PAIR = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>")
+# What stands for an ASCII sign: full-width forms (U+FF01 is "!"), minus, en dash, unusual spaces.
+PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-"}
+PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
 # Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold
 # anything. Thousands begin with no 0: 0,125 is an eighth with a decimal comma, and no 125.
 _NUMBER = r"(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})"
@@ -32,7 +29,7 @@ _CURRENCY = "[$€£¥₹]"
 _ANSWER = re.compile(
     rf"(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?(?:(?:(?P<whole>\d{{1,30}})\s+)?"
     r"(?P<top>\d{1,30})\s*/\s*(?P<bottom>\d{1,30})(?!\d|[.,]\d|\s*/)"
-    rf"|(?P<number>{_NUMBER})(?:[eE](?P<exponent>[-+]?\d{{1,4}}))?)",
+    rf"|(?P<number>{_NUMBER}(?:[eE][-+]?[0-3]?\d{{1,2}}(?!\d))?))",
     re.ASCII,
 )
 # The last number of a text. Possessive: each digit is read once, and no long number is cut to 0.
@@ -92,23 +89,17 @@ def read_answer(text: str, alone: bool = False) -> Fraction | None:
         return None
     if match["bottom"]:
         top, bottom, whole = int(match["top"]), int(match["bottom"]), int(match["whole"] or 0)
-        undone = bottom != 0 and top % bottom == 0 and not alone
-        if bottom == 0 or undone or (match["whole"] and top > bottom):
+        if not bottom or (top % bottom == 0 and not alone) or (match["whole"] and top > bottom):
             return None
         value = whole + Fraction(top, bottom)
     else:
-        exponent, digits = int(match["exponent"] or 0), match["number"].replace(",", "")
-        if abs(exponent) > MAX_EXPONENT:
-            return None
-        value = Fraction(int(digits)) if digits.isdecimal() else Fraction(digits)  # int is faster
-        value *= Fraction(10) ** exponent if exponent else 1
+        value = Fraction(match["number"].replace(",", ""))
     return -value if "-" in (match["sign"], match["sign2"]) else value
 
 
 def _plain(text: str) -> str:
     """Full-width forms, unusual spaces, unicode minus and LaTeX's numbers, in plain ASCII."""
-    if not text.isascii():
-        text = text.translate(_PLAIN)
+    text = text.translate(PLAIN)
     if "\\" in text:
         text = re.sub(r"\\[dt]?frac\{(-?\d{1,30})\}\{(\d{1,30})\}", r" \1/\2", text)
         text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r" \1", text)
@@ -132,6 +123,9 @@ def _is_unit(rest: str) -> bool:
 @lru_cache(maxsize=4096)
 def _number_of(reference: str) -> Fraction:
     """The reference as a number; it may be looser than an answer: 84/2 is read as 42."""
+    if not isinstance(reference, str):
+        kind = type(reference).__name__
+        raise WorkbookError(f"the reference answer {reference!r:.80} is a {kind}: give it as text")
     value = parse_number(reference)
     value = read_answer(reference) if value is None else value
     if value is None:
@@ -142,9 +136,6 @@ def _number_of(reference: str) -> Fraction:
 
 def is_correct(prediction: str | None, reference: str) -> bool:
     """Whether the prediction is exactly the number that the reference is; None never is."""
-    if not isinstance(reference, str):
-        kind = type(reference).__name__
-        raise WorkbookError(f"the reference answer {reference!r:.80} is a {kind}: give it as text")
     wanted = _number_of(reference)
     return prediction is not None and read_answer(prediction) == wanted
 
@@ -156,18 +147,16 @@ def extract_answer(text: str) -> str | None:
     line after ####, as in GSM8K. Several answers are one if they are equal as numbers or as text.
     Words outside of the marks cost the form, not the number: `<answer>42</answer> no wait, 41`.
     """
-    for mark, find in ((TAGS[3], _tagged), ("\\boxed{", _BOX.findall), ("####", _hashed)):
+    for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", _BOX.findall), ("####", _hashed)):
         if text.count(mark) > MAX_MARKS:
             return None
-        if found := [a for inside in find(text) if (a := _unboxed(inside.strip()))]:
+        found = [
+            box[1].strip() if (box := _BOX.fullmatch(a)) else a for a in map(str.strip, find(text))
+        ]
+        if found := [answer for answer in found if answer]:
             one = len({a if (n := read_answer(a)) is None else n for a in found}) == 1
             return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
     return None
-
-
-def _tagged(text: str) -> list[str]:
-    pairs = [piece.rpartition(TAGS[2]) for piece in text.split(TAGS[3])[:-1]]
-    return [inside for _, opened, inside in pairs if opened]
 
 
 def _hashed(text: str) -> list[str]:
@@ -175,11 +164,6 @@ def _hashed(text: str) -> list[str]:
     lines = [piece.split("\n", 1)[0] for piece in text.split("####")[1:]]
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     return [line for line in lines if read_answer(line) is not None] or lines
-
-
-def _unboxed(answer: str) -> str:
-    box = _BOX.fullmatch(answer)
-    return box[1].strip() if box else answer
 
 
 def reference_answer(solution: str) -> str | None:
@@ -203,16 +187,14 @@ def lenient_answer(text: str) -> str | None:
         return inside
     if "####" in text and (final := reference_answer(text)) is not None:
         return final
-    found = _LAST.findall(text[-LENIENT_WINDOW:].translate(_MINUS))
+    found = _LAST.findall(text[-LENIENT_WINDOW:].translate({0x2212: "-", 0x2013: "-"}))
     return found[-1] if found else None
 
 
 def is_well_formed(text: str) -> bool:
     """One filled reasoning block, then one filled answer block, and only white space around."""
-    if any(text.count(tag) != 1 for tag in TAGS) or _TAG.findall(text) != [*TAGS]:
-        return False
-    before, reasoning, between, answer, after = map(str.strip, _TAG.split(text))
-    return bool(reasoning and answer) and not (before or between or after)
+    form = _FORM.fullmatch(text) if all(text.count(tag) == 1 for tag in TAGS) else None
+    return form is not None and all(map(str.strip, form.groups()))
 
 
 def is_strictly_right(text: str, reference: str) -> bool:

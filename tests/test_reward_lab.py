@@ -424,10 +424,9 @@ def test_symbolic_correctness_says_nothing_where_nothing_is_known():
         texts = ["<answer>2x</answer>", "\\boxed{x}", "no answer", f"<answer>{BOMB}</answer>"]
         assert reward(texts, answer=["x+x"] * 4) == [1.0, 0.0, 0.0, None]
         assert reward(["<answer>42</answer>"], answer=["42"]) == [1.0]
-        said = r"1 of 1 completions could not be judged \(1 timeouts, 0 errors"
+        said = r"1 of 1 completions could not be judged \(killed after 2 s\)"
         with pytest.raises(WorkbookError, match=said):
             reward(texts[3:], answer=["x^2"])
-        assert symbolic_correctness(checker, max_failed=1.0)(texts[3:], answer=["x^2"]) == [None]
 
 
 def test_bombs_are_killed_when_the_gold_is_symbolic():

@@ -6,25 +6,16 @@ not the task. Run them against every reward before you train with it.
 
 import re
 import tomllib
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Attack:
-    """One completion; `kind` is its family, `name` is its own, `text` is written when asked for."""
+class Attack(NamedTuple):
+    """One completion, which may be a million characters long; `kind` is its family."""
 
     kind: str
     name: str
-    template: str
-    values: dict[str, str]
-
-    @cached_property
-    def text(self) -> str:
-        """Some are a million characters long."""
-        text = re.sub(r"@([A-Z]+)@", lambda m: self.values[m[1]], self.template)
-        return re.sub(r"\[\[(.*?)\*(\d+)\]\]", lambda m: m[1] * int(m[2]), text, flags=re.DOTALL)
+    text: str
 
 
 def honest(right: str = "42", work: str = "6*7=42\n42+0=42") -> str:
@@ -32,9 +23,7 @@ def honest(right: str = "42", work: str = "6*7=42\n42+0=42") -> str:
     return f"<reasoning>\n{work}\n</reasoning>\n<answer>{right}</answer>"
 
 
-def attacks(
-    right: str = "42", wrong: str = "41", prompt: str = "What is 6 times 7?"
-) -> list[Attack]:
+def attacks(right="42", wrong="41", prompt="What is 6 times 7?") -> list[Attack]:
     """The collection for one question; its right answer and a wrong one are whole numbers."""
     values = {"RIGHT": right, "WRONG": wrong, "PROMPT": prompt, "RUBOUT": "\x08" * len(wrong)}
     values |= {"DOUBLE": str(2 * int(right)), "LESS": str(int(right) - 2)}
@@ -47,5 +36,7 @@ def attacks(
             if not isinstance(text, str):
                 answer, *work = text
                 text = honest(answer, *work or ["some thoughts"])
-            found.append(Attack(kind, name, text, values))
+            text = re.sub(r"@([A-Z]+)@", lambda m: values[m[1]], text)
+            text = re.sub(r"\[\[(.*?)\*(\d+)\]\]", lambda m: m[1] * int(m[2]), text, flags=re.S)
+            found.append(Attack(kind, name, text))
     return found

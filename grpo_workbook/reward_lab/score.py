@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import Completion, RewardFunction, call, name_of
+from grpo_workbook.rewards import call, name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,52 +27,38 @@ class Scored:
         """
         import pandas as pd
 
-        rows = {}
-        for name, groups in self.groups.items():
-            values = pd.Series([v for group in groups for v in group], dtype=float)
-            rows[name.removesuffix("_reward")] = {
-                "weight": self.weights.get(name),
-                "none": int(values.isna().sum()),
-                "mean": values.mean(),
-                "std": values.std(ddof=0),
-                "min": values.min(),
-                "max": values.max(),
-                "equal": sum(len(set(group)) == 1 for group in groups) / len(groups),
-            }
-        return pd.DataFrame.from_dict(rows, orient="index")
+        frame = pd.DataFrame({n: [*chain(*g)] for n, g in self.groups.items()}, dtype=float)
+        equal = [fmean(len(set(g)) == 1 for g in groups) for groups in self.groups.values()]
+        table = pd.DataFrame({"none": frame.isna().sum(), "mean": frame.mean()})
+        table = table.assign(std=frame.std(ddof=0), min=frame.min(), max=frame.max(), equal=equal)
+        table.insert(0, "weight", pd.Series(self.weights))
+        return table.rename(index=lambda name: name.removesuffix("_reward"))
 
 
 def score(
-    functions: Sequence[RewardFunction],
-    completions: Sequence[Completion],
-    rows: Sequence[dict],
-    *,
-    group_size: int,
-    weights: Sequence[float] | None = None,
+    functions: Sequence, completions: Sequence, rows: Sequence, *, group_size: int, weights=None
 ) -> Scored:
     """Every reward for every completion, group by group: what GRPO would see, before any training.
 
     `rows` are the dataset's, one for each group or each completion; their columns are passed on.
     """
-    n = len(completions)
+    import pandas as pd
+
+    n, names = len(completions), [name_of(f) for f in functions]
+    weights = [1.0] * len(names) if weights is None else list(weights)
     if group_size < 2 or n == 0 or n % group_size:
         raise WorkbookError(f"{n} completions are no groups of {group_size}: give 2 or more each")
     if len(rows) * group_size == n:
         rows = [row for row in rows for _ in range(group_size)]
-    weights = [1.0] * len(functions) if weights is None else list(weights)
-    names = [name_of(f) for f in functions]
-    if len(rows) != n or not names or len(weights) != len(names) or len(set(names)) != len(names):
+    if len(rows) != n or len(weights) != len(names) or len(set(names)) != len(names):
         raise WorkbookError(
             f"{n} completions, {len(rows)} rows, {len(weights)} weights, rewards {names}: give one "
             "row for each group or completion, one weight for each reward, no name twice"
         )
     columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
-    values = [call(function, completions, **columns) for function in functions]
-    totals = [  # TRL's weighted sum, where None counts as 0: what GRPO compares
-        sum(w * (v or 0.0) for w, v in zip(weights, given, strict=True))
-        for given in zip(*values, strict=True)
-    ]
+    values = {name_of(f): call(f, completions, **columns) for f in functions}
+    # TRL's weighted sum, where None counts as 0: what GRPO compares
+    values["total"] = (pd.DataFrame(values, dtype=float).fillna(0.0) @ weights).tolist()
     starts = range(0, n, group_size)
-    table = zip([*names, "total"], [*values, totals], strict=True)
-    groups = {name: [given[i : i + group_size] for i in starts] for name, given in table}
+    groups = {name: [v[i : i + group_size] for i in starts] for name, v in values.items()}
     return Scored(groups, dict(zip(names, weights, strict=True)))

@@ -6,7 +6,7 @@ it for seconds. And "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So:
 1. a gold answer that is a number is compared exactly, as `is_correct` does; nothing is evaluated;
 2. a prediction that offers several answers ("or", a list where the gold is none) is wrong;
 3. what is left goes to a worker. One that is late is killed: "timeout". A pair whose worker dies is
-   tried again, three times in all: then it is an "error".
+   tried again, and then it is an "error".
 
 What stays open: a task to rewrite an expression, for the question's own is equal to the answer.
 """
@@ -16,36 +16,32 @@ import logging
 import re
 import signal
 import threading
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, TimeoutError, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
-from grpo_workbook.answers import MAX_ANSWER, extract_answer, read_answer
+from grpo_workbook.answers import MAX_ANSWER, PLAIN, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.rewards import judged, reward
+from grpo_workbook.rewards import reward, text_of
 
 START_LIMIT = 120.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
-MAX_TRIES = 3  # of a pair whose worker dies
+MAX_TRIES = 4  # of a pair whose worker dies
 DIGITS = 12  # decimals that must agree; math-verify's own 6 would take 1.414214 for the root of 2
 MEMORY = 2 << 30  # bytes of address space of a worker: a bomb meets this before the machine does
 _MARKS = ("<answer>", "</answer>", "\\boxed{", "####")
 _NAMED = re.compile(r"\s*\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?\s*=")
-_OR = re.compile(r"\b(?:or|and|either|maybe|not)\b")
+_OR = re.compile(r"\b(?:or|and|either|maybe|not)\b|\\lor|\$\$")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
-_OPEN_SIGNS = {0x2212: "-", 0x2013: "-", 0xD7: "*", 0xF7: "/", 0xB7: "*"}
+_SIGNS = PLAIN | {0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]([-+]?\d{1,3})(?![\d.])")
 _PREPARE, _SPAWNING = spawn.get_preparation_data, threading.Lock()
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Of one pair: "right", "wrong", or where nothing could be said "timeout" or "error"."""
 
     verdict: str
@@ -71,40 +67,33 @@ class SymbolicChecker(contextlib.AbstractContextManager):
         self.counts: Counter[str] = Counter()
         self._pool, self._lock = None, threading.Lock()
 
-    def close(self, *_) -> None:
+    def __exit__(self, *_) -> None:
         """End the workers; the next check starts new ones."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.stop()
             pool.join()
 
-    __exit__ = close
-
     def check(self, pairs: Sequence[tuple[str | None, str]]) -> list[Outcome]:
         """One Outcome per (prediction, gold), in order; a prediction may be a completion."""
         from pebble import ProcessExpired
 
         outcomes = {i: decide(*pair) for i, pair in enumerate(pairs)}
-        running: dict[Future, int] = {self._ask(pairs[i]): i for i, o in outcomes.items() if not o}
-        tries = Counter(running.values())
-        while running:
-            done, _ = wait(running, START_LIMIT + self.time_limit, return_when=FIRST_COMPLETED)
-            if not done:
-                self.close()
-                raise RuntimeError(f"no math-verify worker answered within {START_LIMIT:.0f} s")
-            for future in done:
-                i = running.pop(future)
+        for _ in range(MAX_TRIES):
+            asked = {i: self._ask(pairs[i]) for i, outcome in outcomes.items() if outcome is None}
+            for i, future in asked.items():
                 try:
-                    outcomes[i] = Outcome(*future.result())
+                    outcomes[i] = Outcome(*future.result(START_LIMIT + self.time_limit))
                 except TimeoutError:
+                    if not future.done():
+                        raise RuntimeError("no math-verify worker came up") from None
                     outcomes[i] = Outcome("timeout", f"killed after {self.time_limit:g} s")
                 except (ProcessExpired, BrokenProcessPool):
-                    outcomes[i] = Outcome("error", f"the worker died {MAX_TRIES} times on it")
-                    if tries[i] < MAX_TRIES:
-                        tries[i] += 1
-                        running[self._ask(pairs[i])] = i
-        self.counts.update(o.verdict for o in outcomes.values() if o)
-        return [o for o in outcomes.values() if o]
+                    continue  # asked again
+        died = Outcome("error", f"the worker died {MAX_TRIES} times on it")
+        told = [outcome or died for outcome in outcomes.values()]
+        self.counts.update(outcome.verdict for outcome in told)
+        return told
 
     def judge(self, given: str, gold: str) -> bool | None:
         """For `evaluation.score`: None where nothing could be said."""
@@ -115,7 +104,7 @@ class SymbolicChecker(contextlib.AbstractContextManager):
 
         with self._lock:
             if self._pool is not None and not self._pool.active:  # an idle worker was killed
-                self.close()
+                self.__exit__()
             if self._pool is None:
                 fresh: Any = SpawnContext()
                 fresh.Process = _Fresh
@@ -124,28 +113,25 @@ class SymbolicChecker(contextlib.AbstractContextManager):
             return self._pool.schedule(compare, [*asked, self.time_limit], timeout=self.time_limit)
 
 
-def symbolic_correctness(checker: SymbolicChecker | None = None, max_failed: float = 0.5):
+def symbolic_correctness(checker: SymbolicChecker | None = None):
     """A reward: 1.0 where the final answer equals the reference as mathematics, else 0.0.
 
-    None where the checker could not say: WorkbookError for more than `max_failed` of a batch.
+    None where there is no reference, and where the checker could not say: WorkbookError when that
+    is more than half of a batch.
     """
     checker = checker or SymbolicChecker()
 
-    def judge(pairs):
-        outcomes = checker.check([(extract_answer(text), gold) for text, gold in pairs])
-        failed = [o for o in outcomes if o.value is None]
-        if len(failed) > max_failed * len(outcomes):
-            late = [o.verdict for o in failed].count("timeout")
-            said = f"{late} timeouts, {len(failed) - late} errors; the first: {failed[0].reason}"
-            raise WorkbookError(
-                f"{len(failed)} of {len(pairs)} completions could not be judged ({said}): fix the "
-                "reference answers, or give a checker with a longer time_limit"
-            )
-        return [o.value for o in outcomes]
-
     @reward(role="correctness", columns=("answer",), answers="text")
-    def symbolic_correctness_reward(completions, answer=None, **columns):
-        return judged(completions, answer, judge)
+    def symbolic_correctness_reward(completions, answer, **columns):
+        asked = [(c, gold) for c, gold in zip(completions, answer, strict=True) if gold is not None]
+        outcomes = checker.check([(extract_answer(text_of(c)), gold) for c, gold in asked])
+        failed = [o for o in outcomes if o.value is None]
+        if len(failed) > len(outcomes) / 2:
+            said = f"{len(failed)} of {len(asked)} completions could not be judged"
+            fix = "fix the reference answers, or give a checker with a longer time_limit"
+            raise WorkbookError(f"{said} ({failed[0].reason}): {fix}")
+        values = iter([o.value for o in outcomes])
+        return [None if gold is None else next(values) for gold in answer]
 
     return symbolic_correctness_reward
 
@@ -171,8 +157,7 @@ def _final(text: str) -> str | None:
 
 def _offers(answer: str) -> int:
     """How many alternatives an answer names outside of brackets: connecting words, list signs."""
-    depth, equals = 0, 0
-    count = len(_OR.findall(answer.lower())) + answer.count("\\lor") + answer.count("$$")
+    depth, equals, count = 0, 0, len(_OR.findall(answer.lower()))
     for sign in answer:
         depth += (sign in "([{") - (sign in ")]}")
         count += sign in ",;" and depth <= 0
@@ -186,10 +171,10 @@ def _offers(answer: str) -> int:
 
 def _latex(answer: str) -> str:
     """What math-verify does not know: full-width forms, a unicode minus, 1e3. No dollar signs."""
-    if any("\uff01" <= c <= "\uff5e" for c in answer):
-        answer = unicodedata.normalize("NFKC", answer)
-    answer = answer.translate(_OPEN_SIGNS).replace("$", " ").strip()
-    return _SCIENTIFIC.sub(lambda m: f"{m[1]} \\cdot 10^{{{int(m[2])}}}", answer)
+    number = _SCIENTIFIC.sub(
+        lambda m: f"{m[1]} \\cdot 10^{{{int(m[2])}}}", answer.translate(_SIGNS)
+    )
+    return number.strip()
 
 
 class _Fresh(SpawnProcess):
@@ -218,26 +203,20 @@ def _begin() -> None:
 
 def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
     """(verdict, reason). The gold answer goes first: math-verify treats the sides differently."""
-    from math_verify import verify
+    from math_verify import parse, verify
+    from math_verify.parser import LatexExtractionConfig
 
+    how: Any = {"parsing_timeout": None, "raise_on_error": True}
+    how["extraction_config"] = [LatexExtractionConfig(boxed_match_priority=0)]
     # the last resort, if the parent is gone: the kernel ends us, in one long multiplication too
     signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 5)
     try:
-        if not (wanted := _parse(gold)):
+        if not (wanted := parse(f"\\boxed{{{gold}}}", **how)):
             return "error", "the gold answer cannot be read"
-        given = _parse(prediction)
+        given = parse(f"\\boxed{{{prediction}}}", **how)
         right = verify(wanted, given, DIGITS, timeout_seconds=None, raise_on_error=True)
         return ("right", "equal") if right else ("wrong", "not equal" if given else "unreadable")
     except Exception as error:
         return "error", f"{type(error).__name__}: {str(error)[:200]}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _parse(latex: str) -> list:
-    from math_verify import parse
-    from math_verify.parser import LatexExtractionConfig
-
-    how: Any = {"parsing_timeout": None, "raise_on_error": True}
-    config = [LatexExtractionConfig(boxed_match_priority=0)]
-    return parse(f"\\boxed{{{latex}}}", extraction_config=config, **how)
