@@ -127,7 +127,7 @@ def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
 
 
 def test_bad_columns_and_settings(sandbox):
-    with pytest.raises(ValueError, match="2 completions but 1 tests.*give one of each"):
+    with pytest.raises(ValueError, match="argument 2 is shorter than argument 1"):
         unit_tests(sandbox)(completions=[FENCED] * 2, test=[TEST], entry_point=["add"] * 2)
     with pytest.raises(WorkbookError, match="max_failed"):
         unit_tests(sandbox, max_failed=2)

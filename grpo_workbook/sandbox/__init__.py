@@ -1,21 +1,209 @@
-"""Run model-written Python against tests, pay for what passes: `reward_funcs=[unit_tests()]`."""
+"""Run model-written Python against tests, pay for what passes: `reward_funcs=[unit_tests()]`.
 
-# ruff: noqa: I001
-# fmt: off
+The dataset's columns are `test` and `entry_point`, as HumanEval names them, and if there is one
+`prompt_code`: code that the completion continues, and that the test may use helpers from. (A
+`prompt` that is plain text and ends inside a function does as well.)
+"""
+
+import ast
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_workbook.config import DATA
+from grpo_workbook.data import chat_prompt, read_rows
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.rewards import Completion, RewardFunction, reward, text_of
 from grpo_workbook.sandbox.attacks import CodeAttack, code_attacks
 from grpo_workbook.sandbox.pool import OUTCOMES, Job, Sandbox, Verdict
-from grpo_workbook.sandbox.rewards import (
-    code_format_reward, fenced_code, program_of, unit_tests
-)
-from grpo_workbook.sandbox.tasks import (
-    CODE_SYSTEM_PROMPT, CODE_TASKS, HUMANEVAL, TINY_CODER, pass_at_1, read_tasks, to_code_dataset,
-    verdicts_of
-)
 from grpo_workbook.sandbox.wire import encode
 
-__all__ = [
-    "CODE_SYSTEM_PROMPT", "CODE_TASKS", "HUMANEVAL", "OUTCOMES", "TINY_CODER",
-    "CodeAttack", "Job", "Sandbox", "Verdict", "code_attacks", "code_format_reward", "encode",
-    "fenced_code", "pass_at_1", "program_of", "read_tasks", "to_code_dataset", "unit_tests",
-    "verdicts_of",
-]
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+__all__ = ["CODE_SYSTEM_PROMPT", "CODE_TASKS", "HUMANEVAL", "OUTCOMES", "TINY_CODER", "CodeAttack"]
+__all__ += ["Job", "Sandbox", "Verdict", "code_attacks", "code_format_reward", "encode"]
+__all__ += ["fenced_code", "pass_at_1", "program_of", "read_tasks", "to_code_dataset", "unit_tests"]
+__all__ += ["verdicts_of"]
+
+CODE_TASKS = {split: DATA / "code_tasks" / f"{split}.jsonl" for split in ("train", "heldout")}
+TINY_CODER = DATA / "tiny-coder"
+HUMANEVAL = "openai/openai_humaneval::test"  # on the hub; its file HumanEval.jsonl.gz does as well
+CODE_SYSTEM_PROMPT = "Complete the function. Answer with one block of Python."
+NEEDED = ("prompt", "entry_point", "test")
+MAX_TEXT = 200_000  # characters of a completion
+_OPENING = re.compile(r"```[ \t]*([\w+-]*)")
+
+
+def read_tasks(source: str | Path) -> list[dict[str, str]]:
+    """The tasks of a file (.jsonl, .csv, .parquet; texts also .gz) or hub id, with all columns.
+
+    `prompt` is the beginning of the function `entry_point`; most have `canonical_solution`. Raises
+    WorkbookError, with the row, for one that lacks a column of NEEDED or the function's beginning.
+    """
+    tasks: list[dict] = read_rows(source).to_list()
+    for number, row in enumerate(tasks, 1):
+        empty = [c for c in NEEDED if not isinstance(row.get(c), str) or not row[c].strip()]
+        if empty:
+            what = f"{empty[0]!r} is {str(row.get(empty[0]))[:40]!r}"
+            why = f"{what}: every task needs text in {', '.join(NEEDED)}, as HumanEval has them"
+        elif not re.search(rf"\bdef {re.escape(name := row['entry_point'])}\b", row["prompt"]):
+            why = f"the prompt defines no function {name[:40]!r}: end it where the solution begins"
+        else:
+            continue
+        raise WorkbookError(f"{source}, row {number}: {why}")
+    return tasks
+
+
+def to_code_dataset(
+    tasks: Sequence[dict[str, str]], system_prompt: str = CODE_SYSTEM_PROMPT
+) -> "Dataset":
+    """TRL's dataset: prompt (the conversation), prompt_code, entry_point, test, other columns."""
+    from datasets import Dataset
+
+    first, rows = dict.fromkeys(("prompt", "prompt_code", "entry_point", "test")), []
+    for task in tasks:
+        code = {"prompt": chat_prompt(task["prompt"], system_prompt), "prompt_code": task["prompt"]}
+        rows.append(first | task | code)
+    return Dataset.from_list(rows)
+
+
+def fenced_code(text: str) -> list[str]:
+    """The contents of the text's fenced blocks that are Python, or do not say what they are.
+
+    A block that is never closed is none, and a text of more than MAX_TEXT characters has none.
+    """
+    found: list[str] = []
+    block: list[str] | None = None  # the lines of the block that is open
+    language = ""
+    lines = text.replace("\r\n", "\n").split("\n") if len(text) <= MAX_TEXT else []
+    for line in lines:  # line by line: the time grows with the text and no faster
+        fence = line.strip(" \t")
+        if block is None:
+            if opening := _OPENING.fullmatch(fence):
+                language, block = opening[1].lower(), []
+        elif fence != "```":
+            block.append(line + "\n")
+        else:
+            if language in ("", "python", "py", "python3"):
+                found.append("".join(block))
+            block = None
+    return found
+
+
+def program_of(completion: Completion, entry_point: str, prompt: str = "") -> str:
+    """The program of a completion: its last fenced block that defines the entry point, else it all.
+
+    A block that defines it comes after what else `prompt` defines, such as its imports. What does
+    not define it continues `prompt`, code that ends where the completion begins.
+    """
+    text, name = text_of(completion), re.escape(entry_point)
+    defines = re.compile(rf"^(?:async )?def {name}\b|^{name}\s*=", re.MULTILINE)
+    blocks = fenced_code(text)
+    if whole := [block for block in blocks if defines.search(block)]:
+        return f"{_standalone(prompt)}{whole[-1]}"
+    code = blocks[-1] if blocks else text
+    return code if defines.search(code) else prompt + code
+
+
+def _standalone(prompt: str) -> str:
+    """The prompt as Python that can be run by itself; nothing, where it cannot be made so."""
+    wholes = (f"{prompt}\n", f"{prompt}    pass\n")
+    return next(filter(_is_python, wholes), "") if prompt else ""
+
+
+def _is_python(code: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **columns) -> list[Job]:
+    """What the sandbox is asked for each completion, from the dataset's columns (see above)."""
+    starts = prompt_code or prompts or [""] * len(completions)
+    jobs = []
+    for completion, one, name, start in zip(completions, test, entry_point, starts, strict=True):
+        if not isinstance(start, str) or not (prompt_code or f"def {name}" in start):
+            start = ""  # words are no code, nor is None
+        # the test's helpers come from the prompt and not from the program
+        jobs.append(Job(program_of(completion, str(name), start), one, name, _standalone(start)))
+    return jobs
+
+
+def verdicts_of(
+    completions: Sequence[Completion], dataset: "Dataset", sandbox: Sandbox
+) -> list[Verdict]:
+    """One Verdict for each completion; row i of the dataset belongs to completion i."""
+    columns = {name: list(dataset[name]) for name in ("test", "entry_point", "prompt_code")}
+    return sandbox.check(jobs_of(completions, **columns))
+
+
+def pass_at_1(
+    model, tokenizer, dataset: "Dataset", sandbox: Sandbox, *, max_new_tokens: int, **how
+) -> tuple[list[Verdict], list[str]]:
+    """(verdicts, completions): one completion for each task, judged. pass@1: the rate that passed.
+
+    `how` goes to evaluation.generate: sample, seed, batch_size, temperature, progress.
+    """
+    from grpo_workbook.evaluation import generate
+
+    how = {"max_new_tokens": max_new_tokens, **how}
+    completions = generate(model, tokenizer, list(dataset["prompt"]), **how)
+    return verdicts_of(completions, dataset, sandbox), completions
+
+
+def unit_tests(
+    sandbox: Sandbox | None = None, *, partial: bool = False, max_failed: float = 0.5
+) -> RewardFunction:
+    """A reward: 1.0 where the program passes its whole test, else 0.0.
+
+    With `partial` half of the fraction of its assertions that held, so that the last case is always
+    worth most. `sandbox` is one with the default limits if left out. None where nothing can be
+    said: the sandbox failed, or the test is at fault (no Python, never calls the candidate, does
+    not end). When more than `max_failed` of a batch is like that, or timed out, raises
+    WorkbookError. TRL's log gets the rate of each outcome (`code/timeout`).
+    """
+    if not 0 <= max_failed <= 1:
+        raise WorkbookError(f"max_failed={max_failed}: give a fraction from 0 to 1")
+    sandbox = sandbox or Sandbox()
+
+    @reward(role="correctness", columns=("test", "entry_point"))
+    def unit_test_reward(completions, test, entry_point, log_metric=None, **columns):
+        """1.0 where the program passes its test, else 0.0 or partial credit; None: unknown."""
+        verdicts = sandbox.check(jobs_of(completions, test, entry_point, **columns))
+        unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
+        late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]
+        if len(unsure) + len(late) > max_failed * len(verdicts):
+            raise WorkbookError(
+                f"{len(unsure)} of {len(verdicts)} programs could not be judged and {len(late)} "
+                f"timed out (the first: {(unsure or late)[0]}): fix the tests, raise time_limit "
+                f"({sandbox.time_limit:g} s), or allow more with max_failed ({max_failed:g})"
+            )
+        if log_metric is not None and verdicts:
+            counts = Counter(v.outcome for v in verdicts)
+            for outcome in {*counts, "timeout", "sandbox error"}:
+                log_metric(f"code/{outcome}", counts[outcome] / len(verdicts))
+        credit = 0.5 if partial else 0.0
+        paid = [1.0 if v.passed else credit * v.fraction for v in verdicts]
+        return [None if v in unsure else p for v, p in zip(verdicts, paid, strict=True)]
+
+    unit_test_reward.sandbox = sandbox
+    return unit_test_reward
+
+
+@reward(role="format")
+def code_format_reward(completions: Sequence[Completion], **columns) -> list[float]:
+    """1.0 for exactly one fenced block, of Python that parses; 0.5 if it does not; else 0.0."""
+    values = []
+    for text in map(text_of, completions):
+        blocks = fenced_code(text)
+        one = len(blocks) == 1 and text.count("```") == 2 and bool(blocks[0].strip())
+        values.append(1.0 if one and _is_python(blocks[0]) else 0.5 * one)
+    return values

@@ -1,13 +1,6 @@
 """The walls around a candidate's process: namespaces, a filter of system calls, resource limits.
 
-Standard library only, and nothing of this package: the servers load this file by its path. What
-the kernel refuses raises OSError with the call's name.
-
-- `enter_namespaces`: own process table, no network, and a root that holds the Python libraries,
-  read-only, and nothing else: no /proc, no /dev, no home.
-- `filter_calls` (seccomp): no new processes or programs, no sockets, no opening of files for
-  writing, no deleting, no signals to and no look into other processes. Threads and reads are left.
-- `limit`: address space, processor time, open files, file size.
+What the kernel refuses raises OSError with the call's name. Standard library only.
 """
 
 import ctypes
@@ -39,9 +32,10 @@ def _call(name: str, *arguments) -> None:
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
-def prctl(option: int, value: int) -> None:
-    """Linux's prctl with one argument. OSError with the call's name when the kernel refuses."""
-    _call("prctl", option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3)
+def prctl(option: int, value: int, more: int = 0) -> None:
+    """Linux's prctl; elsewhere nothing, and the level is limits-only."""
+    if _libc is not None:
+        _call("prctl", option, *(ctypes.c_ulong(x) for x in (value, more, 0, 0)))
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data=None) -> None:
@@ -50,19 +44,20 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data=None) ->
 
 
 def enter_namespaces(visible: list[str]) -> None:
-    """Leave for a world of only the folders `visible`, whose process 1 is the next fork."""
+    """Leave for a world whose process 1 is the next fork: own process table, no network.
+
+    Its root holds the folders `visible`, read-only, and nothing else: no /proc, no /dev, no home.
+    """
     tops: list[str] = []
-    for path in sorted({os.path.abspath(p) for p in visible if os.path.isdir(p)}):
-        if not any(path == t or path.startswith(t + "/") for t in tops):
+    for path in sorted({os.path.abspath(p) + "/" for p in visible if os.path.isdir(p)}):
+        if not path.startswith(tuple(tops)):
             tops.append(path)
-    free = [p for p in PLACES if os.path.isdir(p)]
-    free = [p for p in free if not any((t + "/").startswith(p + "/") for t in tops)]
+    free = [p for p in PLACES if os.path.isdir(p) and not any(t.startswith(p + "/") for t in tops)]
     if not free:
         raise OSError(errno.ENOENT, "no folder to build the new root on")
-    root = free[0]
-    maps = {"uid_map": f"1000 {os.geteuid()} 1", "gid_map": f"1000 {os.getegid()} 1"}
+    root, user, group = free[0], f"1000 {os.geteuid()} 1", f"1000 {os.getegid()} 1"
     _call("unshare", NEW_NAMESPACES)
-    for name, text in [("setgroups", "deny"), *maps.items()]:
+    for name, text in (("setgroups", "deny"), ("uid_map", user), ("gid_map", group)):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
@@ -72,8 +67,7 @@ def enter_namespaces(visible: list[str]) -> None:
         _mount(path, root + path, None, MS_BIND | MS_REC)
         _read_only(root + path)
     os.chdir(root)
-    pivot_root = 155 if _MACHINE == "x86_64" else 41
-    _call("syscall", ctypes.c_long(pivot_root), b".", b".")
+    _call("syscall", ctypes.c_long(155 if _MACHINE == "x86_64" else 41), b".", b".")  # pivot_root
     _call("umount2", b".", MNT_DETACH)
     os.chdir("/")
     _read_only("/")
@@ -93,19 +87,15 @@ def drop_capabilities() -> None:
 
 def limit(memory_mb: int, seconds: float | None = None) -> None:
     """For good: MiB of memory beyond the interpreter's, processor seconds, no file written."""
-    memory = (memory_mb + INTERPRETER_MB) << 20
-    wanted = {"RLIMIT_AS": memory, "RLIMIT_NOFILE": 64, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+    wanted = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
+    if sys.platform == "linux":  # a Mac knows no limit of the address space
+        wanted[resource.RLIMIT_AS] = (memory_mb + INTERPRETER_MB) << 20
     if seconds is not None:
-        wanted["RLIMIT_CPU"] = int(seconds) + 2
-    for name, value in wanted.items():
-        which = getattr(resource, name)
+        wanted[resource.RLIMIT_CPU] = int(seconds) + 2
+    for which, value in wanted.items():
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        try:
-            resource.setrlimit(which, (value, value))
-        except (ValueError, OSError):
-            if sys.platform == "linux":  # a Mac knows no limit of the address space
-                raise
+        resource.setrlimit(which, (value, value))
 
 
 # the filter of system calls
@@ -120,58 +110,48 @@ _LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NO, _NO_FILE, _NO_CALL = (_ERROR | e for e in (errno.EPERM, errno.EACCES, errno.ENOSYS))
 # Calls decided by one argument: numbers on x86_64 and aarch64 (None: no such call), which argument,
-# the test, the values, what it is when the test holds for one of them, and what otherwise.
+# the test, the values (None: one's own process id), what it is when the test holds for one of them,
+# and what otherwise.
 _FOR_ALL = (
     ((2, None), 1, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # open
     ((257, 56), 2, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # openat
     ((302, 261), 0, _JEQ, [0], _ALLOW, _NO),  # prlimit64
     ((72, 25), 1, _JEQ, [8, 10, 15], _NO, _ALLOW),  # fcntl: who gets a signal
 )
-
-
-def _for_one(pid: int) -> tuple:
-    return (
-        ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
-        ((57, None), 0, _JEQ, [], _NO, _NO),  # fork
-        ((58, None), 0, _JEQ, [], _NO, _NO),  # vfork
-        ((62, 129), 0, _JEQ, [pid], _ALLOW, _NO),  # kill
-        ((234, 131), 0, _JEQ, [pid], _ALLOW, _NO),  # tgkill
-    )
-
-
-def filter_program(machine: str, pid: int | None) -> bytes:
-    """A filter in the kernel's packet filter language. OSError for a machine that is not known.
-
-    With `pid` None it is what a server can live with too, and holds for every fork; with a pid it
-    adds: no new processes, signals to nobody else. Calls that nobody gets stand in syscalls.json.
-    """
-    if machine not in _ARCH:
-        raise OSError(errno.ENOSYS, f"no system call filter is written for {machine}")
-    arch, column = _ARCH[machine]
-    ops = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
-    if pid is None:
-        ops += [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
-        for number in (numbers[column] for numbers in _DENIED.values()):
-            if number is not None:
-                ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
-    for numbers, argument, test, values, yes, no in _FOR_ALL if pid is None else _for_one(pid):
-        if numbers[column] is None:
-            continue
-        body = [(_LOAD, 0, 0, 16 + 8 * argument)]
-        for value in values:
-            body += [(test, 0, 1, value), (_RET, 0, 0, yes)]
-        body.append((_RET, 0, 0, no))
-        ops += [(_JEQ, 0, len(body), numbers[column]), *body]
-    ops.append((_RET, 0, 0, _ALLOW))
-    return b"".join(struct.pack("HBBI", *op) for op in ops)
+_FOR_ONE = (
+    ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
+    ((57, None), 0, _JEQ, [], _NO, _NO),  # fork
+    ((58, None), 0, _JEQ, [], _NO, _NO),  # vfork
+    ((62, 129), 0, _JEQ, [None], _ALLOW, _NO),  # kill
+    ((234, 131), 0, _JEQ, [None], _ALLOW, _NO),  # tgkill
+)
 
 
 def filter_calls(pid: int | None) -> None:
-    """From here on, for this process, its threads and its forks, for good; see `filter_program`."""
-    program = filter_program(_MACHINE, pid)
+    """From here on, for this process, its threads and its forks, for good (seccomp).
+
+    With `pid` None: no new programs, no sockets, no opening of files for writing, no deleting, no
+    look into other processes (see syscalls.json); reads, threads and forks are left. With its pid a
+    process gets, on top: no new processes, no signals to anybody else.
+    """
+    if _libc is None or _MACHINE not in _ARCH:
+        raise OSError(errno.ENOSYS, f"no system call filter is written for {_MACHINE}")
+    arch, column = _ARCH[_MACHINE]
+    # a program in the kernel's packet filter language
+    ops = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+    if pid is None:
+        ops += [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
+        for number in {numbers[column] for numbers in _DENIED.values()} - {None}:
+            ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
+    for numbers, argument, test, values, yes, no in _FOR_ALL if pid is None else _FOR_ONE:
+        if numbers[column] is not None:
+            body = [(_LOAD, 0, 0, 16 + 8 * argument)]
+            for value in values:
+                body += [(test, 0, 1, pid if value is None else value), (_RET, 0, 0, yes)]
+            ops += [(_JEQ, 0, len(body) + 1, numbers[column]), *body, (_RET, 0, 0, no)]
+    program = b"".join(struct.pack("HBBI", *op) for op in [*ops, (_RET, 0, 0, _ALLOW)])
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     code = ctypes.create_string_buffer(program, len(program))
-    size, place = len(program) // 8, ctypes.addressof(code)
-    head = ctypes.create_string_buffer(struct.pack("HxxxxxxP", size, place))
-    zero = ctypes.c_ulong(0)
-    _call("prctl", PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(head), zero, zero)
+    head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
+    head = ctypes.create_string_buffer(head, len(head))
+    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(head))

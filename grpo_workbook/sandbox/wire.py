@@ -1,13 +1,16 @@
 """What crosses between a judge and a candidate: plain values as JSON with tags, in framed messages.
 
 A value comes back as exactly the type it names; an iterator comes as its items. So an object whose
-`__eq__` always says yes never meets the test's `==`. Standard library only, and nothing of this
-package: both processes load this file by its path.
+`__eq__` always says yes never meets the test's `==`. The servers load this file by its path, so it
+imports the standard library only.
 """
 
+import itertools
 import json
+import os
 import socket
 import struct
+import sys
 import time
 import types
 
@@ -17,7 +20,16 @@ MAX_ITEMS = 100_000  # of an iterator
 TAGS = {list: "l", tuple: "t", set: "s", frozenset: "f", dict: "d"}
 ITERATORS = {types.GeneratorType, map, filter, zip, enumerate, reversed}
 ITERATORS |= {type(iter(x)) for x in ([], (), {}, set(), "", range(0))}
-VIEWS = {type({}.keys()), type({}.values()), type({}.items())}
+VIEWS = {type({}.keys()), type({}.values()), type({}.items()), range}
+START_LIMIT = 60.0  # seconds for a server to come up
+FROM_ITEMS = {tag: kind for kind, tag in TAGS.items()} | {
+    "d": lambda items: dict(zip(items[::2], items[1::2], strict=True)),
+    "g": iter,
+    "c": lambda items: complex(*items),
+    "i": lambda items: int(*items, 16),
+    "b": lambda items: bytes.fromhex(*items),
+    "a": lambda items: bytearray.fromhex(*items),
+}
 
 
 class NotPlain(Exception):
@@ -40,38 +52,17 @@ def encode(value, depth: int = 0):
         return ["b" if kind is bytes else "a", value.hex()]
     if kind is complex:
         return ["c", value.real, value.imag]
-    if kind is range:
-        return ["r", *(encode(x) for x in (value.start, value.stop, value.step))]
     if kind in ITERATORS or kind in VIEWS:
-        items = []
-        for item in value:
-            if len(items) == MAX_ITEMS:
-                raise NotPlain(f"an iterator of more than {MAX_ITEMS} items")
-            items.append(encode(item, depth + 1))
+        items = [encode(x, depth + 1) for x in itertools.islice(value, MAX_ITEMS + 1)]
+        if len(items) > MAX_ITEMS:
+            raise NotPlain(f"an iterator of more than {MAX_ITEMS} items")
         return ["g", *items]
     raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
 
 
 def decode(data):
-    """The plain value; raises ValueError, TypeError or the like for what `encode` never writes."""
-    if type(data) is not list:
-        if type(data) is dict:
-            raise ValueError("not in this form")
-        return data
-    tag, *rest = data
-    if tag in ("b", "a"):
-        return (bytes if tag == "b" else bytearray).fromhex(*rest)
-    if tag == "i":
-        return int(*rest, 16)
-    if tag == "c":
-        real, imag = rest
-        return complex(float(real), float(imag))
-    items = [decode(x) for x in rest]
-    if tag == "d":
-        return dict(zip(items[::2], items[1::2], strict=True))
-    if tag == "g":
-        return iter(items)
-    return {"l": list, "t": tuple, "s": set, "f": frozenset, "r": lambda x: range(*x)}[tag](items)
+    """The plain value; some Exception for what `encode` never writes."""
+    return FROM_ITEMS[data[0]]([decode(x) for x in data[1:]]) if type(data) is list else data
 
 
 def send(sock: socket.socket, message) -> None:
@@ -102,3 +93,24 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
             raise EOFError
         data += piece
     return bytes(data)
+
+
+def start_server(file: str, options: dict):
+    """(process, socket to it): a fresh isolated Python with an empty environment runs `file`."""
+    import subprocess  # not above: a candidate needs none
+
+    ours, theirs = socket.socketpair()
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
+    command = [sys.executable, "-E", "-s", "-S", "-B", path, json.dumps(options)]
+    how = {"env": {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}, "cwd": "/"}
+    how |= dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    with theirs:  # a session of its own: a Ctrl-C is for the trainer, which then closes us
+        return subprocess.Popen(command, stdin=theirs, start_new_session=True, **how), ours
+
+
+def take_socket() -> socket.socket:
+    """A server's socket to who started it: its standard input, which is empty from here on."""
+    sock = socket.socket(fileno=os.dup(0))
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return sock
