@@ -1,13 +1,13 @@
 """What notebooks need beside the lesson: a helper's source, no flood of output, the Colab set-up.
 
-The first cell of every notebook calls `set_up` on Colab: the pinned versions, then a restart,
-before anything is loaded. Colab's own packages in KEPT stay where their version will do, torch
-above all.
+On Colab the first cell of every notebook calls `set_up`: the pinned versions, then a restart. Of
+Colab's own packages those in KEPT stay where their version will do, torch above all.
 """
 
 import inspect
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,11 +52,9 @@ def quiet() -> None:
 
 def pins(*files: Path) -> dict[str, str]:
     """Package and pinned version of every `name==version` line; {} where the clone is not."""
-    lines: list[str] = []
-    for file in files or (REPO / "requirements.txt", UNSLOTH):
-        lines += file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    pairs = (line.split("#")[0].strip().partition("==") for line in lines)
-    return {name: version for name, same, version in pairs if same}
+    there = [f for f in files or (REPO / "requirements.txt", UNSLOTH) if f.is_file()]
+    text = "\n".join(f.read_text(encoding="utf-8") for f in there)
+    return dict(re.findall(r"^([\w.-]+)==([^\s#]+)", text, re.MULTILINE))
 
 
 def installed() -> dict[str, str]:
@@ -66,24 +64,22 @@ def installed() -> dict[str, str]:
 
 
 def wanted(there: Mapping[str, str]) -> dict[str, str]:
-    """Package and version of everything that must be installed, because its version is not
-    there."""
+    """Package and version of everything whose right version is not there."""
     from packaging.specifiers import SpecifierSet
 
-    def fits(name: str, pin: str) -> bool:
-        has = there.get(name.lower().replace("_", "-"), "").split("+")[0]  # 2.13.0+cu130 is 2.13.0
-        kept = bool(has) and name in KEPT and SpecifierSet(KEPT[name]).contains(has)
-        return kept or has == pin
-
-    pairs = pins().items()
-    return {name: pin for name, pin in pairs if name not in LEFT_OUT and not fits(name, pin)}
+    missing = {}
+    for name, pin in pins().items():
+        has = there.get(name.lower().replace("_", "-"))
+        fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
+        if name not in LEFT_OUT and not (has and fits.contains(has)):
+            missing[name] = pin
+    return missing
 
 
 def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:
-    """The pip commands that install `missing` and move nothing that is kept, by a file of
-    constraints.
+    """The pip commands that install `missing` and move nothing that is kept, by a constraints file.
 
-    Unsloth comes last and without its dependencies, as `make setup` does it.
+    Unsloth comes last and without its dependencies, as `make setup` does it; then the course.
     """
     keep = [f"{name}=={there[name]}\n" for name in KEPT if name in there and name not in missing]
     file.write_text("".join(keep), encoding="utf-8")
@@ -92,24 +88,21 @@ def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -
     first = [f"{name}=={pin}" for name, pin in missing.items() if name not in late]
     last = [f"{name}=={pin}" for name, pin in missing.items() if name in late]
     found = [[*pip, "-c", str(file), *first]] if first else []
-    found += [[*pip, "--no-deps", *last]] if last else []
-    return [*found, [*pip, "--no-deps", "-e", str(REPO)]]
+    return [*found, [*pip, "--no-deps", *last, "-e", str(REPO)]]
 
 
 def set_up() -> None:
     """Install what differs from the pins and end this process, so that Colab starts a new one.
 
-    Does nothing where all is there. Where pip fails, or a version is still wrong afterwards,
-    nothing is restarted and the cell stays red.
+    Where pip fails, or a version is still wrong afterwards, nothing restarts: the cell stays red.
     """
     there = installed()
     missing = wanted(there)
     if not missing and "grpo-workbook" in there:
         print("The pinned versions are installed.")
         return
-    print(
-        "Installing", ", ".join(f"{n} {v}" for n, v in missing.items()) or "the course", flush=True
-    )
+    names = ", ".join(f"{name} {pin}" for name, pin in missing.items())
+    print("Installing", names or "the course", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for command in commands(missing, there, Path(folder) / "constraints.txt"):
             subprocess.run(command, check=True)

@@ -108,14 +108,13 @@ def test_colabs_own_torch_stays_where_unsloth_takes_it():
 
 def test_what_pip_is_told(tmp_path):
     missing, constraints = {"trl": "1.15.0", "unsloth": "2026.10.9"}, tmp_path / "c.txt"
-    first, second, last = notebook.commands(
+    first, last = notebook.commands(
         missing, {"torch": "2.11.0+cu130", "trl": "1.14.0"}, constraints
     )
     assert constraints.read_text() == "torch==2.11.0+cu130\n"
     assert first[:4] == [sys.executable, "-m", "pip", "install"]
     assert first[-3:] == ["-c", str(constraints), "trl==1.15.0"]
-    assert second[-2:] == ["--no-deps", "unsloth==2026.10.9"]
-    assert last[-3:] == ["--no-deps", "-e", str(REPO)]
+    assert last[-4:] == ["--no-deps", "unsloth==2026.10.9", "-e", str(REPO)]
 
 
 def test_pip_that_fails_is_loud_and_nothing_restarts(tmp_path):
