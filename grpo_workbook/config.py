@@ -1,20 +1,15 @@
-"""What this run is: one flat RunConfig with the device, the model, every number, and why each.
-
-The same notebook runs on two CPU cores and on an 80 GB GPU; only its RunConfig differs.
-"""
+"""What this run is: one flat RunConfig with the device, the model, every number, and why each."""
 
 import difflib
-import json
 import math
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, readable
@@ -27,15 +22,16 @@ FAMILIES = ("qwen", "gemma")
 SYSTEM_PROMPT = "Work inside <reasoning> tags, then give the number inside <answer> tags."
 # Qwen3's template would otherwise open a <think> block before ours. Others ignore the switch.
 CHAT_TEMPLATE_KWARGS = {"enable_thinking": False}
-SCALES = ("group", "batch", "none")
 CHOICES = {
     "dtype": ("float32", "float16", "bfloat16"),
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"),
-    "scale_rewards": SCALES,
+    "scale_rewards": ("group", "batch", "none"),
     "vllm": ("off", "colocate", "server"),
 }
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 MOST = {"seed": 2**32 - 1, "lora_rank": 10**4, "vllm_gpu_memory": 1}  # else a billion
+
+FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
 
 # What fits which machine. Only smoke has been tried on the machine that it names.
 _GPU = {"num_generations": 8, "lora_rank": 32, "heldout": 400, "gradient_checkpointing": True}
@@ -98,28 +94,18 @@ class RunConfig:
         for f in fields(self):
             object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.type))
         if self.num_generations < 2 or self.batch_size % self.num_generations:
-            size = max(2, self.num_generations)
+            group = max(2, self.num_generations)
+            fit = math.ceil(self.batch_size / group) * group
+            said = f"cannot be cut into groups of {self.num_generations}, at least 2"
             raise WorkbookError(
-                f"a batch of {self.batch_size} completions cannot be cut into groups of "
-                f"{self.num_generations}, at least 2: choose a multiple such as "
-                f"{-(-self.batch_size // size) * size}"
+                f"a batch of {self.batch_size} completions {said}: choose a multiple such as {fit}"
             )
-        if not re.fullmatch(r".+:[0-9]{1,5}", self.vllm_server):
-            raise WorkbookError(f"vllm_server is {self.vllm_server!r}: give HOST:PORT")
         # TRL takes per_device_batch x whole accumulation steps.
         fits = _largest_divisor(self.batch_size, self.per_device_batch)
         object.__setattr__(self, "per_device_batch", fits)
 
     @classmethod
-    def from_env(
-        cls,
-        *,
-        profile: str | None = None,
-        model: str | None = None,
-        seed: Any = None,
-        output: str | Path | None = None,
-        **values,
-    ) -> "RunConfig":
+    def from_env(cls, *, profile=None, model=None, seed=None, output=None, **values) -> Self:
         """Choose everything: an argument wins over the environment, the environment over the rest.
 
         Reads GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and _OUTPUT. Further keyword arguments replace
@@ -130,38 +116,37 @@ class RunConfig:
 
         def choose(name: str, given, default, reason: str):
             variable = f"GRPO_WORKBOOK_{name.upper()}"
-            if given is not None:
-                why[name] = "given as an argument"
-                return given
-            why[name] = f"{variable} is set" if os.environ.get(variable) else reason
-            return os.environ.get(variable) or default
+            set_there = os.environ.get(variable) or None, f"{variable} is set"
+            options = [(given, "given as an argument"), set_there, (default, reason)]
+            value, why[name] = next(option for option in options if option[0] is not None)
+            return value
 
-        if (profile or os.environ.get("GRPO_WORKBOOK_PROFILE")) == "smoke":
-            one_thread()  # before torch is there
+        import torch
+
         device, gib, why["device"] = find_device()
         profile = choose("profile", profile, *_fitting_profile(device, gib))
         if profile not in PROFILES:
             raise WorkbookError(f"unknown profile {profile!r}: {nearest(profile, PROFILES)}")
         if profile == "smoke":
-            one_thread()
+            # Two would spin while they wait for each other, and slow down all that runs beside.
+            if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1":
+                torch.set_num_threads(1)
         elif device == "cpu":
-            raise WorkbookError(
-                f"profile {profile!r} needs a CUDA GPU and torch sees none: use the profile smoke, "
-                "or see `python -m grpo_workbook doctor`"
-            )
+            said = f"profile {profile!r} needs a CUDA GPU and torch sees none"
+            raise WorkbookError(f"{said}: use smoke, or see `python -m grpo_workbook doctor`")
+        known = [f.name for f in fields(cls) if f.name not in FOLLOW]
+        if unknown := sorted(values.keys() - known):
+            raise WorkbookError(f"unknown setting {unknown[0]!r}: {nearest(unknown[0], known)}")
         given = {name: value for name, value in values.items() if value is not None}
-        if unknown := sorted(given.keys() - set(SETTINGS)):
-            raise WorkbookError(f"unknown setting {unknown[0]!r}: {nearest(unknown[0], SETTINGS)}")
         chosen = {name: v for name, v in PROFILES[profile].items() if name not in FAMILIES} | given
         _fit_the_gpu(chosen, given, device, why)
-        model = str(choose("model", model, "qwen", "the default family"))
-        model, family = _find_family(model, PROFILES[profile])
+        model = find_model(choose("model", model, "qwen", "the default family"), profile)
         seed = choose("seed", seed, 0, "the default")
         seed = int(seed) if isinstance(seed, str) and seed.isdecimal() else seed
         output = str(choose("output", output, "outputs/run", "the default"))
-        if not output.strip() or "\0" in output:
+        if not output.strip():
             raise WorkbookError(f"the output {output!r} is no folder's name: name one (--output)")
-        return cls(device, profile, model, family, seed, Path(output), why=why, **chosen)
+        return cls(device, profile, model, _family(model), seed, Path(output), why=why, **chosen)
 
     def replace(self, **values) -> "RunConfig":
         """The same run with other values; WorkbookError for a value that cannot be."""
@@ -179,25 +164,19 @@ class RunConfig:
         return str(folder.relative_to(REPO)) if folder.is_relative_to(REPO) else self.model
 
     def __str__(self) -> str:
-        told = {name: getattr(self, name) for name in ("device", "profile", "model", "seed")}
-        told |= {
-            "model": f"{readable(self.model)} ({self.family})",
-            "output": readable(self.output),
-        }
-        told |= {"vllm": self.vllm} if "vllm" in self.why or self.vllm != "off" else {}
-        lines = [f"{k:<8} {v!s:<28} {self.why.get(k, '')}".rstrip() for k, v in told.items()]
+        told = vars(self) | {"model": f"{readable(self.model)} ({self.family})"}
+        told["output"] = readable(self.output)
+        lines = [f"{name:<8} {told[name]!s:<28} {why}" for name, why in self.why.items()]
         base = "4-bit NF4" if self.load_in_4bit else "16-bit"
+        samples = "" if self.vllm == "off" else f", vLLM samples ({self.vllm})"
         return "\n".join(lines) + (
             f"\ntraining {self.max_steps} steps of {self.prompts_per_step} problems x "
-            f"{self.num_generations} completions,\n         {base} base, LoRA rank "
+            f"{self.num_generations} completions{samples},\n         {base} base, LoRA rank "
             f"{self.lora_rank}, learning rate {self.learning_rate:g}"
         )
 
     def to_grpo_config(
-        self,
-        weights: Sequence[float] | None = None,
-        overrides: dict | None = None,
-        processes: int = 1,
+        self, weights: Sequence[float] | None = None, overrides: dict | None = None, processes=1
     ) -> "GRPOConfig":
         """TRL's config of this run; no value is left to a default that differs by machine.
 
@@ -212,7 +191,6 @@ class RunConfig:
             fit = math.lcm(processes, self.num_generations)
             raise WorkbookError(f"{said} processes: choose a multiple of {fit}")
         at_once, vllm = _largest_divisor(part, self.per_device_batch), self.vllm != "off"
-        host, _, port = self.vllm_server.rpartition(":")
         arguments: dict[str, Any] = dict(
             output_dir=str(self.output / "checkpoints"), seed=self.seed, data_seed=self.seed,
             # How much: a step sees batch_size completions, in groups of num_generations.
@@ -225,8 +203,9 @@ class RunConfig:
             max_completion_length=self.max_completion_length, temperature=self.temperature,
             top_p=1.0, top_k=0, repetition_penalty=1.0, chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
             # vLLM's probabilities differ a little from the trained model's, which is corrected.
-            use_vllm=vllm, vllm_importance_sampling_correction=vllm, vllm_server_host=host,
-            vllm_mode=self.vllm if vllm else "colocate", vllm_server_port=int(port),
+            use_vllm=vllm, vllm_importance_sampling_correction=vllm,
+            vllm_mode=self.vllm if vllm else "colocate",
+            vllm_server_base_url=f"http://{self.vllm_server}",
             vllm_gpu_memory_utilization=self.vllm_gpu_memory, vllm_tensor_parallel_size=1,
             vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
             # The algorithm.
@@ -250,29 +229,13 @@ class RunConfig:
         try:
             return GRPOConfig(**arguments)
         except (ValueError, TypeError) as error:
-            if not overrides:
-                raise
-            raise WorkbookError(f"TRL does not take {overrides}: {error}") from error
-
-
-_CHOSEN = ("device", "profile", "model", "family", "seed", "output", "why")
-SETTINGS = tuple(f.name for f in fields(RunConfig) if f.name not in _CHOSEN)
+            raise WorkbookError(f"TRL does not take {overrides or 'this run'}: {error}") from error
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the one that was probably meant, or all."""
     near = difflib.get_close_matches(str(name), known := sorted(known), n=1)
     return f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-
-
-def one_thread() -> None:
-    """One thread for this process, unless OMP_NUM_THREADS is set.
-
-    A tiny model gains little from two, and as soon as anything else runs, threads that spin while
-    they wait for each other make a run four times slower.
-    """
-    if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1" and "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
 
 
 def find_device() -> tuple[str, float, str]:
@@ -283,6 +246,37 @@ def find_device() -> tuple[str, float, str]:
         properties = torch.cuda.get_device_properties(0)
         return "cuda", properties.total_memory / 2**30, f"torch sees {properties.name}"
     return "cpu", 0.0, "torch sees no CUDA GPU"
+
+
+def find_model(name: str | Path, profile: str | None = None) -> str:
+    """The folder (absolute) or hub id of a family of the course, a folder, or a hub id.
+
+    Raises WorkbookError for what is none of them. The hub is asked when the model is loaded.
+    """
+    if (name := str(name)) in FAMILIES:
+        if profile is None:
+            return RunConfig.from_env(model=name).model
+        name = PROFILES[profile][name]
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return str(folder.resolve())  # an adapter names its base by this path
+    if (folder / "adapter_config.json").is_file():
+        raise WorkbookError(f"{name} is an adapter: give its base as MODEL, and it as --adapter")
+    if folder.exists():
+        raise WorkbookError(f"{name} has no config.json: name a folder with a saved model")
+    if folder.is_relative_to(DATA):
+        here = "it comes with a clone of the course (or `make models` there)"
+        raise WorkbookError(f"the tiny model {name} is missing: {here}; elsewhere name a --model")
+    if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", name):
+        kinds = f"a family ({', '.join(FAMILIES)}), a folder, or a hub id such as A/B"
+        raise WorkbookError(f"unknown model {name!r}: give {kinds} (--model)")
+    return name
+
+
+def _family(model: str) -> str:
+    config, name = Path(model) / "config.json", Path(model).name
+    words = config.read_text(encoding="utf-8") if config.is_file() else name
+    return next((family for family in FAMILIES if family in words.lower()), name)
 
 
 def _fitting_profile(device: str, gib: float) -> tuple[str, str]:
@@ -298,37 +292,11 @@ def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) ->
     half = device == "cuda" and chosen["dtype"] == "bfloat16"
     if half and not torch.cuda.is_bf16_supported(including_emulation=False):
         chosen["dtype"], why["dtype"] = "float16", "the GPU has no bfloat16"
-    missing = None if find_spec("vllm") else "vLLM is not installed"
-    missing = "vLLM needs a CUDA GPU" if device == "cpu" else missing
-    if missing and chosen.get("vllm", "off") in ("colocate", "server"):
+    if chosen.get("vllm") in ("colocate", "server") and (device == "cpu" or not find_spec("vllm")):
+        missing = "vLLM needs a CUDA GPU, and to be installed"
         if "vllm" in given:
             raise WorkbookError(f"vllm is {given['vllm']!r} and {missing}: say vllm: off")
         chosen["vllm"], why["vllm"] = "off", missing
-
-
-def _find_family(model: str, profile: dict[str, Any]) -> tuple[str, str]:
-    """(folder or hub id, family) of a family's name, a folder, or a hub id."""
-    name = str(profile.get(model, model))
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        try:
-            kind = str(json.loads((folder / "config.json").read_text())["model_type"])
-        except (OSError, ValueError, LookupError, TypeError):
-            raise WorkbookError(f"{folder} has no config.json with a model_type") from None
-        name = str(folder.resolve())  # the adapter will name its base by this path
-    elif folder.is_relative_to(DATA):
-        raise WorkbookError(
-            f"the tiny model {folder} is missing: it comes with a clone of the course (or "
-            "`make models` there); elsewhere name a --model"
-        )
-    elif re.fullmatch(r"\w[\w.-]*/[\w.-]+", name):
-        kind = name.split("/")[1]
-    else:
-        raise WorkbookError(
-            f"unknown model {model!r}: give a family ({', '.join(FAMILIES)}), a folder that "
-            "exists, or a hub id such as unsloth/Qwen3-1.7B (--model or GRPO_WORKBOOK_MODEL)"
-        )
-    return name, next((known for known in FAMILIES if known in kind.lower()), kind)
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
@@ -340,10 +308,10 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         raise WorkbookError(f"{name} is {value!r:.60}: it must be {KINDS[kind]}")
     if kind in (int, float):
         zero, most = name in ("seed", "beta"), MOST.get(name, 10**9)  # the two may be 0
-        if not (value >= 0 if zero else value > 0) or value > most:
+        if not (0 < value <= most or (zero and value == 0)):
             least = "at least 0" if zero else "more than 0"
             raise WorkbookError(f"{name} is {value!s:.30}: it must be {least}, at most {most}")
-    if name in CHOICES and value not in CHOICES[name]:
+    if value not in CHOICES.get(name, [value]):
         raise WorkbookError(f"{name} is {value!r}: choose one of {', '.join(CHOICES[name])}")
     return kind(value)
 

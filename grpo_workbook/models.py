@@ -5,34 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from grpo_workbook.config import find_model
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
 
 PIECE = 2**20  # bytes that are hashed at a time
 BASE_RECORD = "base.json"  # beside an adapter: the base that it was trained on, by its hash
-
-
-def find_model(name: str | Path) -> str:
-    """The folder (absolute) or hub id of a family of the course, a folder, or a hub id.
-
-    Raises WorkbookError for what is none of them. The hub is asked when the model is loaded.
-    """
-    from grpo_workbook.config import FAMILIES, RunConfig
-
-    name, folder = str(name), Path(name).expanduser()
-    if name in FAMILIES:
-        return RunConfig.from_env(model=name).model
-    if (folder / "config.json").is_file():
-        return str(folder.resolve())
-    if (folder / "adapter_config.json").is_file():
-        raise WorkbookError(f"{name} is an adapter: give its base as MODEL, and it as --adapter")
-    if folder.exists():
-        raise WorkbookError(f"{name} has no config.json: name a folder with a saved model")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        known = ", ".join(FAMILIES)
-        raise WorkbookError(f"unknown model {name!r}: give {known}, a folder or a hub id (A/B)")
-    return name
 
 
 def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:
@@ -44,11 +23,9 @@ def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str |
     for file in ("adapter_config.json", "adapter_model.safetensors"):
         if not (folder / file).is_file():
             raise WorkbookError(f"{name} holds no adapter: it has no {file}")
-    path = folder / "adapter_config.json"
-    try:
-        named = str(json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise WorkbookError(f"{readable(path)} is damaged: save or copy it again") from error
+    named = _field(path := folder / "adapter_config.json", "base_model_name_or_path")
+    if named is None:
+        raise WorkbookError(f"{readable(path)} is damaged: save or copy it again")
     known = model is None or check_base(folder, model)
     if known or (known is None and _place(named) == _place(str(model))):
         return str(folder), None
@@ -56,23 +33,26 @@ def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str |
     return str(folder), f"{readable(str(model))} {said}"
 
 
-def _place(name: str) -> Path:
-    """A folder, or what a hub id becomes as one, without what says that its weights are 4-bit."""
-    plain = name.lower().removesuffix("-bnb-4bit").removesuffix("-unsloth")
-    return Path(name if Path(name).is_dir() else plain).resolve()
-
-
 def check_base(adapter: str | Path, model: str) -> bool | None:
     """Whether the folder `model` is the base that the adapter was trained on, by the recorded hash.
 
     None where that is not known: no hash was recorded, or the base is on the hub.
     """
+    recorded, there = _field(Path(adapter) / BASE_RECORD, "hash"), fingerprint(model)
+    return None if None in (recorded, there) else recorded == there
+
+
+def _field(path: Path, name: str) -> str | None:
     try:
-        recorded = json.loads((Path(adapter) / BASE_RECORD).read_text(encoding="utf-8"))["hash"]
+        return json.loads(path.read_text(encoding="utf-8"))[name]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    there = fingerprint(model)
-    return None if None in (recorded, there) else recorded == there
+
+
+def _place(name: str) -> Path:
+    """A folder, or what a hub id becomes as one, without what says that its weights are 4-bit."""
+    plain = name.lower().removesuffix("-bnb-4bit").removesuffix("-unsloth")
+    return Path(name if Path(name).is_dir() else plain).resolve()
 
 
 def load_model(
@@ -88,12 +68,9 @@ def load_model(
 
     From safetensors, and no code that comes with a model is run. `name` must be the base of the
     `adapter`, a folder, unless `any_base`. `dtype` is of all weights that are not 4-bit, and
-    `load_in_4bit` holds the base in NF4, as training does. Raises WorkbookError for what cannot be
-    loaded, and for an adapter that does not fit.
+    `load_in_4bit` holds the base in NF4, as training does. WorkbookError for what cannot be loaded.
     """
     from peft import PeftModel
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     model = words = find_model(name)
     if adapter is not None:
@@ -102,22 +79,30 @@ def load_model(
             raise WorkbookError(f"{said}. Name its base, or use it all the same with --any-base")
         words = adapter if (Path(adapter) / "tokenizer_config.json").is_file() else model
     tokenizer = load_tokenizer(words)
-    how: dict = {"dtype": dtype, "device_map": device, "use_safetensors": True}
-    if load_in_4bit:  # given as None, it would hide what a 4-bit model's own config says
-        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
-        nf4 |= {"load_in_4bit": True, "bnb_4bit_compute_dtype": dtype}
-        how["quantization_config"] = BitsAndBytesConfig(**nf4)
-    try:
-        loaded = AutoModelForCausalLM.from_pretrained(model, **how)
-    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
-        said = f"{readable(model)} cannot be loaded from safetensors ({first_line(error)})"
-        raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
+    loaded = load_base(model, dtype, device, load_in_4bit)
     try:
         loaded = loaded if adapter is None else PeftModel.from_pretrained(loaded, adapter)
     except (RuntimeError, ValueError) as error:
         said = f"{adapter} does not fit {readable(model)} ({first_line(error)})"
         raise WorkbookError(f"{said}: name the base that it was trained on") from error
     return loaded.eval(), tokenizer
+
+
+def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) -> Any:
+    """A language model from safetensors, in 4-bit as QLoRA has it, with more settings in `nf4`."""
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    how: dict = {"dtype": dtype, "device_map": device, "use_safetensors": True}
+    if load_in_4bit:  # given as None, it would hide what a 4-bit model's own config says
+        nf4 |= {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        nf4 |= {"load_in_4bit": True, "bnb_4bit_compute_dtype": dtype}
+        how["quantization_config"] = BitsAndBytesConfig(**nf4)
+    try:
+        return AutoModelForCausalLM.from_pretrained(model, **how)
+    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+        said = f"{readable(model)} cannot be loaded from safetensors ({first_line(error)})"
+        raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
 
 
 def fingerprint(folder: str | Path | None) -> str | None:

@@ -24,12 +24,8 @@ GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same comman
 
 def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
     """The whole command line, or a part of it, every command with its options."""
-    top = argparse.ArgumentParser(
-        prog="python -m grpo_workbook",
-        description="The GRPO Workbook's command line.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    top = argparse.ArgumentParser("python -m grpo_workbook", **how)
     added = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in commands:
         importlib.import_module(f"{__name__}.{name}").add_parser(added)
@@ -37,24 +33,21 @@ def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command that the arguments name (default: the process's own).
+    """Run the command that the arguments name (default: the process's own); its exit status.
 
-    The exit status: 0 well, 1 something to fix, 2 bad input, 130 interrupted. Bad input, a missing
-    package and what the system refuses are told in one line on standard error; any other exception
-    is a fault of ours and goes on.
+    Bad input, a missing package and what the system refuses are told in one line on standard error
+    (status 2); any other exception is a fault of ours and goes on.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0].replace("-", "_") if arguments else ""
     quiet()
     try:
-        if name in ("run", "stages") and not {"-h", "--help"} & set(arguments):
-            command = importlib.import_module(f"{__name__}.{name}")
-            return command.main(arguments[1:])  # TRL's parser reads what follows
-        args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
+        args = arguments[1:]  # of these two TRL's parser reads what follows
+        if name not in ("run", "stages") or {"-h", "--help"} & set(args):
+            args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
         return importlib.import_module(f"{__name__}.{name}").main(args)
     except WorkbookError as error:
-        who = f"process {rank}: " if (rank := os.environ.get("RANK", "")).strip("0") else ""
-        return _said(f"{who}{visible(str(error))}")
+        return _said(visible(str(error)))
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("grpo_workbook"):
             raise

@@ -1,8 +1,7 @@
 """Several processes that train together, as torchrun or accelerate start them.
 
 All train and measure; the main one alone prints and writes. accelerate connects them; here stands
-what it leaves open: one that is lost ends the others with a message, and a launcher that was asked
-for several and started one is refused.
+what it leaves open.
 """
 
 import os
@@ -40,10 +39,10 @@ def once(work: Callable[[], object]):
             outcome[0] = work()
         except WorkbookError as raised:
             error, outcome[1] = raised, True
-    broadcast_object_list(outcome)
-    if outcome[1]:
+    result, failed = broadcast_object_list(outcome)
+    if failed:
         raise error or SystemExit(2)  # the main process says it
-    return outcome[0]
+    return result
 
 
 def main_first():
@@ -57,17 +56,14 @@ def main_first():
 def together(device: str, checkpoint: Callable[[], object]):
     """Connect the processes while the block lasts; one alone needs nothing.
 
-    A process that is lost ends the others with a message and status 1, and so does the launcher's
-    SIGTERM after another's end. `checkpoint` finds the last checkpoint, which the message names.
+    One that is lost (or a SIGTERM of the launcher, after another's end) ends the others with status
+    1 and a message that names the last checkpoint, which `checkpoint` finds.
     """
     env = os.environ
     # For several processes accelerate sets an address where they meet, and numbers them.
     if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= env.keys() and "WORLD_SIZE" not in env:
-        raise WorkbookError(
-            "accelerate launch was asked for several processes and started one, as with --cpu and "
-            "MULTI_CPU: start with `torchrun --nproc_per_node N -m grpo_workbook run ...` or a "
-            "file of configs/"
-        )
+        said = "accelerate launch was asked for several processes and started one, as with --cpu"
+        raise WorkbookError(f"{said} and MULTI_CPU: start with torchrun, or a file of configs/")
     if count() == 1:
         yield
         return
@@ -75,12 +71,12 @@ def together(device: str, checkpoint: Callable[[], object]):
     from torch.distributed import DistError, destroy_process_group
 
     def end(why: str) -> None:  # at once: a normal exit may wait for the lost process
-        kept, goes_on = checkpoint(), "There is no checkpoint yet: start again with --overwrite"
-        if kept:
-            again = "the same command with --resume goes on from there"
-            goes_on = f"The last checkpoint is {readable(str(kept))}; {again}"
-        who = f"process {env['RANK']} of {count()}"
-        print(f"error: {who} cannot go on: {why}. {goes_on}.", file=sys.stderr, flush=True)
+        goes_on = "There is no checkpoint yet: start again with --overwrite"
+        if kept := checkpoint():
+            goes_on = f"The last checkpoint is {readable(str(kept))}; "
+            goes_on += "the same command with --resume goes on from there"
+        said = f"process {env['RANK']} of {count()} cannot go on: {why}. {goes_on}."
+        print(f"error: {said}", file=sys.stderr, flush=True)
         os._exit(1)
 
     if device == "cpu":  # accelerate would say cpu:0 and cpu:1, which torch.load does not know
