@@ -37,11 +37,10 @@ TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_id
 
 
 def read_rows(source: Any) -> "Dataset":
-    """The rows of a source, unchecked; those of JSON and Parquet are mapped into memory.
+    """The rows, unchecked, of a file (.jsonl, .json, .csv, .tsv, .parquet; the texts as .gz too),
+    a hub id with configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts.
 
-    A source is a file (.jsonl, .json, .csv, .tsv, .parquet; the texts as .gz too), a hub id with
-    configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts. Raises
-    WorkbookError for one that cannot be read, with the line that is wrong.
+    Those of JSON and Parquet are mapped into memory. Raises WorkbookError with what is wrong.
     """
     from datasets import Dataset, load_dataset
     from datasets.fingerprint import get_temporary_cache_files_directory
@@ -56,8 +55,7 @@ def read_rows(source: Any) -> "Dataset":
     path = place_of(source)
     kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if kind and not (path.is_file() and path.stat().st_size):
-        there = "is empty" if path.is_file() else "does not exist"
-        raise WorkbookError(f"data file {source} {there}: name one with rows")
+        raise WorkbookError(f"data file {source} does not exist, or is empty")
     if not kind and path.exists():
         raise WorkbookError(f"{source} is no data file: name one that ends in {', '.join(FORMATS)}")
     try:
@@ -71,7 +69,7 @@ def read_rows(source: Any) -> "Dataset":
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
         return load_dataset(kind, data_files=str(path), split="train", cache_dir=place, **options)
     except Exception as error:  # whatever a reader raises
-        line = _wrong_line(path) if kind == "json" else None
+        line = _wrong_line(path) if kind == "json" else ""
         why = line or first_line(error.__cause__ or error)
         what = "cannot be read" if kind else "is no file, and as a hub id it cannot be loaded"
         raise WorkbookError(f"{source} {what}: {why}") from error
@@ -89,7 +87,7 @@ def _read_csv(path: Path) -> "Dataset":
         return Dataset.from_pandas(pd.read_csv(path, index_col=False, **how), preserve_index=False)
 
 
-def _wrong_line(path: Path) -> str | None:
+def _wrong_line(path: Path) -> str:
     """The first line of a JSONL file that cannot be read, and why."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
@@ -98,7 +96,7 @@ def _wrong_line(path: Path) -> str | None:
                 json.loads(line.decode("utf-8-sig").strip() or "null")
             except ValueError as error:
                 return f"line {number} is no JSON in UTF-8 ({error})"
-    return None
+    return ""
 
 
 def load_problems(
@@ -126,14 +124,14 @@ def load_problems(
     name = Path(source).name if isinstance(source, str | Path) else "the data"
     for column, option in zip(columns, ("--question-column", "--answer-column"), strict=True):
         if column not in rows.column_names:
-            there = f"no column {column!r} among {rows.column_names}"
-            raise WorkbookError(f"{name} has {there}: name it with {option}")
+            there = f"{name} has no column {column!r} among {rows.column_names}"
+            raise WorkbookError(f"{there}: name it with {option}")
     if not len(rows):
         raise WorkbookError(f"{name} has no rows")
     if answers not in KINDS:
         raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {', '.join(KINDS)}")
     if answers == "auto":
-        first = [str(_as_text(value)) for value in rows[:1000][answer_column] if value]
+        first = [str(value) for value in rows[:1000][answer_column] if value]
         numbers = sum("####" in text or reference_answer(text) is not None for text in first)
         answers = "number" if 2 * numbers >= len(first) else "text"
 
@@ -153,33 +151,27 @@ def load_problems(
     good = [place for place in range(len(rows)) if place + 1 not in wrong]
     if not good or (wrong and not skip_invalid and invalid is None):
         number, why = next(iter(wrong.items()))
-        more = f" ({len(wrong) - 1:,} more rows are invalid)" if len(wrong) > 1 else ""
         fix = "fix it, or drop such rows with --skip-invalid" if good else "no row is left"
-        raise WorkbookError(f"{name}, row {number}: {why}{more}: {fix}")
+        raise WorkbookError(f"{name}, row {number}: {why} ({len(wrong):,} invalid in all): {fix}")
     if invalid is not None:
         invalid.update(wrong)
     return rows.remove_columns("_why").select(good)
 
 
 def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> tuple:
-    """(question, answer, solution, why the row cannot be used): the first three, or the last."""
-    solution, why = _as_text(solution), None
+    """(question, answer, solution, None) of a row, or the last says why it cannot be used."""
+    # A number as text, and a date, which the reader made of a text. A big float has lost digits.
+    whole = abs(solution) < 2**53 if isinstance(solution, float) else not isinstance(solution, bool)
+    if whole and isinstance(solution, int | float | Decimal | date):
+        solution = str(solution).removesuffix(".0").removesuffix(" 00:00:00")
     for column, text in zip(columns, (question, solution), strict=True):
         if not isinstance(text, str) or not text.strip():
             return None, None, None, f"{column!r} is empty, or no text: {text!r:.60}"
     answer = reference_answer(solution) if answers == "number" else solution
     if answer is None:
-        why = f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
-    return question, answer, solution, why
-
-
-def _as_text(value: Any) -> Any:
-    """A number, or a date that the reader made of a text, as text; anything else as it is."""
-    rounded = isinstance(value, float) and not abs(value) < 2**53  # digits were lost; or NaN
-    if isinstance(value, bool) or rounded or not isinstance(value, int | float | Decimal | date):
-        return value
-    text = str(value).removesuffix(" 00:00:00")
-    return text.removesuffix(".0") if isinstance(value, float) else text
+        said = f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
+        return None, None, None, said
+    return question, answer, solution, None
 
 
 def chat_prompt(
@@ -211,19 +203,13 @@ def to_dataset(
 
     `fold` writes the system prompt into the user's turn (see `needs_folding`).
     """
-    dataset = read_rows(rows)
-    if not {"question", "answer"} <= {*dataset.column_names}:
-        there = f"'question' and 'answer', and there are {dataset.column_names}"
-        raise WorkbookError(f"rows need {there}: see load_problems")
+    dataset, shaped = read_rows(rows), fold_system if fold else list
 
     def prompts(questions: list[str]) -> dict:
-        made = [chat_prompt(question, system_prompt) for question in questions]
-        return {"prompt": [fold_system(prompt) for prompt in made] if fold else made}
+        return {"prompt": [shaped(chat_prompt(text, system_prompt)) for text in questions]}
 
-    dataset = dataset.map(prompts, batched=True, input_columns="question")
-    return dataset.select_columns(
-        [*dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])]
-    )
+    names = dict.fromkeys(["prompt", "answer", "question", *dataset.column_names])
+    return dataset.map(prompts, batched=True, input_columns="question").select_columns([*names])
 
 
 def load_tokenizer(model: str | Path) -> "Tokenizer":
@@ -294,8 +280,8 @@ def drop_long_prompts(
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     if not fitting:
-        said = f"{name} has no prompt of at most {max_prompt_length} tokens (the shortest has "
-        raise WorkbookError(f"{said}{min(lengths, default=0)}): raise --max-prompt-length")
+        said = f"{name} has no prompt of at most {max_prompt_length} tokens"
+        raise WorkbookError(f"{said} (the shortest has {min(lengths)}): raise --max-prompt-length")
     return dataset.select(fitting), len(lengths) - len(fitting)
 
 
@@ -311,8 +297,7 @@ def split(
 
     count = min(heldout, len(dataset) // 5)
     if count < 1:
-        said = f"{heldout} of {len(dataset)} rows cannot be held out"
-        raise WorkbookError(f"{said}: 5 rows are needed, and 1 held out")
+        raise WorkbookError(f"{heldout} of {len(dataset)} rows cannot be held out: at least 1 of 5")
     lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
     try:
         strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
@@ -332,14 +317,13 @@ def load_split(
 
     `reading` is what `load_problems` takes; it is for the user's data.
     """
-
-    def rows_of(source: Any, part: str) -> "Dataset":
-        return load_problems(source, **reading) if source else load_problems(WORD_PROBLEMS[part])
-
     if data and not heldout_data:
-        train, heldout = split(rows_of(data, "train"), run.heldout, run.seed)
+        train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)
     else:
-        train, heldout = rows_of(data, "train"), rows_of(heldout_data, "heldout")
+        train, heldout = (
+            load_problems(given, **reading) if given else load_problems(WORD_PROBLEMS[name])
+            for name, given in (("train", data), ("heldout", heldout_data))
+        )
         heldout = heldout.select(range(min(run.heldout, len(heldout))))
     train, leaked = drop_leaked(train, heldout)
     return train, heldout, leaked

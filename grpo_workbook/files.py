@@ -15,8 +15,8 @@ REPO = Path(__file__).resolve().parent.parent  # the clone; a package installed 
 def readable(path: str | Path) -> str:
     """The path as seen from this folder or from the project's, when it lies below one of them."""
     for root in (Path.cwd(), REPO):
-        if (resolved := Path(path).resolve()).is_relative_to(root):
-            return str(resolved.relative_to(root))
+        with contextlib.suppress(ValueError):
+            return str(Path(path).resolve().relative_to(root))
     return str(path)
 
 
@@ -64,18 +64,7 @@ def read_json(path: Path, fix: str = "start again with --overwrite"):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        said = f"{readable(path)} was written by the run and cannot be read: {fix}"
-        raise WorkbookError(said) from error
-
-
-def check_writable(path: Path, *read: str | Path | None) -> None:
-    """Raise WorkbookError for a file that cannot stand there, or that is read (by any name)."""
-    place = place_of(path)
-    if not place.parent.is_dir() or place.is_dir():
-        raise WorkbookError(f"{path} cannot be written: name a file in a folder that exists")
-    for source in map(place_of, filter(None, read)):
-        if place.exists() and source.exists() and place.samefile(source):
-            raise WorkbookError(f"{path} is {readable(source)}, which is read: name another file")
+        raise WorkbookError(f"{readable(path)} is damaged: {fix}") from error
 
 
 def check_disk(output: Path, needed: int, what: str) -> None:

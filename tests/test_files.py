@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import alone, check_disk, check_writable, whole_file, write_json
+from grpo_workbook.files import alone, check_disk, whole_file, write_json
 
 
 def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -46,16 +46,6 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(tmp_path, name)
     with pytest.raises(WorkbookError, match=said) as caught:
         write_json(tmp_path / name, 1)
     assert isinstance(caught.value.__cause__, OSError)  # exact resume tells a full disk by it
-
-
-def test_one_file_is_not_read_and_written(tmp_path):
-    (tmp_path / "a").write_text("")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    check_writable(tmp_path / "c", str(tmp_path / "a"), None)
-    with pytest.raises(WorkbookError, match="which is read: name another file"):
-        check_writable(tmp_path / "b", str(tmp_path / "a"), None)
-    with pytest.raises(WorkbookError, match="a folder that exists"):
-        check_writable(tmp_path / "none" / "c")
 
 
 # ------------------------------------------------------------------ folders

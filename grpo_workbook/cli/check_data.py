@@ -7,8 +7,8 @@ from pathlib import Path
 from grpo_workbook import data
 from grpo_workbook.answers import parse_number
 from grpo_workbook.config import RunConfig
-from grpo_workbook.errors import WorkbookError, shorten, wrap
-from grpo_workbook.files import check_writable, readable, whole_file, write_json
+from grpo_workbook.errors import shorten, wrap
+from grpo_workbook.files import readable, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
 
 REPEATED = 0.05  # more repeated questions than that hurt
@@ -19,7 +19,7 @@ PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 WIDTH = 80
 EPILOG = """examples:
   python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
-  python -m grpo_workbook check-data my.jsonl --skip-invalid --output good.jsonl
+  python -m grpo_workbook check-data my.csv --answer-column solution
 
 exit status: 0 well, 2 bad input, 1 something would hurt training: invalid rows,
 leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one that
@@ -43,30 +43,20 @@ def add_parser(commands) -> None:
     add("--profile", metavar="P", help="whose prompt budget")
     add("--max-prompt-length", type=int, metavar="N", help="the budget in tokens")
     add("--json", type=Path, metavar="FILE", help="the report as JSON")
-    add("--output", type=Path, metavar="FILE.jsonl", help="the valid rows that fit")
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
-    for path in filter(None, (args.output, args.json)):
-        check_writable(path, args.source, args.heldout_data)
-    if args.output and args.output.suffix != ".jsonl":
-        raise WorkbookError(f"the output {args.output} must end in .jsonl")
-    report, fitting = examine(args)
+    report = examine(args)
     print(as_text(report))
     if args.json:
         write_json(args.json, report | {"well": not report["hurts"]})
         print(f"\n{readable(args.json)}: the report")
-    if args.output:
-        rows = fitting.remove_columns("answer").rename_column("solution", "answer")
-        with whole_file(args.output) as new:
-            rows.to_json(new, force_ascii=False, date_format="iso")
-        print(f"\n{readable(args.output)}: {len(rows):,} rows")
     return 1 if report["hurts"] else 0
 
 
-def examine(args: argparse.Namespace) -> tuple:
-    """(the report, the valid rows whose prompt is within the budget)."""
+def examine(args: argparse.Namespace) -> dict:
+    """What is in the data; `hurts` says what would hurt training."""
     import numpy as np
 
     named = ("profile", "model", "max_prompt_length")
@@ -79,11 +69,11 @@ def examine(args: argparse.Namespace) -> tuple:
         invalid: dict[int, str] = {}
         rows = data.load_problems(source, invalid=invalid, **reading)
         prompts = data.to_dataset(rows, fold=data.needs_folding(tokenizer))
-        tokens = np.array(data.prompt_lengths(prompts, tokenizer))
+        tokens = data.prompt_lengths(prompts, tokenizer)
         name, total = Path(source).name, len(rows) + len(invalid)
         told = [f"row {row}: {why}" for row, why in invalid.items()]
         facts = {"source": name, "rows": total, "invalid": told}
-        facts["too_long"] = int((tokens > budget).sum())
+        facts["too_long"] = sum(length > budget for length in tokens)
         called = [f"{name}, row {row}" for row in range(1, total + 1) if row not in invalid]
         return facts, rows, called, tokens
 
@@ -91,9 +81,8 @@ def examine(args: argparse.Namespace) -> tuple:
     questions, answers, count = rows["question"][:], rows["answer"][:], len(rows)
     same, near = same_questions(questions), near_duplicates(questions)
     other = {a: b for a, b in same.items() if answers[a] != answers[b]}
-    spread = np.percentile(tokens, PERCENTILES, method="inverted_cdf").astype(int).tolist()
+    spread = np.percentile(tokens, PERCENTILES, method="inverted_cdf").tolist()
     commonest, times = Counter(answers).most_common(1)[0]
-    fitting = rows.select(np.flatnonzero(tokens <= budget))
     report = facts | {
         "columns": ", ".join(rows.column_names),
         "answers": "number" if all(parse_number(a) is not None for a in answers) else "text",
@@ -128,7 +117,7 @@ def examine(args: argparse.Namespace) -> tuple:
         leaks = f"{len(also):,} held-out questions are also training questions and {len(nearly):,}"
         harms[f"{leaks} nearly so: the held-out score would flatter"] = also or nearly
         harms[f"{long:,} held-out {over}"] = long
-    return report | {"hurts": [harm for harm, found in harms.items() if found]}, fitting
+    return report | {"hurts": [harm for harm, found in harms.items() if found]}
 
 
 def as_text(report: dict) -> str:

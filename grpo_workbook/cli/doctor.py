@@ -7,8 +7,7 @@ import warnings
 from collections import namedtuple
 from pathlib import Path
 
-from grpo_workbook.config import DATA, RunConfig
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.config import RunConfig
 from grpo_workbook.notebook import installed, pins
 
 REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
@@ -37,19 +36,14 @@ def examine() -> list[Finding]:
     """All findings, in the order in which they are printed. Loads torch and bitsandbytes."""
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     findings = [Finding("python", system), *packages(pins())]
-    if any(f.name in ("torch", "psutil") and f.value == "not installed" for f in findings):
-        return findings  # nothing more can be said without them
-    findings += [*machine(), four_bit(), sandbox()]
-    for folder in ("tiny-qwen3", "tiny-gemma3"):
-        there = (DATA / folder / "model.safetensors").is_file()
-        fix = "" if there else "run `make models` (15 minutes), or clone again"
-        findings.append(Finding(folder, "present" if there else "missing", fix))
-    try:
-        run = RunConfig.from_env()
-    except WorkbookError as error:
-        return [*findings, Finding("settings", "unusable", str(error))]
-    told = {"device": run.device, "profile": run.profile, "model": Path(run.model).name}
-    return findings + [Finding(name, f"{value} ({run.why[name]})") for name, value in told.items()]
+    checks = {machine: REINSTALL, four_bit: REINSTALL}
+    checks |= {sandbox: "chapter 06 needs it", settings: "set it right, or leave it out"}
+    for check, fix in checks.items():
+        try:
+            findings += check()
+        except Exception as problem:  # whatever it is, it goes on the page
+            findings.append(Finding(check.__name__, f"fails: {problem}", fix))
+    return findings
 
 
 def packages(wanted: dict[str, str]) -> list[Finding]:
@@ -58,9 +52,8 @@ def packages(wanted: dict[str, str]) -> list[Finding]:
     for name, pin in wanted.items():
         there = found.get(name.lower().replace("_", "-"), "not installed")
         same = there.split("+")[0] == pin  # torch 2.13.0+cpu is torch 2.13.0
-        findings.append(
-            Finding(name, there, "" if same else f"the course is tested with {pin}: {REINSTALL}")
-        )
+        fix = "" if same else f"the course is tested with {pin}: {REINSTALL}"
+        findings.append(Finding(name, there, fix))
     return findings
 
 
@@ -83,30 +76,29 @@ def machine() -> list[Finding]:
     ]
 
 
-def four_bit() -> Finding:
+def four_bit() -> list[Finding]:
     """Quantize and restore a small tensor: the import alone proves nothing."""
     import torch
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        from bitsandbytes.functional import dequantize_4bit, quantize_4bit
-
-        x = torch.linspace(-1, 1, 4096, device=device).reshape(64, 64)
-        error = (dequantize_4bit(*quantize_4bit(x, quant_type="nf4")) - x).abs().max().item()
-    except Exception as problem:  # whatever it is, it goes on the page
-        return Finding("4-bit", f"fails: {problem}", REINSTALL)
+    x = torch.linspace(-1, 1, 4096, device=device).reshape(64, 64)
+    error = (dequantize_4bit(*quantize_4bit(x, quant_type="nf4")) - x).abs().max().item()
     works = f"NF4 works on {device} (largest rounding {error:.2f} of 1)"
-    return Finding("4-bit", works, "" if error < 0.2 else REINSTALL)
+    return [Finding("4-bit", works, "" if error < 0.2 else REINSTALL)]
 
 
-def sandbox() -> Finding:
+def sandbox() -> list[Finding]:
     """How well model-written code is isolated here. Less than full is no fault: no fix."""
     from grpo_workbook.sandbox import Sandbox
 
-    try:
-        with warnings.catch_warnings(action="ignore"), Sandbox(workers=1) as box:
-            level, why = box.probe()
-    except (OSError, RuntimeError) as problem:
-        fix = "model-written code cannot be run here: chapter 06 needs it"
-        return Finding("sandbox", f"fails: {problem}", fix)
-    return Finding("sandbox", f"{level} ({why})" if why else level)
+    with warnings.catch_warnings(action="ignore"), Sandbox(workers=1) as box:
+        level, why = box.probe()
+    return [Finding("sandbox", f"{level} ({why})" if why else level)]
+
+
+def settings() -> list[Finding]:
+    """What a run chooses here, and why."""
+    run = RunConfig.from_env()
+    told = {"device": run.device, "profile": run.profile, "model": Path(run.model).name}
+    return [Finding(name, f"{value} ({run.why[name]})") for name, value in told.items()]

@@ -759,8 +759,7 @@ check("02.6", stratified_quotas);
 # ```bash
 # python -m grpo_workbook check-data my.csv --question-column frage --answer-column antwort
 # python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl --json report.json
-# python -m grpo_workbook check-data my.jsonl --skip-invalid --output clean.jsonl
-# python -m grpo_workbook run --data clean.jsonl --max-steps 100 --output outputs/mine
+# python -m grpo_workbook run --data my.jsonl --skip-invalid --max-steps 100 --output outputs/mine
 # ```
 
 # %% [markdown]
