@@ -28,15 +28,13 @@ Judge = Callable[[str, str], bool | None]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How completions are made: greedy, or sampled without top-k. Another batch size, which is how
-    many prompts go through the model at once, samples other completions: each batch is seeded.
-    """
+    """How completions are made: greedy, or sampled without top-k."""
 
     max_new_tokens: int = 256
     sample: bool = False
     temperature: float = 1.0
     seed: int = 0
-    batch_size: int = 32
+    batch_size: int = 32  # prompts at a time; each batch is seeded, so it changes what is sampled
 
 
 @dataclass(frozen=True)

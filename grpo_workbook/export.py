@@ -7,16 +7,14 @@ Then the merged model answers held-out problems: it must not do worse than the p
 import copy
 import json
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_workbook import models
-from grpo_workbook.data import chat_prompt, fold_system, load_tokenizer, needs_folding, render
+from grpo_workbook import data, files, models
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import generate, score
-from grpo_workbook.files import check_disk, place_of, readable, swap_folder, whole_file, write_json
+from grpo_workbook.files import readable
 from grpo_workbook.statistics import accuracy, paired_p_value, wilson_interval
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
@@ -29,50 +27,39 @@ REFUSED = (
 )
 WORSE = (
     ", {merged_strict_greedy:.1%} of {heldout_n} held-out problems right, and the policy that was "
-    "trained {policy_strict_greedy:.1%} (95 % interval {policy_ci95[0]:.1%} to "
-    "{policy_ci95[1]:.1%})"
+    "trained {policy_strict_greedy:.1%} (95 % interval {0:.1%} to {1:.1%})"
 )
 
 
 def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = None) -> None:
     """Write the adapter (safetensors), the tokenizer, and a hash of the base it was trained on.
 
-    A kill leaves no half-written folder. `weights`: the model's state, where it was gathered from
-    several processes.
+    `weights`: the model's state, where it was gathered from several processes.
     """
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
-        model.save_pretrained(target, **({"state_dict": weights} if weights else {}))
-        # PEFT's form to fill in, with this machine's path to the base
-        (target / "README.md").unlink(missing_ok=True)
+        model.save_pretrained(target, state_dict=weights)
+        (target / "README.md").unlink(missing_ok=True)  # PEFT's form, with the path of the base
         tokenizer.save_pretrained(target)
         record = {"base": readable(base), "hash": models.fingerprint(base)}
-        write_json(target / models.BASE_RECORD, record)
+        files.write_json(target / models.BASE_RECORD, record)
 
-    swap_folder(Path(folder), write)
+    files.swap_folder(Path(folder), write)
 
 
 def merge(
-    base: str | Path | None,
-    adapter: str | Path,
-    folder: str | Path,
-    *,
-    heldout: Any = None,
-    policy: Any = None,
-    judge: Callable[[str, str], bool] | None = None,
-    **how,
-) -> dict:
+    base: str | Path | None, adapter: str | Path, folder: str | Path, *,
+    heldout: Any = None, policy: Any = None, judge: Any = None, **how,
+) -> dict:  # fmt: skip
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
     `base` None takes the one that the adapter names. `heldout` is a Dataset, or rows, with `prompt`
     and `answer` (without answers only the logits count; default: those of the run in whose folder
-    the adapter lies, else a few sums). `policy` is the trained policy's greedy Scores on them, else
-    base-plus-adapter is asked; `judge` is for answers that are no numbers, see `evaluation.score`;
-    `how` is max_new_tokens (default: the run's, or 256) and batch_size, see `Sampling`.
-
-    Returns the proof. Raises WorkbookError, with the numbers, for a merge that is another model:
-    then, and after a kill, `folder` is what it was.
+    the adapter lies, else a few sums), `policy` the trained policy's greedy Scores on them (else
+    base-plus-adapter is asked), `judge` as in `evaluation.score`; `how` is max_new_tokens (default:
+    the run's, or 256) and batch_size. Returns the proof. Raises WorkbookError, with the numbers,
+    for a merge that is another model: then, and after a kill, `folder` is what it was.
     """
     adapter, _ = models.find_adapter(adapter)
     named = _read(Path(adapter) / "adapter_config.json")["base_model_name_or_path"]
@@ -91,11 +78,11 @@ def merge(
         said = f"{readable(base)} holds quantized weights, and a merge into them would be rounded"
         raise WorkbookError(f"{said}: name its 16-bit model with --base")
     # as the model was trained on them: without a system role its text opens the user's turn
-    fold = fold_system if needs_folding(tokenizer) else list
+    fold = data.fold_system if data.needs_folding(tokenizer) else list
     prompts = [fold(row["prompt"]) for row in heldout]
     answers = [row["answer"] for row in heldout if "answer" in row]
-    how = {"max_new_tokens": settings.get("max_completion_length", 256), "share": False} | how
-    how |= {"progress": "answering" if sys.stderr.isatty() else None}
+    how = {"max_new_tokens": settings.get("max_completion_length", 256)} | how
+    how |= {"share": False, "progress": "answering"}
     texts = policy.completions if policy else generate(ours, tokenizer, prompts, **how)
     proof: dict = {}
 
@@ -109,31 +96,27 @@ def merge(
             said = generate(merged, words, prompts, **how)
             right = (policy or score(texts, answers, judge)).strict
             now = score(said, answers, judge).strict
-            proof.update(
-                heldout_n=len(answers),
-                merged_strict_greedy=accuracy(now),
-                policy_strict_greedy=accuracy(right),
-                policy_ci95=list(wilson_interval(right)),
-                p_value=paired_p_value(right, now),
-                merged_answers=said[:5],
-            )
+            proof.update(heldout_n=len(answers), merged_answers=said[:5])
+            proof.update(merged_strict_greedy=accuracy(now), policy_strict_greedy=accuracy(right))
+            proof.update(p_value=paired_p_value(right, now), policy_ci95=[*wilson_interval(right)])
         if not is_proved(proof):
-            held = WORSE.format(**proof) if answers else ""
+            held = WORSE.format(*proof["policy_ci95"], **proof) if answers else ""
             raise WorkbookError(REFUSED.format(RELATIVE, SAME_TOKENS, held, **proof))
         write_card(target, {**report, "merge": proof}, settings, base=base)
 
-    swap_folder(folder, write)
+    files.swap_folder(folder, write)
     return proof
 
 
 def run_of(adapter: str | Path) -> tuple[dict, dict]:
-    """(report, settings) of the run in whose folder the adapter lies; each empty where unknown.
-
-    The settings hold the run's system prompt. A stage's folder lies in that of its run.
-    """
+    """(report, settings) of the run in whose folder, or a stage's, the adapter lies; else empty."""
     place = Path(adapter).resolve().parent
     run = _read(place / "run.json") or _read(place.parent / "run.json")
     return _read(place / "report.json"), run.get("settings", {})
+
+
+def _read(path: Path) -> dict:
+    return files.read_json(path, "remove it") if path.is_file() else {}
 
 
 def _heldout_of(adapter: str, settings: dict, judge):
@@ -141,29 +124,23 @@ def _heldout_of(adapter: str, settings: dict, judge):
     after = _read(Path(adapter).parent / "after.json")
     judge = judge if after.get("kind") == "text" else None
     sums = [QUESTION.format(n, 17 - n) for n in range(2, 14)]
-    prompts = [chat_prompt(q, settings.get("system_prompt")) for q in after.get("question", sums)]
-    if "question" not in after or (after.get("kind") == "text" and judge is None):
+    prompts = [
+        data.chat_prompt(q, settings.get("system_prompt")) for q in after.get("question", sums)
+    ]
+    if not after or (after["kind"] == "text" and judge is None):
         return [{"prompt": prompt} for prompt in prompts], None, None
     rows = [{"prompt": p, "answer": a} for p, a in zip(prompts, after["answer"], strict=True)]
     return rows, after.get("greedy") and score(after["greedy"], after["answer"], judge), judge
 
 
-def _read(path: Path) -> dict:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _check_folder(folder: Path, adapter: str, base: str, size: int) -> None:
     """Raise WorkbookError where the merged model must not go, or the disk cannot hold it."""
-    for what, place in (("adapter", adapter), ("base", base)):
-        if Path(place).is_dir() and place_of(place).is_relative_to(place_of(folder)):
-            raise WorkbookError(f"{folder} holds the {what}, which would be lost: name another")
+    place = files.place_of(folder)
+    if any(files.place_of(kept).is_relative_to(place) for kept in (adapter, base)):
+        raise WorkbookError(f"{folder} holds the adapter or its base: name another folder")
     if (folder.is_file() or any(folder.glob("*"))) and not (folder / "config.json").is_file():
         raise WorkbookError(f"{folder} holds no model, so it is not replaced: name another folder")
-    check_disk(folder, size + 20 * 2**20, "the merged model")
+    files.check_disk(folder, size + 20 * 2**20, "the merged model")
 
 
 def _where(size: int) -> dict:
@@ -177,19 +154,19 @@ def _where(size: int) -> dict:
     return {"device": "cuda", "dtype": "float32" if fits else half}
 
 
-def compare_logits(
-    ours, merged, tokenizer, prompts: Sequence[list[dict]], completions: Sequence[str]
-) -> dict[str, float]:
+def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequence[str]) -> dict:
     """Largest logit difference, its root mean square relative to the logits' own spread, and the
     fraction of positions where both models would choose the same token.
 
-    Both read the same chat prompts, each with its completion; every position of a completion (and
-    the one before it) counts. A logit that is NaN makes both differences NaN.
+    Both read the same chat prompts, each with its completion, whose every position counts (and the
+    one before it). A logit that is NaN makes both differences NaN.
     """
     import torch
 
     found = []
-    for pair in zip(render(prompts, tokenizer), completions, strict=True):  # one by one: no padding
+    for pair in zip(
+        data.render(prompts, tokenizer), completions, strict=True
+    ):  # one by one: no padding
         prompt, answer = tokenizer(list(pair), add_special_tokens=False)["input_ids"]
         ids = torch.tensor([prompt + answer], device=ours.device)
         with torch.no_grad():
@@ -211,14 +188,10 @@ def is_proved(proof: Mapping) -> bool:
     unless so few answers changed that it may be chance (paired test, p from 0.01 on). Above it is
     no fault: the policy answered on a 4-bit base, and 16 bits may answer better.
     """
-    return (
-        proof["same_greedy_tokens"] >= SAME_TOKENS
-        and proof["relative_logit_difference"] <= RELATIVE
-        and (
-            proof.get("merged_strict_greedy", 1.0) >= proof.get("policy_ci95", (0.0,))[0]
-            or proof.get("p_value", 0.0) >= 0.01
-        )
-    )
+    same = proof["same_greedy_tokens"] >= SAME_TOKENS
+    close = proof["relative_logit_difference"] <= RELATIVE
+    worse = proof.get("merged_strict_greedy", 1.0) < proof.get("policy_ci95", (0.0,))[0]
+    return same and close and not (worse and proof.get("p_value", 0.0) < 0.01)
 
 
 # Two directories or more from the root; not </answer>, not a/b, not https://...
@@ -228,7 +201,7 @@ _PATH = re.compile(r"(?<![\w:/.<])(?:/|~/)(?:[^\s/,:;\"'|=]+/)+([^\s/,:;\"'|=]+)
 def _hub_id(name: object) -> str | None:
     """The hub id that a model's or data set's name stands for; None for what is on this machine."""
     text = str(name).split(":")[0]
-    file = Path(text).suffix in (".jsonl", ".json", ".csv", ".parquet") or place_of(text).exists()
+    file = Path(text).suffix in data.FORMATS or files.place_of(text).exists()
     return text if re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) and not file else None
 
 
@@ -236,35 +209,28 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     """Write the model card, README.md, into the folder of a merged model or an adapter.
 
     `report` is a run's report.json, or what is known of it; `settings` are the run's, its system
-    prompt among them. A base or data set that is no hub id is named in the text alone, and no path
-    of this machine at all.
+    prompt among them. What is no hub id is named in the text alone, and no path of this machine.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    held, data, hub = report.get("heldout", {}), report.get("data", {}), _hub_id(base)
-    named = [data.get("heldout_source"), data.get("source")]
+    held, hub = report.get("heldout", {}), _hub_id(base)
+    named = [report.get("data", {}).get(name) for name in ("heldout_source", "source")]
     source = next(filter(None, named), "word_problems")
     adapter = (Path(folder) / "adapter_config.json").is_file()
 
     def interval(rate: float) -> list[float]:
         return list(wilson_interval([i < round(rate * held["n"]) for i in range(held["n"])]))
 
-    metadata = ModelCardData(
-        base_model=hub,
-        library_name="peft" if adapter else "transformers",
-        pipeline_tag="text-generation",
-        tags=["grpo", "trl"] if held else None,
-        datasets=sorted({found for found in map(_hub_id, named) if found}) or None,
-    )
-    prompt = chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
-    prompt = fold_system(prompt) if needs_folding(load_tokenizer(folder)) else prompt
+    how = {"library_name": "peft" if adapter else "transformers", "pipeline_tag": "text-generation"}
+    how |= {"datasets": sorted({*filter(None, map(_hub_id, named))}) or None}
+    metadata = ModelCardData(base_model=hub, tags=["grpo", "trl"] if held else None, **how)
+    prompt = data.chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
+    prompt = data.fold_system(prompt) if data.needs_folding(data.load_tokenizer(folder)) else prompt
     facts = {"report": report, "settings": settings, "adapter": adapter, "interval": interval}
     facts |= {"base": hub or readable(base), "base_hash": models.fingerprint(base)}
     facts |= {"source": Path(source).name, "dataset": _hub_id(source) or Path(source).stem}
     facts |= {"messages": json.dumps(prompt, indent=4, ensure_ascii=False)}
     template = str(Path(__file__).with_name("model_card.jinja"))
     text = str(ModelCard.from_template(metadata, template_path=template, **facts))
-    for root in (Path.home(), Path.cwd()):  # whose names may hold blanks
-        text = text.replace(f"{root}/", "/-/")
-    with whole_file(Path(folder) / "README.md") as path:
+    with files.whole_file(Path(folder) / "README.md") as path:
         path.write_text(_PATH.sub(r"\1", text), encoding="utf-8")

@@ -31,9 +31,7 @@ def wilson_interval(right: Sequence[bool]) -> tuple[float, float]:
     return round(float(found.low), 4), round(float(found.high), 4)
 
 
-def bootstrap_interval(
-    values: Sequence[float], resamples: int = 5000, seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_interval(values: Sequence[float], resamples=5000, seed=0) -> tuple[float, float]:
     """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
 
     Values that are all equal give an interval without width: for 0 or 100 % right take

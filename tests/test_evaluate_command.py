@@ -20,14 +20,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import score
 
 HELDOUT, TRAIN = (str(WORD_PROBLEMS[split]) for split in ("heldout", "train"))
-FILES = [
-    "completions.jsonl",
-    "report.json",
-    "report.md",
-    "report.png",
-    "report.txt",
-    "results.jsonl",
-]
+FILES = ["completions.jsonl", "report.json", "report.md", "results.jsonl"]
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 LOOSE, BAD = "The answer is 42.", "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>"
 OPTIONS = ["--samples", "4", "--items", "60", "--batch-size", "40", "--max-new-tokens", "64"]
@@ -45,6 +38,7 @@ def sampled(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_everything_is_written_and_agrees(sampled):
     assert sorted(p.name for p in sampled.iterdir()) == FILES
     report = report_of(sampled)
@@ -70,7 +64,6 @@ def test_everything_is_written_and_agrees(sampled):
         "| pass@4, lenient |",
     ):
         assert words in text
-    assert (sampled / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_same_command_again_only_reports_again(sampled):
@@ -109,8 +102,9 @@ def test_other_settings_do_not_mix(sampled, capsys):
     assert (sampled / "completions.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
-    assert run(tmp_path / "b", *OPTIONS, "--seed", 2, "--baseline", sampled / "report.json") == 0
+    assert run(tmp_path / "b", *OPTIONS, "--seed", 2, "--baseline", sampled) == 0
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines()[:20])) <= 80
     report, old = report_of(tmp_path / "b"), report_of(sampled)
@@ -121,16 +115,12 @@ def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
     )
     assert found["low"] <= found["difference"] <= found["high"]
     assert all(line in " ".join(said.split()) for line in report["baseline"]["verdict"])
-    text = (tmp_path / "b" / "report.md").read_text(encoding="utf-8")
-    assert f"## Got worse: {found['worse']}" in text
     for name in ("report.json", "results.jsonl"):
         unfinished = tmp_path / f"without-{name}"
         shutil.copytree(sampled, unfinished)
         (unfinished / name).unlink()
         assert run(tmp_path / "c", "--baseline", unfinished) == 2
         assert "is no finished evaluation: run its command" in capsys.readouterr().err
-    assert run(sampled, *OPTIONS, "--baseline", sampled / "report.json") == 2
-    assert "is the --output itself" in capsys.readouterr().err
     assert run(tmp_path / "d", "--items", 8, "--baseline", sampled) == 2
     assert "answered other problems" in capsys.readouterr().err
 
@@ -149,6 +139,7 @@ def wait_for(process, path, lines):
     assert process.poll() is None, "it ended before it could be stopped"
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_loses_and_repeats_nothing(tmp_path):
     """SIGKILL, then a torn line; what comes out is what an evaluation that went through writes."""
     options = ("--items", 64, "--samples", 2, "--max-new-tokens", 64)
@@ -167,6 +158,7 @@ def test_a_kill_in_the_middle_loses_and_repeats_nothing(tmp_path):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_how_to_go_on(tmp_path):
     process = started("--output", tmp_path / "x")
     wait_for(process, tmp_path / "x" / "completions.jsonl", 2)

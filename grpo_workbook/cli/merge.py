@@ -3,21 +3,18 @@
 import argparse
 from pathlib import Path
 
+from grpo_workbook.cli.rewards import judge_for
+from grpo_workbook.data import load_problems, to_dataset
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.export import merge, run_of
 from grpo_workbook.files import readable
+from grpo_workbook.notebook import quiet
 
 
 def add_parser(commands) -> None:
     """Add merge to the command line."""
-    parser = commands.add_parser(
-        "merge",
-        help="an adapter into its base's 16-bit weights, with a proof",
-        description="Merge an adapter into 16-bit weights that plain Transformers loads, and\n"
-        "prove by their logits and their answers to held-out problems that they are the\n"
-        "same policy. A merge that is another model is not written.",
-        epilog="examples:\n  python -m grpo_workbook merge outputs/run/adapter --output merged",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words = "an adapter into its base's 16-bit weights, proved by logits and answers, or refused"
+    parser = commands.add_parser("merge", help=words, description=f"Merge {words}.")
     parser.add_argument("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--base", metavar="MODEL", help="default: the one that the adapter names")
@@ -27,11 +24,6 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
-    from grpo_workbook.cli.rewards import judge_for
-    from grpo_workbook.data import load_problems, to_dataset
-    from grpo_workbook.export import merge, run_of
-    from grpo_workbook.notebook import quiet
-
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: name another --output, or --overwrite it")
     quiet()

@@ -485,7 +485,7 @@ evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "
 # adapter adds there is form. Sampled, as above, it adds reliability as well. One number alone would have told one of
 # the two stories.
 #
-# The figure that lies beside the report:
+# The two reports as a figure:
 
 # %%
 import json
