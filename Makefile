@@ -17,7 +17,7 @@ endif
 .PHONY: help setup run test-fast test test-all lab notebooks book models bench lint gguf test-gguf
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
-	@echo "make test-fast  what trains nothing and executes no notebook"
+	@echo "make test-fast  what takes no training, no notebook and no seconds"
 	@echo "make test       that, one main run, short trainings, the notebooks whose inputs changed: what CI runs"
 	@echo "make test-all   everything: what the nightly runs"
 	@echo "make lint       form, types, budgets and which module may import which: seconds"
@@ -59,7 +59,7 @@ book: $(BOOK)
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-fast: $(STAMP)
-	$(PYTEST) -m "not trains and not notebook and not extra"
+	$(PYTEST) -m "not trains and not slow and not notebook and not extra"
 
 test: $(STAMP)
 	$(PYTEST) -m "not extra"

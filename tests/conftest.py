@@ -80,12 +80,18 @@ def report_of(folder: Path) -> dict:
 
 def trains(fixture):
     """Mark a fixture that trains a model: every test that uses it gets the marker `trains`."""
-    fixture.trains = True
+    fixture.marker = "trains"
+    return fixture
+
+
+def slow(fixture):
+    """Mark a fixture that takes seconds: every test that uses it gets the marker `slow`."""
+    fixture.marker = "slow"
     return fixture
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what trains by the fixtures that it asks for, and deal the tests out to the workers.
+    """Mark what is slow by the fixtures that it asks for, and deal the tests out to the workers.
 
     What takes long goes first, each to whoever is free; tests of one main run stay together, for
     they would wait for one another; of the rest a file stays with one worker.
@@ -95,14 +101,14 @@ def pytest_collection_modifyitems(items):
         used = [
             d for ds in (definitions.name2fixturedefs.values() if definitions else ()) for d in ds
         ]
-        training = [d for d in used if getattr(d.func, "trains", False)]
-        if training:
-            item.add_marker("trains")
+        marked = [d for d in used if hasattr(d.func, "marker")]
+        for definition in marked:
+            item.add_marker(definition.func.marker)
         group = item.path.stem
         if "main_runs" in getattr(item, "fixturenames", ()):
             group = "main_runs"
-        elif any(d.scope == "module" for d in training):
-            group += "-trained"  # what the file has trained is not trained again by a second worker
+        elif any(d.scope == "module" for d in marked):
+            group += "-shared"  # what the file has made is not made again by a second worker
         elif _slow(item):
             group = item.name
         item.add_marker(pytest.mark.xdist_group(group))
@@ -110,7 +116,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _slow(item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("trains", "notebook", "extra"))
+    return any(item.get_closest_marker(n) for n in ("trains", "slow", "notebook", "extra"))
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,7 @@ def test_a_run_with_other_options_is_refused_by_their_names(tmp_path):
         check_folder(tmp_path, kept, **RESUME)
 
 
+@pytest.mark.slow
 def test_a_second_run_from_python_is_kept_out_too(tmp_path):
     """As two notebooks would: the second calls main_run and never the command line."""
     code = (

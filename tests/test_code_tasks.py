@@ -64,6 +64,7 @@ def test_no_pool_shares_a_task():
     assert len({t for t, _ in keys["heldout"]}) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", build.SIZES)
 def test_every_solution_passes_and_no_slip_does(sandbox, split):
     """The test's expected values come from another computation than the solution's text."""
@@ -159,6 +160,7 @@ def test_the_folder_is_small_safe_and_has_a_card():
     assert json.loads((TINY_CODER / "config.json").read_text())["model_type"] == "qwen3"
 
 
+@pytest.mark.slow
 def test_it_can_do_it_sometimes_and_only_sometimes(coder, sandbox):
     dataset = to_code_dataset(read_tasks(CODE_TASKS["heldout"]))
     verdicts, completions = pass_at_1(*coder, dataset, sandbox, max_new_tokens=48, sample=True)
@@ -175,6 +177,7 @@ def test_any_text_survives_its_tokenizer(coder, text):
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
+@pytest.mark.slow
 def test_what_it_learns_from_is_only_the_tiny_pool(monkeypatch):
     import build_tiny_coder as coder
 

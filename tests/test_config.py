@@ -157,6 +157,7 @@ def test_the_profile_follows_the_memory(device, gib, name):
     assert _fitting_profile(device, gib)[0] == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("2", "2")])
 @pytest.mark.parametrize("torch_first", [True, False])
 def test_the_smoke_profile_takes_one_thread_unless_told_otherwise(before, after, torch_first):

@@ -41,6 +41,7 @@ def rows():
     return to_dataset(load_problems(WORD_PROBLEMS["train"]).select(range(24)))
 
 
+@pytest.mark.slow
 def test_pass_rates_of_the_tiny_model(tiny, rows):
     model, tokenizer = tiny["qwen"]
     how = {"n": 4, "max_new_tokens": 48, "batch_size": 16, "progress": None}

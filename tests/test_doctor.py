@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from conftest import cli
 
 from grpo_workbook.cli import doctor

@@ -101,6 +101,7 @@ def test_several_samples_stand_problem_by_problem(tiny):
         evaluate(model, tokenizer, dataset, samples=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen", "gemma"])
 def test_generation_does_not_depend_on_batch_or_order(tiny, family):
     model, tokenizer = tiny[family]
@@ -208,6 +209,7 @@ def test_the_file_changes_nothing_and_is_not_made_again(whole, tiny):
     assert (first["seed"], first["batch_size"], first["sample"]) == (0, 3, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.0, 0.004, 0.3, 0.5, 0.77, 0.999])
 def test_a_kill_loses_and_repeats_nothing(whole, tmp_path, part):
     """Cut at a part of its bytes, mostly within a line: the same file comes out in the end."""
@@ -258,6 +260,7 @@ def test_a_damaged_line_is_said(whole, tmp_path, line):
         whole[2](path)
 
 
+@pytest.mark.slow
 def test_processes_share_the_work_and_get_the_same(whole, tmp_path):
     """Two processes of torchrun write, together, what one writes."""
     script = tmp_path / "share.py"
@@ -313,6 +316,7 @@ def harness():
     return judge
 
 
+@pytest.mark.slow
 def test_our_accuracy_is_the_harness_on_what_a_model_writes(harness, tiny):
     """With our form as its filter the harness says what `strict` says, of each completion.
 

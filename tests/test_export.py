@@ -138,6 +138,7 @@ def test_worse_than_the_interval_is_refused_and_better_is_not():
 # ------------------------------------------------------------------ the merge
 
 
+@pytest.mark.slow
 def test_three_lines_merge_and_what_comes_out_answers_alike(trained, tmp_path):
     base, adapter = trained
     merged = tmp_path / "merged"
@@ -264,6 +265,7 @@ def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, capsys):
     """With the course's prompt the base has more right, so that a good merge could be refused."""
     assert run_of(in_a_run)[1]["system_prompt"] == "Be brief."
@@ -283,6 +285,7 @@ def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, cap
     assert proof["merged_answers"] == after["greedy"][:5]
 
 
+@pytest.mark.slow
 def test_a_stages_adapter_is_merged_with_its_numbers(in_a_run, tmp_path):
     """Its folder lies in the run's; report and after.json know sampled answers alone."""
     stage = tmp_path / "run" / "stage-1-format"
@@ -317,6 +320,7 @@ def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
     assert (tmp_path / "m" / "model.safetensors").is_file()  # the old one
 
 
+@pytest.mark.slow
 def test_a_killed_merge_leaves_nothing_under_the_name(in_a_run, tmp_path):
     output = tmp_path / "merged"
     code = f"from grpo_workbook import merge; merge(None, {str(in_a_run)!r}, {str(output)!r})"
@@ -522,6 +526,7 @@ def test_outside_of_a_run_the_card_claims_nothing(card):
     assert "was not known where it was merged" in text
 
 
+@pytest.mark.slow
 def test_what_the_card_says_to_run_runs(tmp_path):
     """Its own lines, in a process that starts in the folder; Gemma has no system turn."""
     folder = shutil.copytree(TINY["gemma"], tmp_path / "merged")

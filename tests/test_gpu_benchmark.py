@@ -49,6 +49,7 @@ def test_a_written_model_loads_and_its_tokenizer_fills_the_vocabulary(size, tmp_
     assert torch.isfinite(model(ids).logits).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "vocabulary"), [("4B", 151_936), ("gemma-1B", 262_144)])
 def test_the_tokenizer_decodes_every_token_of_a_real_vocabulary(size, vocabulary, tmp_path):
     from transformers import AutoTokenizer
@@ -144,6 +145,7 @@ def test_bad_input_is_named(arguments, message):
     assert message in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so(tmp_path):
     result = run("--part", "speed", "--out", tmp_path)
     assert result.returncode == 2

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import REPO, environment
+from conftest import REPO, environment, slow
 from safetensors.torch import load_file
 
 from grpo_workbook import grpo
@@ -26,6 +26,7 @@ TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
+@slow
 def numbers(tmp_path_factory):
     """The module that made TRL's numbers, and the numbers: from a process of its own, which never
     saw Unsloth."""

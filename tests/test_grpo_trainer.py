@@ -125,6 +125,7 @@ def test_a_given_reference_is_kept_frozen(plain, rows):
     assert not any(p.requires_grad for p in reference.parameters())
 
 
+@pytest.mark.slow
 def test_a_high_kl_coefficient_holds_the_policy_back(rows, tiny):
     reached = {}
     for coefficient in (0.0, 2.0):

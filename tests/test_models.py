@@ -128,6 +128,7 @@ def test_a_large_file_is_hashed_in_places(tmp_path):
     assert fingerprint(tmp_path) != first
 
 
+@pytest.mark.slow
 def test_outside_of_the_clone_any_model_is_measured_and_merged(adapter, tmp_path):
     """The package alone, on a CPU, in an empty folder: no file of the course is asked for."""
     shutil.copytree(REPO / "grpo_workbook", tmp_path / "site" / "grpo_workbook")

@@ -158,6 +158,7 @@ def test_a_new_first_cell_leaves_the_outputs_alone(tmp_path):
     assert not build.renew_first_cell(stored, fresh)
 
 
+@pytest.mark.slow
 def test_another_address_is_found_and_put_in_without_executing(tmp_path):
     shutil.copytree(
         REPO / "notebooks",

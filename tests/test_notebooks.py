@@ -139,6 +139,7 @@ def test_building_twice_gives_the_same_notebook():
     assert first == second
 
 
+@pytest.mark.slow
 def test_a_stale_notebook_is_found(tmp_path):
     shutil.copytree(
         REPO / "notebooks",
@@ -155,6 +156,7 @@ def test_a_stale_notebook_is_found(tmp_path):
     assert "make notebooks" in result.stdout
 
 
+@pytest.mark.slow
 def test_words_are_renewed_without_executing_and_code_is_not(tmp_path):
     shutil.copytree(
         REPO / "notebooks",

@@ -179,6 +179,7 @@ def test_the_cache_of_a_real_generation(family, tiny):
     assert kv_cache_bytes(tiny_shape(family), 3, 99, "float32") == held
 
 
+@pytest.mark.slow
 def test_a_window_and_a_state_do_not_grow():
     gemma, hybrid = find_shape("gemma-3-1b"), find_shape("qwen3.5-0.8b")
     grown = gemma.cached(4096) - gemma.cached(2048)
@@ -253,6 +254,7 @@ def test_of_sampling_and_learning_the_larger_counts():
     assert total(parts) == sums["always"] + max(sums["sampling"], sums["learning"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FOLDERS)
 @pytest.mark.parametrize("profile", sorted(set(PROFILES) - {"smoke"}))
 def test_every_profile_fits_its_gpu_on_paper(family, profile):

@@ -195,6 +195,7 @@ def test_help_fits_80_columns(arguments):
         assert "examples:" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_launchers_number_that_is_none_does_not_hide_what_is_wrong():
     result = cli("check-data", "none.jsonl", RANK="first")
     assert (result.returncode, result.stderr.count("Traceback")) == (2, 0)
@@ -256,6 +257,7 @@ def make(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["Python and no pip", "an empty folder", "nothing"])
 def test_an_environment_that_was_cut_off_is_made_again(small_project, left):
     bin_ = small_project / ".venv" / "bin"

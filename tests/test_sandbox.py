@@ -205,6 +205,7 @@ def plainly(program, test, name):
     return answer
 
 
+@pytest.mark.slow
 def test_mutated_solutions_are_judged_as_plain_execution_judges_them(tasks):
     programs = [mutant(t["prompt"] + t["canonical_solution"], i) for i, t in enumerate(tasks)]
     with Sandbox(workers=2, time_limit=3.0) as sandbox:
@@ -393,6 +394,7 @@ def test_a_helper_that_only_the_program_defines_is_not_trusted(sandbox):
 # ------------------------------------------------------------------ servers
 
 
+@pytest.mark.slow
 def test_killed_servers_come_back_and_no_job_is_lost(sandbox):
     jobs = [job(f"def f(x): return x + {i % 2}") for i in range(60)]
     sandbox.check(jobs[:2])
@@ -436,6 +438,7 @@ def test_a_killed_caller_leaves_no_process():
     assert not [p for p in below if alive(p)]
 
 
+@pytest.mark.slow
 def test_a_thousand_checks_leave_nothing_behind(sandbox):
     jobs = [Job(GOOD, TEST, ENTRY_POINT)] * 200
 
