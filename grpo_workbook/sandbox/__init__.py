@@ -11,7 +11,6 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt, read_rows
@@ -20,9 +19,6 @@ from grpo_workbook.rewards import Completion, RewardFunction, reward, text_of
 from grpo_workbook.sandbox.attacks import CodeAttack, code_attacks
 from grpo_workbook.sandbox.pool import OUTCOMES, Job, Sandbox, Verdict
 from grpo_workbook.sandbox.wire import encode
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 __all__ = ["CODE_SYSTEM_PROMPT", "CODE_TASKS", "HUMANEVAL", "OUTCOMES", "TINY_CODER", "CodeAttack"]
 __all__ += ["Job", "Sandbox", "Verdict", "code_attacks", "code_format_reward", "encode"]
@@ -58,9 +54,7 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
     return tasks
 
 
-def to_code_dataset(
-    tasks: Sequence[dict[str, str]], system_prompt: str = CODE_SYSTEM_PROMPT
-) -> "Dataset":
+def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROMPT):
     """TRL's dataset: prompt (the conversation), prompt_code, entry_point, test, other columns."""
     from datasets import Dataset
 
@@ -76,9 +70,7 @@ def fenced_code(text: str) -> list[str]:
 
     A block that is never closed is none, and a text of more than MAX_TEXT characters has none.
     """
-    found: list[str] = []
-    block: list[str] | None = None  # the lines of the block that is open
-    language = ""
+    found, block, language = [], None, ""  # `block`: the lines of the one that is open
     lines = text.replace("\r\n", "\n").split("\n") if len(text) <= MAX_TEXT else []
     for line in lines:  # line by line: the time grows with the text and no faster
         fence = line.strip(" \t")
@@ -137,24 +129,19 @@ def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **co
     return jobs
 
 
-def verdicts_of(
-    completions: Sequence[Completion], dataset: "Dataset", sandbox: Sandbox
-) -> list[Verdict]:
+def verdicts_of(completions: Sequence[Completion], dataset, sandbox: Sandbox) -> list[Verdict]:
     """One Verdict for each completion; row i of the dataset belongs to completion i."""
     columns = {name: list(dataset[name]) for name in ("test", "entry_point", "prompt_code")}
     return sandbox.check(jobs_of(completions, **columns))
 
 
-def pass_at_1(
-    model, tokenizer, dataset: "Dataset", sandbox: Sandbox, *, max_new_tokens: int, **how
-) -> tuple[list[Verdict], list[str]]:
+def pass_at_1(model, tokenizer, dataset, sandbox: Sandbox, **how) -> tuple[list, list]:
     """(verdicts, completions): one completion for each task, judged. pass@1: the rate that passed.
 
-    `how` goes to evaluation.generate: sample, seed, batch_size, temperature, progress.
+    `how` goes to evaluation.generate: max_new_tokens, sample, seed, batch_size, temperature.
     """
     from grpo_workbook.evaluation import generate
 
-    how = {"max_new_tokens": max_new_tokens, **how}
     completions = generate(model, tokenizer, list(dataset["prompt"]), **how)
     return verdicts_of(completions, dataset, sandbox), completions
 
@@ -165,10 +152,9 @@ def unit_tests(
     """A reward: 1.0 where the program passes its whole test, else 0.0.
 
     With `partial` half of the fraction of its assertions that held, so that the last case is always
-    worth most. `sandbox` is one with the default limits if left out. None where nothing can be
-    said: the sandbox failed, or the test is at fault (no Python, never calls the candidate, does
-    not end). When more than `max_failed` of a batch is like that, or timed out, raises
-    WorkbookError. TRL's log gets the rate of each outcome (`code/timeout`).
+    worth most. None where nothing can be said: the sandbox failed, or the test is at fault (no
+    Python, never calls the candidate, does not end). When more than `max_failed` of a batch is like
+    that, or timed out, raises WorkbookError. TRL's log gets each outcome's rate (`code/timeout`).
     """
     if not 0 <= max_failed <= 1:
         raise WorkbookError(f"max_failed={max_failed}: give a fraction from 0 to 1")
@@ -181,11 +167,10 @@ def unit_tests(
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
         late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]
         if len(unsure) + len(late) > max_failed * len(verdicts):
-            raise WorkbookError(
-                f"{len(unsure)} of {len(verdicts)} programs could not be judged and {len(late)} "
-                f"timed out (the first: {(unsure or late)[0]}): fix the tests, raise time_limit "
-                f"({sandbox.time_limit:g} s), or allow more with max_failed ({max_failed:g})"
-            )
+            found = f"{len(unsure)} of {len(verdicts)} programs could not be judged and {len(late)}"
+            found += f" timed out (the first: {(unsure or late)[0]})"
+            cure = f"raise time_limit ({sandbox.time_limit:g} s) or max_failed ({max_failed:g})"
+            raise WorkbookError(f"{found}: fix the tests, {cure}")
         if log_metric is not None and verdicts:
             counts = Counter(v.outcome for v in verdicts)
             for outcome in {*counts, "timeout", "sandbox error"}:

@@ -1,14 +1,13 @@
 """The untrusted side: a server behind the walls of `jail.py` that forks a candidate for each job.
 
-`judge.py` starts it. It gets one byte for "begin", with the candidate's end of a socket pair, and
-one for "end", and never reads what a candidate wrote. After each job it kills everything that is
-left in its process table. What a candidate prints goes to /dev/null. Standard library only.
+It gets a byte for "begin", with the candidate's end of a socket pair, and one for "end", and never
+reads what a candidate wrote. After each job it kills everything that is left in its process table.
+What a candidate prints goes to /dev/null. Standard library only.
 """
 
 import contextlib
 import functools
 import gc
-import json
 import os
 import signal
 import socket
@@ -18,8 +17,6 @@ from collections import Counter, OrderedDict, defaultdict
 
 import jail
 import wire
-
-PRELOAD = "math re string random itertools operator heapq bisect copy typing datetime"
 
 
 def _plain(value, deep: bool = True):
@@ -72,7 +69,6 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bo
         os.dup2(sock.fileno(), 3)
         os.closerange(4, max(16, control + 1))  # a server of its own holds few descriptors
         sock.detach()
-        sys.argv = ["program"]
         jail.limit(options["memory_mb"], options["time_limit"])
         if filtered:
             jail.filter_calls(os.getpid())
@@ -82,17 +78,16 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bo
         os._exit(1)  # whatever it was, the judge sees the end of the socket
 
 
-def candidate_server(options: dict) -> None:
+def candidate_server() -> None:
     """Put up the walls, say which hold; then fork a candidate at each "begin", kill it at "end"."""
-    control = wire.take_socket()
-    missing = _shut_in(options, control)
+    control, options = wire.take_socket()
+    missing = _shut_in(options)
     del sys.path[0]  # a program's `import wire` is to fail as it does anywhere
     sys.path += options["packages"]
-    for name in PRELOAD.split():
+    for name in "math re string random itertools heapq bisect copy typing datetime".split():
         __import__(name)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # half a surrogate pair may be printed too
-    gc.collect()
     gc.disable()  # it would touch, and so copy, all of this in every fork
     gc.freeze()
     del sys.modules["jail"], sys.modules["wire"]
@@ -120,24 +115,18 @@ def candidate_server(options: dict) -> None:
         control.sendall(b"k")
 
 
-def _shut_in(options: dict, control: socket.socket) -> list[str]:
+def _shut_in(options: dict) -> list[str]:
     """Go behind the walls that hold for every candidate; why that was not possible, if so."""
     missing = []
     try:
         if options["level"] == "limits-only":
             raise OSError("asked for")
         jail.enter_namespaces(options["visible"])
-        if first := os.fork():
-            control.close()
-            os.waitpid(first, 0)
-            os._exit(0)
-        jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
     except OSError as error:
         missing.append(str(error))
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)  # no look into this process, nor into its forks
-    if sys.platform == "linux":
-        jail.drop_capabilities()
+    jail.drop_capabilities()
     return missing
 
 
@@ -157,4 +146,4 @@ def _clear(child: int) -> None:
 
 
 if __name__ == "__main__":
-    candidate_server(json.loads(sys.argv[1]))
+    candidate_server()

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 
@@ -20,7 +21,7 @@ MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 1 << 12, 1 << 14, 1 << 18, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 INTERPRETER_MB = 64  # address space of Python itself, which the memory limit comes on top of
-# One of them, which holds nothing that must stay visible, becomes the new root.
+# One of them becomes the new root.
 PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")
 
 
@@ -44,7 +45,7 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data=None) ->
 
 
 def enter_namespaces(visible: list[str]) -> None:
-    """Leave for a world whose process 1 is the next fork: own process table, no network.
+    """Go on as process 1 of a world of its own, without a network; its parent waits for its end.
 
     Its root holds the folders `visible`, read-only, and nothing else: no /proc, no /dev, no home.
     """
@@ -71,6 +72,10 @@ def enter_namespaces(visible: list[str]) -> None:
     _call("umount2", b".", MNT_DETACH)
     os.chdir("/")
     _read_only("/")
+    if first := os.fork():
+        os.waitpid(first, 0)
+        os._exit(0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _read_only(path: str) -> None:
@@ -81,7 +86,8 @@ def _read_only(path: str) -> None:
 
 def drop_capabilities() -> None:
     """For root, and the first process of a namespace, which is root there; for its forks too."""
-    _call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
+    if _libc is not None:
+        _call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 

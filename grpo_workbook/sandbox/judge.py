@@ -1,23 +1,19 @@
-"""The judge server, which `pool.py` starts fresh: an isolated Python with an empty environment.
+"""The judge server, which `pool.py` starts: it reads one job at a time and runs its test.
 
-It reads one job at a time from its socket and runs the test. The program runs in a candidate, which
-its child forks: `candidate.py`, behind walls. The two share one socket pair, made for this job
-alone; the test's text and its expected values never leave this process. A test that does not end is
-no matter of this process: `pool.py` ends it, and starts another. Standard library only.
+The program runs in a candidate, which its child forks: `candidate.py`, behind walls. The two share
+one socket pair, made for this job alone; the test's text and its expected values never leave this
+process. When a test does not end, `pool.py` ends this process. Standard library only.
 """
 
 import ast
 import builtins
 import functools
-import gc
-import json
 import os
 import select
 import socket
 import sys
 import threading
 import time
-from typing import NoReturn
 
 import jail
 import wire
@@ -38,9 +34,8 @@ class Test:
         plain = [s for s in tree.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
         used = {n.id for s in plain for n in ast.walk(s) if isinstance(n, ast.Name)}
         takes = {s.name: len(s.args.args) for s in tree.body if isinstance(s, ast.FunctionDef)}
-        check = {"check"} if takes.get("check") == 1 else set()
-        tests = {name for name, n in takes.items() if name.startswith("test") and n == 0}
-        self.calls = {name: n for name, n in takes.items() if name in (check | tests) - used}
+        wanted = {x: int(x == "check") for x in takes if x == "check" or x.startswith("test")}
+        self.calls = {x: n for x, n in wanted.items() if takes[x] == n and x not in used}
         self.code = compile(ast.fix_missing_locations(tree), "<test>", "exec", dont_inherit=True)
         self.setup = compile(setup, "<setup>", "exec", dont_inherit=True)
 
@@ -75,7 +70,6 @@ class Judge:
         self.test, self.job, self.sock, self.deadline = test, job, sock, deadline
         self.passed = self.failed = self.calls = 0
         self.first: tuple[str, str, str] | None = None  # outcome, reason, whose fault
-        self.over = False
 
     def run(self) -> list:
         """What became of the program: the first five fields of pool.Verdict."""
@@ -108,44 +102,38 @@ class Judge:
         """What the test calls: the program's function, in the other process."""
         self.calls += 1
         try:
-            data = self._ask({"call": wire.encode([list(arguments), named])})
+            return self._ask({"call": wire.encode([list(arguments), named])})
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values cross, up to 16 MB"
             self._note("rejected", why, "test")
             raise
-        try:
-            return wire.decode(data)
-        except Exception as error:
-            self._end("error", f"the answer is not in the agreed form ({type(error).__name__})")
 
     def _ask(self, message: dict):
         """The candidate's answer to one message; raises what it raised, or Gone."""
-        if self.over:
-            raise Gone
-        answer = None
+        kind, data = "", None
         try:
             wire.send(self.sock, message)
-            answer = wire.receive(self.sock, self.deadline)
+            kind, data = wire.receive(self.sock, self.deadline)
+            if kind == "value":
+                return wire.decode(data)
         except TimeoutError:
             self._end("timeout", "no answer within the time limit")
         except (EOFError, OSError):
             self._end("error", "the program ended its process")
-        except (ValueError, RecursionError):
-            pass  # nonsense
-        match answer:
-            case ["value", data]:
-                return data
-            case ["raised", [str(name), str(words)]]:
+        except (ValueError, TypeError, LookupError, RecursionError):
+            kind = "nonsense"
+        match kind, data:
+            case "raised", [str(name), str(words)]:
                 self._raise(name, words[:MAX_WORDS])
-            case ["not plain", str(what)]:
+            case "not plain", str(what):
                 why = f"the program returned {what[:MAX_WORDS]}: only plain values cross"
                 self._note("rejected", why)  # and go on: another call may return a plain value
                 raise Gone
-            case ["missing", _]:
+            case "missing", _:
                 self._end("rejected", f"the program does not define {self.job['entry_point']}")
         self._end("error", "the answer is not in the agreed form")
 
-    def _raise(self, name: str, words: str) -> NoReturn:
+    def _raise(self, name: str, words: str) -> None:
         """Raise what the candidate raised: a built-in exception by its name, but no SystemExit."""
         cls = getattr(builtins, name, None)
         if name == "MemoryError":
@@ -159,14 +147,13 @@ class Judge:
         if self.first is None:
             self.first = outcome, reason[: MAX_WORDS + 200], fault
 
-    def _end(self, outcome: str, reason: str) -> NoReturn:
+    def _end(self, outcome: str, reason: str) -> None:
         self._note(outcome, reason)
-        self.over = True
+        self.sock.close()  # so every later call ends here, too
         raise Gone
 
     def _passed(self) -> None:
-        if not self.over:
-            self.passed += 1
+        self.passed += 1
 
     def _failed(self, error: Exception) -> None:
         self.failed += 1
@@ -210,12 +197,10 @@ def leave_with(caller: socket.socket) -> None:
 def main() -> None:
     """Serve the process that started this one, over the socket that is standard input."""
     del sys.path[0]  # a test's imports are its own
-    options = json.loads(sys.argv[1])
-    caller = wire.take_socket()
+    caller, options = wire.take_socket()
     threading.Thread(target=leave_with, args=[caller], daemon=True).start()
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
-    gc.freeze()
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:

@@ -6,8 +6,7 @@
    killed. How much of that this machine can enforce is `sandbox.isolation`: "full", "limits-only".
 3. Nothing the program does to its own process says "passed": only a test that ran to its end does.
 
-A test that looks at an argument after the call sees it unchanged, and an entry point that is a
-class cannot be tested. Servers are started fresh, not forked from a trainer that holds gigabytes.
+A test that looks at an argument after the call sees it unchanged. The entry point is no class.
 """
 
 import contextlib
@@ -51,10 +50,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one job; `outcome` is one of OUTCOMES.
+    """What became of one job: one of OUTCOMES, and whose `fault`: "program", "test" or "sandbox".
 
-    `cases_passed` of `cases` assertions held (in a loop each counts). `fault` says whose it was:
-    "program", "test" (a rejected one, say) or "sandbox". `ms`: milliseconds.
+    `cases_passed` of `cases` assertions held (in a loop each counts). `ms`: milliseconds.
     """
 
     outcome: str
@@ -100,7 +98,12 @@ class Sandbox(contextlib.AbstractContextManager):
         level: Literal["full", "limits-only"] = "full",
     ):
         self.time_limit, self.counts = time_limit, Counter[str]()
-        options = {"time_limit": time_limit, "memory_mb": memory_mb, "level": level} | _folders()
+        paths = sysconfig.get_paths()
+        packages = [paths["purelib"], paths["platlib"]]
+        visible = [f"{sys.base_prefix}/lib", paths["stdlib"], paths["platstdlib"], *packages]
+        visible += ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"]
+        options = {"time_limit": time_limit, "memory_mb": memory_mb, "level": level}
+        options |= {"packages": packages, "visible": visible}
         workers = min(os.cpu_count() or 1, 16) if workers is None else workers
         self._workers = [_Worker(options, require) for _ in range(workers)]
 
@@ -125,10 +128,7 @@ class Sandbox(contextlib.AbstractContextManager):
         return worker.level, worker.why
 
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
-        """One Verdict per job, in order. Give many jobs at once: they run side by side.
-
-        A job that cannot be judged is rejected, and the others are judged all the same.
-        """
+        """One Verdict per job, in order. They run side by side; an unfit one is rejected."""
         verdicts = [_unfit(job) for job in jobs]
         # all workers take from this; the same tests stand together, so that each is compiled once
         left = iter(sorted(range(len(jobs)), key=lambda i: str(jobs[i].test)))
@@ -158,8 +158,8 @@ class _Worker:
         """Start its servers, if they do not run. Warn, or refuse, where isolation is not full."""
         if self.process is not None:
             return
-        self.process, self.sock = wire.start_server("judge.py", self.options)
         try:
+            self.process, self.sock = wire.start_server("judge.py", self.options)
             walls = wire.receive(self.sock, time.monotonic() + wire.START_LIMIT)
         except (OSError, EOFError):
             self.stop()
@@ -198,25 +198,14 @@ class _Worker:
             self.process = None
 
 
-def _folders() -> dict[str, list[str]]:
-    """What a candidate can see, and of it the folders of packages to import from."""
-    paths = sysconfig.get_paths()
-    packages = [paths["purelib"], paths["platlib"]]
-    system = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"]
-    own = [f"{sys.base_prefix}/lib", paths["stdlib"], paths["platstdlib"]]
-    return {"packages": packages, "visible": [*system, *own, *packages]}
-
-
 def _unfit(job: Job) -> Verdict | None:
     """The verdict on a job that no server is asked about, and whose fault it is."""
-    for name, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
-        value, fault = getattr(job, name), "program" if name == "program" else "test"
-        if not isinstance(value, str) or len(value) > limit:
-            words = f"the {name} is no text of at most {limit:,} characters: {str(value)[:40]!r}"
-            return Verdict("rejected", words, fault)
+    for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
+        if not isinstance(text := getattr(job, part), str) or len(text) > limit:
+            words = f"the {part} is no text of at most {limit:,} characters: {str(text)[:40]!r}"
+            return Verdict("rejected", words, "program" if part == "program" else "test")
     if not job.test.strip():
         return Verdict("rejected", "there is no test: nothing can be judged", "test")
-    if not isinstance(job.entry_point, str) or not job.entry_point.isidentifier():
-        words = f"the entry point {str(job.entry_point)[:60]!r} is no name of a function"
-        return Verdict("rejected", words, "test")
+    if not isinstance(name := job.entry_point, str) or not name.isidentifier():
+        return Verdict("rejected", f"the entry point {str(name)[:60]!r} is no name", "test")
     return None
