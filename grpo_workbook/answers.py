@@ -27,16 +27,14 @@ PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
 _NUMBER = r"(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})"
 _CURRENCY = "[$€£¥₹]"
 _ANSWER = re.compile(
-    rf"(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?(?:(?:(?P<whole>\d{{1,30}})\s+)?"
+    rf"(?a)(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?(?:(?:(?P<whole>\d{{1,30}})\s+)?"
     r"(?P<top>\d{1,30})\s*/\s*(?P<bottom>\d{1,30})(?!\d|[.,]\d|\s*/)"
-    rf"|(?P<number>{_NUMBER}(?:[eE][-+]?[0-3]?\d{{1,2}}(?!\d))?))",
-    re.ASCII,
+    rf"|(?P<number>{_NUMBER}(?:[eE][-+]?[0-3]?\d{{1,2}}(?!\d))?))"
 )
 # The last number of a text. Possessive: each digit is read once, and no long number is cut to 0.
 _LAST = re.compile(
-    rf"(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:\d{{1,3}}+(?:,\d{{3}}(?!\d))++|\d++)(?:\.\d++)?+|\.\d++)"
-    r"(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)",
-    re.ASCII,
+    rf"(?a)(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:\d{{1,3}}+(?:,\d{{3}}(?!\d))++|\d++)(?:\.\d++)?+"
+    r"|\.\d++)(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)"
 )
 # \boxed{...} with braces in pairs, to a depth of three. Possessive and bounded, as all here.
 _INSIDE = r"[^{}\\]|\\."

@@ -7,7 +7,6 @@ Each is unit-scaled, 0 to 1, a penalty -1 to 0, and none swallows an error.
 """
 
 import contextlib
-import difflib
 import functools
 import inspect
 import math
@@ -18,11 +17,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from fractions import Fraction
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median_low
 from types import SimpleNamespace
 from typing import Any
 
 from grpo_workbook.answers import TAGS, is_correct, is_well_formed, read_answer, tagged_answer
+from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
 
@@ -53,60 +53,38 @@ def text_of(completion: Completion) -> str:
     """The assistant's text of a completion, whichever of TRL's forms it has."""
     if isinstance(completion, str):
         return completion
-    contents = [m.get("content") or "" for m in completion if m["role"] == "assistant"]
-    blocks = [b for c in contents for b in ([c] if isinstance(c, str) else c)]
-    return "".join(b if isinstance(b, str) else b["text"] for b in blocks)
+    return "".join(m.get("content") or "" for m in completion if m["role"] == "assistant")
 
 
-def judged(completions: Sequence, answer: Sequence | None, judge: Callable[[list], list]) -> list:
-    """What `judge` gives the (text, reference answer) pairs; None where the reference is None."""
-    if answer is None or isinstance(answer, str) or len(completions) != len(answer):
-        wanted = f"the column 'answer' with a list of {len(completions)} reference answers"
-        raise WorkbookError(f"this reward needs {wanted}: it got {str(answer)[:80]}")
-    pairs = [(text_of(c), a) for c, a in zip(completions, answer, strict=True)]
-    values = iter(judge([pair for pair in pairs if pair[1] is not None]))
-    return [None if gold is None else next(values) for _, gold in pairs]
-
-
-def checked(name: str, values: Any, n: int) -> list[float | None]:
-    """What a reward gave, as floats. Raises WorkbookError for what breaks the contract."""
+def checked(function: Callable, completions: Sequence, **columns) -> list[float | None]:
+    """What a reward gives, as floats. Raises WorkbookError where it breaks the contract."""
+    values, n = function(completions=completions, **columns), len(completions)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        no_list = isinstance(values, Mapping | Set) or any(isinstance(v, str) for v in values)
         plain = [None if v is None else float(v) for v in values]
-        if not no_list and len(plain) == n and all(v is None or math.isfinite(v) for v in plain):
+        finite = all(v is None or math.isfinite(v) for v in plain)
+        if finite and len(plain) == n and not isinstance(values, Mapping | Set):
             return plain
     wanted = f"{n} completions in, and not {n} finite numbers or None out"
-    raise WorkbookError(f"{name} broke the contract: {wanted}")
+    raise WorkbookError(f"{name_of(function)} broke the contract: {wanted}")
 
 
 def call(function: Callable, completions: Sequence, ids: Sequence | None = None, **columns) -> list:
-    """The checked rewards outside of a training, with all that TRL gives; words stand for tokens.
-
-    Texts become messages where `prompt` is a chat.
-    """
+    """The checked rewards outside of a training, with all that TRL gives: messages for a chat."""
     texts = [text_of(c) for c in completions]
-    prompts = columns.pop("prompt", [""] * len(texts))
-    chat = any(isinstance(prompt, list) for prompt in prompts)
-    values = function(
-        prompts=prompts,
-        completions=[[{"role": "assistant", "content": t}] for t in texts] if chat else completions,
-        completion_ids=[text.split() for text in texts] if ids is None else ids,
-        trainer_state=SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[]),
-        log_extra=lambda *_: None,
-        log_metric=lambda *_: None,
-        **columns,
-    )
-    return checked(name_of(function), values, len(texts))
+    given = {"prompts": columns.pop("prompt", [""] * len(texts))}
+    if any(isinstance(prompt, list) for prompt in given["prompts"]):
+        completions = [[{"role": "assistant", "content": text}] for text in texts]
+    given["completion_ids"] = [text.split() for text in texts] if ids is None else ids
+    given |= dict.fromkeys(("log_extra", "log_metric"), lambda *_: None)
+    state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
+    return checked(function, completions, trainer_state=state, **given, **columns)
 
 
 @reward(role="correctness", columns=("answer",), answers="number")
-def correctness_reward(completions, answer=None, **columns) -> list[float | None]:
-    """1.0 where the only answer block holds exactly the reference number. Two answers are none."""
-
-    def judge(pairs):
-        return [float(is_correct(tagged_answer(text), gold)) for text, gold in pairs]
-
-    return judged(completions, answer, judge)
+def correctness_reward(completions, answer, **columns) -> list[float | None]:
+    """1.0 where the only answer block holds exactly the reference; None where there is none."""
+    pairs = [(tagged_answer(text_of(c)), gold) for c, gold in zip(completions, answer, strict=True)]
+    return [None if gold is None else float(is_correct(said, gold)) for said, gold in pairs]
 
 
 @reward(role="format")
@@ -139,30 +117,23 @@ def tags_in_place(text: str) -> int:
 
     So each step towards the form pays; leaving out, repeating or reversing does not.
     """
-    count, end = 0, 0
-    for tag in TAGS:
+    end = 0
+    for count, tag in enumerate(TAGS):
         start = text.find(tag, end)
-        closes = tag.startswith("</")
-        if text.count(tag) != 1 or start < 0 or (closes and not text[end:start].strip()):
-            break
-        count, end = count + 1, start + len(tag)
-    return count
+        empty = tag.startswith("</") and not text[end:start].strip()
+        if text.count(tag) != 1 or start < 0 or empty:
+            return count
+        end = start + len(tag)
+    return len(TAGS)
 
 
-# ------------------------------------------------------------------ how a text is written
-# Alone, each can be earned without any answer: keep their weights small beside correctness.
-
+# How a text is written: alone, each can be earned without any answer, so keep their weights small
+# beside correctness. Outside of a training, where there are no token ids, words stand for them.
 WINDOW = 20_000  # characters of a text that are read
 UNWANTED = (
     "as an ai|as a language model|i cannot|i apologize|sure!|certainly!|great question|"
     "let me know if|i hope this helps|the answer could be"
 ).split("|")
-_NUMBER = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
-_EQUATION = re.compile(  # 6*7=42; no further sign and number stand before it
-    rf"(\d(?<![\d.+*/x=×-]\d)(?<![-+*/x×] \d)\d{{0,11}}+(?:\.\d{{1,6}}+)?+) ?([-+*/x×]) ?"
-    rf"({_NUMBER}) ?= ?(-?{_NUMBER})(?!\d|\.\d)",
-    re.ASCII,
-)
 
 
 def _whole(value: int | str, what: str) -> int:
@@ -171,19 +142,14 @@ def _whole(value: int | str, what: str) -> int:
     return int(value)
 
 
-def _tokens(completions: Sequence[Completion], ids: Sequence | None, most: int) -> Sequence:
-    """The token ids that TRL hands over; without them words stand for tokens, a few over `most`."""
-    return ids if ids is not None else [text_of(c).split(None, most + 1) for c in completions]
-
-
 def length(target: int | str) -> RewardFunction:
     """A reward: 1.0 at the target length, falling evenly to 0.0 at nothing and at twice of it."""
     target = _whole(target, "a target length")
 
     @reward(role="length")
     def length_reward(completions, completion_ids=None, **columns):
-        lengths = map(len, _tokens(completions, completion_ids, 2 * target))
-        return [max(0.0, 1.0 - abs(n - target) / target) for n in lengths]
+        tokens = completion_ids or [text_of(c)[:WINDOW].split() for c in completions]
+        return [max(0.0, 1.0 - abs(len(ids) - target) / target) for ids in tokens]
 
     return length_reward
 
@@ -199,7 +165,7 @@ def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
     def overlong_reward(completions, completion_ids=None, **columns):
         from trl.rewards.other_rewards import get_soft_overlong_punishment  # behind Unsloth
 
-        tokens = _tokens(completions, completion_ids, max_length)
+        tokens = completion_ids or [text_of(c)[:WINDOW].split() for c in completions]
         return get_soft_overlong_punishment(max_length, cache or max(1, max_length // 5))(tokens)
 
     return overlong_reward
@@ -229,23 +195,25 @@ def style_reward(completions, **columns) -> list[float]:
     return [0.0 - min(1.0, 0.5 * sum(phrase in text for phrase in UNWANTED)) for text in texts]
 
 
+_N = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
+_EQUATION = re.compile(  # 6*7=42; no further sign and number stand before it
+    rf"(?a)(?<![\d.+*/x=×-])(?<![-+*/x×] )({_N}) ?([-+*/x×]) ?({_N}) ?= ?(-?{_N})(?!\d|\.\d)"
+)
+
+
 def reasoning_steps(target: int | str = 2) -> RewardFunction:
     """A reward: the different true equations ("6*7=42") in the reasoning, of `target`, at most 1.0.
 
-    Connecting words earn nothing, nor does a false equation, the same one in other writing (2+3=5,
-    3 + 2 = 5.0), or one without work (5+0=5, 1*1=1).
+    The same one in other writing (2+3=5, 3 + 2 = 5.0) or without work (5+0=5) earns nothing.
     """
     target = _whole(target, "a target")
 
     @reward(role="reasoning")
     def reasoning_steps_reward(completions, **columns):
-        values = []
-        for text in map(text_of, completions):
-            inside, closed, _ = text.partition(TAGS[0])[2].partition(TAGS[1])
-            written = set(_EQUATION.findall(inside[:WINDOW] if closed else ""))
-            different = {_worked_out(*equation) for equation in written} - {None}
-            values.append(min(1.0, len(different) / target))
-        return values
+        blocks = [text_of(c).partition(TAGS[0])[2].partition(TAGS[1]) for c in completions]
+        written = [_EQUATION.findall(inside[:WINDOW] if end else "") for inside, end, _ in blocks]
+        different = [{_worked_out(*equation) for equation in found} - {None} for found in written]
+        return [min(1.0, len(found) / target) for found in different]
 
     return reasoning_steps_reward
 
@@ -260,61 +228,46 @@ def _worked_out(left: str, sign: str, right: str, result: str) -> tuple | None:
     return (value, *sorted((a, b))) if value == Fraction(result) else None
 
 
-# ------------------------------------------------------------------ several as one
-
-
-def _ensemble(kind: str, join: Callable[[list], float], says: str) -> Callable[..., RewardFunction]:
-    def make(*members: RewardFunction) -> RewardFunction:
-        def ensemble_reward(completions, **columns):
-            given = zip(*_each(members, completions, columns), strict=True)
-            applying = [[v for v in values if v is not None] for values in given]
-            return [join(values) if values else None for values in applying]
-
-        names = [name_of(member).removesuffix("_reward") for member in members]
-        ensemble_reward.__name__ = f"{kind}_of_{'_'.join(names)}_reward"
-        return _joined(ensemble_reward, members)
-
-    make.__name__, make.__doc__ = f"{kind}_of", says
-    return make
-
-
-def _each(members: Sequence[RewardFunction], completions: Sequence, columns: dict) -> list[list]:
-    n = len(completions)
-    return [checked(name_of(m), m(completions=completions, **columns), n) for m in members]
-
-
 def _joined(function: Any, members: Sequence) -> Any:
     """Marked with what the members say: the role where all have one, columns and answers of any."""
     roles = {getattr(m, "role", None) for m in members}
     columns = dict.fromkeys(c for m in members for c in getattr(m, "columns", ()))
-    answers = next(filter(None, (getattr(m, "answers", None) for m in members)), None)
+    answers = next((m.answers for m in members if getattr(m, "answers", None)), None)
     function.members = tuple(members)  # which may have a state of their own
     return reward(roles.pop() if len(roles) == 1 else None, tuple(columns), answers)(function)
 
 
-mean_of = _ensemble("mean", fmean, "The mean of the rewards that apply evens out errors.")
-minimum_of = _ensemble("minimum", min, "The least: cheating one of them gains nothing.")
-vote_of = _ensemble(
-    "vote",
-    lambda values: float(2 * sum(v > 0.5 for v in values) > len(values)),
-    "1.0 where more than half of the rewards that apply give more than 0.5. A tie is lost.",
-)
+def _ensemble(kind: str, join: Callable[[list], float], *members: RewardFunction) -> RewardFunction:
+    def ensemble_reward(completions, **columns):
+        each = [checked(member, completions, **columns) for member in members]
+        applying = [[v for v in given if v is not None] for given in zip(*each, strict=True)]
+        return [join(values) if values else None for values in applying]
+
+    names = [name_of(member).removesuffix("_reward") for member in members]
+    ensemble_reward.__name__ = f"{kind}_of_{'_'.join(names)}_reward"
+    return _joined(ensemble_reward, members)
+
+
+# Each takes rewards and makes one, of those of them that apply to a completion. The mean evens out
+# errors, of the minimum's members cheating one gains nothing, the vote is won by more than half.
+mean_of = functools.partial(_ensemble, "mean", fmean)
+minimum_of = functools.partial(_ensemble, "minimum", min)
+vote_of = functools.partial(_ensemble, "vote", lambda values: float(median_low(values) > 0.5))
 
 
 class AdaptiveWeight:
     """A reward whose weight follows the success rate of another: form may fade once it is mastered.
 
-    Before each batch: weight = at_zero + (at_one - at_zero) * rate; it earns weight * reward. Then
+    A batch earns weight * reward, where weight = at_zero + (at_one - at_zero) * rate; after it
     rate = memory * rate + (1 - memory) * (the rate of `success` over 0.5 in the batch), from 0 on.
-    Each call is a batch: do not call it to look. Each process keeps the rate of its own batches.
+    Each process keeps the rate of its own batches.
     """
 
     def __init__(self, reward, success, *, at_zero=1.0, at_one=0.0, memory=0.9):
         if not (0 <= at_zero <= 1 and 0 <= at_one <= 1 and 0 <= memory < 1):
-            given = f"at_zero={at_zero}, at_one={at_one}, memory={memory}"
-            raise WorkbookError(f"{given}: give 0 to 1, and a memory below 1")
+            raise WorkbookError(f"{at_zero=}, {at_one=}, {memory=}: give 0 to 1, memory below 1")
         self.at_zero, self.at_one, self.memory, self.rate = at_zero, at_one, memory, 0.0
-        self.members, self.__name__ = (reward, success), f"adaptive_{name_of(reward)}"
+        self.__name__ = f"adaptive_{name_of(reward)}"
         _joined(self, (reward, success)).role = getattr(reward, "role", None)
 
     @property
@@ -324,11 +277,11 @@ class AdaptiveWeight:
 
     def __call__(self, completions, **columns) -> list[float | None]:
         weight = self.weight
-        if columns.get("log_metric") is not None:
+        if "log_metric" in columns:
             columns["log_metric"](f"rewards/{self.__name__}/weight", weight)
-        values, success = _each(self.members, completions, columns)
+        values, success = [checked(m, completions, **columns) for m in self.members]
         if given := [v > 0.5 for v in success if v is not None]:
-            self.rate = self.memory * self.rate + (1 - self.memory) * sum(given) / len(given)
+            self.rate = self.memory * self.rate + (1 - self.memory) * fmean(given)
         return [None if v is None else weight * v for v in values]
 
     def state_dict(self) -> dict:
@@ -340,14 +293,14 @@ class AdaptiveWeight:
         self.rate = float(state["rate"])
 
 
-# ------------------------------------------------------------------ by name, and from files
-
 _MADE = (correctness_reward, integer_answer_reward, strict_format_reward, soft_format_reward)
 _MADE += (incremental_format_reward, reasoning_steps, length, overlong, repetition, style_reward)
 # Name -> a reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {name_of(made).removesuffix("_reward"): made for made in _MADE}
 # FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT behind it
-_PART = re.compile(r"\s*(.+\.py:[^:]*?|[^:]+?)\s*(?::\s*([^:]*?)\s*)?", re.DOTALL)
+_PART = re.compile(
+    r"(?s)\s*(.+\.py:[^:]+?|[^:\s][^:]*?)\s*(?::\s*((?:\d+\.?\d*|\.\d+)(?:e-?\d\d?)?)\s*)?"
+)
 
 
 def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tuple[list, list]:
@@ -356,36 +309,34 @@ def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tupl
     FILE.py:FUNCTION[:weight] is a function of your own. A weight is 1 if left out, 0 for a reward
     that shall only be logged. `more` are rewards and factories beside REGISTRY.
     """
-    known, functions, weights = {**REGISTRY, **(more or {})}, [], []
+    functions, weights, known = [], [], REGISTRY | (more or {})
     for part in spec.split(","):
-        if not part.strip() or not (found := _PART.fullmatch(part)):
-            raise WorkbookError(f"{part!r} in {spec!r} is no reward: give name[=argument][:weight]")
-        called, weight = found[1], "1" if found[2] is None else found[2]
-        if not re.fullmatch(r"(\d+(\.\d*)?|\.\d+)(e-?\d\d?)?", weight):
-            said = "give a number from 0 up (penalties are negative)"
-            raise WorkbookError(f"the weight {weight!r} of {called!r}: {said}")
+        if not (found := _PART.fullmatch(part)):
+            said = "name[=argument][:weight], the weight from 0 up (penalties are negative)"
+            raise WorkbookError(f"{part!r} in {spec!r} is no reward: give {said}")
+        called, weight = found.groups()
         functions.append(load_reward(called) if ".py:" in called else _named(called, known))
-        weights.append(float(weight))
+        weights.append(float(weight or 1))
     if not any(weights):
         raise WorkbookError(f"every weight in {spec!r} is 0, so nothing would be learned")
     names = [name_of(f) for f in functions]
-    if twice := {name for name in names if names.count(name) > 1}:
-        said = f"have the name {twice.pop()!r} in the log: give one, or rename yours"
-        raise WorkbookError(f"two rewards in {spec!r} {said}")
+    if len(set(names)) < len(names):
+        raise WorkbookError(f"two of {', '.join(names)} have one name in the log: rename yours")
     return functions, weights
 
 
 def _named(called: str, known: Mapping[str, Callable]) -> RewardFunction:
     name, equals, argument = (x.strip() for x in called.partition("="))
     if name not in known:
-        near = [f"did you mean {n!r}? " for n in difflib.get_close_matches(name, known, n=1)]
-        choice = f"{''.join(near)}choose from {', '.join(known)}, or FILE.py:FUNCTION"
-        raise WorkbookError(f"unknown reward {name!r}: {choice}")
-    made = known[name]
-    if hasattr(made, "role") and equals:
-        raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")
+        raise WorkbookError(
+            f"{name!r} is no FILE.py:FUNCTION and no reward: {nearest(name, known)}"
+        )
+    if hasattr(known[name], "role"):
+        if equals:
+            raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")
+        return known[name]
     try:
-        return made if hasattr(made, "role") else made(argument) if equals else made()
+        return known[name](argument) if equals else known[name]()
     except (TypeError, ValueError) as error:
         raise WorkbookError(f"{called}: {error}") from None
 
@@ -396,28 +347,28 @@ def load_reward(where: str) -> RewardFunction:
     path = Path(file).expanduser()
     if not path.is_file():
         raise WorkbookError(f"the reward file {file!r} does not exist: name it as FILE.py:FUNCTION")
-    found = _run_file(path, path.stat().st_mtime_ns)
-    functions = {name: value for name, value in found.items() if inspect.isfunction(value)}
+    functions = _functions_of(path, path.stat().st_mtime_ns)
     if name not in functions:
-        others = ", ".join(functions) or "none"
-        raise WorkbookError(f"{readable(path)} has no function {name!r}; it has {others}")
+        raise WorkbookError(
+            f"{readable(path)} has no function {name!r}: {nearest(name, functions)}"
+        )
 
     @functools.wraps(functions[name])  # it brings what @reward says
     def own_reward(completions, **columns):
         step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
         with _blamed(path, f": {name} failed in step {step}"):
-            values = functions[name](completions=completions, **columns)
-        return checked(name, values, len(completions))
+            return checked(functions[name], completions, **columns)
 
-    own_reward.own = path  # pyright: ignore[reportFunctionMemberAccess, reportAttributeAccessIssue]
+    vars(own_reward)["own"] = path
     return own_reward
 
 
 @functools.cache  # two rewards of a file share what it set up; one that was changed is run again
-def _run_file(path: Path, changed: int) -> dict[str, Any]:
+def _functions_of(path: Path, changed: int) -> dict[str, Callable]:
     sys.path.append(str(path.resolve().parent))  # it finds its neighbours as a script does
     with _blamed(path, " cannot be run"):
-        return runpy.run_path(str(path))
+        found = runpy.run_path(str(path))
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
 
 
 @contextlib.contextmanager
@@ -425,6 +376,8 @@ def _blamed(path: Path, what: str):
     """What the user's file raises becomes a WorkbookError with the last of its lines."""
     try:
         yield
+    except WorkbookError:
+        raise
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError

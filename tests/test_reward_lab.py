@@ -86,7 +86,7 @@ def test_the_rewards_get_what_trl_gives_them():
     assert seen["completions"] == ["a b", "b"]
 
 
-@pytest.mark.parametrize("values", [[1.0], [1.0, math.nan], ["1", "0"], None])
+@pytest.mark.parametrize("values", [[1.0], [1.0, math.nan], ["one", "0"], None])
 def test_a_broken_reward_is_named(values):
     def broken_reward(completions, **columns):
         return values
@@ -266,6 +266,7 @@ def test_a_number_as_gold_needs_no_worker():
     assert decide("x", "y") is None
 
 
+@pytest.mark.slow
 def test_a_bomb_is_killed_and_the_others_are_judged():
     with SymbolicChecker(time_limit=3.0) as checker:
         checker.check([("x", "x")])  # the worker is up
@@ -286,6 +287,7 @@ def test_a_gold_that_cannot_be_read_is_an_error_and_not_a_wrong_answer(checker):
     assert "gold" in outcome.reason
 
 
+@pytest.mark.slow
 def test_a_killed_worker_comes_back_and_no_job_is_lost_or_judged_twice():
     """While a batch runs, workers are killed from outside, again and again."""
     pairs = [(f"x+{i}+x", f"2x+{i if i % 3 else i + 1}") for i in range(60)]
@@ -339,6 +341,7 @@ def test_it_works_in_a_thread_where_math_verify_alone_raises(checker):
     assert (got["first"], got["second"]) == (["right"] * 5, ["wrong"] * 5)
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_block_and_with_the_process():
     with SymbolicChecker(workers=2) as checker:
         checker.check([("x", "y")] * 4)
@@ -417,6 +420,7 @@ def test_a_script_without_a_main_guard_is_not_run_again_in_the_workers(tmp_path)
     assert result.stdout == "trains\n1 {'wrong': 1}\n", result.stderr
 
 
+@pytest.mark.slow
 def test_symbolic_correctness_says_nothing_where_nothing_is_known():
     with SymbolicChecker(time_limit=2.0) as checker:
         reward = symbolic_correctness(checker)
@@ -429,6 +433,7 @@ def test_symbolic_correctness_says_nothing_where_nothing_is_known():
             reward(texts[3:], answer=["x^2"])
 
 
+@pytest.mark.slow
 def test_bombs_are_killed_when_the_gold_is_symbolic():
     """Against a number they are never evaluated; against an expression the worker is killed."""
     bombs = [a.text for a in ATTACKS if a.kind == "expression bombs"]

@@ -162,22 +162,9 @@ def test_soft_format(text, reward):
 
 def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
     good = "<reasoning>2+2=4</reasoning><answer>4</answer>"
-    blocks = [{"role": "assistant", "content": [{"type": "text", "text": good}]}]
-    assert correctness_reward(completions=[blocks, good, good], answer=["4", None, "5"]) == [
-        1.0,
-        None,
-        0.0,
-    ]
+    texts = [chat(good), good, good]
+    assert correctness_reward(completions=texts, answer=["4", None, "5"]) == [1.0, None, 0.0]
     assert correctness_reward(completions=[], answer=[]) == []
-    for completions, answer, words in (
-        ([good], None, "needs the column 'answer' .* it got None"),
-        ([good, good], "42", "with a list of 2 reference answers"),
-        ([good], ["4", "4"], "a list of 1 reference answers"),
-    ):
-        with pytest.raises(WorkbookError, match=words):
-            correctness_reward(
-                completions=completions, **({} if answer is None else {"answer": answer})
-            )
 
 
 # ------------------------------------------------------------------ how a text is written
@@ -460,14 +447,17 @@ def test_a_room_brings_its_own():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("corectness:2", r"unknown reward 'corectness': did you mean 'correctness'\? choose from"),
+        (
+            "corectness:2",
+            "'corectness' is no FILE.py:FUNCTION and no reward: did you mean correctness",
+        ),
         ("", "is no reward: give name"),
         ("correctness,", "'' in 'correctness,' is no reward"),
-        ("correctness:2,correctness:1", "have the name 'correctness_reward' in the log"),
-        ("correctness:lots", "the weight 'lots' of 'correctness'"),
-        ("correctness:", "the weight '' of 'correctness'"),
-        ("correctness:nan", "the weight 'nan' of 'correctness'"),
-        ("correctness:inf", "the weight 'inf'"),
+        ("correctness:2,correctness:1", "correctness_reward have one name in the log"),
+        ("correctness:lots", "'correctness:lots' in .* is no reward: .* the weight from 0 up"),
+        ("correctness:", "'correctness:' in .* is no reward: .* the weight from 0 up"),
+        ("correctness:nan", "'correctness:nan' in .* is no reward: .* the weight from 0 up"),
+        ("correctness:inf", "'correctness:inf' in .* is no reward"),
         ("correctness:-1", "penalties are negative"),
         ("style:0,correctness:0", "every weight"),
         ("length", r"length: length\(\) missing 1 required positional argument: 'target'"),
@@ -556,7 +546,7 @@ def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
 
 @pytest.mark.parametrize("name", ["my_rewrad", "LIMIT"])
 def test_what_is_no_reward_is_named_with_the_fix(rewards_py, name):
-    with pytest.raises(WorkbookError, match=f"has no function '{name}'; it has .*my_reward"):
+    with pytest.raises(WorkbookError, match=f"has no function '{name}': .*my_reward"):
         load_reward(f"{rewards_py}:{name}")
 
 
@@ -599,11 +589,11 @@ def test_a_reward_of_the_course_wants_its_columns_before_training():
 
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
-    with pytest.raises(WorkbookError, match="two rewards in .* have the name 'correctness_reward'"):
+    with pytest.raises(WorkbookError, match="two of .*correctness_reward have one name in the log"):
         parse_rewards(f"correctness,{rewards_py}:correctness_reward")
     with pytest.raises(WorkbookError, match="every weight in .* is 0"):
         parse_rewards(f"{rewards_py}:my_reward:0")
-    with pytest.raises(WorkbookError, match="the weight 'x' of .*my_reward'"):
+    with pytest.raises(WorkbookError, match=":x' in .* is no reward"):
         parse_rewards(f"{rewards_py}:my_reward:x")
 
 
@@ -627,9 +617,6 @@ def as_set(completions, **kwargs):
 
 def huge(completions, **kwargs):
     return [10**400] * len(completions)
-
-def as_text(completions, **kwargs):
-    return ["1"] * len(completions)
 """
 
 
@@ -640,7 +627,6 @@ def as_text(completions, **kwargs):
         ("as_dict", "as_dict broke the contract"),
         ("as_set", "as_set broke the contract"),
         ("huge", "huge broke the contract"),
-        ("as_text", "as_text broke the contract"),
     ],
 )
 def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, message):
