@@ -28,8 +28,8 @@ from grpo_workbook.answers import is_leniently_right  # noqa: E402
 from grpo_workbook.diagnosis import (  # noqa: E402
     SEVERE,
     WARNING,
+    HealthCallback,
     RunLog,
-    Vitals,
     diagnose,
     read_run,
     roles_of,
@@ -61,7 +61,6 @@ class Case:
     prepare: Callable | None = None  # (model, tokenizer) -> None, before the trainer is made
     optimizer: Callable | None = None  # model -> optimizer
     callbacks: Callable | None = None  # (model) -> list of callbacks
-    memory_limit: float | None = None
     seeds: tuple[int, ...] = (0, 1)
 
 
@@ -193,6 +192,18 @@ def _poison(model):
     return [Overflow()]
 
 
+def _small(model):
+    import psutil
+    from transformers import TrainerCallback
+
+    class SmallMachine(TrainerCallback):
+        def on_log(self, args, state, control, **kwargs):
+            if "memory/share" in (entry := state.log_history[-1]):
+                entry["memory/share"] *= psutil.virtual_memory().total / 1e9
+
+    return [SmallMachine()]
+
+
 CASES: dict[str, Case] = {
     "raising_reward": Case(
         "reward_raises", "the reward raises KeyError at step 20", rewards=_raises
@@ -265,7 +276,7 @@ CASES: dict[str, Case] = {
         "reward_falls", "the optimizer goes uphill", {"max_steps": 20}, optimizer=_uphill
     ),
     "overflow": Case("nan", "an adapter weight overflows at step 12", callbacks=_poison),
-    "small_memory": Case("memory", "the machine has 1 GB", {"max_steps": 10}, memory_limit=1e9),
+    "small_memory": Case("memory", "the machine has 1 GB", {"max_steps": 10}, callbacks=_small),
     "healthy": Case(None, "the main run", seeds=(0, 1, 2)),
     "healthy_gemma": Case(None, "the main run with Gemma 3", model="gemma", seeds=(0, 1)),
     "healthy_groups_of_4": Case(None, "groups of 4", {"num_generations": 4}, seeds=(0,)),
@@ -304,9 +315,9 @@ def train(name: str, seed: int, out: Path) -> None:
         if case.optimizer:
             trainer.optimizer = case.optimizer(model)
         how = {"max_new_tokens": run.max_completion_length, "every": 10, "problems": 64}
-        callbacks = case.callbacks(model) if case.callbacks else []
-        callbacks.append(HeldoutProbe(model, tokenizer, heldout, **how))
-        for callback in [*callbacks, Vitals(watched, case.memory_limit)]:
+        health = HealthCallback(watched, say=lambda text: None)
+        callbacks = [HeldoutProbe(model, tokenizer, heldout, **how), health]
+        for callback in [*callbacks, *(case.callbacks(model) if case.callbacks else [])]:
             trainer.add_callback(callback)
         ended = []
         try:

@@ -15,7 +15,6 @@ from grpo_workbook.diagnosis import (
     WARNING,
     HealthCallback,
     LivePanels,
-    Vitals,
     as_text,
     diagnose,
     log_the_end,
@@ -201,6 +200,7 @@ def test_names_of_the_gpu_log_are_understood():
     assert list(read_run(entries).table["completions/mean_length"]) == [30.0] * 12
 
 
+@pytest.mark.slow
 def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     import pandas as pd
 
@@ -212,7 +212,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
             "good_reward": float(i),
             "advantage": i,
         }
-        for step in range(1, 4)
+        for step in range(1, 26)  # enough to ask whether a reward moves, and none is logged
         for g in range(2)
         for i in range(4)
     ]
@@ -220,16 +220,16 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
     run = read_run(tmp_path)
     assert any("no loss" in note for note in run.notes)
-    assert run.table["completions/empty_share"].tolist() == [0.5] * 3
-    assert run.table["completions/unique_share"].tolist() == [0.75] * 3
-    assert run.table["rewards/good_reward/mean"].tolist() == [1.5] * 3
+    assert run.table["completions/empty_share"].tolist() == [0.5] * 25
+    assert run.table["completions/unique_share"].tolist() == [0.75] * 25
+    assert run.table["rewards/good_reward/mean"].tolist() == [1.5] * 25
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [
         ("best", 3.0),
         ("typical", 1.0),
         ("worst", 0.0),
     ]
-    with pytest.raises(WorkbookError, match="step 9"):
-        samples(tmp_path, 9)
+    with pytest.raises(WorkbookError, match="step 99"):
+        samples(tmp_path, 99)
     result = cli("diagnose", tmp_path, "--completions", "2", "--figure", tmp_path / "health.png")
     assert [line for line in result.stdout.splitlines() if line.startswith("step 2, best")] == [
         "step 2, best, reward 3"
@@ -240,24 +240,22 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(WorkbookError, match="no completions table of TRL: advantage missing"):
         samples(tmp_path / "other.parquet", 2)
-    result = cli("diagnose", tmp_path, "--completions", "9")
+    result = cli("diagnose", tmp_path, "--completions", "99")
     assert result.returncode == 2
-    assert "step 9" in result.stderr
+    assert "step 99" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"log_history": [{"step": 1, "rew', "cut off"),
+        ('{"log_history": [{"step": 1, "rew', "name an older checkpoint"),
         ('{"epochs": 3}', "is no log"),
         ("[1, 2]", "is no log"),
         ('[{"reward": 1.0}]', "has the step None"),
         ('[{"step": null, "reward": 1.0}]', "has the step None: give trainer.state.log_history"),
         ("[]", "the log is empty: no step was logged"),
-        ("[" * 100_000, "cannot be read as JSON"),
         ('[{"step": 1, "loss": 2.0, "mean_token_accuracy": 0.5}]', "SFT"),
         ('[{"step": 1, "objective/rlhf_reward": 2.0}]', "PPO"),
-        ('[{"step": 1, "reward": 1.0}, {"step": 1, "reward": 0.5}]', "two runs are mixed"),
     ],
 )
 def test_bad_logs_are_refused_with_a_reason(tmp_path, content, words):
@@ -330,7 +328,7 @@ def test_a_reward_that_is_an_object_is_watched_too():
     assert watched.__name__ == adaptive.__name__ == "adaptive_strict_format_reward"
     assert watched.called_at is not None
     assert watched.role == "format"
-    assert watched.state_dict() == adaptive.state_dict()  # a checkpoint finds it
+    assert watched.__wrapped__ is adaptive  # a checkpoint finds its state
     assert roles_of([watched]) == {"adaptive_strict_format_reward": "format"}
 
 
@@ -348,12 +346,12 @@ def steps_of_looks(callback, logging_steps, steps=30):
     """At which steps the callback looks at a log that is written every so many steps."""
     from types import SimpleNamespace
 
+    import torch
+
     looks, due = [], callback._pace.due
     callback._pace.due = lambda step, logs: looks.append(step) if due(step, logs) else None
-    weight = SimpleNamespace(requires_grad=False)
-    model = SimpleNamespace(parameters=lambda: [weight])
     state = SimpleNamespace(global_step=0, log_history=[])
-    callback.on_train_begin(None, state, None, model=model)
+    callback.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
     for state.global_step in range(logging_steps, steps + 1, logging_steps):
         state.log_history.append({"step": state.global_step, "reward": 0.5})
         callback.on_log(SimpleNamespace(), state, None, logs={"reward": 0.5})
@@ -429,7 +427,7 @@ def test_the_reference_copy_does_not_water_down_how_far_the_adapters_moved(tiny)
         model = get_peft_model(copy.deepcopy(tiny["qwen"][0]), how)
         if reference:
             model.add_adapter("ref", how)
-        vitals, args, control = Vitals(), TrainingArguments(use_cpu=True), TrainerControl()
+        vitals, args, control = HealthCallback(), TrainingArguments(use_cpu=True), TrainerControl()
         vitals.on_train_begin(args, state := TrainerState(), control, model=model)
         with torch.no_grad():
             for name, weight in model.named_parameters():

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from grpo_workbook.diagnosis.runlog import RunLog
+from grpo_workbook.diagnosis.runlog import RunLog
 
 SEVERE, WARNING, NOTE, FINE = "severe", "warning", "note", "fine"
+ALARMS = SEVERE, WARNING
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,7 @@ _DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="ut
 CATALOGUE = {n: SimpleNamespace(**{"explains": (), **k}) for n, k in _DATA["findings"].items()}
 # name -> value, reason
 THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
-
-
-def bound(name: str) -> float:
-    """The value of the threshold of that name in THRESHOLDS; KeyError for another."""
-    return THRESHOLDS[name].value
+bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
 def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
@@ -61,9 +56,9 @@ def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
 def in_order(found: Sequence[Finding]) -> list[Finding]:
     """Without the symptoms of another finding; the severest first, causes before symptoms."""
     explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
-    severities, names = [SEVERE, WARNING, NOTE, FINE], list(CATALOGUE)
+    order = [SEVERE, WARNING, NOTE, FINE, *CATALOGUE]
     kept = [f for f in found if f.name not in explained]
-    return sorted(kept, key=lambda f: (severities.index(f.severity), names.index(f.name)))
+    return sorted(kept, key=lambda f: (order.index(f.severity), order.index(f.name)))
 
 
 def symptom_table() -> str:
@@ -73,16 +68,14 @@ def symptom_table() -> str:
     return "\n".join(rows)
 
 
-def as_text(found: Sequence[Finding], run: "RunLog", width: int = 79) -> str:
+def as_text(found: Sequence[Finding], run: RunLog, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known of the run."""
     lines = []
     for f in found:
         lines.append(f"{f.severity.upper()}  {f.name}, from step {f.step}")
-        said = {"": f.means, "seen: ": "; ".join(map(str, f.evidence)), "do:   ": f.do}
-        for head, text in said.items():
-            indent = "  " + " " * len(head)
-            wrapper = textwrap.TextWrapper(width, f"  {head}", indent)
-            lines += wrapper.wrap(text)
+        seen = "; ".join(map(str, f.evidence))
+        for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
+            lines += textwrap.TextWrapper(width, head, " " * len(head)).wrap(text)
         lines.append("")
     lines += [line for note in run.notes for line in textwrap.wrap(f"Not known: {note}", width)]
     return "\n".join(lines).rstrip()
