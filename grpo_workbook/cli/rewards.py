@@ -1,7 +1,7 @@
 """Rewards as the command line names them: the rooms' beside the floor's, and files of one's own."""
 
-import hashlib
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from grpo_workbook import rewards
@@ -18,41 +18,30 @@ def parse_rewards(spec: str):
             raise WorkbookError(f"{form!r}: choose binary or partial")
         return unit_tests(partial=form == "partial")
 
-    more = {"symbolic": lambda: symbolic_correctness(), "unit_tests": tests}
-    more["code_format"] = code_format_reward
-    return rewards.parse_rewards(spec, more)
+    more = {"unit_tests": tests, "code_format": code_format_reward}
+    return rewards.parse_rewards(spec, more | {"symbolic": lambda: symbolic_correctness()})
 
 
 def beside(spec: str, folder: Path) -> str:
     """The spec of a file in `folder`: own reward files that lie there get their path."""
-
-    def one(part: str) -> str:
-        file, py, rest = part.partition(".py:")
+    parts = [part.strip() for part in spec.split(",")]
+    for i, (file, py, rest) in enumerate(part.partition(".py:") for part in parts):
         there = folder / Path(f"{file}.py").expanduser()
-        if not py or not there.exists():
-            return part
-        if "," in str(there):
-            raise WorkbookError(
-                f"{str(there)!r} has a comma, which ends a reward: rename the folder"
-            )
-        return f"{there}:{rest}"
-
-    return ",".join(one(part.strip()) for part in spec.split(","))
+        if py and there.exists():
+            if "," in str(there):
+                raise WorkbookError(f"{there} has a comma, which ends a reward: rename the folder")
+            parts[i] = f"{there}:{rest}"
+    return ",".join(parts)
 
 
 def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
     """The SHA-256 of the file behind each own function: a run is resumed with the same ones."""
-    own = [f for f in functions if hasattr(f, "own")]
-    return {
-        f"{f.own.name}:{f.__name__}:{i}": hashlib.sha256(f.own.read_bytes()).hexdigest()
-        for i, f in enumerate(own)
-    }
+    own = [(f"{f.own.name}:{f.__name__}", f.own) for f in functions if hasattr(f, "own")]
+    return {f"{n}:{i}": sha256(path.read_bytes()).hexdigest() for i, (n, path) in enumerate(own)}
 
 
 def judge_for(answers: str) -> Callable[[str, str], bool | None] | None:
     """Who judges such answers ("number" or "text"), for `evaluation.score`; numbers need none."""
-    if answers == "number":
-        return None
     from grpo_workbook.reward_lab import SymbolicChecker
 
-    return SymbolicChecker().judge  # its worker starts with the first answer
+    return SymbolicChecker().judge if answers == "text" else None  # its worker starts when asked
