@@ -1,10 +1,9 @@
 """What a GRPO run takes in memory before it starts: by part, whether it fits, what to change.
 
-The model is built from its own config on torch's meta device, where it has shapes and no numbers:
-weights are counted by module, and the KV cache is what its own forward pass leaves. Formulas: LoRA
-(arXiv 2106.09685), NF4 with double quantization (QLoRA, 2305.14314), AdamW's two moments,
-activations with and without recomputing (after 2205.05198). Tests compare each with what tiny
-models hold. Left out: Unsloth's fused kernels keep less than Transformers + PEFT.
+The model is built from its config on torch's meta device, where it has shapes and no numbers:
+weights are counted by module, and the KV cache is what its own forward pass leaves. After LoRA
+(arXiv 2106.09685), QLoRA (2305.14314: NF4, double quantization) and 2205.05198 (activations, with
+and without recomputing). Left out: Unsloth's kernels keep less than Transformers + PEFT.
 """
 
 import json
@@ -19,12 +18,11 @@ from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.training import TARGET_MODULES
 
-__all__ = (
-    "GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory plan "
-    "total weight_bytes"
-).split()
+__all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory
+    plan total weight_bytes""".split()
 
 GIB = 2**30
+WIDE = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 for each 64 weights, 32 for 256 of these
 LOGIT_CHUNKS = 4  # Unsloth cuts the logits into at least so many pieces
 RESERVE = 1.0 * GIB  # assumed: CUDA context, workspaces of cuBLAS and bitsandbytes
@@ -47,21 +45,16 @@ class Shape:
         """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}."""
         found = []
         for layer in self.model.get_decoder().layers:
-            shapes = {}
-            for place, parameter in layer.named_parameters():
-                name = place.removesuffix(".weight").rsplit(".", 1)[-1]
-                if parameter.ndim == 2:
-                    shapes[name] = (parameter.shape[1], parameter.shape[0])
-                elif "norm" in name:
-                    shapes[name] = (parameter.shape[0], 0)
-            found.append(shapes)
+            named = [(n.replace(".weight", ""), p.shape[::-1]) for n, p in layer.named_parameters()]
+            sides = {n.split(".")[-1]: s for n, s in named if len(s) == 2 or "norm" in n}
+            found.append({name: (*shape, 0)[:2] for name, shape in sides.items()})
         return found
 
     @cached_property
     def weights(self) -> tuple[int, int]:
         """(all weights, those that 4-bit loading shrinks: the projections of the layers)."""
         projections = sum(a * b for layer in self.layers for a, b in layer.values())
-        return sum(p.numel() for p in self.model.parameters()), projections
+        return self.model.num_parameters(), projections
 
     def lora(self, rank: int) -> int:
         """Weights of LoRA adapters on the projections that the course adapts."""
@@ -72,19 +65,13 @@ class Shape:
     def cached(self, tokens: int) -> int:
         """Values that a forward pass over one text leaves in the cache, windows and states too."""
         import torch
+        from torch.utils._pytree import tree_leaves
 
         ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
         with torch.no_grad():
             out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1)
-        return sum(t.numel() for layer in out.past_key_values.layers for t in _tensors(vars(layer)))
-
-
-def _tensors(values: Mapping) -> Iterator:
-    for value in values.values():
-        if isinstance(value, dict):
-            yield from _tensors(value)
-        elif getattr(value, "ndim", 0) > 1:
-            yield value
+        held = tree_leaves([vars(layer) for layer in out.past_key_values.layers])
+        return sum(value.numel() for value in held if getattr(value, "ndim", 0) > 1)
 
 
 @cache
@@ -96,8 +83,8 @@ def find_shape(model: str) -> Shape:
     from accelerate import init_empty_weights
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
-    name = re.sub(r"(-unsloth)?-bnb-4bit$", "", model.strip("/ ").rsplit("/", 1)[-1].lower())
-    name = re.sub(r"-(it|pt|base|instruct|instruct-2507|thinking-2507)$", "", name)
+    variant = r"(-(unsloth|bnb-4bit|it|pt|base|instruct|thinking|2507))+$"
+    name = re.sub(variant, "", model.strip("/ ").rsplit("/", 1)[-1].lower())
     folder = Path(model).expanduser()
     try:
         if folder.is_dir() or name not in KNOWN:
@@ -107,21 +94,20 @@ def find_shape(model: str) -> Shape:
         with init_empty_weights(include_buffers=True):
             return Shape(AutoModelForCausalLM.from_config(config))
     except Exception as error:  # whatever a config of somebody else's can do
-        raise WorkbookError(
-            f"the model {model!r} cannot be built from its config ({first_line(error)}): name one "
-            f"of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
-        ) from error
+        said = f"the model {model!r} cannot be built from its config ({first_line(error)}): name "
+        known = f"one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
+        raise WorkbookError(said + known) from error
 
 
 def weight_bytes(shape: Shape, dtype: str, load_in_4bit: bool) -> float:
     """Bytes of the base model: 4-bit shrinks projections; embeddings, head and norms stay wide."""
-    (every, projections), wide = shape.weights, 4 if dtype == "float32" else 2
+    (every, projections), wide = shape.weights, WIDE[dtype]
     return projections * (NF4_BYTES if load_in_4bit else wide) + (every - projections) * wide
 
 
 def kv_cache_bytes(shape: Shape, sequences: int, tokens: int, dtype: str) -> float:
     """Bytes of the keys and values of `sequences` texts of `tokens` tokens each."""
-    return sequences * shape.cached(tokens) * (4 if dtype == "float32" else 2)
+    return sequences * shape.cached(tokens) * WIDE[dtype]
 
 
 def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
@@ -156,36 +142,32 @@ def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpoint
 
 
 def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str, float]]:
-    """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; of the latter two the
-    larger.
+    """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; of the last two the larger.
 
     `gib` is the GPU's memory, of which vLLM beside the training takes its part all the time.
     """
-    length = run.max_prompt_length + run.max_completion_length
-    weights = weight_bytes(shape, run.dtype, run.load_in_4bit)
+    length, batch = run.max_prompt_length + run.max_completion_length, run.batch_size
+    config, wide = shape.model.config, WIDE[run.dtype]
     adapters = shape.lora(run.lora_rank) * 4  # kept in 32 bits, with their gradients and moments
     always = {
-        "weights": weights,
-        "LoRA adapters": adapters,
-        "their gradients": adapters,
-        "optimizer (AdamW)": 2 * adapters,
+        "weights": weight_bytes(shape, run.dtype, run.load_in_4bit), "LoRA adapters": adapters,
+        "their gradients": adapters, "optimizer (AdamW)": 2 * adapters,
         "reserve (assumed)": RESERVE,
-    }
+    }  # fmt: skip
     sampling = {}
     if run.vllm == "colocate" and gib:  # it shares the weights with the training
-        room = always["KV cache of vLLM"] = run.vllm_gpu_memory * gib * GIB - weights
+        room = always["KV cache of vLLM"] = run.vllm_gpu_memory * gib * GIB - always["weights"]
         if room < kv_cache_bytes(shape, 1, length, run.dtype):
             part = f"vllm_gpu_memory={run.vllm_gpu_memory:g} of {gib:g} GiB"
             raise WorkbookError(f"{part} has no room for one completion: give more, or vllm=off")
     elif run.vllm == "off":  # Transformers writes all completions of a step side by side
-        cached = kv_cache_bytes(shape, run.batch_size, length, run.dtype)
+        cached = kv_cache_bytes(shape, batch, length, run.dtype)
         sampling = {"KV cache": cached, "one layer's cache, copied": cached / len(shape.layers)}
-        width = shape.model.config.hidden_size + max(at["down_proj"][0] for at in shape.layers)
-        wide = 4 if run.dtype == "float32" else 2
-        sampling["prompts"] = run.batch_size * run.max_prompt_length * 2 * width * wide
-        sampling["logits of a token"] = 2 * logits_bytes(shape, run.batch_size, 1)
-    forced = run.dtype == "float16" and shape.model.config.model_type in FORCED_32_BIT
-    each, tokens = 4 if forced or run.dtype == "float32" else 2, run.per_device_batch * length
+        width = config.hidden_size + max(layer["down_proj"][0] for layer in shape.layers)
+        sampling["prompts"] = batch * run.max_prompt_length * 2 * width * wide
+        sampling["logits of a token"] = 2 * logits_bytes(shape, batch, 1)
+    each = 4 if run.dtype == "float16" and config.model_type in FORCED_32_BIT else wide
+    tokens = run.per_device_batch * length
     learning = activation_bytes(shape, tokens, run.lora_rank, each, run.gradient_checkpointing)
     logits = logits_bytes(shape, run.per_device_batch, run.max_completion_length)
     learning["logits and gradient, in pieces"] = 2 * logits / LOGIT_CHUNKS
@@ -204,30 +186,26 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "gradient_checkpointing": (lambda run: True, "time: every layer is computed again"),
     "vllm": (lambda run: "off", "time: Transformers samples the completions instead"),
     "load_in_4bit": (lambda run: True, "time to unpack the weights, and a little accuracy"),
-    "batch_size": (
-        lambda run: run.prompts_per_step // 2 * run.num_generations,
-        "a noisier gradient, so more steps",
-    ),
-    "max_completion_length": (
-        lambda run: run.max_completion_length // 2 * (run.max_completion_length >= 512),
-        "answers that are cut before they earn",
-    ),
-}
+    "batch_size": (lambda run: run.prompts_per_step // 2 * run.num_generations,
+                   "a noisier gradient, so more steps"),
+    "max_completion_length": (lambda run: run.max_completion_length // 2 * (
+        run.max_completion_length >= 512), "answers that are cut before they earn"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run takes, in bytes by part. `usable`: of the device, None where nobody says."""
+    """What a run takes, in bytes by part. `usable`: of the device, 0 where nobody says."""
 
     run: RunConfig
     parts: dict[str, dict[str, float]]
-    usable: float | None
-    changes: tuple[tuple[str, str, float], ...] = ()  # (change, its cost, bytes after all so far)
+    usable: float
+    changes: tuple[tuple[str, str, float], ...]  # (change, its cost, bytes after all so far)
 
     @property
     def fits(self) -> bool | None:
         """Whether it fits; None where the memory is not known."""
-        return None if self.usable is None else total(self.parts) <= self.usable
+        return total(self.parts) <= self.usable if self.usable else None
 
     def __str__(self) -> str:
         most = total(self.parts)
@@ -239,10 +217,10 @@ class Plan:
                 bar = "#" * round(30 * size / most)
                 lines.append(f"  {part:<32}{size / unit:8.2f}  {bar}".rstrip())
         lines += [f"{'in all: always + the larger':<34}{most / unit:8.2f} {name}", ""]
-        if self.usable is None:
+        if self.fits is None:
             return "\n".join([*lines, "Nobody says what this machine has: give it with --memory."])
-        room = f"{self.usable / unit:.2f} {name} can be used ({USABLE:.0%}, assumed)."
-        lines.append(f"It {'fits' if self.fits else 'does not fit'}: {room}")
+        said = f"It {'fits' if self.fits else 'does not fit'}: {self.usable / unit:.2f} {name} "
+        lines.append(f"{said}can be used ({USABLE:.0%}, assumed).")
         for what, cost, size in self.changes:
             lines += [f"  {what:<50}{size / unit:8.2f} {name}", f"      costs {cost}"]
         if not self.fits and (not self.changes or self.changes[-1][2] > self.usable):
@@ -257,34 +235,31 @@ def plan(model: str, profile: str, *, gib: float | None = None, **values) -> Pla
     memory, where it is not the profile's. WorkbookError for what is unknown or cannot be.
     """
     if profile not in PROFILES or (gib is not None and not 0 < gib < 10**6):
-        raise WorkbookError(
-            f"profile {profile!r} with {gib} GiB: choose one of {', '.join(PROFILES)}, and a memory"
-        )
+        known = ", ".join(PROFILES)
+        raise WorkbookError(f"profile {profile!r} with {gib} GiB: choose {known}, and a memory")
     chosen = PROFILES[profile] | values
-    model = chosen[model] if model in FAMILIES else model
-    settings = {name: value for name, value in chosen.items() if name not in FAMILIES}
-    device = "cpu" if profile == "smoke" else "cuda"
-    run = RunConfig(device, profile, model, "", 0, Path("outputs/run"), **settings)
-    size = PROFILE_GIB.get(profile) if gib is None else gib
-    found = Plan(run, memory(find_shape(model), run, size or 0.0), size and USABLE * size * GIB)
-    if found.fits is not False:
-        return found
-    return Plan(run, found.parts, found.usable, tuple(_changes(found, size or 0.0)))
+    families = {name: chosen.pop(name) for name in FAMILIES}
+    model, device = families.get(model, model), "cpu" if profile == "smoke" else "cuda"
+    run = RunConfig(device, profile, model, "", 0, Path("outputs/run"), **chosen)
+    size = gib or PROFILE_GIB.get(profile, 0.0)
+    usable = USABLE * size * GIB
+    changes = tuple(_changes(run, size, usable)) if usable else ()
+    return Plan(run, memory(find_shape(model), run, size), usable, changes)
 
 
-def _changes(found: Plan, gib: float) -> Iterator[tuple[str, str, float]]:
+def _changes(run: RunConfig, gib: float, usable: float) -> Iterator[tuple[str, str, float]]:
     """The cheapest change that saves memory, again and again; then each with all before it."""
-    shape, changed, helps = find_shape(found.run.model), found.run, True
-    while helps and (most := total(memory(shape, changed, gib))) > (found.usable or 0.0):
-        helps = False
+    takes = lambda run: total(memory(find_shape(run.model), run, gib))  # noqa: E731
+    changed = so_far = run
+    while takes(changed) > usable:
         for name, (smaller, _) in CHANGES.items():
-            if (value := smaller(changed)) and value != getattr(changed, name):
-                candidate = changed.replace(**{name: value})
-                if total(memory(shape, candidate, gib)) < 0.99 * most:
-                    changed, helps = candidate, True
-                    break
-    so_far = found.run
+            candidate = changed.replace(**{name: smaller(changed) or getattr(changed, name)})
+            if takes(candidate) < 0.99 * takes(changed):
+                changed = candidate
+                break
+        else:
+            break
     for name, (_, cost) in CHANGES.items():
-        if (new := getattr(changed, name)) != (old := getattr(found.run, name)):
+        if (new := getattr(changed, name)) != (old := getattr(run, name)):
             so_far = so_far.replace(**{name: new})
-            yield f"{name} {old} -> {new}", cost, total(memory(shape, so_far, gib))
+            yield f"{name} {old} -> {new}", cost, takes(so_far)
