@@ -1,55 +1,41 @@
 """Questions that are the same, or nearly so, within a data set and across two.
 
-The same: equal but for case, white space and punctuation; signs of arithmetic, and brackets that
-hold some, count. Nearly the same: the same numbers and signs in order, and at least 80 % of all the
-words of both (Jaccard). Another name in a problem makes a near-duplicate, other numbers do not.
+The same: equal but for case, white space and punctuation; signs of arithmetic count. Nearly the
+same: the same numbers and signs in order, and at least 80 % of all the words of both (Jaccard).
+Another name in a problem makes a near-duplicate, other numbers do not.
 """
 
-import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from unicodedata import category, normalize
 
 from grpo_workbook.errors import WorkbookError
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
 ALIKE = 0.8
 COMPARED = 2000  # rows with the same numbers and a word in common that one row is compared with
-# One spelling for each sign, before NFKC would make 2 of a superscript 2, and 21/2 of 2½.
-_PLAIN = dict(zip("−–—×⋅∗÷∕≥≤≠", "- - - * * * / / >= <= !=".split(), strict=True))
-_VULGAR = {c: f" {normalize('NFKC', c)} " for c in "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
-_SPELLINGS = str.maketrans(_PLAIN | _VULGAR)
+# NFKC would make 2 of a superscript 2, and 21/2 of 2½. Then one spelling for each sign.
+_APART, _RAISED = re.compile("[¼-¾⅓-⅞]|[₀-₎]+"), re.compile("[²³¹⁰-ⁿ]+")
+_PLAIN = str.maketrans(dict(zip("−–—×⋅∗÷∕⁄≥≤≠", "- - - * * * / / / >= <= !=".split(), strict=True)))
 # The mathematical signs of Unicode: roots, sets, comparisons, arrows, and the plain + < = > | ~.
 _SIGNS = re.escape("*/^%⌊⌋⌈⌉" + "".join(c for c in map(chr, range(0x2C00)) if category(c) == "Sm"))
+_WORD = r"[^\W\d_]{2}"
 # Numbers, words, signs. A hyphen between letters is punctuation, elsewhere a minus; ! is a sign
-# behind a number, a bracket or a single letter, or before =; a colon is one between digits.
+# behind a number, a bracket or a single letter, or before =; a colon is one between digits, and a
+# bracket unless there is a word within it next to it, or next but one.
 _PIECE = re.compile(
-    rf"\d+(?:\.\d+)?|[^\W\d_]+|!=|[{_SIGNS}()\[\]{{}}]|(?<![^\W\d_])-|-(?![^\W\d_])"
+    rf"\d+(?:\.\d+)?|[^\W\d_]+|!=|[{_SIGNS}]|(?<![^\W\d_])-|-(?![^\W\d_])"
     r"|(?<=[\d)\]}])!|(?<=\b[^\W\d_])!|(?<=\d):(?=\d)|(?<=\d)·|·(?=\d)"
+    rf"|[(\[{{](?!(?:\w+ )?{_WORD})|(?<!{_WORD})(?<!{_WORD} \w)(?<!{_WORD} \d\d)[)\]}}]"
 )
 
 
 def pieces(text: str) -> list[str]:
     """A text's words, numbers and signs in lower case; if it has none, what its spaces divide."""
-    if not text.isascii():
-        text = re.sub("[²³¹⁰-ⁿ]+", lambda raised: "^" + normalize("NFKC", raised[0]), text)
-        text = re.sub("[₀-₎]+", lambda lowered: f" {normalize('NFKC', lowered[0])} ", text)
-        text = normalize("NFKC", text.translate(_SPELLINGS)).replace("\u2044", "/")
-    normal = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.translate(_SPELLINGS).casefold())
-    found = _PIECE.findall(normal)
-    found = [p for i, p in enumerate(found) if p not in "([{}])" or _is_sign(found, i)]
-    return found or normal.split()
-
-
-def _is_sign(found: list[str], place: int) -> bool:
-    """Whether a bracket holds mathematics and no words, by the two pieces inside next to it."""
-    before, after = found[max(0, place - 2) : place][::-1], found[place + 1 : place + 3]
-    inside = after if found[place] in "([{" else before
-    return not re.match(r"[^\W\d_]{2}|\w+ [^\W\d_]{2}", " ".join(inside))
+    text = _RAISED.sub(r"^\g<0> ", _APART.sub(r" \g<0> ", text))
+    text = normalize("NFKC", text).casefold().translate(_PLAIN)
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
+    return _PIECE.findall(text) or text.split()
 
 
 def words(text: str) -> set[str]:
@@ -97,22 +83,23 @@ def near_duplicates(questions: list[str], others: list[str] | None = None) -> di
             prefix = sorted(bag, key=lambda word: (rarity[word], word))[:few]
             if row >= mine:
                 near = (other for word in prefix for other in index[word][:COMPARED])
-                twins = (n for n, t, b in near if t != text and jaccard(bag, b) >= ALIKE)
-                found.update((row - mine, twin) for twin in itertools.islice(twins, 1))
+                twin = next((n for n, t, b in near if t != text and jaccard(bag, b) >= ALIKE), None)
+                if twin is not None:
+                    found[row - mine] = twin
             if row < mine or others is None:
                 for word in prefix:
                     index[word].append((row, text, bag))
     return dict(sorted(found.items()))
 
 
-def leaked_rows(train: "Dataset", heldout: "Dataset") -> dict[int, int]:
-    """Training row -> the held-out row whose question it repeats, or nearly repeats."""
+def leaked_rows(train, heldout) -> dict[int, int]:
+    """Row of the training Dataset -> the held-out one whose question it repeats, or nearly so."""
     both = train["question"][:], heldout["question"][:]
     return dict(sorted((near_duplicates(*both) | same_questions(*both)).items()))
 
 
-def drop_leaked(train: "Dataset", heldout: "Dataset") -> tuple["Dataset", int]:
-    """(the training rows whose question is not held out, nor nearly so; how many were dropped)."""
+def drop_leaked(train, heldout) -> tuple:
+    """(the training Dataset without questions that are held out, how many rows were dropped)."""
     leaked = leaked_rows(train, heldout)
     if len(leaked) == len(train):
         raise WorkbookError("every training question is also held out: give different files")
