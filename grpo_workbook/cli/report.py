@@ -2,55 +2,42 @@
 
 import platform
 import resource
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from grpo_workbook import figures
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible
 from grpo_workbook.files import readable
+from grpo_workbook.notebook import installed
 
-VERSIONS = (
-    "unsloth unsloth_zoo torch trl transformers datasets peft accelerate bitsandbytes".split()
-)
+VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
 
 
 def from_log(log: list[dict], run: RunConfig) -> dict:
-    """Completions (how many, mean length in tokens), and each reward's mean in the first and the
-    last tenth of the log's entries, to 4 places.
-    """
+    """How many completions and how long (tokens); each reward in the log's first and last tenth."""
+    import pandas as pd
+
     tenth = max(1, len(log) // 10)
-
-    def mean(key: str, entries: list[dict]) -> float:
-        return round(sum(e[key] for e in entries) / len(entries), 4)
-
+    parts = (pd.DataFrame(part) for part in (log[:tenth], log[-tenth:], log))
+    first, last, whole = (part.mean(numeric_only=True).round(4).to_dict() for part in parts)
     rewards = {"reward": "reward"}
     rewards |= {k[8:-5]: k for k in log[0] if k.startswith("rewards/") and k.endswith("/mean")}
     length = next(k for k in ("completions/mean_length", "completion_length") if k in log[0])
     total = log[-1]["step"] * run.batch_size
-    return {
-        "completions": {"total": total, "mean_length": mean(length, log)},
-        "rewards": {
-            name: {"first_tenth": mean(key, log[:tenth]), "last_tenth": mean(key, log[-tenth:])}
-            for name, key in rewards.items()
-        },
-    }
+    tenths = {n: {"first_tenth": first[k], "last_tenth": last[k]} for n, k in rewards.items()}
+    return {"completions": {"total": total, "mean_length": whole[length]}, "rewards": tenths}
 
 
 def verdict(heldout: dict) -> list[str]:
     """What the held-out numbers allow one to say, in words."""
-    said, form = [], "the rate of well-formed answers"
-    for key, name, p in (
-        ("strict_sampled", "strict accuracy", heldout["p_value"]),
-        ("well_formed_sampled", form, heldout["p_value_well_formed"]),
-    ):
-        a, b = heldout["before"][key], heldout["after"][key]
-        change = "rose" if b > a else "fell" if b < a else "stayed"
+    said, sides = [], (heldout["before"], heldout["after"])
+    form = ("the rate of well-formed answers", "well_formed_sampled", "p_value_well_formed")
+    for name, key, p_key in (("strict accuracy", "strict_sampled", "p_value"), form):
+        (a, b), p = (side[key] for side in sides), heldout[p_key]
         chance = f"{a:.1%} before, {b:.1%} after, a difference that may be chance (p = {p:.2g})"
-        sure = f"{name} {change} from {a:.1%} to {b:.1%} (p = {p:.1g})"
+        sure = f"{name} {'rose' if b > a else 'fell'} from {a:.1%} to {b:.1%} (p = {p:.1g})"
         said.append(f"{name}: {chance}" if p >= 0.01 else sure)
-    if late := sum(heldout[when].get("unjudged", 0) for when in ("before", "after")):
+    if late := sum(side.get("unjudged", 0) for side in sides):
         said.append(f"{late} completions could not be judged in time and count as wrong")
     return said
 
@@ -59,23 +46,18 @@ def draw(run: RunConfig, log: list[dict], report: dict) -> None:
     """Write figures/rewards.png, before_after.png and health.png, each with its words (.txt)."""
     from grpo_workbook.diagnosis import diagnose, read_run, run_panels
 
-    held, whole = report["heldout"], read_run(run.output)
-    drawn = {
-        "rewards": figures.reward_curves(log),
-        "before_after": figures.before_after(held["before"], held["after"], held["n"]),
-        "health": run_panels(whole, diagnose(whole), "The run"),  # what `diagnose` sees
-    }
-    for name, figure in drawn.items():
-        figures.save(*figure, run.output / "figures" / f"{name}.png")
+    held, whole, folder = report["heldout"], read_run(run.output), run.output / "figures"
+    before_after = figures.before_after(held["before"], held["after"], held["n"])
+    figures.save(*figures.reward_curves(log), folder / "rewards.png")
+    figures.save(*before_after, folder / "before_after.png")
+    figures.save(*run_panels(whole, diagnose(whole), "The run"), folder / "health.png")
 
 
 def versions() -> dict[str, str]:
     """Python's version, and that of each installed package which the numbers depend on."""
-    found = {"python": platform.python_version()}
-    for name in VERSIONS:
-        with suppress(PackageNotFoundError):  # the plain backend needs no Unsloth
-            found[name] = version(name)
-    return found
+    there = installed()  # the plain backend needs no Unsloth
+    named = {name: there[name] for name in VERSIONS.split() if name in there}
+    return {"python": platform.python_version(), **named}
 
 
 def peak_rss_mb() -> int:
@@ -94,14 +76,12 @@ def show_report(report: dict, output: Path) -> None:
     spans = ["{:.1%} to {:.1%}".format(*held[when]["ci95"]) for when in ("before", "after")]
     print(f"  95 % interval of the first: {spans[0]} before, {spans[1]} after")
     print(*(f"- {line}" for line in report["verdict"]), sep="\n")
-    print(
-        f"- trained {report['steps']} steps in {report['train_seconds']} s "
-        f"({report['total_seconds']} s in all), peak memory {report['peak_rss_mb']} MB\n"
-        f"- merged: largest logit difference {merge['max_abs_logit_difference']}, the same greedy "
-        f"token at\n  {merge['same_greedy_tokens']:.2%} of the places, strict greedy "
-        f"{merge['merged_strict_greedy']:.1%}\n\n"
-        "Five held-out questions, answered by the merged model:"
-    )
+    print(f"- trained {report['steps']} steps in {report['train_seconds']} s", end=" ")
+    print(f"({report['total_seconds']} s in all), peak memory {report['peak_rss_mb']} MB")
+    most, same = merge["max_abs_logit_difference"], merge["same_greedy_tokens"]
+    print(f"- merged: largest logit difference {most}, the same greedy token at {same:.2%} of the")
+    print(f"  places, strict greedy {merge['merged_strict_greedy']:.1%}")
+    print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
         print(visible(f"  {example['question']}  (right: {example['answer']})"))
         print(visible("    " + " ".join(example["after"].split())))
