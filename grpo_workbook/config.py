@@ -4,18 +4,15 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, readable
-
-if TYPE_CHECKING:
-    from trl import GRPOConfig
 
 DATA = REPO / "data"
 FAMILIES = ("qwen", "gemma")
@@ -29,7 +26,6 @@ CHOICES = {
     "vllm": ("off", "colocate", "server"),
 }
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-MOST = {"seed": 2**32 - 1, "lora_rank": 10**4, "vllm_gpu_memory": 1}  # else a billion
 
 FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
 
@@ -96,10 +92,9 @@ class RunConfig:
         if self.num_generations < 2 or self.batch_size % self.num_generations:
             group = max(2, self.num_generations)
             fit = math.ceil(self.batch_size / group) * group
-            said = f"cannot be cut into groups of {self.num_generations}, at least 2"
-            raise WorkbookError(
-                f"a batch of {self.batch_size} completions {said}: choose a multiple such as {fit}"
-            )
+            said = f"{self.batch_size} completions cannot be cut into groups of"
+            fix = f"at least 2: choose a multiple such as {fit}"
+            raise WorkbookError(f"a batch of {said} {self.num_generations}, {fix}")
         # TRL takes per_device_batch x whole accumulation steps.
         fits = _largest_divisor(self.batch_size, self.per_device_batch)
         object.__setattr__(self, "per_device_batch", fits)
@@ -108,10 +103,12 @@ class RunConfig:
     def from_env(cls, *, profile=None, model=None, seed=None, output=None, **values) -> Self:
         """Choose everything: an argument wins over the environment, the environment over the rest.
 
-        Reads GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and _OUTPUT. Further keyword arguments replace
-        values of the profile (`max_steps=30`); None leaves them. In the smoke profile a process
-        gets one thread, unless OMP_NUM_THREADS is set. Raises WorkbookError with the fix.
+        Reads GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and _OUTPUT. Other `values` replace the profile's
+        (`max_steps=30`); None leaves them. In the smoke profile a process gets one thread, unless
+        OMP_NUM_THREADS is set. Raises WorkbookError with the fix.
         """
+        import torch
+
         why: dict[str, str] = {}
 
         def choose(name: str, given, default, reason: str):
@@ -120,8 +117,6 @@ class RunConfig:
             options = [(given, "given as an argument"), set_there, (default, reason)]
             value, why[name] = next(option for option in options if option[0] is not None)
             return value
-
-        import torch
 
         device, gib, why["device"] = find_device()
         profile = choose("profile", profile, *_fitting_profile(device, gib))
@@ -175,10 +170,8 @@ class RunConfig:
             f"{self.lora_rank}, learning rate {self.learning_rate:g}"
         )
 
-    def to_grpo_config(
-        self, weights: Sequence[float] | None = None, overrides: dict | None = None, processes=1
-    ) -> "GRPOConfig":
-        """TRL's config of this run; no value is left to a default that differs by machine.
+    def to_grpo_config(self, weights=None, overrides: dict | None = None, processes: int = 1):
+        """TRL's GRPOConfig of this run; no value is left to a default that differs by machine.
 
         `weights`: one per reward function, None counts each once; `overrides`: fields of GRPOConfig
         that win; `processes`: how many share a step. WorkbookError where they cannot divide it.
@@ -249,9 +242,8 @@ def find_device() -> tuple[str, float, str]:
 
 
 def find_model(name: str | Path, profile: str | None = None) -> str:
-    """The folder (absolute) or hub id of a family of the course, a folder, or a hub id.
-
-    Raises WorkbookError for what is none of them. The hub is asked when the model is loaded.
+    """The folder (absolute) or hub id that a family, a folder or a hub id means; the hub is not
+    asked. Raises WorkbookError for what is none of them.
     """
     if (name := str(name)) in FAMILIES:
         if profile is None:
@@ -306,11 +298,9 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     wanted = {int: Integral, float: Real}.get(kind, kind)
     if not isinstance(value, wanted) or (kind is not bool and isinstance(value, bool)):
         raise WorkbookError(f"{name} is {value!r:.60}: it must be {KINDS[kind]}")
-    if kind in (int, float):
-        zero, most = name in ("seed", "beta"), MOST.get(name, 10**9)  # the two may be 0
-        if not (0 < value <= most or (zero and value == 0)):
-            least = "at least 0" if zero else "more than 0"
-            raise WorkbookError(f"{name} is {value!s:.30}: it must be {least}, at most {most}")
+    least = "at least" if name in ("seed", "beta") else "more than"
+    if kind in (int, float) and not (value > 0 or (value == 0 and least == "at least")):
+        raise WorkbookError(f"{name} is {value}: it must be {least} 0")
     if value not in CHOICES.get(name, [value]):
         raise WorkbookError(f"{name} is {value!r}: choose one of {', '.join(CHOICES[name])}")
     return kind(value)

@@ -15,9 +15,9 @@ BASE_RECORD = "base.json"  # beside an adapter: the base that it was trained on,
 
 
 def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:
-    """(the adapter's folder, None or a sentence that says that `model` is not its base).
+    """(the adapter's folder, None or a sentence that says that `model`, if given, is not its base).
 
-    Raises WorkbookError where it is no adapter. `model` None asks only for the adapter's files.
+    Raises WorkbookError where it is no adapter.
     """
     folder = Path(name).expanduser().resolve()
     for file in ("adapter_config.json", "adapter_model.safetensors"):
@@ -29,12 +29,12 @@ def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str |
     known = model is None or check_base(folder, model)
     if known or (known is None and _place(named) == _place(str(model))):
         return str(folder), None
-    said = f"is not the base of {readable(folder)}, {readable(named)}"
-    return str(folder), f"{readable(str(model))} {said}"
+    said = f"{readable(str(model))} is not the base of {readable(folder)}, {readable(named)}"
+    return str(folder), said
 
 
 def check_base(adapter: str | Path, model: str) -> bool | None:
-    """Whether the folder `model` is the base that the adapter was trained on, by the recorded hash.
+    """Whether the folder `model` is the adapter's base, by the hash that was recorded in training.
 
     None where that is not known: no hash was recorded, or the base is on the hub.
     """
@@ -56,19 +56,13 @@ def _place(name: str) -> Path:
 
 
 def load_model(
-    name: str | Path,
-    adapter: str | Path | None = None,
-    *,
-    dtype: str = "float32",
-    device: str = "cpu",
-    load_in_4bit: bool = False,
-    any_base: bool = False,
+    name, adapter=None, *, dtype="float32", device="cpu", load_in_4bit=False, any_base=False
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer) by plain Transformers, and PEFT for an adapter.
 
-    From safetensors, and no code that comes with a model is run. `name` must be the base of the
-    `adapter`, a folder, unless `any_base`. `dtype` is of all weights that are not 4-bit, and
-    `load_in_4bit` holds the base in NF4, as training does. WorkbookError for what cannot be loaded.
+    From safetensors, and no code that comes with a model is run. `name`, as `find_model` has it,
+    must be the base of the `adapter`, a folder, unless `any_base`. `dtype` is of all weights that
+    are not 4-bit; `load_in_4bit` takes NF4, as in training. WorkbookError where one cannot be.
     """
     from peft import PeftModel
 
@@ -114,7 +108,7 @@ def fingerprint(folder: str | Path | None) -> str | None:
         return None
     found = hashlib.sha256()
     kinds = (".safetensors", "config.json", ".jinja", "tokenizer.json")
-    for path in sorted(p for p in Path(folder).iterdir() if p.name.endswith(kinds) and p.is_file()):
+    for path in sorted(p for p in Path(folder).iterdir() if p.name.endswith(kinds)):
         size = path.stat().st_size
         found.update(f"{path.name}:{size}".encode())
         last = [size - PIECE] if size > 64 * PIECE else []

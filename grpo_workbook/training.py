@@ -1,24 +1,17 @@
-"""Load a model in 4-bit, give it adapters, and make TRL's GRPOTrainer; callbacks beside it.
-
-`import unsloth` must come before trl and transformers, which it patches: `load_policy` does that.
-"""
+"""A model in 4-bit with adapters, TRL's GRPOTrainer around it, and callbacks beside them."""
 
 import json
 import os
 import signal
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.models import load_base
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer
 
 BACKENDS = ("unsloth", "plain")
 TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -29,8 +22,7 @@ MANY_SENSES = ("gemma-3-4b", "gemma-3-12b", "gemma-3-27b", "gemma-4-", "qwen3.5-
 def load_policy(run: RunConfig, backend: str = "unsloth") -> tuple[Any, Any]:
     """(the base model, 4-bit NF4 unless the run says 16-bit, with fresh LoRA adapters; tokenizer).
 
-    `backend`: "unsloth", or "plain" for Transformers and PEFT alone. Raises WorkbookError for
-    another, and for a model that cannot be loaded.
+    `backend` "plain" is Transformers and PEFT alone. WorkbookError for what cannot be loaded.
     """
     if backend not in BACKENDS:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
@@ -40,7 +32,7 @@ def load_policy(run: RunConfig, backend: str = "unsloth") -> tuple[Any, Any]:
 
 
 def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
-    import unsloth  # isort: skip  (before transformers)
+    import unsloth  # isort: skip  (before trl and transformers, which it patches)
     import torch
     from transformers import set_seed
 
@@ -105,9 +97,9 @@ def sharded() -> bool:
 
 def why_not_plain(run: RunConfig) -> str | None:
     """Why plain Transformers + PEFT + TRL cannot train here, or None when it can."""
-    kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, and Triton has no driver for"
-    hope = "(TRL 1.16 fixes it, but Unsloth does not accept it yet)"
-    return f"{kernel} a CPU {hope}" if run.device == "cpu" else None
+    kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
+    hope = "TRL 1.16, for which Unsloth waits, does not"
+    return f"{kernel} ({hope})" if run.device == "cpu" else None
 
 
 def count_4bit_layers(model) -> int:
@@ -122,14 +114,11 @@ def count_trained_parameters(model) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def make_trainer(
-    run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None
-) -> "GRPOTrainer":
+def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None):
     """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward.
 
-    `rewards` are functions and `weights` a number for each; `overrides` are fields of GRPOConfig
-    that win over the run's. Where several processes train, each samples with a seed of its own: the
-    same numbers need the same number of processes.
+    `rewards` are functions, `weights` a number for each; `overrides` are fields of GRPOConfig that
+    win. Of several processes each samples with a seed of its own.
     """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
@@ -246,11 +235,9 @@ def stop_on_interrupt(trainer: Any):
         print("\nCtrl-C: finishing this step, then saving (again: stop at once)", flush=True)
 
     trainer.add_callback(stop := Stop())
-    main = threading.current_thread() is threading.main_thread()  # only it may handle signals
-    before = signal.signal(signal.SIGINT, handle) if main else None
+    before = signal.signal(signal.SIGINT, handle)
     try:
         yield seen
     finally:
         trainer.remove_callback(stop)
-        if main:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before)

@@ -47,11 +47,11 @@ def main(arguments: list[str] | None = None) -> int:
             args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
         return importlib.import_module(f"{__name__}.{name}").main(args)
     except WorkbookError as error:
-        return _said(visible(str(error)))
+        said = visible(str(error))
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("grpo_workbook"):
             raise
-        return _said(f"{error.name} is not installed: run `make setup`, or see the README for pip")
+        said = f"{error.name} is not installed: run `make setup`, or see the README for pip"
     except BrokenPipeError:  # who read the output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -59,13 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
         if error.errno is None:  # no file or disk: a library's own, with its story
             raise
         where = f"{error.filename}: " if error.filename else ""
-        return _said(f"{where}{error.strerror}: check the place, its permissions and its room")
+        said = f"{where}{error.strerror}: check the place, its permissions and its room"
     except KeyboardInterrupt:
         goes_on = f". {GOES_ON[name]} goes on from what is there" if name in GOES_ON else ""
         print(f"\nInterrupted{goes_on}.", file=sys.stderr)
         return 130
-
-
-def _said(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {said}", file=sys.stderr)
     return 2

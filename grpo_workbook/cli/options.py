@@ -30,26 +30,24 @@ OWN = {
     "resume": (bool, "continue the run that lies in the output folder"),
 }
 PATHS = ("data", "heldout_data", "model")  # what a file may name from its own folder
-# Fields of GRPOConfig that would break the run or change nothing.
+# Fields of GRPOConfig that would break the run or change nothing, behind what to do instead.
 REFUSED = {
-    "output_dir": "checkpoints lie in the run's folder: say output",
-    "num_train_epochs": "a run's length is max_steps",
-    "per_device_train_batch_size": "say per_device_batch",
-    "gradient_accumulation_steps": "it follows from batch_size and per_device_batch",
-    "reward_weights": "a weight stands behind its reward: rewards: name:weight",
-    "resume_from_checkpoint": "say resume",
-    "save_only_model": "the run could not be resumed",
-    "logging_strategy": "the report is made from the log of the steps",
-    "use_cpu bf16 fp16": "the profile and dtype say it",
-    "use_vllm vllm_mode": "say vllm: off, colocate or server",
-    "vllm_server_host vllm_server_port vllm_server_base_url": "say vllm_server: HOST:PORT",
-    "vllm_gpu_memory_utilization": "say vllm_gpu_memory",
-    "model_init_kwargs trust_remote_code": "the model is loaded before: it would change nothing",
-    "eval_strategy eval_steps eval_on_start do_eval": "see heldout: measured before and after",
-    "local_rank fsdp fsdp_config deepspeed ddp_backend": "the launcher says it: see configs/",
-    "push_to_hub hub_model_id hub_token hub_strategy": "training sends nothing: see `hf upload`",
+    "say output: checkpoints lie in the run's folder": "output_dir",
+    "say max_steps": "num_train_epochs",
+    "say batch_size, per_device_batch": "per_device_train_batch_size gradient_accumulation_steps",
+    "say rewards: name:weight": "reward_weights",
+    "say resume": "resume_from_checkpoint",
+    "say profile and dtype": "use_cpu bf16 fp16",
+    "say vllm: off, colocate or server": "use_vllm vllm_mode",
+    "say vllm_server: HOST:PORT": "vllm_server_host vllm_server_port vllm_server_base_url",
+    "say vllm_gpu_memory": "vllm_gpu_memory_utilization",
+    "say heldout: measured before and after": "eval_strategy eval_steps eval_on_start do_eval",
+    "the run could not be resumed or reported": "save_only_model logging_strategy",
+    "the model is loaded before: no effect": "model_init_kwargs trust_remote_code",
+    "the launcher says it: see configs/": "local_rank fsdp fsdp_config deepspeed ddp_backend",
+    "see `hf upload`: training sends nothing": "push_to_hub hub_model_id hub_token hub_strategy",
 }
-REFUSED = {name: why for names, why in REFUSED.items() for name in names.split()}
+REFUSED = {name: why for why, names in REFUSED.items() for name in names.split()}
 
 
 def run_fields() -> dict[str, dataclasses.Field]:
