@@ -24,7 +24,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))  # this project's own package, installed or not
 
-from grpo_workbook.answers import is_leniently_right  # noqa: E402
+from grpo_workbook.answers import is_correct, lenient_answer  # noqa: E402
 from grpo_workbook.diagnosis import (  # noqa: E402
     SEVERE,
     WARNING,
@@ -142,7 +142,7 @@ def _lenient_only():
     def lenient_reward(completions, answer, **columns):
 
         pairs = zip(completions, answer, strict=True)
-        return [float(is_leniently_right(text_of(c), a)) for c, a in pairs]
+        return [float(is_correct(lenient_answer(text_of(c)), a)) for c, a in pairs]
 
     functions, _ = _default()
     return [lenient_reward, functions[1]], [1.0, 0.0]

@@ -193,13 +193,3 @@ def is_well_formed(text: str) -> bool:
     """One filled reasoning block, then one filled answer block, and only white space around."""
     form = _FORM.fullmatch(text) if all(text.count(tag) == 1 for tag in TAGS) else None
     return form is not None and all(map(str.strip, form.groups()))
-
-
-def is_strictly_right(text: str, reference: str) -> bool:
-    """Well-formed, and the answer block holds exactly the reference number."""
-    return is_well_formed(text) and is_correct(tagged_answer(text), reference)
-
-
-def is_leniently_right(text: str, reference: str) -> bool:
-    """The kindly read answer is the reference number, whatever the form."""
-    return is_correct(lenient_answer(text), reference)

@@ -24,7 +24,6 @@ from typing import Any
 from grpo_workbook.answers import TAGS, is_correct, is_well_formed, read_answer, tagged_answer
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import readable
 
 Completion = str | list[dict[str, str]]
 RewardFunction = Callable[..., list[float | None]]
@@ -233,7 +232,7 @@ def _joined(function: Any, members: Sequence) -> Any:
     roles = {getattr(m, "role", None) for m in members}
     columns = dict.fromkeys(c for m in members for c in getattr(m, "columns", ()))
     answers = next((m.answers for m in members if getattr(m, "answers", None)), None)
-    function.members = tuple(members)  # which may have a state of their own
+    function.members = members  # which may have a state of their own
     return reward(roles.pop() if len(roles) == 1 else None, tuple(columns), answers)(function)
 
 
@@ -267,8 +266,8 @@ class AdaptiveWeight:
         if not (0 <= at_zero <= 1 and 0 <= at_one <= 1 and 0 <= memory < 1):
             raise WorkbookError(f"{at_zero=}, {at_one=}, {memory=}: give 0 to 1, memory below 1")
         self.at_zero, self.at_one, self.memory, self.rate = at_zero, at_one, memory, 0.0
-        self.__name__ = f"adaptive_{name_of(reward)}"
-        _joined(self, (reward, success)).role = getattr(reward, "role", None)
+        self.__name__, self.members = f"adaptive_{name_of(reward)}", (reward, success)
+        _joined(self, self.members).role = getattr(reward, "role", None)
 
     @property
     def weight(self) -> float:
@@ -309,7 +308,7 @@ def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tupl
     FILE.py:FUNCTION[:weight] is a function of your own. A weight is 1 if left out, 0 for a reward
     that shall only be logged. `more` are rewards and factories beside REGISTRY.
     """
-    functions, weights, known = [], [], REGISTRY | (more or {})
+    functions, weights, known = [], [], {**REGISTRY, **(more or {})}
     for part in spec.split(","):
         if not (found := _PART.fullmatch(part)):
             said = "name[=argument][:weight], the weight from 0 up (penalties are negative)"
@@ -328,9 +327,8 @@ def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tupl
 def _named(called: str, known: Mapping[str, Callable]) -> RewardFunction:
     name, equals, argument = (x.strip() for x in called.partition("="))
     if name not in known:
-        raise WorkbookError(
-            f"{name!r} is no FILE.py:FUNCTION and no reward: {nearest(name, known)}"
-        )
+        which = nearest(name, [*known, "FILE.py:FUNCTION"])
+        raise WorkbookError(f"unknown reward {name!r}: {which}")
     if hasattr(known[name], "role"):
         if equals:
             raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")
@@ -349,9 +347,7 @@ def load_reward(where: str) -> RewardFunction:
         raise WorkbookError(f"the reward file {file!r} does not exist: name it as FILE.py:FUNCTION")
     functions = _functions_of(path, path.stat().st_mtime_ns)
     if name not in functions:
-        raise WorkbookError(
-            f"{readable(path)} has no function {name!r}: {nearest(name, functions)}"
-        )
+        raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
 
     @functools.wraps(functions[name])  # it brings what @reward says
     def own_reward(completions, **columns):
@@ -383,7 +379,7 @@ def _blamed(path: Path, what: str):
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError
         place = f"line {line}" if line else "let it take **kwargs for what it does not use"
         said = f"{type(error).__name__}: {error} ({place})"
-        raise WorkbookError(f"{readable(path)}{what}: {said}") from error
+        raise WorkbookError(f"{path}{what}: {said}") from error
 
 
 def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:

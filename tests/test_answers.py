@@ -7,8 +7,6 @@ import pytest
 from grpo_workbook.answers import (
     extract_answer,
     is_correct,
-    is_leniently_right,
-    is_strictly_right,
     is_well_formed,
     lenient_answer,
     parse_number,
@@ -16,6 +14,11 @@ from grpo_workbook.answers import (
     reference_answer,
     tagged_answer,
 )
+
+
+def is_leniently_right(text, answer):
+    return is_correct(lenient_answer(text), answer)
+
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
 
@@ -154,9 +157,6 @@ def test_not_well_formed(text):
 
 
 def test_strict_and_lenient():
-    assert is_strictly_right(GOOD, "42")
-    assert not is_strictly_right(GOOD, "41")
-    assert not is_strictly_right("The answer is 42.", "42")
     assert is_leniently_right("The answer is 42.", "42")
     assert is_leniently_right("6*7=42\n#### 42", "42")
     assert not is_leniently_right("first 42, then 41", "42")

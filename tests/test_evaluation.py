@@ -9,7 +9,7 @@ from conftest import finished
 from datasets import Dataset
 
 from grpo_workbook import evaluation
-from grpo_workbook.answers import TAGS, is_strictly_right, is_well_formed
+from grpo_workbook.answers import TAGS, is_correct, is_well_formed, tagged_answer
 from grpo_workbook.config import DATA
 from grpo_workbook.data import chat_prompt
 from grpo_workbook.errors import WorkbookError
@@ -334,4 +334,6 @@ def test_our_accuracy_is_the_harness_on_what_a_model_writes(harness, tiny):
     other = [i for i in range(160) if theirs[i] != scores.lenient[i]]
     assert len(other) <= 8, [scores.completions[i] for i in other]
     pairs = zip(scores.completions, dataset["answer"], strict=True)
-    assert scores.strict == [is_strictly_right(text, answer) for text, answer in pairs]
+    assert scores.strict == [
+        is_well_formed(text) and is_correct(tagged_answer(text), answer) for text, answer in pairs
+    ]

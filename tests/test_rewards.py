@@ -449,7 +449,7 @@ def test_a_room_brings_its_own():
     [
         (
             "corectness:2",
-            "'corectness' is no FILE.py:FUNCTION and no reward: did you mean correctness",
+            "unknown reward 'corectness': did you mean correctness",
         ),
         ("", "is no reward: give name"),
         ("correctness,", "'' in 'correctness,' is no reward"),
