@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def sandbox():
 @pytest.fixture(scope="module")
 def quick():
     """A short limit, for what never ends."""
-    with Sandbox(workers=2, time_limit=1.0) as made:
+    with Sandbox(workers=4, time_limit=1.0) as made:
         yield made
 
 
@@ -181,43 +182,50 @@ def mutant(source, seed):
     return ast.unparse(tree)
 
 
-def _plainly(program, test, name, pipe):
+def _plainly(jobs, pipe):
+    """Send whether each passes. One that does not end costs the process its processor time."""
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    names = {}
-    try:
-        exec(program, names)
-        exec(test, names)
-        names["check"](names[name])
-        pipe.send(True)
-    except BaseException:
-        pipe.send(False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for job in jobs:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 2, -1))
+        names = {}
+        try:
+            exec(job.program, names)
+            exec(job.test, names)
+            names["check"](names[job.entry_point])
+            pipe.send(True)
+        except BaseException:
+            pipe.send(False)
 
 
-def plainly(program, test, name):
-    """Whether it passes when it is simply run; None when it does not end."""
+def plainly(jobs):
+    """Whether each passes when it is simply run, in one process after the other's end."""
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_plainly, args=(program, test, name, theirs))
-    process.start()
-    answer = ours.recv() if ours.poll(3) else None
-    process.kill()
-    process.join()
-    return answer
+    answers = []
+    while len(answers) < len(jobs):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_plainly, args=(jobs[len(answers) :], theirs))
+        process.start()
+        theirs.close()
+        with contextlib.suppress(EOFError):
+            while True:
+                answers.append(ours.recv())
+        process.join()
+        if len(answers) < len(jobs):
+            answers.append(False)  # this one did not end
+    return answers
 
 
 @pytest.mark.slow
 def test_mutated_solutions_are_judged_as_plain_execution_judges_them(tasks):
     programs = [mutant(t["prompt"] + t["canonical_solution"], i) for i, t in enumerate(tasks)]
-    with Sandbox(workers=2, time_limit=3.0) as sandbox:
-        verdicts = sandbox.check(
-            [
-                Job(p, t["test"], t["entry_point"], t["prompt"])
-                for p, t in zip(programs, tasks, strict=True)
-            ]
-        )
-    wanted = [
-        bool(plainly(p, t["test"], t["entry_point"])) for p, t in zip(programs, tasks, strict=True)
+    jobs = [
+        Job(p, t["test"], t["entry_point"], t["prompt"])
+        for p, t in zip(programs, tasks, strict=True)
     ]
+    with Sandbox(workers=2, time_limit=3.0) as sandbox:
+        verdicts = sandbox.check(jobs)
+    wanted = plainly(jobs)
     differ = [
         f"{t['task_id']}: plainly {w}, {v}"
         for t, v, w in zip(tasks, verdicts, wanted, strict=True)
@@ -235,7 +243,9 @@ def test_the_collection_is_large_and_no_attack_is_there_twice():
 
 
 @pytest.mark.parametrize(
-    "attack", [a for a in ATTACKS if a.kind != "outside"], ids=lambda a: f"{a.kind}: {a.name}"
+    "attack",
+    [a for a in ATTACKS if a.kind not in ("outside", "loops")],
+    ids=lambda a: f"{a.kind}: {a.name}",
 )
 def test_no_attack_passes_and_the_next_job_is_judged(quick, attack):
     servers = descendants()
@@ -245,7 +255,21 @@ def test_no_attack_passes_and_the_next_job_is_judged(quick, attack):
     assert len(str(verdicts[0].reason)) < 2000
     assert verdicts[1].passed, str(verdicts[1])
     if servers and Path("/proc").is_dir():
-        assert len(descendants()) <= 4 * 2 + len(servers), "something was left running"
+        assert len(descendants()) <= 4 * 4 + len(servers), "something was left running"
+
+
+def test_no_endless_program_passes_and_the_next_jobs_are_judged(quick):
+    """All at once, for each of them takes the whole time limit."""
+    loops = [a for a in ATTACKS if a.kind == "loops"]
+    quick.check([Job(GOOD, TEST, ENTRY_POINT)] * 8)
+    servers = descendants()
+    jobs = [Job(a.program, TEST, ENTRY_POINT) for a in loops]
+    verdicts = quick.check(jobs + [Job(GOOD, TEST, ENTRY_POINT)] * len(loops))
+    for attack, verdict in zip(loops, verdicts, strict=False):
+        assert not verdict.passed, attack.name
+        assert verdict.fault == "program", f"{attack.name}: {verdict}"
+    assert [v.passed for v in verdicts[len(loops) :]] == [True] * len(loops)
+    assert len(descendants()) <= len(servers), "something was left running"
 
 
 @pytest.mark.parametrize(
