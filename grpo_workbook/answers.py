@@ -12,10 +12,7 @@ from functools import lru_cache
 from grpo_workbook.errors import WorkbookError
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-MAX_MARKS = 64  # more answer marks than that are spam, and no answer
 MAX_ANSWER = 1_000  # characters
-MAX_NUMBER = 200  # characters
-LENIENT_WINDOW = 4_000  # characters from the end
 
 _FORM = re.compile(r"\s*<reasoning>(.+)</reasoning>\s*<answer>(.+)</answer>\s*", re.DOTALL)
 _PAIR = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>")
@@ -58,7 +55,6 @@ _CHANGES = re.compile(
     rf"(?!points$|scores$|overs$)(?:{_NOT_UNITS.replace(' ', '|')})s?|\w*illi(?:on|ard)(?:th)?s?"
     r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
 )
-_BETWEEN_WORDS = re.compile(r"[\s/.'’-]+")
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -70,13 +66,12 @@ def read_answer(text: str, alone: bool = False) -> Fraction | None:
     """The number that an answer is, exactly, or None where it is none, or more than one.
 
     - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2, 1e3, **72**, \\frac{1}{2}, full-width digits.
-    - A unit may stand behind ("72 apples"); it is neither converted nor compared. % is one: 50% is
-      the number 50, never 0.5.
+    - A unit may stand behind ("72 apples"), and is not compared. % is one: 50% is 50, never 0.5.
     - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
     - Division that was left undone is none: 84/2 is no 42, though 2/4 and 7/2 are numbers.
     """
     text = text.strip()
-    if not 0 < len(text) <= MAX_NUMBER:
+    if not 0 < len(text) <= 200:
         return None
     text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text).strip()
     match = _ANSWER.match(text)
@@ -111,7 +106,7 @@ def _is_unit(rest: str) -> bool:
     rest = rest.rstrip(".,;:").strip()
     if rest in ("", "%", "$", "€", "£", "¥", "₹", "°"):
         return True
-    words = [w.lstrip("°").rstrip("²³") for w in _BETWEEN_WORDS.split(rest) if w]
+    words = [w.lstrip("°").rstrip("²³") for w in re.split(r"[\s/.'’-]+", rest) if w]
     return len(words) <= 4 and all(
         w.isalpha() and (w[1:] or w in "mglLshtWVANJCF") and not _CHANGES.fullmatch(w.lower())
         for w in words
@@ -146,11 +141,9 @@ def extract_answer(text: str) -> str | None:
     Words outside of the marks cost the form, not the number: `<answer>42</answer> no wait, 41`.
     """
     for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", _BOX.findall), ("####", _hashed)):
-        if text.count(mark) > MAX_MARKS:
+        if text.count(mark) > 64:  # spam
             return None
-        found = [
-            box[1].strip() if (box := _BOX.fullmatch(a)) else a for a in map(str.strip, find(text))
-        ]
+        found = [(_BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, find(text))]
         if found := [answer for answer in found if answer]:
             one = len({a if (n := read_answer(a)) is None else n for a in found}) == 1
             return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
@@ -185,7 +178,7 @@ def lenient_answer(text: str) -> str | None:
         return inside
     if "####" in text and (final := reference_answer(text)) is not None:
         return final
-    found = _LAST.findall(text[-LENIENT_WINDOW:].translate({0x2212: "-", 0x2013: "-"}))
+    found = _LAST.findall(text[-4_000:].translate({0x2212: "-", 0x2013: "-"}))
     return found[-1] if found else None
 
 

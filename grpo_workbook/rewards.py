@@ -30,9 +30,8 @@ RewardFunction = Callable[..., list[float | None]]
 
 
 def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | None = None):
-    """Decorator: say what a reward judges, which columns the data must have, "number" answers.
-
-    `role`, for the diagnosis, is "correctness", "format", "length", "style" or your own word.
+    """Decorator: say what a reward judges ("correctness", "format", "length", "style" or your own
+    word, for the diagnosis), which columns the data must have, and whether answers are "number"s.
     """
 
     def mark(function: Any) -> Any:
@@ -112,10 +111,7 @@ def incremental_format_reward(completions, **columns) -> list[float]:
 
 
 def tags_in_place(text: str) -> int:
-    """How many tags are in place: once each, in order, and around something.
-
-    So each step towards the form pays; leaving out, repeating or reversing does not.
-    """
+    """How many tags are in place, from the first: once each, in order, and around something."""
     end = 0
     for count, tag in enumerate(TAGS):
         start = text.find(tag, end)

@@ -2,11 +2,10 @@
 
 math-verify's own limit uses a signal, which works in the main thread alone; elsewhere it raises
 ValueError, and code that swallowed that has zeroed the rewards of whole runs. 9^{9^{9^{9}}} holds
-it for seconds. And "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So:
-1. a gold answer that is a number is compared exactly, as `is_correct` does; nothing is evaluated;
-2. a prediction that offers several answers ("or", a list where the gold is none) is wrong;
-3. what is left goes to a worker. One that is late is killed: "timeout". A pair whose worker dies is
-   tried again, and then it is an "error".
+it for seconds. And "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So a gold answer that is
+a number is compared exactly, as `is_correct` does, and a prediction that offers several answers
+("or", a list where the gold is none) is wrong. What is left goes to a worker. One that is late is
+killed: "timeout". A pair whose worker dies is tried again, and then it is an "error".
 
 What stays open: a task to rewrite an expression, for the question's own is equal to the answer.
 """
@@ -28,7 +27,7 @@ from grpo_workbook.answers import MAX_ANSWER, PLAIN, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import reward, text_of
 
-START_LIMIT = 120.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
+START = 120.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
 MAX_TRIES = 4  # of a pair whose worker dies
 DIGITS = 12  # decimals that must agree; math-verify's own 6 would take 1.414214 for the root of 2
 MEMORY = 2 << 30  # bytes of address space of a worker: a bomb meets this before the machine does
@@ -83,7 +82,7 @@ class SymbolicChecker(contextlib.AbstractContextManager):
             asked = {i: self._ask(pairs[i]) for i, outcome in outcomes.items() if outcome is None}
             for i, future in asked.items():
                 try:
-                    outcomes[i] = Outcome(*future.result(START_LIMIT + self.time_limit))
+                    outcomes[i] = Outcome(*future.result(START + self.time_limit))
                 except TimeoutError:
                     if not future.done():
                         raise RuntimeError("no math-verify worker came up") from None
