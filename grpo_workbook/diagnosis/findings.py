@@ -39,9 +39,8 @@ class Finding:
 
 
 _DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# name -> severity, symptom, means, do, and the findings that it `explains`: its symptoms
+# name -> severity, symptom, means, do, and what it `explains`, its symptoms; name -> value, reason
 CATALOGUE = {n: SimpleNamespace(**{"explains": (), **k}) for n, k in _DATA["findings"].items()}
-# name -> value, reason
 THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 

@@ -25,7 +25,7 @@ SAMPLE = 4096  # values of each adapter matrix, to be compared with where they b
 
 
 def watch(functions: Sequence[Callable]) -> list[Callable]:
-    """The same reward functions, under their names; through TRL's log_metric the first also logs:
+    """The same reward functions, under their names; through TRL's log_metric they also log:
 
     completions/unique_share   different texts in a group, of its size (1 / size: all are the same)
     completions/empty_share    the fraction of completions of nothing but white space
@@ -37,13 +37,12 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     watched = []
     for function in functions:
         calls = function, getattr(type(function), "__call__", None)  # noqa: B004
-        if hasattr(function, "__name__") and not any(map(inspect.iscoroutinefunction, calls)):
-            function = _watched(function, first=not any(hasattr(f, "called_at") for f in watched))
-        watched.append(function)
+        plain = hasattr(function, "__name__") and not any(map(inspect.iscoroutinefunction, calls))
+        watched.append(_watched(function) if plain else function)
     return watched
 
 
-def _watched(function: Callable, first: bool) -> Callable:
+def _watched(function: Callable) -> Callable:
     @wraps(function, ("__name__", "__doc__", "role", "columns", "answers"), updated=())
     def reward(prompts=None, completions=None, **columns):
         reward.called_at = time.perf_counter()
@@ -54,11 +53,10 @@ def _watched(function: Callable, first: bool) -> Callable:
             raise
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
+            texts = [text_of(c).strip() for c in completions]
             log("rewards/invalid_share", sum(bad) / max(1, len(bad)))
-            if first:
-                texts = [text_of(c).strip() for c in completions]
-                log("completions/unique_share", unique_fraction(prompts, texts))
-                log("completions/empty_share", texts.count("") / len(texts))
+            log("completions/unique_share", unique_fraction(prompts, texts))
+            log("completions/empty_share", texts.count("") / len(texts))
         return values
 
     reward.called_at = None
@@ -107,7 +105,7 @@ class HealthCallback(Callback):
             words = f"no finding is called {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
             raise WorkbookError(f"stop_on: {words}")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
-        self._pace, self._start, self.found = _Pace(every), None, []
+        self._pace, self.found, self._start, self._generating = _Pace(every), [], None, None
 
     def state_dict(self) -> dict:
         """For a checkpoint: where the adapters began, and what need not be said again."""
@@ -117,15 +115,13 @@ class HealthCallback(Callback):
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state_dict()`."""
         self._start, self._pace.last = state["start"], state["looked"]
-        for told in state["found"]:
-            evidence = tuple(Evidence(**e) for e in told["evidence"])
-            self.found.append(Finding(**told | {"evidence": evidence}))
+        seen = [tuple(Evidence(**e) for e in told["evidence"]) for told in state["found"]]
+        found = zip(state["found"], seen, strict=True)
+        self.found = [Finding(**told | {"evidence": evidence}) for told, evidence in found]
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which stands still
-        # not TRL's copy of the adapters where beta > 0, its reference: that stands still
         self._trained = [p for p in model.parameters() if p.requires_grad]
-        self._generating = None
         if state.global_step == 0 or self._start is None:  # else a checkpoint has brought it
             self._start = _sample(self._trained)
 
@@ -148,17 +144,16 @@ class HealthCallback(Callback):
             entry["time/generation_share"] = self._generating
         if not self._pace.due(state.global_step, logs):
             return
-        run, known = _read(args, state, self.watched), {f.name for f in self.found}
+        run, step = _read(args, state, self.watched), state.global_step
+        known = {f.name for f in self.found}
         for finding in diagnose(run):
             if finding.severity not in ALARMS or finding.name in known:
                 continue
             self.found.append(finding)
             self.say(as_text([finding], run))
             if finding.name in self.stop_on:
+                self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")
                 control.should_training_stop = True
-                self.say(
-                    f"  Stopping after step {state.global_step}: {finding.name} is in stop_on."
-                )
 
 
 def _sample(parameters):
@@ -205,8 +200,7 @@ def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:
 def log_the_end(trainer, path: Path):
     """When training ends with an exception, write the log to `path` with an entry that says so.
 
-    The exception goes on. A log that is there already stays when nothing was logged since: one has
-    been refused to go on from what it tells of.
+    The exception goes on. Where nothing was logged, as in a refused run, a log that is there stays.
     """
     try:
         yield

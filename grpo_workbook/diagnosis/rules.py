@@ -36,11 +36,13 @@ class View:
         self.enough_for_two = self.steps >= 2 * bound.first_steps  # windows
         wanted = max(bound.first_steps, self.steps * bound.window)
         self.width = int(min(wanted, bound.longest_window))
+        self.gradient = self.of("grad_norm").tail(self.width).median()
         self.weights = self._weights()
         possible = sum(w for w in self.weights.values() if w > 0)  # where each pays at most 1
         self.highest = max([possible, *self.of("reward")])
+        self.gain = self.last("reward") - self.first("reward")
         # surely, and by an amount that matters
-        self.rose = self.change() >= bound.sure and self.gained(bound.rise)
+        self.rose = self.change() >= bound.sure and self.gain >= bound.rise * self.highest
         self.high = self.last("reward") >= bound.high_reward * self.highest
         self.learned = self.rose or self.high
 
@@ -57,10 +59,6 @@ class View:
     def last(self, metric: str) -> float:
         """The mean of the last window."""
         return float(self.of(metric).tail(self.width).mean())
-
-    def median(self, metric: str) -> float:
-        """The median of the last window, for what can be far out in one step."""
-        return float(self.of(metric).tail(self.width).median())
 
     def seen(self, metric: str, threshold: str) -> Evidence:
         """The mean of the last window as evidence."""
@@ -112,19 +110,12 @@ class View:
         judges = {n: weight for n, weight in self.weights.items() if self.run.roles.get(n) == role}
         return {f"rewards/{n}/mean": weight for n, weight in judges.items()}
 
-    def gained(self, part: float) -> bool:
-        """Has the mean reward gained that part of the highest from first to last window?"""
-        return self.last("reward") - self.first("reward") >= part * self.highest
 
-
-def _ended(v: View) -> Iterator[Finding]:
+def _broken(v: View) -> Iterator[Finding]:
     if v.run.error is not None:
         step, text = v.run.error
         name = next((name for sign, name in ENDINGS.items() if sign in text.lower()), "stopped")
         yield make(name, step, Evidence("exception", text[:120]))
-
-
-def _not_a_number(v: View) -> Iterator[Finding]:
     metrics = [m for m in ("loss", "grad_norm", "kl", "entropy", MOVED) if m in v.run.broken]
     for metric in metrics[:1]:
         yield make("nan", v.run.broken[metric], Evidence(metric, "NaN or infinite", "a number"))
@@ -165,7 +156,7 @@ def _frozen(v: View) -> Iterator[Finding]:
     moved, rate = v.of(MOVED), v.of("learning_rate")
     # a step's entry shows the change of the steps before; a warm-up begins at rate 0
     tried = moved.index.intersection(rate.index[rate > 0])[1:]
-    if len(tried) >= 3 and moved.max() == 0 and v.median("grad_norm") > ROUNDING:
+    if len(tried) >= 3 and moved.max() == 0 and v.gradient > ROUNDING:
         there = v.seen("grad_norm", "there is a gradient")
         yield make("frozen", tried[0], Evidence(MOVED, 0.0, "more than 0"), there)
 
@@ -226,7 +217,7 @@ def _zero_variance(v: View) -> Iterator[Finding]:
     rate, most = v.last(ZERO_VARIANCE), bound.zero_variance
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
     # Equal rewards that are no round numbers leave a deviation, and a gradient, of rounding.
-    rounding = rate > 0.25 and v.median("grad_norm") <= ROUNDING
+    rounding = rate > 0.25 and v.gradient <= ROUNDING
     of_success = v.learned and v.last("reward") >= v.first("reward") and not still
     if (rate >= most or rounding) and v.enough and not of_success:
         step = v.since(ZERO_VARIANCE, lambda x: x >= (0.2 if rounding else most))
@@ -251,7 +242,7 @@ def _drowned(v: View) -> Iterator[Finding]:
 
 
 def _hacked(v: View) -> Iterator[Finding]:
-    if not (v.rose and v.gained(bound.gamed_rise) and v.enough_for_two):
+    if not (v.rose and v.gain >= bound.gamed_rise * v.highest and v.enough_for_two):
         return
     reward = Evidence(RISE, v.change(), f"over {bound.sure}: it rose")
     measured = [s for s in map(v.of, ("heldout/strict", "heldout/lenient")) if len(s) >= 2]
@@ -273,10 +264,9 @@ def _format_ignored(v: View) -> Iterator[Finding]:
     forms, small = v.judging("format"), 0.1 * max(v.weights.values(), default=0.0)
     ignored = [m for m, weight in forms.items() if weight < small and v.last(m) < bound.half]
     if ignored and v.enough_for_two and v.last("reward") > bound.little_earned * v.highest:
-        metric = ignored[0]
-        weight = Evidence("its weight", forms[metric], "more than a tenth of the largest")
-        seen = v.seen(metric, f"over {bound.half}")
-        yield make("format_ignored", v.of(metric).index[0], seen, weight)
+        seen = v.seen(ignored[0], f"over {bound.half}")
+        weight = Evidence("its weight", forms[ignored[0]], "more than a tenth of the largest")
+        yield make("format_ignored", v.of(ignored[0]).index[0], seen, weight)
 
 
 def _penalty(v: View) -> Iterator[Finding]:
@@ -288,7 +278,7 @@ def _penalty(v: View) -> Iterator[Finding]:
         said = Evidence("beta", beta, f"under {large}"), low
         yield make("beta_too_high", v.of("kl").index[0], *said)
     # the median: the estimate of one step can be far too high, when one token was very unlikely
-    usual, limit = v.median("kl"), bound.kl_of_entropy * v.first("entropy")
+    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * v.first("entropy")
     if usual > limit > 0 and beta != 0:
         said = Evidence("kl", usual, f"under {limit:.3g}, the entropy of the first steps")
         yield make("kl_too_high", v.since("kl", lambda x: x > limit), said)
@@ -297,14 +287,14 @@ def _penalty(v: View) -> Iterator[Finding]:
 def _movement(v: View) -> Iterator[Finding]:
     reward, moved, change = v.of("reward"), v.of(MOVED).max(), v.change()
     flat = Evidence(RISE, change, f"over {bound.sure}")
-    still = 0 < moved < bound.hardly and v.median("grad_norm") > ROUNDING
+    still = 0 < moved < bound.hardly and v.gradient > ROUNDING
     if change <= -bound.sure and v.enough_for_two:
         best = reward.rolling(v.width).mean().idxmax()
         now = v.seen("reward", f"{v.first('reward'):.3g} at first")
         yield make("reward_falls", best, Evidence(RISE, change, f"over -{bound.sure}"), now)
     if len(reward) < bound.flat_after:
         return
-    if still and not v.gained(bound.gamed_rise):
+    if still and v.gain < bound.gamed_rise * v.highest:
         little = Evidence(MOVED, moved, f"over {bound.hardly}")
         yield make("rate_too_low", reward.index[0], little, flat)
     elif abs(change) < bound.sure and not v.learned:
@@ -312,17 +302,15 @@ def _movement(v: View) -> Iterator[Finding]:
 
 
 RULES = (
-    _ended, _not_a_number, _resources, _lengths, _frozen, _constant, _wrong_answers,
-    _rate_too_high, _collapsed, _zero_variance, _drowned, _hacked, _format_ignored, _penalty,
-    _movement,
+    _broken, _resources, _lengths, _frozen, _constant, _wrong_answers, _rate_too_high, _collapsed,
+    _zero_variance, _drowned, _hacked, _format_ignored, _penalty, _movement,
 )  # fmt: skip
 
 
 def diagnose(run) -> list[Finding]:
     """What is wrong with the run, the severest first; one finding called "healthy" if nothing is.
 
-    `run`: what read_run gives, or anything that read_run takes. A run is compared with itself: its
-    first steps, its group size, its rewards.
+    `run`: what read_run gives or takes. It is compared with its own beginning, groups and rewards.
     """
     view = View(read_run(run))
     found = in_order([finding for rule in RULES for finding in rule(view)])
@@ -334,8 +322,7 @@ def diagnose(run) -> list[Finding]:
         return [*found, make("too_short", view.run.table.index.max(), seen)]
     heldout, high = view.of("heldout/strict"), f"of at most {view.highest:.3g}"
     said = [view.seen("reward", f"{view.first('reward'):.3g} at first, {high}")]
-    if len(view.of("reward_std")):
-        said.append(view.seen("reward_std", "more than 0: something to compare"))
+    said.append(view.seen("reward_std", "more than 0: something to compare"))
     if len(heldout) > 1:
         said.append(Evidence(heldout.name, heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
     return [make("healthy", rewards.index[0], *said, means=_about_loss(view)), *found]

@@ -56,9 +56,8 @@ def read_run(source, functions: Sequence[Callable] = ()) -> RunLog:
 
     `source`: a folder (a run of this workbook, a TRL output_dir, a checkpoint), a
     trainer_state.json, a log.json, a completions parquet, or `trainer.state.log_history` (a list of
-    dicts). `functions`: the rewards, for their roles, where the source does not say them. Raises
-    WorkbookError when there is no log, when a file is broken, and when the log is another
-    trainer's. What is only missing is said in `notes`.
+    dicts). `functions`: the rewards, for their roles, where the source does not say them. What is
+    missing is said in `notes`. Raises WorkbookError for no log, a broken one or another trainer's.
     """
     if isinstance(source, RunLog):
         return source
@@ -86,13 +85,10 @@ def _find(place: Path) -> tuple[list[Path], list[Path], dict]:
     own, run = place / "log.json", place / "run.json"
     logs = [own] if own.is_file() else sorted(states, key=lambda p: -p.stat().st_size)[:1]
     if not logs and not parquets:
-        raise WorkbookError(
-            f"{readable(place)} holds no log (log.json, trainer_state.json or "
-            "completions/*.parquet): name the folder of a run, or its checkpoint; TRL writes the "
-            "state with each checkpoint (save_strategy)"
-        )
-    # Weights and roles are as written then: to make the functions again would run a file of the
-    # user's, in a run from elsewhere too.
+        what = "holds no log (log.json, trainer_state.json or completions/*.parquet)"
+        fix = "name a run's folder or a checkpoint, which TRL writes as save_strategy says"
+        raise WorkbookError(f"{readable(place)} {what}: {fix}")
+    # Roles and weights as told there: to make the rewards again would run a file, maybe anyone's.
     return logs, parquets, read_json(run, AGAIN) if run.is_file() else {}
 
 
@@ -161,20 +157,24 @@ def _completions(paths: Sequence[Path]) -> Any:
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
         what = f"no completions table of TRL: {', '.join(missing)} missing"
         raise WorkbookError(f"{readable(paths[0])} is {what}")
-    return table
+    return table.assign(**{name: table[name].map(_plain) for name in ("prompt", "completion")})
+
+
+def _plain(value) -> str:
+    """The text of a prompt or completion as TRL logs it: a text, or a list of messages."""
+    return value if isinstance(value, str) else str(value[-1].get("content", ""))
 
 
 def _read_completions(paths: Sequence[Path]) -> list[dict]:
     """TRL's logged completions (log_completions=True) as one entry per step."""
     entries = []
     for step, rows in _completions(paths).groupby("step"):
-        texts = [_plain(c).strip() for c in rows["completion"]]
-        entry = {"step": int(step), "completions/empty_share": texts.count("") / len(texts)}
-        entry["completions/unique_share"] = unique_fraction(rows["prompt"], texts)
+        texts = [text.strip() for text in rows["completion"]]
         rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number")
-        for name, values in rewards.items():
-            entry[f"rewards/{name}/mean"] = float(values.mean())
-            entry[f"rewards/{name}/std"] = float(values.std())
+        entry = {"step": step, "completions/empty_share": texts.count("") / len(texts)}
+        entry["completions/unique_share"] = unique_fraction(rows["prompt"], texts)
+        entry |= {f"rewards/{name}/mean": values.mean() for name, values in rewards.items()}
+        entry |= {f"rewards/{name}/std": values.std() for name, values in rewards.items()}
         entries.append(entry)
     return entries
 
@@ -213,19 +213,11 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     if not len(rows):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: there are {there}")
-    rows = rows.assign(prompt=rows["prompt"].map(_plain), completion=rows["completion"].map(_plain))
-    rows["reward"] = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1)
+    rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1)
     found = []
     for prompt in rows["prompt"].unique()[:groups]:
         group = rows[rows["prompt"] == prompt].sort_values("advantage", ascending=False)
-        for kind, at in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
-            row = group.iloc[at]
-            found.append(Sample(kind, prompt, row["completion"], float(row["reward"])))
+        for kind, place in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
+            row = group.iloc[place]
+            found.append(Sample(kind, prompt, row["completion"], float(rewards[row.name])))
     return found
-
-
-def _plain(value) -> str:
-    """The text of a prompt or completion as TRL logs it: a text, or a list of messages."""
-    if isinstance(value, str):
-        return value
-    return str(list(value)[-1].get("content", "")) if len(value) else ""
