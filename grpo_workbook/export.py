@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from grpo_workbook import data, files, models
 from grpo_workbook.errors import WorkbookError
@@ -48,18 +47,17 @@ def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = No
     files.swap_folder(Path(folder), write)
 
 
-def merge(
-    base: str | Path | None, adapter: str | Path, folder: str | Path, *,
-    heldout: Any = None, policy: Any = None, judge: Any = None, **how,
-) -> dict:  # fmt: skip
+def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how) -> dict:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
-    `base` None takes the one that the adapter names. `heldout` is a Dataset, or rows, with `prompt`
-    and `answer` (without answers only the logits count; default: those of the run in whose folder
-    the adapter lies, else a few sums), `policy` the trained policy's greedy Scores on them (else
-    base-plus-adapter is asked), `judge` as in `evaluation.score`; `how` is max_new_tokens (default:
-    the run's, or 256) and batch_size. Returns the proof. Raises WorkbookError, with the numbers,
-    for a merge that is another model: then, and after a kill, `folder` is what it was.
+    The three are paths, `base` may be a hub id, and None takes the one that the adapter names.
+    `heldout` is a Dataset, or rows, with `prompt` and `answer` (without answers only the logits
+    count; default: those of the run in whose folder the adapter lies, else a few sums), `policy`
+    the trained policy's greedy Scores on them (else base-plus-adapter is asked), `judge` as in
+    `evaluation.score`; `how` is max_new_tokens (default: the run's, or 256) and batch_size.
+
+    Returns the proof. Raises WorkbookError, with the numbers, for a merge that is another model:
+    then, and after a kill, `folder` is what it was.
     """
     adapter, _ = models.find_adapter(adapter)
     named = _read(Path(adapter) / "adapter_config.json")["base_model_name_or_path"]
@@ -71,7 +69,7 @@ def merge(
     _check_folder(folder, adapter, base, size)
     report, settings = run_of(adapter)
     if heldout is None:
-        heldout, policy, judge = _heldout_of(adapter, settings, judge)
+        heldout, policy, judge = _heldout_of(adapter, settings.get("system_prompt"), judge)
     where = _where(size)
     ours, tokenizer = models.load_model(base, adapter, any_base=True, **where)
     if getattr(ours.config, "quantization_config", None):
@@ -119,15 +117,13 @@ def _read(path: Path) -> dict:
     return files.read_json(path, "remove it") if path.is_file() else {}
 
 
-def _heldout_of(adapter: str, settings: dict, judge):
+def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
     """(rows, policy or None, judge) from the run's after.json, else prompts alone."""
     after = _read(Path(adapter).parent / "after.json")
     judge = judge if after.get("kind") == "text" else None
     sums = [QUESTION.format(n, 17 - n) for n in range(2, 14)]
-    prompts = [
-        data.chat_prompt(q, settings.get("system_prompt")) for q in after.get("question", sums)
-    ]
-    if not after or (after["kind"] == "text" and judge is None):
+    prompts = [data.chat_prompt(text, prompt) for text in after.get("question", sums)]
+    if not after or (after.get("kind") == "text" and judge is None):
         return [{"prompt": prompt} for prompt in prompts], None, None
     rows = [{"prompt": p, "answer": a} for p, a in zip(prompts, after["answer"], strict=True)]
     return rows, after.get("greedy") and score(after["greedy"], after["answer"], judge), judge

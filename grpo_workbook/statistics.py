@@ -1,7 +1,6 @@
 """How sure is a number, is a difference more than chance, how many problems does it take?
 
-*Paired*: both policies answer the same problems; *unpaired*: different ones. Power: how likely a
-gain gives p <= 0.05.
+*Paired*: both policies answer the same problems. Power: how likely a gain gives p <= 0.05.
 """
 
 from bisect import bisect_left
@@ -13,8 +12,6 @@ import numpy as np
 import scipy  # .stats is loaded on its first use
 
 from grpo_workbook.errors import WorkbookError
-
-ALPHA = 0.05  # of every power: p up to here counts as found
 
 
 def accuracy(right: Sequence[bool]) -> float:
@@ -34,8 +31,7 @@ def wilson_interval(right: Sequence[bool]) -> tuple[float, float]:
 def bootstrap_interval(values: Sequence[float], resamples=5000, seed=0) -> tuple[float, float]:
     """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
 
-    Values that are all equal give an interval without width: for 0 or 100 % right take
-    `wilson_interval`. Raises WorkbookError for no values, or one that is not finite.
+    Values that are all equal give no width: for 0 or 100 % right take `wilson_interval`.
     """
     array = np.asarray(values, dtype=float)
     if not len(array) or not np.isfinite(array).all():
@@ -104,7 +100,7 @@ def unpaired_items(before: float, after: float, power: float = 0.8) -> int:
     if before == after:
         raise WorkbookError(f"before and after are both {before}: there is no gain to be seen")
     middle = (before + after) / 2
-    spread = scipy.stats.norm.isf(ALPHA / 2) * sqrt(2 * middle * (1 - middle))
+    spread = scipy.stats.norm.isf(0.025) * sqrt(2 * middle * (1 - middle))
     spread += scipy.stats.norm.ppf(power) * sqrt(before * (1 - before) + after * (1 - after))
     return ceil((spread / (after - before)) ** 2)
 
@@ -122,29 +118,26 @@ def paired_power(items: int, better: float, worse: float) -> float:
     _check(better=better, worse=worse, together=better + worse)
     binom, changes = scipy.stats.binom, np.arange(items + 1)
     # the most problems on the smaller side with which so many changes give p <= 0.05; -1 for none
-    limit = binom.ppf(ALPHA / 2, changes, 0.5)
-    limit = np.where(binom.cdf(limit, changes, 0.5) > ALPHA / 2, limit - 1, limit)
+    limit = binom.ppf(0.025, changes, 0.5)
+    limit -= binom.cdf(limit, changes, 0.5) > 0.025
     rate = better / ((better + worse) or 1)
     found = binom.cdf(limit, changes, rate) + binom.cdf(limit, changes, 1 - rate)
     return float(np.sum(binom.pmf(changes, items, better + worse) * found))
 
 
 def paired_items(better: float, worse: float, power: float = 0.8) -> int:
-    """Problems after which a paired test finds a gain of better - worse with this power.
-
-    The exact power goes up in small teeth, so a few problems less may do as well.
-    """
+    """Problems after which a paired test finds a gain of better - worse with this power."""
     _check(power=power)
     for most in (2**i for i in range(3, 21)):
         if better != worse and paired_power(most, better, worse) >= power:
+            # the exact power goes up in small teeth, so a few problems less may do as well
             return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
     raise WorkbookError(f"better is {better}, worse {worse}: no gain that a million show")
 
 
 def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
-    """The smallest gain that so many problems show paired, a fraction `worse` getting worse.
-
-    None when no gain does: 5 problems are too few even if all of them get better.
+    """The smallest gain that so many problems show paired, a fraction `worse` getting worse; None
+    for none: 5 problems are too few even if all of them get better.
     """
     return _smallest(lambda g: paired_power(items, worse + g, worse) >= power, 1 - 2 * worse)
 

@@ -4,7 +4,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from grpo_workbook import answers, data, models, statistics
+from grpo_workbook import data, models, statistics
 from grpo_workbook.cli.report import versions
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.config import SYSTEM_PROMPT, find_device, find_model
@@ -52,14 +52,13 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
-    several, out = args.samples > 1, args.output
-    temperature = float(several) if args.temperature is None else args.temperature
+    several, out, heat = args.samples > 1, args.output, args.temperature
+    heat = float(several) if heat is None else heat
     for name in ("samples", "items", "max_new_tokens", "batch_size"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
-    if not 0 <= temperature < float("inf") or (several and temperature == 0):
-        said = "0 is greedy, several --samples need more"
-        raise WorkbookError(f"--temperature is {temperature}: {said}")
+    if not heat >= 0 or (several and heat == 0):
+        raise WorkbookError(f"--temperature is {heat}: 0 is greedy, several --samples need more")
     baseline = _read(args.baseline) if args.baseline else None
     with alone(out):
         begun = (out / "completions.jsonl").is_file()
@@ -67,10 +66,10 @@ def main(args: argparse.Namespace) -> int:
             raise WorkbookError(f"{readable(out)} holds something else: name another --output")
         for name in ("completions.jsonl", "report.json") if args.overwrite else ():
             (out / name).unlink(missing_ok=True)
-        how = {"sample": temperature > 0, "temperature": temperature or 1.0, "seed": args.seed}
+        how = {"sample": heat > 0, "temperature": heat or 1.0, "seed": args.seed}
         how |= {"max_new_tokens": args.max_new_tokens, "batch_size": args.batch_size}
         report, table = _measure(args, how)
-        if baseline is not None:
+        if baseline:
             report["baseline"] = compare(*baseline, report, table)
         text = _as_markdown(report)
         table.to_json(out / "results.jsonl", orient="records", lines=True, force_ascii=False)
@@ -103,8 +102,7 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
     try:
         scores = evaluate(loaded, tokenizer, dataset, **more, **how)
     except torch.OutOfMemoryError:
-        said = "the GPU's memory is full: a smaller --batch-size, --overwrite"
-        raise WorkbookError(said) from None
+        raise WorkbookError("the GPU's memory is full: a smaller --batch-size") from None
     table = scores.table(dataset)
     report = {"model": readable(model), "model_hash": models.fingerprint(model)}
     report |= {"adapter": adapter and readable(adapter)}
@@ -120,24 +118,14 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
 
 
 def numbers(table) -> dict:
-    """The report's numbers of `Scores.table`: rates with intervals, pass@k and maj@k."""
-
-    def vote(row) -> object:  # None abstains
-        number = answers.read_answer(answers.lenient_answer(row.completions) or "")
-        said = answers.extract_answer(row.completions) if number is None else number
-        return "right" if row.lenient else said
-
+    """The report's numbers of `Scores.table`: rates with intervals, tokens, pass@k."""
     problems, samples = table.groupby("problem"), int(table["sample"].max()) + 1
-    means, right = problems[[*MEASURES, "tokens", "ended"]].mean(), problems["lenient"].sum()
-    votes = [[vote(row) for row in part.itertuples()] for _, part in problems]
-    found: dict = {"n": len(means), **{name: rate(means[name]) for name in MEASURES}}
-    found["tokens"] = round(float(means["tokens"].mean()), 2)
-    found["cut_off"] = round(float(1 - means["ended"].mean()), 4)
-    found |= {"pass_at_k": {}, "majority_at_k": {}}
+    found: dict = {"n": len(problems), "cut_off": round(1 - float(table["ended"].mean()), 4)}
+    found |= {"tokens": round(float(table["tokens"].mean()), 2), "pass_at_k": {}}
+    found |= {name: rate(problems[name].mean()) for name in MEASURES}
     for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):
-        passed = [statistics.pass_at_k(samples, int(count), k) for count in right]
-        voted = [statistics.majority_at_k(one, "right", k) for one in votes]
-        found["pass_at_k"][k], found["majority_at_k"][k] = rate(passed), rate(voted)
+        right = map(int, problems["lenient"].sum())
+        found["pass_at_k"][k] = rate([statistics.pass_at_k(samples, n, k) for n in right])
     return found
 
 
@@ -145,8 +133,8 @@ def rate(values) -> dict[str, float]:
     """{"rate", "low", "high"}: the mean of the problems' rates with its 95 % interval."""
     yes_or_no = set(values) <= {0, 1}
     interval = statistics.wilson_interval if yes_or_no else statistics.bootstrap_interval
-    low, high = interval(values)
-    return {"rate": statistics.accuracy(values), "low": round(low, 4), "high": round(high, 4)}
+    low, high = (round(value, 4) for value in interval(values))
+    return {"rate": statistics.accuracy(values), "low": low, "high": high}
 
 
 def _read(folder: Path) -> tuple:
@@ -175,11 +163,11 @@ def compare(old: dict, before, new: dict, after) -> dict:
         b, a = (table.groupby("problem")[name] for table in (before, after))
         difference, firsts = a.mean() - b.mean(), (b.first(), a.first())
         better, worse = map(len, statistics.changed(*firsts))
-        p, interval = statistics.paired_p_value(*firsts), statistics.bootstrap_interval(difference)
-        told = {"difference": round(float(difference.mean()), 4), "p_value": p}
-        told |= {"low": round(interval[0], 4), "high": round(interval[1], 4)}
-        found["comparison"][name] = {**told, "better": better, "worse": worse}
-        change = "rose" if told["difference"] > 0 else "fell"
+        low, high = statistics.bootstrap_interval(difference)
+        gain, p = float(difference.mean()), statistics.paired_p_value(*firsts)
+        told = {"difference": round(gain, 4), "low": round(low, 4), "high": round(high, 4)}
+        found["comparison"][name] = {**told, "p_value": p, "better": better, "worse": worse}
+        change = "rose" if gain > 0 else "fell"
         said = f"{word} {change} from {old[name]['rate']:.1%} to {new[name]['rate']:.1%}"
         said += f" (p = {p:.1g})" if p < 0.01 else f", which may be chance (p = {p:.2g})"
         first = " by their first sample" if new["samples"] > 1 else ""
@@ -195,7 +183,6 @@ def _as_markdown(report: dict) -> str:
     rows = {word: report[key] for key, word in MEASURES.items()}
     if report["samples"] > 1:
         rows |= {f"pass@{k}, lenient": one for k, one in report["pass_at_k"].items()}
-        rows |= {f"maj@{k}, lenient": one for k, one in report["majority_at_k"].items()}
     lines = [f"# Evaluation of {name}", ""]
     lines += [f"{report['n']} problems of {report['data']}, {samples}, {how}", ""]
     lines += ["| | rate | 95 % interval |", "| --- | --- | --- |"]
