@@ -380,6 +380,11 @@ def upto(run: RunLog, step: int) -> RunLog:
     return replace(run, table=run.table.loc[:step], broken=broken, error=error)
 
 
+def named(path: Path) -> str:
+    """What the diagnosis names first within 30 steps of a recorded run."""
+    return diagnose(upto(read_run(path), 30))[0].name
+
+
 def outcome(path: Path) -> dict:
     """What the diagnosis says of a recorded run: first finding, and since when it stands first."""
     record = json.loads(path.read_text(encoding="utf-8"))
@@ -388,13 +393,12 @@ def outcome(path: Path) -> dict:
     firsts = [diagnose(upto(run, step))[0] for step in range(1, last + 1)]
     expected = case.expected or "healthy"
     since = next((s for s in range(last, 0, -1) if firsts[s - 1].name != expected), 0) + 1
-    early = diagnose(upto(run, min(last, 30)))[0]
     alarms = [
         f"{f.name} at {s}" for s, f in enumerate(firsts, 1) if f.severity in (SEVERE, WARNING)
     ]
     return {
         "case": record["case"], "seed": record["seed"], "first": record["seed"] == case.seeds[0],
-        "expected": expected, "named": early.name, "since": since, "alarms": alarms,
+        "expected": expected, "named": named(path), "since": since, "alarms": alarms,
         "sick": case.expected is not None,
     }  # fmt: skip
 

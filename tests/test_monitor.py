@@ -8,6 +8,7 @@ import sys
 import pytest
 from conftest import REPO, cli
 
+from grpo_workbook.cli import main
 from grpo_workbook.diagnosis import (
     CATALOGUE,
     SEVERE,
@@ -29,7 +30,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import AdaptiveWeight, correctness_reward, strict_format_reward
 
 sys.path.insert(0, str(REPO / "benchmarks"))
-from diagnosis import CASES, outcome
+from diagnosis import CASES, named, outcome
 
 LOGS = REPO / "tests" / "diagnosis_logs"
 SICK = [
@@ -70,8 +71,7 @@ def test_the_recorded_runs_are_many_and_small():
 
 @pytest.mark.parametrize(("name", "seed"), SICK)
 def test_a_sick_run_is_named_by_its_disease(name, seed):
-    named = outcome(LOGS / f"{name}_{seed}.json")["named"]
-    assert named == MISSED.get((name, seed), CASES[name].expected)
+    assert named(LOGS / f"{name}_{seed}.json") == MISSED.get((name, seed), CASES[name].expected)
 
 
 def test_at_least_95_in_100_are_named_on_held_out_seeds_too():
@@ -201,7 +201,13 @@ def test_names_of_the_gpu_log_are_understood():
 
 
 @pytest.mark.slow
-def test_logged_completions_alone_are_a_partial_reading(tmp_path):
+def diagnosed(capsys, *arguments):
+    """(exit status, output, errors) of the command line, in this process."""
+    status = main(["diagnose", *map(str, arguments)])
+    return status, *capsys.readouterr()
+
+
+def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     import pandas as pd
 
     rows = [
@@ -230,19 +236,19 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path):
     ]
     with pytest.raises(WorkbookError, match="step 99"):
         samples(tmp_path, 99)
-    result = cli("diagnose", tmp_path, "--completions", "2", "--figure", tmp_path / "health.png")
-    assert [line for line in result.stdout.splitlines() if line.startswith("step 2, best")] == [
-        "step 2, best, reward 3"
-    ] * 2
-    assert (tmp_path / "health.png").read_bytes()[:4] == b"\x89PNG"
+    figure = tmp_path / "health.png"
+    _, said, _ = diagnosed(capsys, tmp_path, "--completions", 2, "--figure", figure)
+    best = [line for line in said.splitlines() if line.startswith("step 2, best")]
+    assert best == ["step 2, best, reward 3"] * 2
+    assert figure.read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "health.txt").is_file()
     assert samples(folder / "completions_00001.parquet", 2) == samples(tmp_path, 2)
     pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(WorkbookError, match="no completions table of TRL: advantage missing"):
         samples(tmp_path / "other.parquet", 2)
-    result = cli("diagnose", tmp_path, "--completions", "99")
-    assert result.returncode == 2
-    assert "step 99" in result.stderr
+    status, _, errors = diagnosed(capsys, tmp_path, "--completions", 99)
+    assert status == 2
+    assert "step 99" in errors
 
 
 @pytest.mark.parametrize(
@@ -277,17 +283,17 @@ def test_missing_steps_are_said():
     assert "Not known" in as_text(diagnose(run), run)
 
 
-def test_the_command_line():
+def test_the_command_line(capsys):
     sick = cli("diagnose", LOGS / "four_tokens_0.json")
     assert sick.returncode == 1
     assert "SEVERE  truncated, from step 1" in sick.stdout
     assert max(map(len, sick.stdout.splitlines())) <= 80
-    well = cli("diagnose", LOGS / "healthy_0.json", "--json")
-    assert well.returncode == 0
-    assert json.loads(well.stdout)["findings"][0]["name"] == "healthy"
-    bad = cli("diagnose", "nowhere")
-    assert bad.returncode == 2
-    assert "nowhere" in bad.stderr
+    status, said, _ = diagnosed(capsys, LOGS / "healthy_0.json", "--json")
+    assert status == 0
+    assert json.loads(said)["findings"][0]["name"] == "healthy"
+    status, _, errors = diagnosed(capsys, "nowhere")
+    assert status == 2
+    assert "nowhere" in errors
 
 
 def test_watched_rewards_are_the_same_and_counted():
@@ -481,15 +487,15 @@ def test_a_run_that_is_refused_to_go_on_keeps_its_log(tmp_path):
     assert len(json.loads(path.read_text())) == 2
 
 
-def test_the_json_has_no_infinity(tmp_path):
+def test_the_json_has_no_infinity(tmp_path, capsys):
     """A reward that falls from one constant to another is infinitely many standard errors away."""
     (tmp_path / "log.json").write_text(
         json.dumps([{"step": i, "reward": float(i < 20)} for i in range(1, 41)])
     )
-    result = cli("diagnose", tmp_path, "--json")
+    _, said, _ = diagnosed(capsys, tmp_path, "--json")
 
     def refuse(name):
         raise AssertionError(f"{name} is no JSON")
 
-    findings = json.loads(result.stdout, parse_constant=refuse)["findings"]
+    findings = json.loads(said, parse_constant=refuse)["findings"]
     assert findings[0]["evidence"][0]["value"] == "-inf"

@@ -30,7 +30,9 @@ class View:
     """
 
     def __init__(self, run: RunLog):
-        self.run, self.settings, self._series = run, run.settings, {}
+        self.run, self.settings = run, run.settings
+        self._logged = {name: values.dropna() for name, values in run.table.items()}
+        self._nothing = run.table.reindex(columns=["nothing"])["nothing"].dropna()
         self.steps = len(self.of("reward") if "reward" in run.table else run.table)
         self.enough = self.steps >= bound.first_steps
         self.enough_for_two = self.steps >= 2 * bound.first_steps  # windows
@@ -48,9 +50,7 @@ class View:
 
     def of(self, metric: str):
         """The metric's values by step, as a series."""
-        if metric not in self._series:
-            self._series[metric] = self.run.table.reindex(columns=[metric])[metric].dropna()
-        return self._series[metric]
+        return self._logged.get(metric, self._nothing)
 
     def first(self, metric: str, steps: int = 0) -> float:
         """The mean of the first window, or of so many steps."""
