@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_workbook import answers as reading
 from grpo_workbook.data import render
@@ -60,7 +60,7 @@ class Scores:
 
     def table(self, dataset: "Dataset") -> "DataFrame":
         """A row for each completion: problem, sample, the dataset's columns, what it was worth."""
-        table = dataset.remove_columns("prompt").to_pandas()
+        table: Any = dataset.remove_columns("prompt").to_pandas()
         table = table.loc[table.index.repeat(self.samples)].rename_axis("problem").reset_index()
         table.insert(1, "sample", table.groupby("problem").cumcount())
         return table.assign(**{k: v for k, v in asdict(self).items() if isinstance(v, list)})

@@ -217,9 +217,10 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     def interval(rate: float) -> list[float]:
         return list(wilson_interval([i < round(rate * held["n"]) for i in range(held["n"])]))
 
-    how = {"library_name": "peft" if adapter else "transformers", "pipeline_tag": "text-generation"}
-    how |= {"datasets": sorted({*filter(None, map(_hub_id, named))}) or None}
-    metadata = ModelCardData(base_model=hub, tags=["grpo", "trl"] if held else None, **how)
+    sets = sorted({*filter(None, map(_hub_id, named))}) or None
+    metadata = ModelCardData(base_model=hub, datasets=sets, pipeline_tag="text-generation")
+    metadata.library_name = "peft" if adapter else "transformers"
+    metadata.tags = ["grpo", "trl"] if held else None
     prompt = data.chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
     prompt = data.fold_system(prompt) if data.needs_folding(data.load_tokenizer(folder)) else prompt
     facts = {"report": report, "settings": settings, "adapter": adapter, "interval": interval}
