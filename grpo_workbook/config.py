@@ -26,7 +26,6 @@ CHOICES = {
     "vllm": ("off", "colocate", "server"),
 }
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-
 FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
 
 # What fits which machine. Only smoke has been tried on the machine that it names.
@@ -204,8 +203,7 @@ class RunConfig:
             # The algorithm.
             loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
             importance_sampling_level="token", epsilon=0.2, epsilon_high=0.2,
-            mask_truncated_completions=False,
-            reward_weights=None if weights is None else list(weights),
+            mask_truncated_completions=False, reward_weights=weights and list(weights),
             learning_rate=self.learning_rate, lr_scheduler_type="linear",
             warmup_steps=min(5, self.max_steps), optim="adamw_torch_fused", weight_decay=0.0,
             adam_beta1=0.9, adam_beta2=0.99, max_grad_norm=1.0,

@@ -75,8 +75,7 @@ def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         if hasattr(layer, "support_avx512bf16_for_cpu"):
             layer.support_avx512bf16_for_cpu = False
     if run.load_in_4bit and not sharded():  # it makes the norms float32, and FSDP wants one type
-        checkpointing = {"use_gradient_checkpointing": run.gradient_checkpointing}
-        model = prepare_model_for_kbit_training(model, **checkpointing)
+        model = prepare_model_for_kbit_training(model, run.gradient_checkpointing)
     model = get_peft_model(model, LoraConfig(**lora, task_type="CAUSAL_LM"))
     return model, load_tokenizer(run.model)
 

@@ -111,10 +111,13 @@ def test_what_cannot_be_is_named_with_the_fix(tmp_path, text, rest, message):
     [
         ("# nothing\n", "write one `name: value` in a line"),
         ("- a\n- b\n", "write one `name: value` in a line"),
-        ("a: [1\nb: 2\n", "is no YAML: .*line 2"),
-        ("seed: 2\n".encode("utf-16"), "is no YAML"),
-        ("a: 1\n---\nb: 2\n", "is no YAML"),
-        ("seed: !!python/object/apply:os.system ['true']\n", "is no YAML: could not determine a"),
+        ("a: [1\nb: 2\n", "cannot be read as YAML: .*line 2"),
+        ("seed: 2\n".encode("utf-16"), "cannot be read as YAML"),
+        ("a: 1\n---\nb: 2\n", "cannot be read as YAML"),
+        (
+            "seed: !!python/object/apply:os.system ['true']\n",
+            "cannot be read as YAML: could not determine a",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_meant(tmp_path, text, message):
@@ -123,7 +126,7 @@ def test_a_file_that_cannot_be_meant(tmp_path, text, message):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(WorkbookError, match=r"mine\.yaml cannot be read: No such file"):
+    with pytest.raises(WorkbookError, match=r"mine\.yaml cannot be read as YAML: .*No such file"):
         read(["--config", str(tmp_path / "mine.yaml")])
 
 

@@ -67,8 +67,7 @@ def listing() -> str:
 def read(arguments: list[str]) -> tuple[dict, dict]:
     """(values of RunConfig and of OWN, fields that stay GRPOConfig's), of file and command line.
 
-    Raises WorkbookError for an unknown name (with the nearest), a value of the wrong type, and a
-    field that is refused (with the reason).
+    WorkbookError for an unknown name (with the nearest), a wrong value, a refused field (with why).
     """
     # a bool that is true by default gets a --no-... too
     fields = [(f.name, f.type, f.default is True or None) for f in run_fields().values()]
@@ -136,10 +135,9 @@ def from_yaml(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
         typed, texts = (yaml.load(text, Loader=kind) for kind in (yaml.SafeLoader, yaml.BaseLoader))
-    except OSError as error:
-        raise WorkbookError(f"the config {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise WorkbookError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise WorkbookError(f"{path} cannot be read as YAML: {said}") from None
     if not isinstance(typed, dict):
         raise WorkbookError(f"{path}: write one `name: value` in a line")
     words = []
