@@ -5,7 +5,6 @@ import pytest
 from grpo_workbook.resume.checkpoints import (
     MANIFEST,
     clear_torn,
-    fault,
     last_checkpoint,
     seal,
     set_aside,
@@ -51,12 +50,6 @@ def test_a_checkpoint_with_any_file_spoilt_is_passed_over_and_named(folder, name
     assert len(said) == 1
     assert "checkpoint-100 is passed over: " in said[0]
     assert name in said[0]
-
-
-def test_what_was_cut_short_is_measured(folder):
-    cut(folder / "checkpoint-25" / "optimizer.pt")
-    assert fault(folder / "checkpoint-25") == "optimizer.pt has 50 of 100 bytes"
-    assert fault(folder / "checkpoint-100") is None
 
 
 def test_without_a_whole_one_there_is_none(tmp_path, folder):

@@ -1,8 +1,8 @@
 """Which checkpoints are whole: each is sealed with a manifest of its files, written last.
 
-A checkpoint counts only if every file is there with the size and the SHA-256 that its manifest.json
-names. What the Trainer wrote without us has none and does not count: nothing tells it from one
-that a kill has cut off. A run that begins anew takes the manifests off the earlier ones.
+A checkpoint counts only if every file has the SHA-256 that its manifest.json names. What the
+Trainer wrote without us has none and does not count: nothing tells it from one that a kill has cut
+off. A run that begins anew takes the manifests off the earlier ones.
 """
 
 import hashlib
@@ -22,53 +22,40 @@ def seal(checkpoint: Path) -> None:
     (checkpoint / MANIFEST).unlink(missing_ok=True)
     files = {}
     for path in sorted(p for p in checkpoint.rglob("*") if p.is_file()):
-        name = path.relative_to(checkpoint).as_posix()
         with path.open("rb") as file:
             os.fsync(file.fileno())  # else a power cut could keep the manifest without the files
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        files[name] = {"bytes": path.stat().st_size, "sha256": sha256}
-    write_json(checkpoint / MANIFEST, {"step": step_of(checkpoint), "files": files})
+        files[path.relative_to(checkpoint).as_posix()] = sha256
+    write_json(checkpoint / MANIFEST, {"files": files})
 
 
 def fault(checkpoint: Path) -> str | None:
     """Why the checkpoint is not whole, or None when it is. Reads all of it (1 to 3 s a GB)."""
     try:
-        files = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
-        named = [(name, known["bytes"], known["sha256"]) for name, known in files.items()]
+        files = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"])
     except FileNotFoundError:
         return f"it has no {MANIFEST}: it was cut off, is of an earlier run, or not of this package"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return f"its {MANIFEST} cannot be read"
-    for name, size, sha256 in named:
-        path = checkpoint / name
-        if not path.is_file():
+    for name, sha256 in files.items():
+        if not (checkpoint / name).is_file():
             return f"{name} is missing"
-        if path.stat().st_size != size:
-            return f"{name} has {path.stat().st_size} of {size} bytes"
-        with path.open("rb") as file:
+        with (checkpoint / name).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 return f"{name} has other contents than were written"
     return None
 
 
-def all_checkpoints(folder: Path) -> list[Path]:
+def all_checkpoints(folder: Path | str) -> list[Path]:
     """The folders checkpoint-N in `folder`, newest first, whole or not."""
     found = [p for p in Path(folder).glob("checkpoint-*") if p.name[11:].isdecimal() and p.is_dir()]
-    return sorted(found, key=step_of, reverse=True)
+    return sorted(found, key=lambda path: int(path.name[11:]), reverse=True)
 
 
-def step_of(checkpoint: Path | str) -> int:
-    """After which step a folder checkpoint-N was written: N."""
-    return int(Path(checkpoint).name.rpartition("-")[2])
-
-
-def last_checkpoint(
-    folder: Path | str, say: Callable[[str], None] = lambda text: None
-) -> str | None:
+def last_checkpoint(folder: Path | str, say: Callable = lambda text: None) -> str | None:
     """The newest whole checkpoint in `folder`, or None; `say` gets each passed over, and why."""
-    for checkpoint in all_checkpoints(Path(folder)):
-        why = fault(checkpoint)
-        if why is None:
+    for checkpoint in all_checkpoints(folder):
+        if (why := fault(checkpoint)) is None:
             return str(checkpoint)
         say(f"{readable(checkpoint)} is passed over: {why}")
     return None
@@ -76,9 +63,8 @@ def last_checkpoint(
 
 def clear_torn(folder: Path) -> None:
     """Remove checkpoints that are not whole: the Trainer would count them to remove the oldest."""
-    for checkpoint in all_checkpoints(folder):
-        if fault(checkpoint) is not None:
-            shutil.rmtree(checkpoint)
+    for checkpoint in filter(fault, all_checkpoints(folder)):
+        shutil.rmtree(checkpoint)
 
 
 def set_aside(folder: Path) -> None:

@@ -4,98 +4,79 @@ Rewards and callbacks that have state take part by two methods, `state_dict()` a
 `load_state_dict(state)`; the state is made of dicts, lists, texts, numbers, None and tensors.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
 from grpo_workbook.rewards import name_of
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer
 
 # A checkpoint's place in data and completions means the same only where these are the same.
 SETUP = (
     "per_device_train_batch_size gradient_accumulation_steps steps_per_generation num_iterations "
     "num_generations world_size seed shuffle_dataset"
 ).split()
+# Of the trainer: forward passes, by which TRL knows when to sample; what it has sampled; the loss
+# since the last entry of the log, before it, and when that was.
+KEPT = "_step _buffered_inputs _tr_loss _total_loss_scalar _globalstep_last_logged".split()
 
 
-def take(trainer: "GRPOTrainer") -> dict:
+def take(trainer) -> dict:
     """What the next step depends on, of this process, and the Trainer does not save."""
-    generation = trainer.args.steps_per_generation * trainer.num_iterations
-    used_up = trainer._step % generation == 0  # the next step samples new completions
-    return {
-        "setup": setup_of(trainer),
-        "step": trainer._step,  # forward passes, by which TRL knows when to sample
-        "sampled": None if used_up else trainer._buffered_inputs,
-        "metrics": dict(trainer._metrics["train"]),
-        "loss": trainer._tr_loss,  # summed up since the last entry of the log
-        "total_loss": trainer._total_loss_scalar,
-        "logged_at": trainer._globalstep_last_logged,
-        "rewards": {name: r.state_dict() for name, r in stateful_rewards(trainer.reward_funcs)},
-        "callbacks": {name: c.state_dict() for name, c in _stateful_callbacks(trainer)},
-    }
+    state: dict = {name: getattr(trainer, name) for name in KEPT}
+    if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) == 0:
+        state["_buffered_inputs"] = None  # used up: the next step samples new completions
+    state |= {"setup": _setup(trainer), "metrics": dict(trainer._metrics["train"])}
+    parts = {"rewards": trainer.reward_funcs, "callbacks": trainer.callback_handler.callbacks}
+    for part, things in parts.items():
+        state[part] = {name: thing.state_dict() for name, thing in _stateful(things).items()}
+    return state
 
 
-def put_back(trainer: "GRPOTrainer", state: dict, dataloader) -> None:
+def put_back(trainer, state: dict, dataloader) -> None:
     """Put the trainer where `take` found it: as training begins, the Trainer's own part loaded."""
-    import torch
+    from accelerate.utils import send_to_device
 
-    device = trainer.accelerator.device
-    trainer._step = state["step"]
-    if state["sampled"] is not None:
-        trainer._buffered_inputs = [
-            {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
-            for batch in state["sampled"]
-        ]
+    for name in KEPT:
+        setattr(trainer, name, send_to_device(state[name], trainer.accelerator.device))
     trainer._metrics["train"] = defaultdict(list, state["metrics"])
-    trainer._tr_loss = state["loss"].to(device)
-    trainer._total_loss_scalar = state["total_loss"]
-    trainer._globalstep_last_logged = state["logged_at"]
     put_back_rewards(trainer, state["rewards"])
-    for name, callback in _stateful_callbacks(trainer):
+    for name, callback in _stateful(trainer.callback_handler.callbacks).items():
         if name in state["callbacks"]:  # one may be added or left out
             callback.load_state_dict(state["callbacks"][name])
     _advance(dataloader, int(trainer.state.epoch))
 
 
-def put_back_rewards(trainer: "GRPOTrainer", kept: Mapping[str, dict]) -> None:
+def put_back_rewards(trainer, kept: Mapping[str, dict]) -> None:
     """Give the rewards their state; WorkbookError when the checkpoint was written with others."""
-    here = dict(stateful_rewards(trainer.reward_funcs))
-    if set(here) != set(kept):
-        raise WorkbookError(
-            f"the checkpoint keeps the state of the rewards {sorted(kept)} and this trainer has "
-            f"{sorted(here)}: give the same rewards, or begin anew"
-        )
+    here = _stateful(trainer.reward_funcs)
+    if here.keys() != kept.keys():
+        said = f"the checkpoint keeps the state of {sorted(kept)}, this trainer has {sorted(here)}"
+        raise WorkbookError(f"{said}: give the same rewards, or begin anew")
     for name, reward in here.items():
         reward.load_state_dict(kept[name])
 
 
-def stateful_rewards(functions: Iterable) -> Iterator[tuple[str, object]]:
-    """(name, reward) of each with state: itself, in a functools.wraps, or an ensemble's member."""
+def _stateful(things: Iterable) -> dict[str, Any]:
+    """The rewards or callbacks that have state, as name:0, name:1, ..."""
+    found = list(_within(things))
+    names = [name_of(thing) for thing in found]
+    return {f"{name}:{names[:i].count(name)}": found[i] for i, name in enumerate(names)}
+
+
+def _within(things: Iterable) -> Iterator:
+    """Those of them that have state, within a functools.wraps or an ensemble too."""
     import torch
 
-    for place, function in enumerate(functions):
-        if isinstance(function, torch.nn.Module):
+    for thing in things:
+        if isinstance(thing, torch.nn.Module):
             continue  # a reward model has weights, which nothing trains
-        if hasattr(function, "state_dict") and hasattr(function, "load_state_dict"):
-            yield f"{place}:{name_of(function)}", function
-        wrapped = getattr(function, "__wrapped__", None)
-        within = getattr(function, "members", ()) or ([] if wrapped is None else [wrapped])
-        yield from ((f"{place}.{name}", reward) for name, reward in stateful_rewards(within))
-
-
-def _stateful_callbacks(trainer: "GRPOTrainer") -> Iterator[tuple[str, object]]:
-    seen: dict[str, int] = defaultdict(int)
-    for callback in trainer.callback_handler.callbacks:
-        if hasattr(callback, "state_dict") and hasattr(callback, "load_state_dict"):
-            name = type(callback).__name__
-            yield f"{name}:{seen[name]}", callback
-            seen[name] += 1
+        if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+            yield thing
+        wrapped = getattr(thing, "__wrapped__", None)
+        yield from _within(getattr(thing, "members", ()) or ([wrapped] if wrapped else []))
 
 
 def _advance(dataloader, epochs: int) -> None:
@@ -112,64 +93,51 @@ def _advance(dataloader, epochs: int) -> None:
             torch.randperm(place.num_samples, generator=place.generator)
 
 
-def setup_of(trainer: "GRPOTrainer") -> dict:
-    """The values of SETUP, and the number of training rows."""
-    rows = len(trainer.train_dataset) if hasattr(trainer.train_dataset, "__len__") else None
+def _setup(trainer) -> dict:
+    """The values of SETUP, and the number of training rows (None: a stream)."""
+    rows = getattr(trainer.train_dataset, "num_rows", None)
     return {name: getattr(trainer.args, name) for name in SETUP} | {"training rows": rows}
 
 
-def check_setup(trainer: "GRPOTrainer", kept: dict, checkpoint: str) -> None:
+def check_setup(trainer, checkpoint: str | Path) -> None:
     """Raise WorkbookError when another setup than this trainer's wrote the checkpoint."""
-    here = setup_of(trainer)
-    different = [f"{n} {kept.get(n)}, here {here[n]}" for n in here if kept.get(n) != here[n]]
-    if different:
-        raise WorkbookError(
-            f"{readable(checkpoint)} was written with {'; '.join(different)}: give the same "
-            "values, or begin anew"
-        )
+    kept, here = read(file_of(checkpoint, 0))["setup"], _setup(trainer)
+    if different := [f"{n} {kept[n]}, here {here[n]}" for n in here if kept[n] != here[n]]:
+        said = f"{readable(checkpoint)} was written with {'; '.join(different)}"
+        raise WorkbookError(f"{said}: give the same values, or begin anew")
+
+
+def file_of(checkpoint: str | Path, process: int) -> Path:
+    """Where the state of a process stands in a checkpoint."""
+    return Path(checkpoint) / f"exact_{process}.pt"
 
 
 def write(path: Path, state: dict) -> None:
-    """Write a state as safetensors: its tensors, and the rest as JSON in the file's metadata.
-
-    Raises WorkbookError for a value that is no plain one and no tensor.
-    """
+    """Write a state. Raises WorkbookError for a value that `read` would not give back."""
     import torch
-    from safetensors.torch import save_file
 
-    tensors: dict[str, torch.Tensor] = {}
-
-    def plain(value):
-        if isinstance(value, torch.Tensor):
-            tensors[name := str(len(tensors))] = value.detach().cpu().clone().contiguous()
-            return {"tensor": name}
-        if isinstance(value, Mapping):  # as pairs, for keys may be numbers
-            return {"pairs": [[key, plain(inner)] for key, inner in value.items()]}
-        return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-    try:
-        text = json.dumps(plain(state))
-    except TypeError as error:
-        raise WorkbookError(
-            f"a checkpoint cannot keep this state ({first_line(error)}): make state_dict() of "
-            "plain values and tensors; where completions hold images, save when they are used up "
-            "(save_steps a multiple of the steps for which they are sampled)"
-        ) from error
-    save_file(tensors, path, metadata={"state": text})
+    torch.save(state, path)
+    with _allowed():
+        if strange := torch.serialization.get_unsafe_globals_in_checkpoint(str(path)):
+            raise WorkbookError(
+                f"a checkpoint cannot keep {', '.join(strange)}: make state_dict() of plain values "
+                "and tensors; where completions hold it, let save_steps fall where they are used up"
+            )
 
 
 def read(path: Path) -> dict:
-    """Read what `write` has written. Nothing is unpickled."""
-    from safetensors import safe_open
+    """Read what `write` has written, on the CPU. No other class is loaded, and no code is run."""
+    import torch
 
-    def whole(value):
-        if isinstance(value, list):
-            return [whole(inner) for inner in value]
-        if not isinstance(value, dict):
-            return value
-        if "tensor" in value:
-            return file.get_tensor(value["tensor"])
-        return {key: whole(inner) for key, inner in value["pairs"]}
+    with _allowed():
+        return torch.load(path, map_location="cpu", weights_only=True)
 
-    with safe_open(path, "pt") as file:
-        return whole(json.loads(file.metadata()["state"]))
+
+def _allowed():
+    """A block in which torch.load also takes the numbers of NumPy."""
+    import numpy
+    import torch
+
+    scalar = numpy.float64().__reduce__()[0]  # by which pickle makes a number of NumPy's again
+    kinds = [type(numpy.dtype(kind)) for kind in ("float64", "float32", "int64", "bool")]
+    return torch.serialization.safe_globals([scalar, numpy.dtype, *kinds])
