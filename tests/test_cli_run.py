@@ -56,7 +56,6 @@ def test_training_really_happened_in_4bit(main_runs, family):
     assert rewards["reward"]["last_tenth"] > rewards["reward"]["first_tenth"] + 0.5
     names = ("correctness_reward", "strict_format_reward", "incremental_format_reward")
     assert set(rewards) == {"reward", *names}
-    assert set(report["heldout"]["rewards"]) == set(names)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -210,6 +209,7 @@ def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_a_disk_without_room(tmp_path):
     """A real file system of 20 MB, mounted where only this process sees it."""
     command = f"exec {sys.executable} -m grpo_workbook run --output {tmp_path}/out"
@@ -222,6 +222,7 @@ def test_a_disk_without_room(tmp_path):
     assert "MiB free and the run needs about" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_package_that_is_missing_is_named_with_the_fix(tmp_path):
     """A stand-in earlier on the path says what Python says when Unsloth was never installed."""
     error = "raise ModuleNotFoundError(\"No module named 'unsloth'\", name='unsloth')"
@@ -251,7 +252,7 @@ def test_the_template_runs_where_it_is_copied_to_and_changed_rewards_are_another
     assert report["reward_weights"] == weights
     assert report["overrides"] == {"max_grad_norm": 0.75, "lr_scheduler_type": "cosine"}
     assert report["data"]["train"] + report["data"]["heldout"] == 40
-    assert set(report["heldout"]["rewards"]) == set(weights)
+    assert set(report["rewards"]) == {"reward", *weights}
     assert any(entry["grad_norm"] > 0 for entry in log)
     assert (folder / "outputs" / "merged" / "model.safetensors").is_file()
     assert "run --config my.yaml" in (folder / "README.md").read_text()

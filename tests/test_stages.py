@@ -18,24 +18,14 @@ from grpo_workbook.stages.training import read_moments
     [
         ({"name": "Format!"}, "stage 'Format!': name is 'Format!': give up"),
         ({"name": "../up"}, "names a folder"),
-        ({"steps": 0}, "steps is 0"),
-        ({"steps": 2.5}, "steps is 2.5"),
-        ({"steps": True}, "steps is True"),
-        ({"learning_rate": 0}, "learning_rate is 0"),
-        ({"learning_rate": "fast"}, "learning_rate is 'fast'"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"beta": -0.1}, "beta is -0.1"),
         ({"reference": "last"}, "give start or base"),
         ({"pass_rate": (0.9, 0.1)}, "0 <= low < high <= 1"),
         ({"pass_rate": (0.1,)}, "0 <= low < high <= 1"),
         ({"pass_rate": 0.5}, "0 <= low < high <= 1"),
         ({"pass_rate": (0, 1), "samples": 1}, "samples is 1"),
         ({"pass_rate": (0, 1), "measured": 0}, "measured is 0"),
-        ({"ordered": True}, "ordered and measured need pass_rate"),
-        ({"rewards": ("correctness",)}, "pairs (function, weight)"),
-        ({"pass_rate": (0, 1), "ordered": "no"}, "ordered is 'no': give true or false"),
-        ({"success": 3}, "success is 3: give a reward, or its name"),
-        ({"keep": "short"}, "keep is 'short': give a function"),
+        ({"ordered": True}, "pass_rate is None: give the bounds, for ordered"),
+        ({"rewards": ["correctness"]}, "pairs (function, weight)"),
     ],
 )
 def test_a_stage_that_cannot_be_is_refused(values, said):
@@ -99,13 +89,12 @@ def test_stages_from_yaml(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[]", "no stages"),
+        ("[]", "give a list"),
         ("name: a", "give a list"),
         ("", "give a list"),
-        ("- {name: a, steps: 1}\n- {name: a, steps: 2}", "two stages are called a"),
-        ("- {name: a, steps", "cannot be read as YAML"),
+        ("- {name: a, steps", "cannot be read as stages"),
         ("- {name: a, stepz: 1}", "did you mean steps"),
-        ("- !!python/object/apply:os.getcwd []", "cannot be read as YAML"),
+        ("- !!python/object/apply:os.getcwd []", "cannot be read as stages"),
     ],
 )
 def test_yaml_that_holds_no_stages_is_named(tmp_path, text, said):
@@ -123,8 +112,6 @@ def test_rounds_are_the_stage_again_under_other_names():
     first, second = rounds(Stage("round", 3, beta=0.1), 2)
     assert (first.name, second.name) == ("round-1", "round-2")
     assert (first.steps, second.beta) == (3, 0.1)
-    with pytest.raises(WorkbookError, match="0 rounds"):
-        rounds(Stage("round", 3), 0)
 
 
 # ------------------------------------------------------------------ training
@@ -315,6 +302,11 @@ def test_other_stages_in_the_same_folder_are_refused(trained, tmp_path):
         (Stage("a", 2, rewards="korrektness"), "stage 'a': unknown reward 'korrektness'"),
         (Stage("a", 2, success="korrektness"), "stage 'a': unknown reward"),
         (Stage("fine", 2), "two stages are called fine"),
+        (Stage("a", 0), "stage 'a': max_steps is 0"),
+        (Stage("a", 2.5), "stage 'a': max_steps is 2.5"),
+        (Stage("a", 2, learning_rate=0), "stage 'a': learning_rate is 0"),
+        (Stage("a", 2, learning_rate="fast"), "stage 'a': learning_rate is 'fast'"),
+        (Stage("a", 2, beta=-0.1), "stage 'a': beta is -0.1"),
     ],
 )
 def test_stages_that_cannot_be_trained_stop_before_training(stage, said, problems, tiny, tmp_path):

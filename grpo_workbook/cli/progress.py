@@ -1,7 +1,5 @@
 """`python -m grpo_workbook progress`: which exercises you have solved."""
 
-import argparse
-
 
 def add_parser(commands) -> None:
     """Add progress to the command line."""
@@ -9,7 +7,7 @@ def add_parser(commands) -> None:
     commands.add_parser("progress", help=words, description=f"Shows {words}.")
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args) -> int:
     """Print the progress; 0."""
     from grpo_workbook.exercises import show_progress
 

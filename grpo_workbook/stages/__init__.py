@@ -9,10 +9,10 @@ report = train_stages(run, model, tokenizer, dataset, heldout, STAGES)
 
 from grpo_workbook.stages.difficulty import Curriculum, curriculum, pass_rates
 from grpo_workbook.stages.stage import Stage, read_stages, rounds
-from grpo_workbook.stages.training import Carry, show_stages, stage_run, train_stages
+from grpo_workbook.stages.training import Carry, planned, show_stages, stage_run, train_stages
 
 # fmt: off
 __all__ = [
-    "Carry", "Curriculum", "Stage", "curriculum", "pass_rates", "read_stages", "rounds",
+    "Carry", "Curriculum", "Stage", "curriculum", "pass_rates", "planned", "read_stages", "rounds",
     "show_stages", "stage_run", "train_stages",
 ]

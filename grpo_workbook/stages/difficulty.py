@@ -6,42 +6,28 @@ stands out from the others, so there is nothing to learn.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import generate
 from grpo_workbook.rewards import call, correctness_reward
-from grpo_workbook.stages.stage import bounds
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 
 def pass_rates(
-    model,
-    tokenizer,
-    dataset: "Dataset",
-    n: int = 8,
-    *,
-    success: Callable = correctness_reward,
-    progress: str | None = "pass rates",
-    **how,
+    model, tokenizer, dataset, n: int = 8, *, success: Callable = correctness_reward, **how
 ) -> list[float]:
     """For each row the fraction of `n` sampled completions to which `success` gives more than 0.5.
 
-    The dataset has `prompt`, and the columns that the reward reads. `how` is max_new_tokens,
-    temperature, seed and batch_size, as `generate` has them. A row to which the reward does not
-    apply (None) counts as never right. Raises WorkbookError for no rows or n < 1.
+    The Dataset has `prompt`, and the columns that the reward reads. `how` is max_new_tokens,
+    temperature, seed, batch_size and progress, as `generate` has them. A row to which the reward
+    does not apply (None) counts as never right. Raises WorkbookError for no rows or n < 1.
     """
     if not len(dataset) or n < 1:
-        raise WorkbookError(
-            f"{len(dataset)} rows with {n} completions each: give at least one of both"
-        )
+        raise WorkbookError(f"{len(dataset)} rows with {n} completions each: give some of both")
     rows = dataset.select([i for i in range(len(dataset)) for _ in range(n)])
     columns = {name: list(rows[name]) for name in rows.column_names}
-    texts = generate(model, tokenizer, columns["prompt"], sample=True, progress=progress, **how)
-    values = call(success, texts, **columns)
-    right = [v is not None and v > 0.5 for v in values]
+    how = {"sample": True, "progress": "pass rates"} | how
+    values = call(success, generate(model, tokenizer, columns["prompt"], **how), **columns)
+    right = [value is not None and value > 0.5 for value in values]
     return [sum(right[start : start + n]) / n for start in range(0, len(right), n)]
 
 
@@ -63,7 +49,7 @@ def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> C
     With low 0 and high 1 that is all but the hopeless and the mastered. Raises WorkbookError for
     bounds that leave no room, and when no row is left.
     """
-    if not bounds((low, high)):
+    if not 0 <= low < high <= 1:
         raise WorkbookError(f"the bounds are {low!r} and {high!r}: give 0 <= low < high <= 1")
     kept = [i for i, rate in enumerate(rates) if low < rate < high]
     left_out = {
@@ -74,8 +60,6 @@ def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> C
     }
     found = Curriculum(sorted(kept, key=lambda i: -rates[i]), left_out)
     if not kept:
-        raise WorkbookError(
-            f"no row of {len(rates)} has a pass rate between {low:g} and {high:g} ({found}): "
-            "widen the bounds, or begin with an easier stage"
-        )
+        said = f"no row of {len(rates)} has a pass rate between {low:g} and {high:g} ({found})"
+        raise WorkbookError(f"{said}: widen the bounds, or begin with an easier stage")
     return found

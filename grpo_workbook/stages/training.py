@@ -1,14 +1,10 @@
 """Train stage after stage: the same adapter, the optimizer's state carried on, each compared.
 
-before.json                    the policy's completions before the first stage
-stage-1-format/                one folder for each stage: checkpoints/, log.json, adapter/ and
-    optimizer.safetensors      AdamW's moments as the stage ended: the next one begins with them
-    after.json                 the completions after it
-    report.json                its numbers, written last: a stage that has one is finished
-stages.json                    all reports
+A stage has a folder stage-N-NAME: checkpoints/, log.json, adapter/, the optimizer's moments as it
+ended (optimizer.safetensors), the completions after it (after.json), and report.json, written last:
+a stage that has one is finished. stages.json has all reports.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,17 +13,16 @@ from typing import Any
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Scores, evaluate, score
+from grpo_workbook.evaluation import Scores, evaluate, score, summary
 from grpo_workbook.export import save_adapter
 from grpo_workbook.files import read_json, readable, whole_file, write_json
 from grpo_workbook.rewards import parse_rewards
 from grpo_workbook.stages.difficulty import curriculum, pass_rates
-from grpo_workbook.stages.stage import Stage, check_stages
-from grpo_workbook.statistics import accuracy, changed, paired_p_value, wilson_interval
+from grpo_workbook.stages.stage import Stage
+from grpo_workbook.statistics import changed, paired_p_value
 from grpo_workbook.training import Callback, make_trainer
 
 MOMENTS = "optimizer.safetensors"
-MEASURES = ("strict", "lenient", "well_formed")
 AGAIN = "delete that stage's folder, and --resume trains it and the later ones again"
 
 
@@ -41,45 +36,42 @@ def train_plainly(run, model, tokenizer, rows, rewards, weights, callbacks) -> l
 
 
 def train_stages(
-    run: RunConfig, model, tokenizer, dataset, heldout, stages: Sequence[Stage], *,
-    resume: bool = False, **how,
-) -> dict:  # fmt: skip
+    run: RunConfig, model, tokenizer, dataset, heldout, stages, *, resume: bool = False, **how
+) -> dict:
     """Train the stages one after the other; returns what it writes to stages.json.
 
     Held-out problems are answered (one sample each, the same seed) before, between and after the
-    stages; each stage is compared with the one before it by the paired test. `how` may be
-
-        train      as `train_plainly`, the default, trains one stage and returns its log
-        callbacks  for every trainer; of a HeldoutProbe, reports get a "curve": [step counted over
-                   all stages, rate of strictly right]
-        judge      for answers that are no numbers: see `evaluation.score`
+    stages; each stage is compared with the one before it by the paired test. `how` may be `train`,
+    which trains one stage and returns its log (default: `train_plainly`); `callbacks` for every
+    trainer (with a HeldoutProbe, reports get a "curve": [step over all stages, rate of strictly
+    right]); and `judge` for answers that are no numbers, see `evaluation.score`.
 
     `resume` skips the stages that are finished; whether training goes on inside the next one is a
     matter of `train`. Raises WorkbookError, before anything is trained, for stages that cannot be.
     """
-    stages = check_stages(stages)
-    runs = [stage_run(run, stage, number) for number, stage in enumerate(stages, 1)]
-    chosen = [rewards_of(run, stage) for stage in stages]
+    from peft import load_peft_weights, set_peft_model_state_dict
+
     staged = _Staged(model, tokenizer, dataset, heldout, **how)
-    path, steps, moments, reports, trained_here = run.output / "before.json", 0, None, [], False
-    before = staged.kept(path) if resume and path.is_file() else staged.measure(run, path)
-    for stage, own, rewards in zip(stages, runs, chosen, strict=True):
+    before, steps, moments, reports, trained_here = None, 0, None, [], False
+    for stage, own, *rewards in planned(run, stages):
         # after a stage that is trained again, what later ones have left began with something else
-        done = read_report(own.output, stage) if resume and not trained_here else None
-        if done:
+        report = read_report(own.output, stage) if resume and not trained_here else None
+        if report:
             print(f"Stage {stage.name} had been finished")
-            load_adapter(model, own.output / "adapter")
+            weights = load_peft_weights(str(own.output / "adapter"), device="cpu")
+            set_peft_model_state_dict(model, weights)
             after = staged.kept(own.output / "after.json")
         else:
+            before = before or staged.measure(run)
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
             trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS)
-            told = staged.train_one(stage, own, rewards, carry, steps)
+            report = staged.train_one(stage, own, rewards, carry, steps)
             after = staged.measure(own, own.output / "after.json")
-            done = {"stage": stage.to_dict(), **told, "heldout": compare(before, after)}
-            write_json(own.output / "report.json", done)
-        reports.append(done)
+            report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
+            write_json(own.output / "report.json", report)
+        reports.append(report)
         before, steps, moments = after, steps + stage.steps, own.output / MOMENTS
     whole = {"seed": run.seed, "stages": reports}
     write_json(run.output / "stages.json", whole)
@@ -89,25 +81,30 @@ def train_stages(
 def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
     """The run of one stage: its values, its folder, its seed."""
     own = {"learning_rate": stage.learning_rate, "beta": stage.beta}
-    return run.replace(
-        max_steps=stage.steps, shuffle_dataset=not stage.ordered,
-        seed=(run.seed + 10_007 * number) % 2**32,  # else all stages would begin with the same rows
-        output=run.output / f"stage-{number}-{stage.name}",
-        **{name: value for name, value in own.items() if value is not None},
-    )  # fmt: skip
+    own = {name: value for name, value in own.items() if value is not None}
+    own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all would begin with the same rows
+    own["output"] = run.output / f"stage-{number}-{stage.name}"
+    return run.replace(max_steps=stage.steps, shuffle_dataset=not stage.ordered, **own)
 
 
-def rewards_of(run: RunConfig, stage: Stage) -> tuple[list, list, Callable]:
-    """(functions, weights, what counts as success) of a stage."""
-    try:
-        named = isinstance(stage.success, str)
-        success = parse_rewards(stage.success)[0][0] if named else stage.success
-        if stage.rewards is None or isinstance(stage.rewards, str):
-            return *parse_rewards(stage.rewards or run.rewards), success
-    except WorkbookError as error:
-        raise WorkbookError(f"stage {stage.name!r}: {error}") from None
-    functions, weights = zip(*stage.rewards, strict=True)
-    return list(functions), list(weights), success
+def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
+    """[(stage, its run, reward functions, their weights, what counts as success), ...].
+
+    `parse` makes functions and weights of a spec. WorkbookError for stages that cannot be trained.
+    """
+    names, found = [stage.name for stage in stages], []
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise WorkbookError(f"two stages are called {', '.join(twice)}: give each its own name")
+    for number, stage in enumerate(stages, 1):
+        rewards, success = stage.rewards or run.rewards, stage.success
+        try:
+            own = stage_run(run, stage, number)
+            pairs = parse(rewards) if isinstance(rewards, str) else zip(*rewards, strict=True)
+            success = parse(success)[0][0] if isinstance(success, str) else success
+        except WorkbookError as error:
+            raise WorkbookError(f"stage {stage.name!r}: {error}") from None
+        found.append((stage, own, *map(list, pairs), success))
+    return found
 
 
 @dataclass
@@ -136,19 +133,20 @@ class _Staged:
         save_adapter(*policy, run.output / "adapter")
         told["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
         told["zero_variance"] = round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4)
-        probed = [e for e in history if "heldout/strict" in e]
-        curve = [[steps + e["step"], e["heldout/strict"]] for e in probed]
-        return told | ({"curve": curve} if curve else {})
+        probed = [entry for entry in history if "heldout/strict" in entry]
+        if probed:
+            told["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
+        return told
 
-    def measure(self, run: RunConfig, path: Path) -> Scores:
+    def measure(self, run: RunConfig, path: Path | None = None) -> Scores:
         """Sampled scores on the held-out problems; the completions are written to `path`."""
         how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
         how |= {"judge": self.judge, "progress": "held-out problems", "sample": True}
         scores = evaluate(self.model, self.tokenizer, self.heldout, **how)
-        asked = {name: list(self.heldout[name]) for name in ("question", "answer")}
-        kind = "number" if self.judge is None else "text"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"sampled": scores.completions, "kind": kind, **asked})
+        told = {name: list(self.heldout[name]) for name in ("question", "answer")}
+        told |= {"sampled": scores.completions, "kind": "text" if self.judge else "number"}
+        if path:
+            write_json(path, told)
         return scores
 
     def kept(self, path: Path) -> Scores:
@@ -159,9 +157,7 @@ class _Staged:
         return score(found["sampled"], answers, self.judge)
 
 
-def choose_rows(
-    stage: Stage, run: RunConfig, model, tokenizer, dataset, success: Callable
-) -> tuple[Any, dict]:
+def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success) -> tuple:
     """(the rows that a stage trains on, what is to be said of them). WorkbookError for too few."""
     rows, told, needed = dataset, {}, run.prompts_per_step * stage.steps
     if stage.keep is not None:
@@ -180,35 +176,27 @@ def choose_rows(
             places = [places[i * len(places) // used] for i in range(used)]
         rows = rows.select(places)
         told = {"measured": len(rates), "left_out": found.left_out, "pass_rates": rates}
-    if len(rows) < run.prompts_per_step:
-        raise WorkbookError(
-            f"stage {stage.name!r} has {len(rows)} rows left and one step needs "
-            f"{run.prompts_per_step}: widen keep or pass_rate"
-        )
+    if len(rows) < (n := run.prompts_per_step):
+        left = f"{len(rows)} rows left and one step needs {n}: widen keep or pass_rate"
+        raise WorkbookError(f"stage {stage.name!r} has {left}")
     return rows, {"rows": len(rows), **told}
 
 
 def compare(before: Scores, after: Scores) -> dict:
     """Two policies on the same problems: the rates of each, what changed, may it be chance?"""
-
-    def rates(scores: Scores) -> dict:
-        told = {f"{name}_sampled": accuracy(getattr(scores, name)) for name in MEASURES}
-        return {**told, "ci95": list(wilson_interval(scores.strict))}
-
-    better, worse = map(len, changed(before.strict, after.strict))
-    return {
-        "n": after.n, "before": rates(before), "after": rates(after),
-        "better": better, "worse": worse, "p_value": paired_p_value(before.strict, after.strict),
-        "p_value_well_formed": paired_p_value(before.well_formed, after.well_formed),
-    }  # fmt: skip
+    report: dict = {"n": after.n}
+    for when, scores in (("before", before), ("after", after)):
+        rates = summary(scores, scores)  # there is no greedy one
+        report[when] = {name: rate for name, rate in rates.items() if "greedy" not in name}
+    report["better"], report["worse"] = map(len, changed(before.strict, after.strict))
+    return report | {"p_value": paired_p_value(before.strict, after.strict)}
 
 
 def read_report(folder: Path, stage: Stage) -> dict | None:
     """The report of a finished stage, or None; WorkbookError when another stage was finished."""
-    path = folder / "report.json"
-    if not path.is_file():
+    if not (path := folder / "report.json").is_file():
         return None
-    report, told = read_json(path, AGAIN), json.loads(json.dumps(stage.to_dict()))
+    report, told = read_json(path, AGAIN), stage.to_dict()
     if different := [name for name in told if report["stage"].get(name) != told[name]]:
         names = ", ".join(different)
         raise WorkbookError(f"{folder} holds a stage that differs in {names}: name another output")
@@ -217,17 +205,12 @@ def read_report(folder: Path, stage: Stage) -> dict | None:
 
 def show_stages(report: dict) -> None:
     """Print one line for each stage: at most 80 columns."""
-    heads = f"{'strict, held out':>20}{'better':>8}{'worse':>7}{'p':>9}"
-    print(f"{'stage':16}{'steps':>6}{'rows':>6}{heads}")
+    print("stage            steps  rows    strict, held out  better  worse        p")
     for told in report["stages"]:
         stage, held = told["stage"], told["heldout"]
-        was, now = (held[when]["strict_sampled"] for when in ("before", "after"))
-        print(f"{stage['name'][:15]:16}{stage['steps']:6}{told['rows']:6}", end="")
-        print(f"{f'{was:.1%} -> {now:.1%}':>20}{held['better']:8}{held['worse']:7}", end="")
-        print(f"{held['p_value']:9.1g}")
-
-
-# ------------------------------------------------------------------ what goes from stage to stage
+        change = " -> ".join(f"{held[when]['strict_sampled']:.1%}" for when in ("before", "after"))
+        print(f"{stage['name'][:15]:16}{stage['steps']:6}{told['rows']:6}{change:>20}", end="")
+        print(f"{held['better']:8}{held['worse']:7}{held['p_value']:9.1g}")
 
 
 class Carry(Callback):
@@ -271,11 +254,3 @@ def drop_reference(model) -> None:
     """Remove TRL's frozen copy of the adapter: the next trainer then copies the policy as it is."""
     if "ref" in model.peft_config:  # TRL's name for it
         model.delete_adapter("ref")
-
-
-def load_adapter(model, folder: Path) -> None:
-    """Give the model the adapter weights that a stage saved."""
-    from peft import set_peft_model_state_dict
-    from safetensors.torch import load_file
-
-    set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
