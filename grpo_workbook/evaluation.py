@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SEEDS_APART = 1_000_003  # between two seeds' first batches: more problems than are ever measured
-Judge = Callable[[str, str], bool | None]
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def evaluate(
     return replace(scores, samples=samples, **size)
 
 
-def score(texts: Sequence[str], answers: Sequence[str], judge: Judge | None = None) -> Scores:
+def score(texts: Sequence[str], answers: Sequence[str], judge: Callable | None = None) -> Scores:
     """Judge completions against their reference answers: numbers, unless there is a judge.
 
     `judge(given, answer)` says whether the answer that a completion gives is the reference, or None
@@ -112,11 +111,8 @@ def score(texts: Sequence[str], answers: Sequence[str], judge: Judge | None = No
 
 def summary(sampled: Scores, greedy: Scores) -> dict:
     """What a report says of a policy: rates from 0 to 1, and `ci95`, strict_sampled's interval."""
-    rates = {
-        f"{name}_{how}": accuracy(getattr(scores, name))
-        for name in ("strict", "lenient", "well_formed")
-        for how, scores in (("sampled", sampled), ("greedy", greedy))
-    }
+    names, both = ("strict", "lenient", "well_formed"), {"sampled": sampled, "greedy": greedy}
+    rates = {f"{n}_{how}": accuracy(getattr(s, n)) for n in names for how, s in both.items()}
     unjudged = {"unjudged": sampled.unjudged} if sampled.unjudged else {}
     return {**rates, "ci95": list(wilson_interval(sampled.strict)), **unjudged}
 

@@ -31,9 +31,8 @@ WORSE = (
 
 
 def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = None) -> None:
-    """Write the adapter (safetensors), the tokenizer, and a hash of the base it was trained on.
-
-    `weights`: the model's state, where it was gathered from several processes.
+    """Write the adapter (its `weights`, where they were gathered from several processes), the
+    tokenizer, and a hash of the base it was trained on.
     """
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
