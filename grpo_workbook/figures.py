@@ -51,8 +51,7 @@ def line_chart(
     series: Mapping, *, x: str, y: str, title: str, finding="", log_x=False, markers=True
 ) -> Drawn:
     """A line for each of {name: (x values, y values)}; `log_x` has base 2."""
-    figure, (axes,) = new_panels()
-    parts = {}
+    (figure, (axes,)), parts = new_panels(), {}
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         axes.plot(xs, ys, dash, color=colour, marker=marker * markers, ms=4, lw=2, label=name)
         parts[name] = ", ".join(f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1))
@@ -169,8 +168,7 @@ def reward_distributions(groups: Mapping[str, Sequence[Sequence[float | None]]])
 
     Groups of equal rewards are grey crosses.
     """
-    figure, grid = new_panels(7.0, 0.5 + 1.15 * len(groups), len(groups))
-    parts = {}
+    (figure, grid), parts = new_panels(7.0, 0.5 + 1.15 * len(groups), len(groups)), {}
     for axes, (name, table) in zip(grid, groups.items(), strict=True):
         equal = [len(set(group)) == 1 for group in table]
         told = f"{sum(equal)} of {len(table)} groups all equal"

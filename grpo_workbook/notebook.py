@@ -20,7 +20,6 @@ from pathlib import Path
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
 
-UNSLOTH = REPO / "requirements-unsloth.txt"
 # Other programs of Colab need these as they are. torch: what Unsloth takes.
 KEPT = {
     "torch": ">=2.4,<2.15", "pandas": ">=2.2", "scipy": ">=1.11", "matplotlib": ">=3.8",
@@ -50,10 +49,10 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm's plain bars will do
 
 
-def pins(*files: Path) -> dict[str, str]:
+def pins() -> dict[str, str]:
     """Package and pinned version of every `name==version` line; {} where the clone is not."""
-    there = [f for f in files or (REPO / "requirements.txt", UNSLOTH) if f.is_file()]
-    text = "\n".join(f.read_text(encoding="utf-8") for f in there)
+    files = (REPO / name for name in ("requirements.txt", "requirements-unsloth.txt"))
+    text = "\n".join(f.read_text(encoding="utf-8") for f in files if f.is_file())
     return dict(re.findall(r"^([\w.-]+)==([^\s#]+)", text, re.MULTILINE))
 
 
@@ -69,9 +68,9 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
 
     missing = {}
     for name, pin in pins().items():
-        has = there.get(name.lower().replace("_", "-"))
+        has = there.get(name.lower().replace("_", "-"), "0")
         fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
-        if name not in LEFT_OUT and not (has and fits.contains(has)):
+        if name not in LEFT_OUT and has not in fits:
             missing[name] = pin
     return missing
 
@@ -84,9 +83,9 @@ def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -
     keep = [f"{name}=={there[name]}\n" for name in KEPT if name in there and name not in missing]
     file.write_text("".join(keep), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    late = pins(UNSLOTH)
-    first = [f"{name}=={pin}" for name, pin in missing.items() if name not in late]
-    last = [f"{name}=={pin}" for name, pin in missing.items() if name in late]
+    asked = [f"{name}=={pin}" for name, pin in missing.items()]
+    last = [name for name in asked if name.startswith("unsloth")]
+    first = [name for name in asked if name not in last]
     found = [[*pip, "-c", str(file), *first]] if first else []
     return [*found, [*pip, "--no-deps", *last, "-e", str(REPO)]]
 
@@ -101,8 +100,7 @@ def set_up() -> None:
     if not missing and "grpo-workbook" in there:
         print("The pinned versions are installed.")
         return
-    names = ", ".join(f"{name} {pin}" for name, pin in missing.items())
-    print("Installing", names or "the course", flush=True)
+    print("Installing", ", ".join(missing) or "the course", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for command in commands(missing, there, Path(folder) / "constraints.txt"):
             subprocess.run(command, check=True)

@@ -8,6 +8,7 @@ and without recomputing). Left out: Unsloth's kernels keep less than Transformer
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -115,30 +116,27 @@ def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
     return rows * tokens * shape.model.config.vocab_size * 4
 
 
-def layer_bytes(layer: Mapping[str, tuple[int, int]], rank: int, each: int) -> float:
-    """Bytes that a layer keeps for the backward pass, for one token, `each` bytes an activation.
-
-    Inputs of adapters, of products and of norms. In 16 bits the norms still work in 32, and PEFT
-    copies the input for each adapter, where in 32 bits the adapters of one input share it.
-    """
-    size = lambda name, side: layer.get(name, (0, 0))[side]  # noqa: E731
-    adapted = [name for name in TARGET_MODULES if name in layer]
-    shared = ("k_proj", "v_proj", "up_proj") if each == 4 else ()
-    query, key = size("o_proj", 0), size("k_proj", 1)
-    kept = sum(size(name, 0) for name in adapted if name not in shared) + rank * len(adapted)
-    kept += 3 * size("down_proj", 0) + (1 if each == 4 else 2) * query + 2 * key
-    kept += 4 * (size("in_proj_qkv", 1) + size("in_proj_z", 1))  # linear attention, roughly
-    norms = [w for name, (w, out) in layer.items() if not out and name not in ("q_norm", "k_norm")]
-    return kept * each + 4 * (sum(norms) + (query + key if "q_norm" in layer else 0))
-
-
 def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpointing: bool) -> dict:
-    """Bytes, by part, that a forward pass over `tokens` tokens in all keeps for the backward."""
-    every = [tokens * layer_bytes(layer, rank, each) for layer in shape.layers]
+    """Bytes, by part, that a forward pass over `tokens` tokens in all keeps for the backward.
+
+    Inputs of adapters, of products and of norms, `each` bytes a value. In 16 bits the norms still
+    work in 32, and PEFT copies the input for each adapter; in 32 bits adapters share it.
+    """
+    layers, shared = [], ("k_proj", "v_proj", "up_proj") if each == 4 else ()
+    for layer in shape.layers:
+        size = defaultdict(lambda: (0, 0), layer)
+        adapted = [name for name in TARGET_MODULES if name in layer]
+        query, key = size["o_proj"][0], size["k_proj"][1]
+        kept = sum(layer[name][0] for name in adapted if name not in shared) + rank * len(adapted)
+        kept += 3 * size["down_proj"][0] + (1 if each == 4 else 2) * query + 2 * key
+        kept += 4 * (size["in_proj_qkv"][1] + size["in_proj_z"][1])  # linear attention, roughly
+        norms = sum(w for n, (w, out) in layer.items() if not out and n not in ("q_norm", "k_norm"))
+        norms += query + key if "q_norm" in layer else 0
+        layers.append(tokens * (kept * each + 4 * norms))
     if not checkpointing:
-        return {"activations of all layers": sum(every)}
-    inputs = tokens * len(every) * shape.model.config.hidden_size * each
-    return {"inputs of all layers": inputs, "one layer, computed again": max(every)}
+        return {"activations of all layers": sum(layers)}
+    inputs = tokens * len(layers) * shape.model.config.hidden_size * each
+    return {"inputs of all layers": inputs, "one layer, computed again": max(layers)}
 
 
 def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str, float]]:
