@@ -30,7 +30,6 @@ TINY_CODER = DATA / "tiny-coder"
 HUMANEVAL = "openai/openai_humaneval::test"  # on the hub; its file HumanEval.jsonl.gz does as well
 CODE_SYSTEM_PROMPT = "Complete the function. Answer with one block of Python."
 NEEDED = ("prompt", "entry_point", "test")
-MAX_TEXT = 200_000  # characters of a completion
 _OPENING = re.compile(r"```[ \t]*([\w+-]*)")
 
 
@@ -66,13 +65,10 @@ def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROM
 
 
 def fenced_code(text: str) -> list[str]:
-    """The contents of the text's fenced blocks that are Python, or do not say what they are.
-
-    A block that is never closed is none, and a text of more than MAX_TEXT characters has none.
-    """
+    """The contents of the text's closed fenced blocks that are Python, or do not say what."""
     found, block, language = [], None, ""  # `block`: the lines of the one that is open
-    lines = text.replace("\r\n", "\n").split("\n") if len(text) <= MAX_TEXT else []
-    for line in lines:  # line by line: the time grows with the text and no faster
+    # line by line: the time grows with the text and no faster
+    for line in text.replace("\r\n", "\n").split("\n"):
         fence = line.strip(" \t")
         if block is None:
             if opening := _OPENING.fullmatch(fence):

@@ -11,7 +11,6 @@ A test that looks at an argument after the call sees it unchanged. The entry poi
 
 import contextlib
 import os
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -81,12 +80,9 @@ class Verdict:
 class Sandbox(contextlib.AbstractContextManager):
     """Judge jobs in `workers` pairs of processes (None: one for each core), started when needed.
 
-        with Sandbox() as sandbox:
-            verdicts = sandbox.check([Job(program, "assert add(2, 3) == 5", "add"), ...])
-
     Each job may take `time_limit` seconds, and map `memory_mb` (MiB) beyond the interpreter.
     `require="full"` raises WorkbookError where the isolation is less; `level="limits-only"` asks
-    for less. `counts` holds the outcomes so far.
+    for less. `counts` holds the outcomes so far. Use it in a `with` block, or `close` it.
     """
 
     def __init__(
@@ -151,8 +147,7 @@ class _Worker:
 
     def __init__(self, options: dict, require: str | None):
         self.options, self.require, self.level, self.why = options, require, "", ""
-        self.process: subprocess.Popen | None = None
-        self.lock = threading.Lock()
+        self.process, self.lock = None, threading.Lock()
 
     def start(self) -> None:
         """Start its servers, if they do not run. Warn, or refuse, where isolation is not full."""
