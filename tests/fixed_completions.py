@@ -35,7 +35,7 @@ def completion(question: str, answer: str, number: int) -> str:
     )
 
 
-with together(run.device, lambda: None):
+with together(run.device):
     model, tokenizer = load_policy(run)
     rows = load_problems(WORD_PROBLEMS["train"]).select(range(64))
     answers = dict(zip(rows["question"], rows["answer"], strict=True))

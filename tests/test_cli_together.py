@@ -34,10 +34,11 @@ def test_one_process_alone_needs_no_group(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
     assert (together.count(), together.is_main()) == (1, True)
-    with together.together("cpu", lambda: None):
+    with together.together("cpu"):
         assert together.once(lambda: 4) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["--cpu", "MULTI_CPU"])
 def test_a_launcher_that_quietly_starts_one_process_is_caught(how, tmp_path):
     config = tmp_path / "multi_cpu.yaml"
@@ -64,6 +65,7 @@ def test_accelerate_reads_the_launch_files(name):
         assert config.deepspeed_config["zero_stage"] == 3
 
 
+@pytest.mark.slow
 def test_divided_weights_need_the_plain_backend(tmp_path):
     result = cli("run", "--output", tmp_path / "out", ACCELERATE_USE_FSDP="true")
     assert result.returncode == 2
@@ -74,6 +76,7 @@ def test_divided_weights_need_the_plain_backend(tmp_path):
 # ------------------------------------------------------------------ two processes, no model
 
 
+@pytest.mark.slow
 def test_what_one_does_all_know():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "pieces")
     assert result.returncode == 0, result.stderr[-3000:]
@@ -84,11 +87,12 @@ def test_what_one_does_all_know():
     assert result.stdout.count("said by the main one") == 1
 
 
+@pytest.mark.slow
 def test_a_lost_process_ends_the_job_with_a_message():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "loss")
     assert result.returncode != 0
     assert "process 0 of 2 cannot go on" in result.stderr
-    assert "checkpoint-25; the same command with --resume goes on from there" in result.stderr
+    assert "The same command with --resume goes on from the last checkpoint" in result.stderr
 
 
 # ------------------------------------------------------------ two processes and one are the same
@@ -160,7 +164,7 @@ def test_accelerate_starts_two_that_learn_and_write_once(tmp_path):
     assert "checkpoint-50" in [p.name for p in (folder / "checkpoints").glob("checkpoint-*")]
     assert not list(folder.rglob("*.new"))
     kept = json.loads((folder / "before.json").read_text())
-    assert all(len(texts) == 160 and all(texts) for texts in kept.values())
+    assert all(len(kept[how]) == 160 and all(kept[how]) for how in ("sampled", "greedy"))
 
 
 @pytest.mark.extra
@@ -191,12 +195,10 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     words = said.read_text()
     assert process.returncode != 0
     assert "process 0 of 2 cannot go on" in words
-    goes_on = r"The last checkpoint is \S+checkpoint-\d+; the same command with --resume"
-    assert re.search(goes_on, words)
+    assert "The same command with --resume goes on from the last checkpoint" in words
     psutil.wait_procs(family, timeout=30)
     assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     kept = str(last_checkpoint(folder / "checkpoints"))
-    assert f"{kept.rsplit('/', 1)[1]};" in words
     assert not (folder / "report.json").exists()
 
     again = launch(*command, "--resume")
@@ -207,6 +209,7 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     assert report_of(folder)["resumed_from_step"] == int(kept.rsplit("-", 1)[1])
 
 
+@pytest.mark.slow
 def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
     (folder := tmp_path / "out").mkdir()
     (folder / "log.json").write_text("[]")
@@ -220,5 +223,5 @@ def test_an_accelerate_environment_of_one_process_is_refused(monkeypatch):
     for name, value in (("ACCELERATE_MIXED_PRECISION", "no"), ("MASTER_ADDR", "127.0.0.1")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(WorkbookError, match="started one"), together.together("cpu", print):
+    with pytest.raises(WorkbookError, match="started one"), together.together("cpu"):
         pass

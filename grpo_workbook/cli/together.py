@@ -1,8 +1,4 @@
-"""Several processes that train together, as torchrun or accelerate start them.
-
-All train and measure; the main one alone prints and writes. accelerate connects them; here stands
-what it leaves open.
-"""
+"""Several processes that train together, as torchrun or accelerate start them; one writes."""
 
 import os
 import signal
@@ -12,9 +8,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.files import readable
-
-PATIENCE = timedelta(minutes=30)  # that a process waits for the others
 
 
 def count() -> int:
@@ -33,15 +26,15 @@ def once(work: Callable[[], object]):
         return work()
     from accelerate.utils import broadcast_object_list
 
-    error, outcome = None, [None, False]
+    outcome: list = [None, None]
     if is_main():
         try:
             outcome[0] = work()
-        except WorkbookError as raised:
-            error, outcome[1] = raised, True
-    result, failed = broadcast_object_list(outcome)
-    if failed:
-        raise error or SystemExit(2)  # the main process says it
+        except WorkbookError as error:
+            outcome[1] = error
+    result, error = broadcast_object_list(outcome)
+    if error:
+        raise error if is_main() else SystemExit(2)  # the main process says it
     return result
 
 
@@ -53,12 +46,8 @@ def main_first():
 
 
 @contextmanager
-def together(device: str, checkpoint: Callable[[], object]):
-    """Connect the processes while the block lasts; one alone needs nothing.
-
-    One that is lost (or a SIGTERM of the launcher, after another's end) ends the others with status
-    1 and a message that names the last checkpoint, which `checkpoint` finds.
-    """
+def together(device: str):
+    """Connect the processes while the block lasts; a lost one ends the others with status 1."""
     env = os.environ
     # For several processes accelerate sets an address where they meet, and numbers them.
     if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= env.keys() and "WORLD_SIZE" not in env:
@@ -71,17 +60,15 @@ def together(device: str, checkpoint: Callable[[], object]):
     from torch.distributed import DistError, destroy_process_group
 
     def end(why: str) -> None:  # at once: a normal exit may wait for the lost process
-        goes_on = "There is no checkpoint yet: start again with --overwrite"
-        if kept := checkpoint():
-            goes_on = f"The last checkpoint is {readable(str(kept))}; "
-            goes_on += "the same command with --resume goes on from there"
-        said = f"process {env['RANK']} of {count()} cannot go on: {why}. {goes_on}."
-        print(f"error: {said}", file=sys.stderr, flush=True)
+        said = f"process {env['RANK']} of {count()} cannot go on: {why}. The same command with"
+        print(
+            f"error: {said} --resume goes on from the last checkpoint.", file=sys.stderr, flush=True
+        )
         os._exit(1)
 
     if device == "cpu":  # accelerate would say cpu:0 and cpu:1, which torch.load does not know
         env["ACCELERATE_TORCH_DEVICE"] = "cpu"
-    PartialState(cpu=device == "cpu", timeout=PATIENCE)
+    PartialState(cpu=device == "cpu", timeout=timedelta(minutes=30))
     if not is_main():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
     told = "the launcher ended it (SIGTERM): another process has ended, as its report says"
