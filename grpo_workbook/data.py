@@ -1,8 +1,4 @@
-"""From a source of problems to what the model reads: rows, chat prompts, token counts, the split.
-
-Rows have `question`, `answer` (what rewards compare with) and `solution` (the answer as the source
-has it). `to_dataset` puts `prompt` in front; TRL hands every other column to the rewards.
-"""
+"""From a source of problems to what the model reads: rows, chat prompts, lengths, the split."""
 
 import contextlib
 import gzip
@@ -69,8 +65,7 @@ def read_rows(source: Any) -> "Dataset":
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
         return load_dataset(kind, data_files=str(path), split="train", cache_dir=place, **options)
     except Exception as error:  # whatever a reader raises
-        line = _wrong_line(path) if kind == "json" else ""
-        why = line or first_line(error.__cause__ or error)
+        why = (kind == "json" and _wrong_line(path)) or first_line(error.__cause__ or error)
         what = "cannot be read" if kind else "is no file, and as a hub id it cannot be loaded"
         raise WorkbookError(f"{source} {what}: {why}") from error
 
@@ -88,7 +83,7 @@ def _read_csv(path: Path) -> "Dataset":
 
 
 def _wrong_line(path: Path) -> str:
-    """The first line of a JSONL file that cannot be read, and why."""
+    """The first line of a JSONL file that cannot be read, and why; "" where each can."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -108,15 +103,13 @@ def load_problems(
     skip_invalid: bool = False,
     invalid: dict[int, str] | None = None,
 ) -> "Dataset":
-    """The problems of a source (see `read_rows`): question, answer, solution, its other columns.
+    """The problems of a source (see `read_rows`): `question`, `answer` (what rewards compare with),
+    `solution` (the answer as the source has it), and its other columns.
 
-    Raises WorkbookError with number, field and value of the first invalid row, and for no rows.
-
-    Args:
-        answers: "number" is the one after the last ####, or the whole text if it is one; "text"
-            any text; "auto" is "number" if at least half of the first 1,000 answers hold one.
-        skip_invalid: leave out the rows that cannot be used.
-        invalid: a dict to fill with them, the row's number from 1 -> why. It skips them too.
+    `answers` says what counts: "number", the one after the last ####, or the whole text if it is
+    one; any "text"; "auto" is "number" if at least half of the first 1,000 answers hold one.
+    Raises WorkbookError with number, field and value of the first row that cannot be used, unless
+    `skip_invalid`, or a dict is given as `invalid`: it is filled with row number (from 1) -> why.
     """
     from datasets import Features, Value
 
@@ -148,7 +141,7 @@ def load_problems(
         features=Features(types), load_from_cache_file=False,
     )  # fmt: skip
     wrong = {number: why for number, why in enumerate(rows["_why"][:], 1) if why}
-    good = [place for place in range(len(rows)) if place + 1 not in wrong]
+    good = [n for n in range(len(rows)) if n + 1 not in wrong] if wrong else range(len(rows))
     if not good or (wrong and not skip_invalid and invalid is None):
         number, why = next(iter(wrong.items()))
         fix = "fix it, or drop such rows with --skip-invalid" if good else "no row is left"
@@ -160,18 +153,17 @@ def load_problems(
 
 def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> tuple:
     """(question, answer, solution, None) of a row, or the last says why it cannot be used."""
-    # A number as text, and a date, which the reader made of a text. A big float has lost digits.
-    whole = abs(solution) < 2**53 if isinstance(solution, float) else not isinstance(solution, bool)
-    if whole and isinstance(solution, int | float | Decimal | date):
+    # Numbers as text, and dates, which the reader makes of texts. A large float has lost digits.
+    kind = type(solution)
+    exact = abs(solution) < 2**53 if kind is float else kind in (int, Decimal)
+    if exact or issubclass(kind, date):
         solution = str(solution).removesuffix(".0").removesuffix(" 00:00:00")
     for column, text in zip(columns, (question, solution), strict=True):
         if not isinstance(text, str) or not text.strip():
             return None, None, None, f"{column!r} is empty, or no text: {text!r:.60}"
     answer = reference_answer(solution) if answers == "number" else solution
-    if answer is None:
-        said = f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
-        return None, None, None, said
-    return question, answer, solution, None
+    why = f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
+    return question, answer, solution, why if answer is None else None
 
 
 def chat_prompt(
@@ -233,9 +225,8 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
 
 
 def system_role(tokenizer: "Tokenizer") -> str:
-    """What the chat template does with a system message.
-
-    "own turn", "in the user's turn" (Gemma), "refused" or "ignored"; the last two need folding.
+    """What the template does with a system message: gives it its "own turn", writes it "in the
+    user's turn" (Gemma), or, and then it needs folding, "refused" or "ignored".
     """
     from jinja2 import TemplateError
 
@@ -264,8 +255,8 @@ def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """Tokens of each prompt as the model sees it, template and generation prompt included."""
     lengths: list[int] = []
-    for batch in dataset.select_columns("prompt").iter(1000):
-        texts = render(batch["prompt"], tokenizer)
+    for start in range(0, len(dataset), 1000):
+        texts = render(dataset["prompt"][start : start + 1000], tokenizer)
         lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
     return lengths
 
@@ -301,8 +292,7 @@ def split(
     lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
     try:
         strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
-        marked = dataset.add_column("_stratum", [str(stratum) for stratum in strata])
-        marked = marked.class_encode_column("_stratum")
+        marked = dataset.add_column("_stratum", [*map(str, strata)]).class_encode_column("_stratum")
         parts = marked.train_test_split(count, seed=seed, stratify_by_column="_stratum")
     except (KeyError, ValueError) as error:
         raise WorkbookError(f"the rows cannot be split by {by!r}: {first_line(error)}") from None
@@ -333,6 +323,5 @@ def sha256_of(*parts: Iterable[dict]) -> str:
     """A hash of the rows of all parts in order, whatever the order of their columns."""
     found = hashlib.sha256()
     for row in itertools.chain(*parts):
-        text = json.dumps(row, sort_keys=True, ensure_ascii=False, default=str)
-        found.update(text.encode() + b"\n")
+        found.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
     return found.hexdigest()

@@ -49,10 +49,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write what JSON can hold, indented, all or nothing (see `whole_file`, also for its error).
-
-    NaN and the infinities, which JSON does not know and other readers refuse, are written as null.
-    """
+    """Write what JSON can hold, indented, all or nothing (see `whole_file`, also for its error)."""
+    # NaN and the infinities, which JSON does not know and other readers refuse, become null.
     value = json.loads(json.dumps(value), parse_constant=lambda name: None)
     text = json.dumps(value, indent=2, ensure_ascii=False)
     with whole_file(path) as new:
@@ -68,10 +66,7 @@ def read_json(path: Path, fix: str = "start again with --overwrite"):
 
 
 def check_disk(output: Path, needed: int, what: str) -> None:
-    """Raise WorkbookError when the disk of `output`, which may not be there yet, is too small.
-
-    `needed` is in bytes; `what` needs them, in the message's words ("the run").
-    """
+    """Raise WorkbookError if `what` needs more than the disk of `output` (there or not) has."""
     existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
@@ -86,16 +81,15 @@ def alone(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # it brings asyncio
 
     place = folder.resolve()  # "." and a link have the same lock as the folder's own name
-    lock, elsewhere = place.with_name(f".{place.name}.lock"), "name another folder with --output"
+    lock = FileLock(place.with_name(f".{place.name}.lock"), timeout=0)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        held = FileLock(lock).acquire(timeout=0)
-    except Timeout:  # an OSError too
-        said = f"another process is writing to {readable(folder)}: wait for it, or {elsewhere}"
-        raise WorkbookError(said) from None
+        held = lock.acquire()
     except (OSError, NotImplementedError) as error:  # the latter on a disk without locks
-        said = f"{readable(folder)} cannot be locked ({lock}: {first_line(error)})"
-        raise WorkbookError(f"{said}: {elsewhere}") from error
+        said = f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)})"
+        if isinstance(error, Timeout):
+            said = f"another process is writing to {readable(folder)}: wait for it"
+        raise WorkbookError(f"{said}, or name another folder with --output") from error
     with held:
         yield
 

@@ -11,28 +11,19 @@ from grpo_workbook.errors import shorten, wrap
 from grpo_workbook.files import readable, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
 
-REPEATED = 0.05  # more repeated questions than that hurt
-TOO_LONG = 0.20  # more prompts over the budget than that hurt
+REPEATED, TOO_LONG = 0.05, 0.20  # more repeated questions, more prompts over the budget hurt
 FEWEST = 64  # rows: fewer are learned by heart
-SHOWN = 5  # examples of each finding
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
-WIDTH = 80
-EPILOG = """examples:
-  python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
-  python -m grpo_workbook check-data my.csv --answer-column solution
-
-exit status: 0 well, 2 bad input, 1 something would hurt training: invalid rows,
-leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one that
-is held out) over the budget, fewer than 64 rows, texts without --answers text
-"""
+WIDTH, SHOWN = 80, 5  # columns, examples of a finding
+EPILOG = """Exit status 0: well; 2: bad input; 1: something would hurt training: invalid rows,
+leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one that is held out) over the
+budget, fewer than 64 rows, or texts without --answers text."""
 
 
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
     words = "report on a data set: what is in it, what would hurt training"
-    form = argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser("check-data", help=words, epilog=EPILOG, formatter_class=form)
-    add = parser.add_argument
+    add = commands.add_parser("check-data", help=words, epilog=EPILOG).add_argument
     add("source", help=".jsonl, .csv, .parquet or a hub id")
     add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
     add("--question-column", default="question", metavar="NAME")
@@ -57,8 +48,6 @@ def main(args: argparse.Namespace) -> int:
 
 def examine(args: argparse.Namespace) -> dict:
     """What is in the data; `hurts` says what would hurt training."""
-    import numpy as np
-
     named = ("profile", "model", "max_prompt_length")
     run = RunConfig.from_env(**{name: getattr(args, name) for name in named})
     tokenizer, budget = data.load_tokenizer(run.model), run.max_prompt_length
@@ -81,7 +70,7 @@ def examine(args: argparse.Namespace) -> dict:
     questions, answers, count = rows["question"][:], rows["answer"][:], len(rows)
     same, near = same_questions(questions), near_duplicates(questions)
     other = {a: b for a, b in same.items() if answers[a] != answers[b]}
-    spread = np.percentile(tokens, PERCENTILES, method="inverted_cdf").tolist()
+    ordered = sorted(tokens)
     commonest, times = Counter(answers).most_common(1)[0]
     report = facts | {
         "columns": ", ".join(rows.column_names),
@@ -93,7 +82,7 @@ def examine(args: argparse.Namespace) -> dict:
         "different_answers": len(set(answers)),
         "commonest_answer": f"{commonest:.40} ({times / count:.1%})",
         "budget": budget,
-        "prompt_tokens": {f"p{p}": n for p, n in zip(PERCENTILES, spread, strict=True)},
+        "prompt_tokens": ", ".join(f"p{p} {ordered[(count - 1) * p // 100]}" for p in PERCENTILES),
     }
     over, long = f"prompts are longer than {budget} tokens", facts["too_long"]
     wrong = 0 if args.skip_invalid else len(facts["invalid"])
@@ -124,14 +113,11 @@ def as_text(report: dict) -> str:
     """The report in lines of at most 80 columns; a list is counted, and its first five shown."""
     lines: list[str] = []
     for name, value in report.items():
-        examples = value[:SHOWN] if isinstance(value, list) else []
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} {number:,}" for key, number in value.items())
-        value = len(value) if isinstance(value, list) else value
+        examples, value = (value, len(value)) if isinstance(value, list) else ([], value)
         told = f"{value:,}" if isinstance(value, int) else value
         if name != "hurts":
             lines += wrap(told, WIDTH, f"{name.replace('_', ' '):<28}")
-            lines += ["  - " + shorten(example, WIDTH - 4) for example in examples]
+            lines += ["  - " + shorten(example, WIDTH - 4) for example in examples[:SHOWN]]
     lines.append("" if report["hurts"] else "\nNothing here would hurt training.")
     for harm in report["hurts"]:
         lines += wrap(harm, WIDTH, "HURTS: ")

@@ -27,8 +27,7 @@ def main(args: argparse.Namespace | None = None) -> int:
     for name, value, fix in findings:
         print(f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix))
     wrong = sum(bool(found.fix) for found in findings)
-    well = "All is well: `make run` trains and measures a model here."
-    print(f"\n{wrong} to fix" if wrong else f"\n{well}")
+    print(f"\n{wrong} to fix" if wrong else "\nAll is well: `make run` trains and measures here.")
     return int(wrong > 0)
 
 

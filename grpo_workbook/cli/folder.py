@@ -19,10 +19,8 @@ def parts(output: Path) -> list[str]:
 
 
 def check_room(run: RunConfig) -> None:
-    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights.
-
-    Six times the base and 50 MiB for a folder; for a hub model a guess by profile.
-    """
+    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights."""
+    # for a hub model a guess; for a folder six times the base and 50 MiB
     needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
     if (folder := Path(run.model)).is_dir():
         needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
@@ -43,30 +41,28 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
     present = parts(output)
     if not present or (overwrite and "run.json" in present):
         return
-    there, other = ", ".join(present), "choose another folder with --output"
+    names, other = ", ".join(present), "choose another folder with --output"
     if overwrite:
-        raise WorkbookError(f"{output} holds {there} but no run.json, so it is no run: {other}")
+        raise WorkbookError(f"{output} holds {names} but no run.json, so it is no run: {other}")
     if not resume:
         how = "continue it with --resume, replace it with --overwrite"
-        raise WorkbookError(f"{output} holds another run ({there}): {how}, or {other}")
-    if different := ", ".join(_different(read_json(output / "run.json"), identity)):
+        raise WorkbookError(f"{output} holds another run ({names}): {how}, or {other}")
+    # Settings and overrides hold many, and each counts by itself; the last two follow from rewards.
+    told = "settings overrides reward_weights reward_roles".split()
+    there = read_json(output / "run.json")
+    a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, identity))
+    different = [name for name in a | b if name not in told and a.get(name) != b.get(name)]
+    if different:
+        said = f"{output} holds a different run (not the same: {', '.join(different)})"
         fix = "give the same options to --resume it, or replace it with --overwrite"
-        raise WorkbookError(f"{output} holds a different run (not the same: {different}): {fix}")
-
-
-def _different(there: dict, here: dict) -> list[str]:
-    """The names whose values differ; of settings and overrides, which hold many, each by itself."""
-    a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, here))
-    told = "settings overrides reward_weights reward_roles".split()  # the last follow from rewards
-    return [name for name in a | b if name not in told and a.get(name) != b.get(name)]
+        raise WorkbookError(f"{said}: {fix}")
 
 
 @contextmanager
 def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
     """Make the folder this run's own, and keep other runs out of it while the block lasts.
 
-    It is checked, cleared of a run that is to be replaced, and gets its run.json. Raises
-    WorkbookError when another process is writing there, or has taken it since the first check.
+    It is checked (once more, see `check_folder`), cleared of the old run, and gets its run.json.
     """
     with alone(output):
         check_folder(output, identity, overwrite=overwrite, resume=resume)
