@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -429,6 +430,18 @@ def test_killed_servers_come_back_and_no_job_is_lost(sandbox):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     assert [v.passed for v in sandbox.check(jobs)] == [bool(i % 2) for i in range(60)]
+
+
+def test_after_a_ctrl_c_the_rest_is_not_judged_and_no_stale_answer_is_read(sandbox):
+    program = "import time\ndef f(x):\n    time.sleep(0.5)\n    return x"
+    slow = [job(program, f"assert f({i}) == {i}") for i in range(30)]
+    before = sandbox.counts.copy()
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.check(slow)
+    assert sandbox.counts == before
+    jobs = [job("def f(x): return x", f"assert f({i}) == {i % 2}") for i in range(4)]
+    assert [v.outcome for v in sandbox.check(jobs)] == ["passed", "passed", "failed", "failed"]
 
 
 def test_closing_leaves_no_process():

@@ -164,10 +164,10 @@ class _Worker:
         if self.level == "full":
             return
         words = f"the sandbox is limits-only ({self.why}): programs can read every file of yours"
-        if self.require == "full":
-            self.stop()
-            raise WorkbookError(f"{words}; allow user namespaces, or leave out require")
-        warnings.warn(words, stacklevel=3)  # Python shows it once
+        if self.require != "full":
+            return warnings.warn(words, stacklevel=3)  # Python shows it once
+        self.stop()
+        raise WorkbookError(f"{words}; allow user namespaces, or leave out require")
 
     def judge(self, job: Job) -> Verdict:
         """What became of the job; where the servers die it is tried again with new ones."""
