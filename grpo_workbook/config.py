@@ -110,7 +110,7 @@ class RunConfig:
 
         why: dict[str, str] = {}
 
-        def choose(name: str, given, default, reason: str):
+        def choose(name: str, given, default, reason: str) -> Any:
             variable = f"GRPO_WORKBOOK_{name.upper()}"
             set_there = os.environ.get(variable) or None, f"{variable} is set"
             options = [(given, "given as an argument"), set_there, (default, reason)]
@@ -136,7 +136,7 @@ class RunConfig:
         _fit_the_gpu(chosen, given, device, why)
         model = find_model(choose("model", model, "qwen", "the default family"), profile)
         seed = choose("seed", seed, 0, "the default")
-        seed = int(seed) if isinstance(seed, str) and seed.isdecimal() else seed
+        seed = int(seed) if str(seed).isdecimal() else seed  # a text in the environment
         output = str(choose("output", output, "outputs/run", "the default"))
         if not output.strip():
             raise WorkbookError(f"the output {output!r} is no folder's name: name one (--output)")
@@ -243,24 +243,24 @@ def find_model(name: str | Path, profile: str | None = None) -> str:
     """The folder (absolute) or hub id that a family, a folder or a hub id means; the hub is not
     asked. Raises WorkbookError for what is none of them.
     """
-    if (name := str(name)) in FAMILIES:
+    if (model := str(name)) in FAMILIES:
         if profile is None:
-            return RunConfig.from_env(model=name).model
-        name = PROFILES[profile][name]
-    folder = Path(name).expanduser()
+            return RunConfig.from_env(model=model).model
+        model = PROFILES[profile][model]
+    folder = Path(model).expanduser()
     if (folder / "config.json").is_file():
         return str(folder.resolve())  # an adapter names its base by this path
     if (folder / "adapter_config.json").is_file():
-        raise WorkbookError(f"{name} is an adapter: give its base as MODEL, and it as --adapter")
+        raise WorkbookError(f"{model} is an adapter: give its base as MODEL, and it as --adapter")
     if folder.exists():
-        raise WorkbookError(f"{name} has no config.json: name a folder with a saved model")
+        raise WorkbookError(f"{model} has no config.json: name a folder with a saved model")
     if folder.is_relative_to(DATA):
         here = "it comes with a clone of the course (or `make models` there)"
-        raise WorkbookError(f"the tiny model {name} is missing: {here}; elsewhere name a --model")
-    if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", name):
+        raise WorkbookError(f"the tiny model {model} is missing: {here}; elsewhere name a --model")
+    if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", model):
         kinds = f"a family ({', '.join(FAMILIES)}), a folder, or a hub id such as A/B"
-        raise WorkbookError(f"unknown model {name!r}: give {kinds} (--model)")
-    return name
+        raise WorkbookError(f"unknown model {model!r}: give {kinds} (--model)")
+    return model
 
 
 def _family(model: str) -> str:
