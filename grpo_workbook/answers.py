@@ -14,7 +14,7 @@ from grpo_workbook.errors import WorkbookError
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 MAX_ANSWER = 1_000  # characters
 
-_FORM = re.compile(r"\s*<reasoning>(.+)</reasoning>\s*<answer>(.+)</answer>\s*", re.DOTALL)
+_TAG = re.compile("|".join(TAGS))
 _PAIR = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>")
 # What stands for an ASCII sign: full-width forms (U+FF01 is "!"), minus, en dash, unusual spaces.
 PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-"}
@@ -184,5 +184,7 @@ def lenient_answer(text: str) -> str | None:
 
 def is_well_formed(text: str) -> bool:
     """One filled reasoning block, then one filled answer block, and only white space around."""
-    form = _FORM.fullmatch(text) if all(text.count(tag) == 1 for tag in TAGS) else None
-    return form is not None and all(map(str.strip, form.groups()))
+    if any(text.count(tag) != 1 for tag in TAGS) or _TAG.findall(text) != [*TAGS]:
+        return False
+    before, reasoning, between, answer, after = map(str.strip, _TAG.split(text))
+    return bool(reasoning and answer) and not (before or between or after)

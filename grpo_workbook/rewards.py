@@ -143,7 +143,7 @@ def length(target: int | str) -> RewardFunction:
 
     @reward(role="length")
     def length_reward(completions, completion_ids=None, **columns):
-        tokens = completion_ids or [text_of(c)[:WINDOW].split() for c in completions]
+        tokens = completion_ids or [text_of(c).split(None, 2 * target) for c in completions]
         return [max(0.0, 1.0 - abs(len(ids) - target) / target) for ids in tokens]
 
     return length_reward
@@ -160,7 +160,7 @@ def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
     def overlong_reward(completions, completion_ids=None, **columns):
         from trl.rewards.other_rewards import get_soft_overlong_punishment  # behind Unsloth
 
-        tokens = completion_ids or [text_of(c)[:WINDOW].split() for c in completions]
+        tokens = completion_ids or [text_of(c).split(None, max_length) for c in completions]
         return get_soft_overlong_punishment(max_length, cache or max(1, max_length // 5))(tokens)
 
     return overlong_reward
@@ -192,7 +192,8 @@ def style_reward(completions, **columns) -> list[float]:
 
 _N = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
 _EQUATION = re.compile(  # 6*7=42; no further sign and number stand before it
-    rf"(?a)(?<![\d.+*/x=×-])(?<![-+*/x×] )({_N}) ?([-+*/x×]) ?({_N}) ?= ?(-?{_N})(?!\d|\.\d)"
+    r"(?a)(\d(?<![\d.+*/x=×-]\d)(?<![-+*/x×] \d)\d{0,11}+(?:\.\d{1,6}+)?+) ?([-+*/x×]) ?"
+    rf"({_N}) ?= ?(-?{_N})(?!\d|\.\d)"
 )
 
 
@@ -207,7 +208,7 @@ def reasoning_steps(target: int | str = 2) -> RewardFunction:
     def reasoning_steps_reward(completions, **columns):
         blocks = [text_of(c).partition(TAGS[0])[2].partition(TAGS[1]) for c in completions]
         written = [_EQUATION.findall(inside[:WINDOW] if end else "") for inside, end, _ in blocks]
-        different = [{_worked_out(*equation) for equation in found} - {None} for found in written]
+        different = [{_worked_out(*found) for found in set(every)} - {None} for every in written]
         return [min(1.0, len(found) / target) for found in different]
 
     return reasoning_steps_reward
