@@ -45,11 +45,14 @@ def _blocks():
                 )
 
 
-blocks = list(_blocks())
+every_block = list(_blocks())
+FUNCTIONS = [n for n, e in exercises.EXERCISES.items() if isinstance(e, exercises.Exercise)]
+EXPERIMENTS = sorted(exercises.EXERCISES.keys() - set(FUNCTIONS))
+blocks = [b for b in every_block if b.values[1] in FUNCTIONS]
 
 
 def test_every_exercise_has_its_place_in_a_notebook():
-    placed = [b.values[:3] for b in blocks]
+    placed = [b.values[:3] for b in every_block]
     assert sorted(placed) == sorted(
         (e.notebook, e.number, e.name) for e in exercises.EXERCISES.values()
     )
@@ -90,7 +93,7 @@ def test_stub_runs_through_and_is_not_attempted(
     assert signature[0] in solution
 
 
-@pytest.mark.parametrize("number", exercises.EXERCISES)
+@pytest.mark.parametrize("number", FUNCTIONS)
 def test_typical_mistakes_fail_and_are_named(number):
     task = exercises.EXERCISES[number]
     assert len(task.mistakes) >= 2
@@ -98,6 +101,51 @@ def test_typical_mistakes_fail_and_are_named(number):
         result = exercises.judge(number, wrong)
         assert (result.status, result.message) == ("wrong", sentence)
         assert len(sentence) > 30
+
+
+@pytest.mark.parametrize("number", EXPERIMENTS)
+def test_an_experiment_is_read_and_every_wrong_prediction_is_named(number):
+    task = exercises.EXERCISES[number]
+    assert {right for _, right in task.examples} <= task.wrong.keys()
+    assert len(task.wrong) >= 2
+    for measured, right in task.examples:
+        for prediction, sentence in task.wrong.items():
+            result = exercises.judge_prediction(task, prediction, measured)
+            assert (result.status == "solved") is (prediction == right), result
+            assert (sentence in result.message) is (prediction != right)
+    assert exercises.judge_prediction(task, next(iter(task.wrong)), None).status == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("notebook", "number", "name", "stub", "solution"),
+    [b for b in every_block if b.values[1] in EXPERIMENTS],
+)
+def test_an_experiments_stub_runs_nothing(notebook, number, name, stub, solution, progress, capsys):
+    exec(stub, {"predict": exercises.predict})
+    assert f'predict("{number}", ' in stub
+    assert "Not attempted" in capsys.readouterr().out
+    assert exercises.solved() == {}
+    assert "prediction = ..." in stub
+    chosen = re.search(r'prediction = "([^"]+)"', solution)
+    assert chosen
+    assert chosen[1] in exercises.EXERCISES[number].wrong
+
+
+def test_nothing_runs_before_a_prediction_is_made(progress, monkeypatch, capsys):
+    def read(measured):
+        return "up" if measured > 0 else "down", f"It moved by {measured}."
+
+    wrong = {"up": "It sank.", "down": "It rose."}
+    task = exercises.Experiment("99.1", "x", "y", read, wrong, [])
+    monkeypatch.setitem(exercises.EXERCISES, "99.1", task)
+    runs = []
+    for prediction, status in ((..., "not attempted"), ("left", "wrong"), ("down", "wrong")):
+        result = exercises.predict("99.1", prediction, lambda: runs.append(1) or 2)
+        assert result.status == status
+    assert len(runs) == 1
+    assert result.message == "not 'down'. It moved by 2. It rose."
+    assert exercises.predict("99.1", "up", lambda: 2).status == "solved"
+    assert "99.1" in progress.read_text()
 
 
 def test_an_unknown_mistake_is_shown_its_case():

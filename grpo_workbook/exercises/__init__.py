@@ -1,5 +1,5 @@
 """The exercise checks: `check("04.1", fn)` says not attempted, names the mistake, or records the
-solution.
+solution; `predict("04.4", prediction, run)` holds a prediction against a run.
 
 An exercise is its number, its function's name, cases, and the typical mistakes with the sentence
 that names each. Modules chNN define them.
@@ -15,11 +15,12 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from grpo_workbook.exercises.limits import TimeUp, within
 from grpo_workbook.exercises.progress import record, solved
 
-EXERCISES: dict[str, Exercise] = {}
+EXERCISES: dict[str, Exercise | Experiment] = {}
 TIME_LIMIT = 10.0  # seconds for all cases of one check
 
 
@@ -49,6 +50,24 @@ class Exercise:
     mistakes: Sequence[tuple[Callable, str]] = ()
     call: Callable = lambda fn, *arguments: fn(*arguments)
     tolerance: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A prediction, and the run that tests it.
+
+    `read` takes what the learner's run returned and gives (the right choice, what was measured, in
+    words); it raises ValueError with the fix for what is no such run. `wrong` has a sentence for
+    each choice: why this prediction fails where it does. `examples` are (what a run returned, the
+    right choice) pairs, recorded, for the tests.
+    """
+
+    number: str
+    name: str
+    notebook: str
+    read: Callable[[Any], tuple[str, str]]
+    wrong: dict[str, str]
+    examples: Sequence[tuple[Any, str]]
 
 
 @dataclass(frozen=True)
@@ -84,6 +103,46 @@ def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) 
         raise ValueError(f"two exercises have the number {number}: {names}: renumber one")
     EXERCISES[number] = Exercise(number, name, notebook, cases, mistakes, **more)
     return EXERCISES[number]
+
+
+def experiment(number: str, name: str, notebook: str, read, wrong, examples) -> Experiment:
+    """Register an experiment: see `Experiment`."""
+    EXERCISES[number] = Experiment(number, name, notebook, read, wrong, examples)
+    return EXERCISES[number]
+
+
+def predict(number: str, prediction: object, run: Callable[[], object]) -> Result:
+    """Judge a prediction by the run that tests it, print the result, and record a right one.
+
+    `prediction` is one of the exercise's words; while it is `...` nothing runs. What the run raises
+    goes on to the learner.
+    """
+    load_all()
+    task = EXERCISES[number]
+    choices = ", ".join(map(repr, task.wrong))
+    if prediction is ...:
+        said = f"set the prediction to one of {choices}, then run the cell again"
+        result = Result(number, "not attempted", said)
+    elif prediction not in task.wrong:
+        result = Result(number, "wrong", f"the prediction is {prediction!r}: choose from {choices}")
+    else:
+        result = judge_prediction(task, str(prediction), run())
+    print(result)
+    if result.status == "solved" and (trouble := record(number)):
+        print(f"It could not be recorded: {trouble}")
+    return result
+
+
+def judge_prediction(task: Experiment, prediction: str, measured: object) -> Result:
+    """Compare a prediction with what was measured, without printing or recording."""
+    try:
+        right, said = task.read(measured)
+    except (ValueError, LookupError, TypeError) as error:
+        said = f"what the run returned could not be read ({type(error).__name__}: {error})"
+        return Result(task.number, "wrong", said)
+    if prediction == right:
+        return Result(task.number, "solved", f"{right!r} it is. {said}")
+    return Result(task.number, "wrong", f"not {prediction!r}. {said} {task.wrong[prediction]}")
 
 
 def check(number: str, fn: Callable) -> Result:
