@@ -76,8 +76,7 @@ class ScratchTrainer:
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
         how = {"betas": (0.9, 0.99), "weight_decay": 0.0}
         self.optimizer = torch.optim.AdamW(self.trained, self.learning_rate, **how)
-        if self.reference is None:
-            self.refresh_reference()
+        self.reference = self.reference or copy.deepcopy(self.model)
         self.reference.eval().requires_grad_(False)
 
     def refresh_reference(self) -> None:
@@ -131,7 +130,7 @@ class ScratchTrainer:
             norm = torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
             self.optimizer.step()
             metrics = {"loss": float(loss.detach()), "grad_norm": float(norm), **logged}
-        groups = pd.DataFrame(np.reshape(rewards, (-1, self.group_size)), dtype=float)
+        groups = pd.DataFrame(np.array(rewards, dtype=float).reshape(-1, self.group_size))
         return metrics | {
             "reward": float(np.nanmean(groups)),
             "reward_std": float(groups.std(axis=1).mean()),

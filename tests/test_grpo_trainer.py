@@ -244,7 +244,7 @@ def test_too_few_prompts_and_broken_rewards_stop_the_run(plain, rows):
     for reward, words in (
         (lambda completions, **c: [float("nan")] * len(completions), "reward 0 is nan"),
         (lambda completions, **c: [1.0] * 7, "7"),
-        (lambda completions, **c: correctness_reward(completions * 2, c["answer"]), "8|16"),
+        (lambda completions, **c: correctness_reward(completions * 2, c["answer"]), "8|16|shorter"),
     ):
         with pytest.raises(ValueError, match=words):
             next(small(*plain, reward).train(rows[:2]))

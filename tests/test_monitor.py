@@ -98,6 +98,7 @@ def test_findings_say_all_that_is_needed():
         first = diagnose(LOGS / f"{name}_{seed}.json")[0]
         assert first.step >= 1
         assert first.evidence
+        assert {type(e.value) for e in first.evidence} <= {float, str}  # what a checkpoint keeps
         assert len(first.means) > 30
         assert len(first.do) > 30
     assert {c.expected for c in CASES.values()} - {None} == set(CATALOGUE) - set(OTHER_CAUSES)

@@ -3,7 +3,7 @@
 import textwrap
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,7 +49,8 @@ def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
     """The finding of that name in CATALOGUE, from that step on; `means` is added to its meaning."""
     kind = CATALOGUE[name]
     means = f"{kind.means} {means}".strip()
-    return Finding(name, kind.severity, int(step), evidence, means, kind.do)
+    plain = [e if isinstance(e.value, str) else replace(e, value=float(e.value)) for e in evidence]
+    return Finding(name, kind.severity, int(step), tuple(plain), means, kind.do)
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:

@@ -109,15 +109,15 @@ class HealthCallback(Callback):
 
     def state_dict(self) -> dict:
         """For a checkpoint: where the adapters began, and what need not be said again."""
-        found = [asdict(finding) for finding in self.found]
-        return {"start": self._start, "found": found, "looked": self._pace.last}
+        said = {"found": [asdict(f) for f in self.found], "looked": self._pace.last}
+        return {"start": self._start, **said}
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state_dict()`."""
-        self._start, self._pace.last = state["start"], state["looked"]
-        seen = [tuple(Evidence(**e) for e in told["evidence"]) for told in state["found"]]
-        found = zip(state["found"], seen, strict=True)
-        self.found = [Finding(**told | {"evidence": evidence}) for told, evidence in found]
+        self._start, self._pace.last, self.found = state["start"], state["looked"], []
+        for told in state["found"]:
+            told |= {"evidence": tuple(Evidence(**e) for e in told["evidence"])}
+            self.found.append(Finding(**told))
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which stands still

@@ -34,10 +34,9 @@ class View:
         self._logged = {name: values.dropna() for name, values in run.table.items()}
         self._nothing = run.table.reindex(columns=["nothing"])["nothing"].dropna()
         self.steps = len(self.of("reward") if "reward" in run.table else run.table)
-        self.enough = self.steps >= bound.first_steps
-        self.enough_for_two = self.steps >= 2 * bound.first_steps  # windows
-        wanted = max(bound.first_steps, self.steps * bound.window)
-        self.width = int(min(wanted, bound.longest_window))
+        self.enough, self.enough_for_two = (self.steps >= n * bound.first_steps for n in (1, 2))
+        width = max(bound.first_steps, self.steps * bound.window)
+        self.width = int(min(width, bound.longest_window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         self.weights = self._weights()
         possible = sum(w for w in self.weights.values() if w > 0)  # where each pays at most 1
