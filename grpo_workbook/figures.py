@@ -14,6 +14,13 @@ from typing import Any
 
 Drawn = tuple[Any, str]  # a matplotlib Figure and its text alternative
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
+PALE = {
+    "data": "#DCE9F5",
+    "model": "#FFFFFF",
+    "check": "#E0F0E3",
+    "number": "#FBE7D3",
+    "off": "#EEEEEE",
+}
 _COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", GREY, "#56B4E9", "#000000")
 _DASHES, _MARKERS, _HATCHES = ("-", "--", "-.", ":"), "os^Dx", ("", "//", "..", "xx", "--")
 # (colour, dash, marker) of the first, second, ... line of a chart; they repeat only after 28
@@ -40,6 +47,36 @@ def _words(kind: str, finding: str, parts: Mapping[str, str]) -> str:
 
 def _number(value: float, form: str = ".3g") -> str:
     return format(0.0 if abs(value) < 1e-6 else float(value), form)  # no 1.8e-07 of rounding
+
+
+def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (8.0, 3.0)) -> Any:
+    """A figure of boxes and arrows; x and y run from 0 to 1.
+
+    `boxes`: {name: (x, y, words, colour)}; `arrows`: (from, to, words), and as a fourth how far the
+    arrow bends (0.3, or -0.3 to the other side).
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(0, 1))
+    axes.axis("off")
+    drawn = {}
+    for name, (x, y, words, colour) in boxes.items():
+        look = {"boxstyle": "round,pad=0.5", "facecolor": colour, "edgecolor": GREY}
+        drawn[name] = axes.text(x, y, words, ha="center", va="center", bbox=look, zorder=3)
+    figure.canvas.draw()  # now the boxes have a size, and arrows can end at them
+    for start, end, words, *bend in arrows:
+        (x0, y0), (x1, y1) = (drawn[name].get_position() for name in (start, end))
+        rad = bend[0] if bend else 0.0
+        line = {"arrowstyle": "-|>", "color": GREY, "connectionstyle": f"arc3,rad={rad}"}
+        line |= {f"patch{k}": drawn[n].get_bbox_patch() for k, n in (("A", start), ("B", end))}
+        axes.annotate("", (x1, y1), (x0, y0), arrowprops=line | {"shrinkA": 2, "shrinkB": 2})
+        dx, dy = (x1 - x0) * size[0], (y1 - y0) * size[1]  # the middle of the arc, in inches
+        x, y = (x0 + x1) / 2 + rad * dy / 2 / size[0], (y0 + y1) / 2 - rad * dx / 2 / size[1]
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        if words:
+            axes.text(x, y, words, ha="center", va="center", fontsize=9, color="#444", bbox=paper)
+    return figure
 
 
 def smooth(values: Sequence[float], window: int = 7) -> list[float]:
