@@ -106,10 +106,11 @@ def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature
 def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
     """KL(policy || reference), estimated for each token that the policy sampled; shape of `logp`.
 
-    With d = log pi_ref - log pi (Schulman, 2020):
-        k1 = -d               unbiased; wide, and often negative
-        k2 = d^2 / 2          never negative; biased
-        k3 = exp(d) - d - 1   unbiased and never negative: GRPO's penalty (DeepSeekMath, equation 4)
+    With d = log pi_ref - log pi (Schulman, 2020), as a value; and as a loss, by its mean gradient:
+        k1 = -d               unbiased, often negative; its gradient is 0
+        k2 = d^2 / 2          biased; its gradient is that of KL(policy || reference)
+        k3 = exp(d) - d - 1   unbiased, never negative; its gradient: KL(reference || policy)
+    GRPO's penalty is k3 (DeepSeekMath, equation 4); times the ratio it has the gradient of k2.
     exp(d) is pi_ref / pi. With the ratio turned over, k3 estimates another quantity.
     """
     _one_of("kind", kind, ("k1", "k2", "k3"))

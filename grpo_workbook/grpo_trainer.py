@@ -111,7 +111,7 @@ class ScratchTrainer:
             self.refresh_reference()
 
     def step(self, rows: Sequence[dict]) -> dict[str, float]:
-        """One batch of completions, the updates on it, and what to log (rewards: their means)."""
+        """One batch of completions, the updates on it, and what to log, under TRL's names."""
         batch = self.rollout(rows)
         rewards = self.score(rows, batch["texts"])
         advantages = group_advantages(rewards, self.group_size, self.scale).to(batch["mask"].device)
@@ -133,8 +133,9 @@ class ScratchTrainer:
         groups = pd.DataFrame(np.array(rewards, dtype=float).reshape(-1, self.group_size))
         return metrics | {
             "reward": float(np.nanmean(groups)),
-            "reward_std": float(groups.std(axis=1).mean()),
-            "zero_variance": float((groups.nunique(axis=1) <= 1).mean()),
+            "reward_std": float(np.nanstd(groups, ddof=1)),  # of the whole batch, as TRL's
+            "group_std": float(groups.std(axis=1).mean()),  # within the groups; TRL has no such
+            "frac_reward_zero_std": float((groups.nunique(axis=1) <= 1).mean()),
             "tokens": float(batch["mask"].sum(dim=1).float().mean()),
             "truncated": float(batch["truncated"].float().mean()),
         }

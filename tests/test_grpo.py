@@ -341,6 +341,25 @@ def test_the_ratio_fixes_the_gradient_of_k3():
     assert (found[False] - exact).abs().max() > 0.05
 
 
+def test_each_estimators_mean_gradient_is_what_its_docstring_says():
+    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    log_q = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
+    log_p = logits.log_softmax(0)
+    p = log_p.detach().exp()
+
+    def gradient(value):
+        return torch.autograd.grad(value, logits, retain_graph=True)[0]
+
+    forward, reverse = (log_p.exp() * (log_p - log_q)).sum(), (log_q.exp() * (log_q - log_p)).sum()
+    expected = {"k1": torch.zeros_like(p), "k2": gradient(forward), "k3": gradient(reverse)}
+    for kind, wanted in expected.items():
+        found = gradient((p * kl_estimate(log_p, log_q, kind)).sum())  # p: how often it is sampled
+        torch.testing.assert_close(found, wanted)
+    ratio = (log_p - log_p.detach()).exp()
+    weighted = gradient((p * ratio * kl_estimate(log_p, log_q, "k3")).sum())
+    torch.testing.assert_close(weighted, expected["k2"])
+
+
 # ---- what each part does
 
 

@@ -75,8 +75,9 @@ def test_the_metrics_are_those_of_the_batch(plain, rows):
     before = snapshot(model)
     log = list(small(model, tokenizer, reward).train(rows[:2], epochs=2))
     assert log[0]["reward"] == 0.5
-    assert log[0]["reward_std"] == pytest.approx(math.sqrt(1 / 3) / 2)
-    assert [m["zero_variance"] for m in log] == [0.5, 1.0]
+    assert log[0]["reward_std"] == pytest.approx(math.sqrt(1 / 7))  # of all eight, as TRL's
+    assert log[0]["group_std"] == pytest.approx(math.sqrt(1 / 3) / 2)
+    assert [m["frac_reward_zero_std"] for m in log] == [0.5, 1.0]
     assert log[0]["grad_norm"] > 0
     assert log[1]["grad_norm"] == 0
     assert log[1]["loss"] == 0
@@ -171,6 +172,15 @@ def test_weighted_rewards_and_none(plain, rows):
     assert seen["prompts"][:4] == [seen["prompts"][0]] * 4
     assert seen["answer"][:4] == [seen["answer"][0]] * 4
     assert seen["completions"][0][0]["role"] == "assistant"
+
+
+def test_a_deviation_of_the_batch_says_nothing_about_the_groups(plain, rows):
+    """Two groups that agree with themselves and not with each other: no gradient, and reward_std is
+    far from 0 all the same. So `reward_std` has one meaning in the course, TRL's."""
+    metrics = next(small(*plain, lambda **c: [1.0] * 4 + [0.0] * 4).train(rows[:2]))
+    assert metrics["reward_std"] == pytest.approx(math.sqrt(2 / 7))
+    assert metrics["group_std"] == metrics["grad_norm"] == 0
+    assert metrics["frac_reward_zero_std"] == 1
 
 
 # ---- sampling

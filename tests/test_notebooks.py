@@ -268,10 +268,9 @@ def scratch_trainer_learned(folder, proved):
     assert [m["step"] for m in log] == list(range(1, 41))
     first, last = log[:5], log[-5:]
     assert sum(m["reward"] for m in last) / 5 > 1.5 * log[0]["reward"]
-    assert sum(m["reward_std"] for m in last) < sum(
-        m["reward_std"] for m in first
-    )  # they agree, on what is right
-    assert sum(m["zero_variance"] for m in last) > sum(m["zero_variance"] for m in first)
+    spread, zero = "group_std", "frac_reward_zero_std"
+    assert sum(m[spread] for m in last) < sum(m[spread] for m in first)  # they agree: it is right
+    assert sum(m[zero] for m in last) > sum(m[zero] for m in first)
     assert log[0]["kl"] == pytest.approx(0, abs=1e-9)  # the policy is still its reference
     assert all(m["kl"] > 0.01 for m in last)
     assert all(
