@@ -93,6 +93,45 @@ def test_loss_near_0_is_explained_only_without_a_kl_penalty():
     assert "holds the KL penalty" in tied.means
 
 
+def test_healthy_is_proved_by_groups_that_differ_and_not_by_the_spread_of_the_batch():
+    """TRL's reward_std is the whole batch's: it is large where no group differs."""
+    (first,) = diagnose(history(reward_std=lambda s: 0.0))
+    assert first.name == "healthy"
+    assert "frac_reward_zero_std" in {e.metric for e in first.evidence}
+    assert "reward_std" not in {e.metric for e in first.evidence}
+    alone = diagnose([{"step": s, "reward": 0.1 * s, "grad_norm": 0.2} for s in range(1, 15)])[0]
+    assert "grad_norm" in {e.metric for e in alone.evidence}
+    flat = history(24, reward=lambda s: 0.5 + 0.01 * (s % 2), frac_reward_zero_std=lambda s: 1.0)
+    assert diagnose([e | {"grad_norm": 0.0} for e in flat])[0].name == "no_gradient"
+
+
+def test_what_is_left_of_the_loss_comes_from_lengths_except_where_each_completion_counts_once():
+    plain, grpo = (diagnose(LOGS / f"{n}.json")[0] for n in ("healthy_0", "healthy_grpo_0"))
+    assert "different lengths" in plain.means
+    assert "different lengths" not in grpo.means
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "expected"),
+    [
+        (0.5, 0.4, "drowned"),  # half learned, and not heard
+        (0.95, 0.2, "healthy"),  # mastered: its spread fell because it is satisfied
+        (-0.05, 0.2, "healthy"),  # a penalty that is hardly ever due
+        (-0.6, 0.4, "drowned"),  # one that is often due
+        (-0.1, 1.0, "drowned"),  # pays -1 or 1, half each
+    ],
+)
+def test_a_mastered_reward_is_not_drowned(mean, std, expected):
+    """`correctness:2,strict_format:0.5` after a stage that taught the format is no disease."""
+    form = {
+        "rewards__form_reward__mean": lambda s: mean + 0.001 * (s % 2),
+        "rewards__form_reward__std": lambda s: std,
+    }
+    weights = {"correctness_reward": 8 * std if expected == "drowned" else 2.0, "form_reward": 0.5}
+    told = {"log": history(**form), "settings": {"reward_weights": weights}}
+    assert diagnose(told)[0].name == expected
+
+
 def test_findings_say_all_that_is_needed():
     for name, seed in SICK:
         first = diagnose(LOGS / f"{name}_{seed}.json")[0]

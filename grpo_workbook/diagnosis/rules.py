@@ -15,6 +15,7 @@ CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
 ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 MEMORY, GENERATING, INVALID = "memory/share", "time/generation_share", "rewards/invalid_share"
 RISE = "rise of the reward, in standard errors"
+GRADIENT = "grad_norm", "more than 0"
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this is none
 ENDINGS = {  # what the exception that ended a run says -> the finding
     "raised by the reward function": "reward_raises", "out of memory": "memory",
@@ -227,12 +228,18 @@ def _zero_variance(v: View) -> Iterator[Finding]:
         yield v.over("saturated", ZERO_VARIANCE, bound.half, high)
 
 
+def _mastered(mean: float, std: float) -> bool:
+    """Near the best of a function that pays up to 1, or of a penalty, which is 0."""
+    return mean >= bound.high_reward or (bound.high_reward - 1 <= mean <= 0 and std < bound.half)
+
+
 def _drowned(v: View) -> Iterator[Finding]:
-    # over the first steps: later a function may be quiet because it is satisfied
+    # over the first steps, and of functions that are not mastered: those are quiet for good reason
     stds = {n: v.first(f"rewards/{n}/std") for n, weight in v.weights.items() if weight > NO_WEIGHT}
     spread = {n: v.weights[n] * std for n, std in stds.items() if not math.isnan(std)}
     total, loud = sum(spread.values()), max(spread, key=lambda n: spread[n], default="")
-    quiet = [n for n in spread if n != loud and stds[n] > 0.05]
+    means = {n: v.first(f"rewards/{n}/mean") for n in spread}
+    quiet = [n for n in spread if n != loud and stds[n] > 0.05 and not _mastered(means[n], stds[n])]
     if quiet and v.enough and spread[loud] >= bound.drown * total:
         under, other = f"under {bound.drown}", f"{quiet[0]}: {spread[quiet[0]]:.3g}"
         of_all = Evidence(f"{loud}'s fraction of the spread", spread[loud] / total, under)
@@ -321,7 +328,9 @@ def diagnose(run) -> list[Finding]:
         return [*found, make("too_short", view.run.table.index.max(), seen)]
     heldout, high = view.of("heldout/strict"), f"of at most {view.highest:.3g}"
     said = [view.seen("reward", f"{view.first('reward'):.3g} at first, {high}")]
-    said.append(view.seen("reward_std", "more than 0: something to compare"))
+    # not reward_std, which TRL takes over the whole batch: it is there when no group differs
+    began = f"{view.first(ZERO_VARIANCE):.3g} at first; 1 would mean no gradient"
+    said.append(view.seen(*((ZERO_VARIANCE, began) if len(view.of(ZERO_VARIANCE)) else GRADIENT)))
     if len(heldout) > 1:
         said.append(Evidence(heldout.name, heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
     return [make("healthy", rewards.index[0], *said, means=_about_loss(view)), *found]
@@ -334,7 +343,10 @@ def _about_loss(v: View) -> str:
     size = f"{loss.abs().mean():.2g} on average"
     if v.settings.get("beta", v.of("kl").any()):
         return f"The loss ({size}) holds the KL penalty, which grows as the policy learns."
-    return (
+    said = (
         f"A loss near 0 ({size}) is normal here, because beta is 0: advantages sum to 0 in each "
-        "group, and with one update per batch the ratio is 1."
+        "group, and with one update per batch every ratio is 1."
     )
+    if v.settings.get("loss_type") == "grpo":
+        return said
+    return f"{said} What is left comes from completions of different lengths."
