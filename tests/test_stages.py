@@ -1,7 +1,9 @@
 """Stages: what they may be, that adapter and optimizer go on, that each is compared."""
 
+import copy
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -9,7 +11,7 @@ from conftest import cli, trains
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.stages import Stage, read_stages, rounds, train_stages
+from grpo_workbook.stages import Carry, Stage, read_stages, rounds, train_stages
 from grpo_workbook.stages.training import read_moments
 
 
@@ -206,6 +208,58 @@ def test_the_reference_is_refreshed_at_each_stage_unless_it_is_the_base(trained)
     for name in FOLDERS:
         assert (trained[0] / name / "adapter" / "adapter_model.safetensors").is_file()
         assert not (trained[0] / name / "adapter" / "ref").exists()  # saved without it
+
+
+def test_the_reference_is_copied_where_unsloth_removed_trls_copy(tiny, tmp_path):
+    """On a GPU. The copy is the stage's start, also after a checkpoint of the stage is loaded."""
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(copy.deepcopy(tiny["qwen"][0]), LoraConfig(target_modules=["q_proj"]))
+    start = {n: p.clone() for n, p in model.named_parameters() if p.requires_grad}
+    own = [
+        Carry(Stage("a", 2, beta=0.1, reference=which), None, tmp_path / "moments", model)
+        for which in ("start", "base")
+    ]
+    for name in start:
+        model.get_parameter(name).data += 1  # what the checkpoint does
+    resumed = SimpleNamespace(global_step=1)
+    own[0].on_train_begin(SimpleNamespace(beta=0.0), resumed, None, model)
+    assert "ref" not in model.peft_config
+    for _ in range(2):  # the second time the copy is there, as with TRL's own
+        own[0].on_train_begin(SimpleNamespace(beta=0.1), resumed, None, model)
+    for name, value in start.items():
+        reference = model.get_parameter(name.replace(".default.", ".ref."))
+        assert (reference == value).all()
+        assert not reference.requires_grad
+        assert model.get_parameter(name).requires_grad
+    own[1].on_train_begin(SimpleNamespace(beta=0.1), resumed, None, model)
+    assert "ref" not in model.peft_config
+
+
+@pytest.mark.trains
+def test_the_kl_begins_at_0_where_unsloth_removed_trls_copy(problems, tmp_path):
+    from grpo_workbook.stages.training import drop_reference
+    from grpo_workbook.training import load_policy, make_trainer
+
+    def train(run, model, tokenizer, rows, rewards, weights, callbacks):
+        trainer = make_trainer(run, model, tokenizer, rows, rewards, weights)
+        drop_reference(model)  # TRL's copy, which Unsloth never makes on a GPU
+        for callback in callbacks:
+            trainer.add_callback(callback)
+        trainer.train()
+        return trainer.state.log_history
+
+    run = small_run(tmp_path)
+    model, tokenizer = load_policy(run)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            weight.data += 0.05  # the policy has left its base
+    stages = [Stage(which, 1, beta=0.1, reference=which) for which in ("start", "base")]
+    train_stages(run, model, tokenizer, *problems, stages, train=train)
+    logs = sorted(tmp_path.glob("stage-*/log.json"))
+    kl = [json.loads(path.read_text())[0]["kl"] for path in logs]
+    assert kl[0] == pytest.approx(0, abs=1e-6)
+    assert kl[1] > 1e-4
 
 
 def test_reports_compare_each_stage_with_the_one_before(trained, capsys):

@@ -66,7 +66,7 @@ def train_stages(
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
-            trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS)
+            trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS, model)
             report = staged.train_one(stage, own, rewards, carry, steps)
             after = staged.measure(own, own.output / "after.json")
             report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
@@ -214,14 +214,24 @@ def show_stages(report: dict) -> None:
 
 
 class Carry(Callback):
-    """Hands the optimizer's moments from stage to stage, and sets the reference of the KL."""
+    """Hands the optimizer's moments from stage to stage, and sets the reference of the KL.
 
-    def __init__(self, stage: Stage, moments: Path | None, save_to: Path):
+    TRL's trainer copies the adapter as it is made, and the copy is the reference. Unsloth removes
+    that code on a GPU, where the base would be the reference: there the copy is made here.
+    """
+
+    def __init__(self, stage: Stage, moments: Path | None, save_to: Path, model):
         self.stage, self.moments, self.save_to = stage, moments, save_to
+        adapter = {name: p for name, p in model.named_parameters() if ".default." in name}
+        self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter.items()}
 
-    def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+    def on_train_begin(self, args, state, control, model: Any = None, optimizer=None, **kwargs):
         if self.stage.reference == "base":  # without a copy TRL switches the adapter off instead
             drop_reference(model)
+        elif args.beta and "ref" not in model.peft_config:
+            model.add_adapter("ref", model.peft_config["default"])  # not active, so frozen
+            for name, value in self.start.items():
+                model.get_parameter(name.replace(".default.", ".ref.")).data.copy_(value)
         if self.moments is not None and state.global_step == 0:  # else a checkpoint brought its own
             carried = {"state": read_moments(self.moments)}
             optimizer.load_state_dict(optimizer.state_dict() | carried)
@@ -251,6 +261,6 @@ def read_moments(path: Path) -> dict[int, dict]:
 
 
 def drop_reference(model) -> None:
-    """Remove TRL's frozen copy of the adapter: the next trainer then copies the policy as it is."""
+    """Remove the frozen copy of the adapter: the next stage then copies the policy as it is."""
     if "ref" in model.peft_config:  # TRL's name for it
         model.delete_adapter("ref")
