@@ -1,6 +1,8 @@
 """The exercises of notebook 00_start_here."""
 
-from grpo_workbook.exercises import exercise
+from itertools import product
+
+from grpo_workbook.exercises import exercise, experiment
 
 NOTEBOOK = "00_start_here"
 
@@ -25,86 +27,66 @@ exercise(
         "nothing either": lambda rewards: any(r > 0 for r in rewards),
         "you looked at the sum: advantages are differences from the mean, and the sum says nothing "
         "about those": lambda rewards: sum(rewards) != 0,
-        "you asked for all rewards to differ: one that differs from the others is enough":
+        "you asked for all rewards to differ: one that differs from the rest is enough":
             lambda rewards: len(set(rewards)) == len(rewards),
     },
 )  # fmt: skip
 
 
-def _choose(pass_rate, pairs, good_answers):
-    if pass_rate == 1:
-        return "nothing"
-    if pass_rate:
-        return "GRPO"
-    if pairs:
-        return "DPO"
-    return "SFT" if good_answers else "nothing"
+def _form_alone(measured):
+    before, after = measured["strict"]
+    same = (2 / measured["n"]) ** 0.5  # at most two standard errors of a difference of two rates
+    rose = after - before
+    said = f"Strictly right: {before:.0%} before, {after:.0%} after; {measured['lenient']:.0%} "
+    said += f"of the numbers are right in any form. Less than {same:.0%} would be chance."
+    return "rises" if rose > same else "falls" if rose < -same else "stays", said
 
 
-exercise(
+experiment(
     "00.2",
-    "choose_method",
+    "form_alone",
     NOTEBOOK,
-    [
-        ((0.3, False, True), "GRPO"), ((0.3, True, True), "GRPO"), ((0.0, False, True), "SFT"),
-        ((0.0, True, True), "DPO"), ((1.0, False, True), "nothing"),
-        ((1.0, True, False), "nothing"), ((None, True, False), "DPO"), ((None, False, True), "SFT"),
-        ((None, False, False), "nothing"), ((0.0, False, False), "nothing"),
-    ],
+    _form_alone,
     {
-        "you took GRPO for a model that never passes: all its rewards are equal, and equal rewards "
-        "teach nothing":
-            lambda p, pairs, good: "GRPO" if p is not None and p < 1 else _choose(p, pairs, good),
-        "you took GRPO for a model that always passes: there is nothing left to compare":
-            lambda p, pairs, good: "GRPO" if p else _choose(p, pairs, good),
-        "a model that passes always needs nothing, whatever else you have":
-            lambda p, pairs, good: _choose(None if p == 1 else p, pairs, good),
-        "you took SFT although there are pairs":
-            lambda p, pairs, good: "SFT" if good and not p else _choose(p, pairs, good),
+        "rises": "A reward helps only with what it looks at, and only if some answers earn it.",
+        "stays": "The number was right in most answers before; what failed was the form.",
+        "falls": "No answer is punished for its number: the arithmetic is left as it was.",
     },
-)  # fmt: skip
+    [({"strict": (0.2125, 0.8), "lenient": 0.8, "n": 160}, "rises")],
+)
 
-
-def _models(method, beta, reward_model):
-    if method == "SFT":
-        return 1, 0
-    if method == "DPO":
-        return 1, 1
-    return (2 if method == "PPO" else 1), int(beta > 0) + int(reward_model)
-
-
-def _but(method, change):
-    """The right answer, changed for one method: change(trained, frozen, beta, reward_model)."""
-
-    def answer(asked, beta, reward_model):
-        right = _models(asked, beta, reward_model)
-        return change(*right, beta, reward_model) if asked == method else right
-
-    return answer
-
-
+_FACTS = {
+    "three different answers of each kind": lambda reward, good, bad: (
+        len({*good}) >= 3 and len({*bad}) >= 3
+    ),
+    "rewards from 0 to 1": lambda reward, good, bad: (
+        all(0 <= reward(text) <= 1 for text in (*good, *bad))
+    ),
+    "the same reward for the same text": lambda reward, good, bad: (
+        all(reward(text) == reward(text) for text in (*good, *bad) for _ in range(5))
+    ),
+    "each good answer earns more than each bad one": lambda reward, good, bad: (
+        all(reward(a) > reward(b) for a, b in product(good, bad))
+    ),
+    "a good answer earns more than an empty one": lambda reward, good, bad: (
+        all(reward(text) > reward("") for text in good)
+    ),
+}
+_ABC, _ABX = ("aa", "ab", "ac"), ("", "ax", "x")
 exercise(
     "00.3",
-    "models_in_memory",
+    "my_task",
     NOTEBOOK,
-    [
-        (("SFT", 0.0, False), (1, 0)), (("SFT", 0.1, True), (1, 0)), (("DPO", 0.1, False), (1, 1)),
-        (("DPO", 0.0, True), (1, 1)), (("GRPO", 0.0, False), (1, 0)),
-        (("GRPO", 0.04, False), (1, 1)), (("GRPO", 0.04, True), (1, 2)),
-        (("PPO", 0.0, False), (2, 0)), (("PPO", 0.04, False), (2, 1)),
-        (("PPO", 0.04, True), (2, 2)),
-    ],
+    [((fact,), True) for fact in _FACTS],
     {
-        "you gave GRPO a reference although beta is 0: without a KL penalty nothing reads it":
-            _but("GRPO", lambda trained, frozen, beta, model: (1, 1 + int(model))),
-        "you gave GRPO a critic: the mean of the group takes its place":
-            _but("GRPO", lambda trained, frozen, beta, model: (2, frozen)),
-        "you forgot PPO's critic: it is a second model, and it is trained":
-            _but("PPO", lambda trained, frozen, beta, model: (1, frozen)),
-        "DPO compares with its reference always: its loss has no other form":
-            _but("DPO", lambda trained, frozen, beta, model: (1, int(beta > 0))),
-        "SFT and DPO use no reward model, and SFT no reference: what they learn from is in the "
-        "data":
-            lambda method, beta, model: (2 if method == "PPO" else 1, int(beta > 0) + int(model)),
+        "your reward tells nothing apart: it gives a good, a bad and an empty answer the same":
+            lambda: (lambda text: 1.0, _ABC, _ABX),
+        "a bad answer earns as much as a good one: GRPO would learn to write it, so make the "
+        "reward stricter": lambda: (lambda text: float("a" in text), _ABC, _ABX),
+        "there are too few answers: give three different good ones and three different bad ones":
+            lambda: (lambda text: float("a" in text), _ABC, ("", "x")),
+        "a reward lies outside of 0 to 1: scale it, so that weights say what counts how much":
+            lambda: (lambda text: 5.0 * ("a" in text), _ABC, ("", "x", "y")),
     },
+    call=lambda fn, fact: _FACTS[fact](*fn()),
 )  # fmt: skip

@@ -1,25 +1,59 @@
 # %% [markdown]
 # # 00 · Start here
 #
-# **After this notebook you can** say what GRPO is for and when to take something else, see a model learn on your own
-# machine in about a minute, check that it really learned, and find your way through the course.
+# **After this notebook you can** explain how GRPO learns, train a small model with it in about a minute, check on
+# unseen problems that the model improved, and say when another method fits better.
 #
-# **Time:** about 2 minutes on two CPU cores; training is half of it. On a GPU the same cells train Qwen3 or Gemma 3;
-# the times there have not been measured yet.
+# **Time:** about 2 minutes on two CPU cores, half of it training. On a GPU the same cells train Qwen3 or Gemma 3.
 
 # %% [markdown]
-# ## The idea, with four answers
+# ## The loop
 #
-# Ask a model the same question four times. A program checks every answer and gives it a **reward**: here 3 for the
-# right number in the form that was asked for, 1 for that form with a wrong number, 0 for no form. What counts is the
-# **advantage**: how far an answer's reward lies above or below the mean of its **group**, in standard deviations.
+# Ask a model the same question several times. A program checks every answer and gives it a **reward**. Answers above
+# the mean of their **group** become a little more likely, answers below it a little less likely. Then comes the next
+# question. This is **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)).
+
+# %%
+from grpo_workbook import figures
+
+data_colour, model_colour, check_colour, number_colour, off = figures.PALE.values()
+boxes = {
+    "prompt": (0.08, 0.66, "prompt\n“What is 6 x 7?”", data_colour),
+    "policy": (0.27, 0.66, "policy\n(the model)", model_colour),
+    "answers": (0.5, 0.66, "a group of\n4 answers", data_colour),
+    "checker": (0.7, 0.66, "checker\n(a program)", check_colour),
+    "rewards": (0.91, 0.66, "rewards\n3, 0, 1, 3", number_colour),
+    "advantages": (0.7, 0.15, "advantages\n+0.8, -1.2, -0.5, +0.8", number_colour),
+    "critic": (0.27, 0.15, "critic\n(as PPO has)", off),
+}
+arrows = [
+    ("prompt", "policy", ""),
+    ("policy", "answers", "samples"),
+    ("answers", "checker", ""),
+    ("checker", "rewards", ""),
+    ("rewards", "advantages", "minus the mean,\nin deviations"),
+    ("advantages", "policy", "above 0: likelier\nbelow 0: rarer"),
+]
+figure = figures.diagram(boxes, arrows, (9, 3.2))
+figure.suptitle("GRPO compares the answers of a group, so it needs no critic")
+figure.axes[0].plot([0.22, 0.32], [0.05, 0.25], color=figures.ORANGE, lw=2, zorder=4)
+figures.show(
+    figure,
+    "The loop of GRPO: from a prompt the policy samples a group of answers; a checker "
+    "gives each a reward; the rewards minus their mean become advantages, which change "
+    "the policy. The critic that PPO would need is struck out.",
+)
+
+# %% [markdown]
+# The **advantage** says how far a reward lies above or below the group's mean, in standard deviations. Here the reward
+# is 3 for the right number in the requested form, 1 for the form with a wrong number, and 0 without the form.
 
 # %%
 from statistics import mean, stdev
 
 answers = [
-    "<answer>42</answer>",  # right, in the form that was asked for
-    "The answer is 42.",  # no form
+    "<answer>42</answer>",  # right, in the requested form
+    "The answer is 42.",  # right, without the form
     "<answer>41</answer>",  # wrong number
     "<answer>42</answer>",
 ]
@@ -29,74 +63,27 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
     print(f"{answer:22} reward {reward:.0f}   advantage {advantage:+.2f}")
 
 # %% [markdown]
-# Then make the answers above the mean a little likelier, those below a little rarer, and ask again. That is **Group
-# Relative Policy Optimization**. No one wrote a good answer, no second model judged: only a check, and the model's own
-# attempts. So it needs two things: a check that you trust, and a model that is right *sometimes*.
+# Nobody wrote a model answer and no second model acted as judge. All it took was a checker and the model's own
+# attempts. So GRPO needs two things: a check that you trust, and a model that passes it *sometimes*. If all answers of
+# a group earn the same, every advantage is 0 and nothing is learned: a **zero-variance group**.
 
 # %% [markdown]
-# ## When to take something else
+# ## One minute of GRPO
 #
-# | you have | take | because |
-# | --- | --- | --- |
-# | good answers to imitate | supervised fine-tuning (SFT) | cheapest: nothing is sampled; it learns what it is shown, no more |
-# | pairs: this answer is better than that | direct preference optimization (DPO) | nothing is sampled, and no reward model is needed |
-# | a check, and a model that passes it now and then | **GRPO** | learns from what the model itself does |
-# | people's ratings of long texts | reinforcement learning from human feedback (RLHF): a reward model, then PPO or GRPO | a check cannot be written; the reward model can be fooled |
-# | a reward for every step of a long task | proximal policy optimization (PPO) | its critic (see below) says which step earned it |
+# The course picks a model that fits your machine. Without a GPU it takes the **smoke** profile: a tiny Qwen3 from
+# `data/`, a small task, one thread. On a GPU it takes a real Qwen3 or Gemma 3. There Unsloth also replaces parts of
+# TRL's trainer; [chapter 04](04_grpo_run.ipynb) lists them.
 #
-# They follow each other: SFT until the model is right now and then, GRPO from there.
-#
-# Some of them hold more than one model. The **policy** is the one that is trained. A **reference** is a frozen copy of
-# it as it was at the start; a **KL penalty** (on the Kullback-Leibler divergence, with weight `beta`) holds the policy
-# near to it. A **critic** is a second trained model, which foretells the reward. A **reward model** was trained on
-# people's ratings, and is frozen. What each method keeps in memory beside the activations, for a model of 4 billion
-# parameters, all of them trained:
-
-# %%
-TRAINED = 16  # bytes a parameter: weights, gradient, AdamW's two moments, in float32
-FROZEN = 2  # bytes a parameter: weights alone, in 16-bit
-methods = {
-    "SFT": (1, 0),  # (models trained, models frozen)
-    "DPO": (1, 1),  # its reference
-    "GRPO, beta 0": (1, 0),
-    "GRPO with a KL penalty": (1, 1),  # its reference
-    "PPO with a check": (2, 1),  # policy and critic; reference
-    "PPO with a reward model": (2, 2),
-}
-for name, (trained, frozen) in methods.items():
-    print(f"{name:24} {4 * (trained * TRAINED + frozen * FROZEN):4} GB")
-
-# %% [markdown]
-# PPO's second trained model is what GRPO's group mean replaces. This course trains a **LoRA adapter**, about one
-# percent of a large model's weights, and keeps the rest in 4 bits, half a byte: the 64 GB of GRPO become about 3. The
-# reference then is the same base with the adapter as it was at the start, and costs next to nothing. Chapter 01 shows
-# all this in numbers, chapter 10 estimates your run.
-
-# %% [markdown]
-# ## Is this machine well?
-#
-# The doctor looks at versions, memory, the GPU, 4-bit layers, the sandbox (for programs that a model wrote, chapter 06)
-# and the models. Where something is missing it says how to fix it. In a terminal: `python -m grpo_workbook doctor`.
-
-# %%
-from grpo_workbook import quiet
-from grpo_workbook.cli import main
-
-quiet()
-main(["doctor"]);
-
-# %% [markdown]
-# And this is what the course will do here. Without a GPU it takes the **smoke** profile: a tiny Qwen3 that lies in
-# `data/`, with its own small task, and one thread. On a GPU it takes a real Qwen3 or Gemma 3. Everything else stays the
-# same. The arrow marks the profile of this machine; what is not in 4 bits is held and computed in the type at the right.
-# `GRPO_WORKBOOK_PROFILE` (such as `t4`) and `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or a hub id) in the
-# environment choose otherwise.
+# The model's own weights are frozen and stored in 4 bits (the format is called NF4). Training changes only a **LoRA
+# adapter**: small matrices beside the frozen ones. In the table the arrow marks your profile, and the last column is
+# the number format of everything that is not quantized, except the adapters: they are trained in float32.
 
 # %%
 import os
 
-from grpo_workbook import PROFILES, RunConfig
+from grpo_workbook import PROFILES, RunConfig, quiet
 
+quiet()  # fewer warnings of the libraries
 run = RunConfig.from_env(max_steps=40, heldout=160)
 print(run, "\n")
 print(f"   {'profile':7} {'qwen':12} {'gemma':15} numbers in")
@@ -106,13 +93,15 @@ for name, values in PROFILES.items():
     print(f"{mark} {name:7} {qwen:12} {gemma:15} {values['dtype']}")
 
 # %% [markdown]
-# ## One minute of GRPO
+# To choose otherwise, set `GRPO_WORKBOOK_PROFILE` (such as `t4`) or `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or
+# a hub id) in the environment.
 #
-# Load the model in 4-bit with LoRA adapters. Unsloth must be imported before TRL and Transformers, which it patches.
+# Now load the model. Unsloth must be imported before TRL and Transformers, because it patches them. On a CPU its first
+# line names only `SFTTrainer`; TRL's `GRPOTrainer` works there too, and chapter 04 explains the line.
 
 # %%
 if os.path.isdir(run.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 import unsloth
 from grpo_workbook import load_policy, training
 
@@ -120,8 +109,8 @@ model, tokenizer = load_policy(run)
 print(training.count_4bit_layers(model), "layers in 4-bit")
 
 # %% [markdown]
-# The task: word problems whose answer is a number, to be given in a fixed form. Some are held out: the model never
-# trains on them.
+# The task is word problems. Each answer is a number and must be given in a fixed form. Some problems are **held out**:
+# the model never trains on them.
 
 # %%
 from grpo_workbook import data, load_problems, to_dataset
@@ -134,8 +123,8 @@ for message in heldout_set[0]["prompt"]:
 print("right answer:", heldout_set[0]["answer"])
 
 # %% [markdown]
-# First the baseline. An answer is *strictly* right when the number is right and in the form that was asked for. Every
-# answer is sampled at temperature 1, as in training. The first is printed whole: look at its number, then at its form.
+# Measure first. An answer is *strictly* right if the number is right and the form is the requested one. Answers are
+# sampled at temperature 1, as in training. Compare the first answer with the form that the system message asks for.
 
 # %%
 from grpo_workbook import evaluate, wilson_interval
@@ -151,9 +140,9 @@ print(f"{sum(before.strict)} of {before.n} held-out problems strictly right\n")
 print(before.completions[0])
 
 # %% [markdown]
-# Now train: TRL's `GRPOTrainer`, with three rewards, each from 0 to 1, and their weights: correctness counts 2, the
-# strict form 0.5, and parts of the form 0.5. The bar shows the mean of the weighted sum, at most 3, and the mean length
-# of the answers in tokens.
+# Now train with TRL's `GRPOTrainer`. Three rewards, each from 0 to 1, are added with weights: 2 for correctness, 0.5
+# for the strict form and 0.5 for parts of the form, so 3 at most. The bar shows the mean reward and the mean length of
+# the answers in tokens.
 
 # %%
 from grpo_workbook import make_trainer, parse_rewards
@@ -164,35 +153,71 @@ trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 trainer.train();
 
 # %% [markdown]
-# The reward rose. The total is weighted, the single rewards are not; the pale lines are single steps, the strong ones
-# smoothed.
+# The title compares the first five steps with the last five. The total is weighted, the single rewards are not. The pale
+# lines are single steps.
 
 # %%
-from grpo_workbook import figures
-
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
-figures.show(*figures.reward_curves(log))
+figure, words = figures.reward_curves(log)
+first, last = (mean(e["reward"] for e in part) for part in (log[:5], log[-5:]))
+figure.axes[0].set_title(f"The mean reward goes from {first:.1f} to {last:.1f} of 3")
+figures.show(figure, words)
 
 # %% [markdown]
-# But a reward can be gamed, and training problems can be learned by heart. So ask the held-out problems again. With an
-# interval, because 160 problems are a sample; and with a paired test: how probable would so lopsided a change be, problem
-# by problem, if training had done nothing?
+# But a model can game a reward, and it can memorise its training problems. So ask the held-out problems again. They are
+# a sample, so the rate needs an interval. And because the *same* problems were asked twice, compare them in pairs.
 
 # %%
+from collections import Counter
+
 from grpo_workbook import paired_p_value
 
 after = evaluate(model, tokenizer, heldout_set, **how)
 for name, scores in (("before", before), ("after", after)):
     low, high = wilson_interval(scores.strict)
-    bar = "#" * round(40 * mean(scores.strict))
     rate = mean(scores.strict)
-    print(f"{name:6} {bar:40} {rate:.1%}  (95 %: {low:.1%} to {high:.1%})")
+    print(f"{name:6} {rate:.1%}  (95 % interval: {low:.1%} to {high:.1%})")
+pairs = Counter(zip(before.strict, after.strict))
 p_value = paired_p_value(before.strict, after.strict)
-print(f"\nif training had done nothing: p = {p_value:.1g}\n")
+gained, lost = pairs[False, True], pairs[True, False]
+print(f"{gained} problems gained, {lost} lost: p = {p_value:.1g}\n")
 print(after.completions[0])
 
 # %% [markdown]
-# What did it learn? *Lenient* takes any answer that can be read, whatever its form:
+# If training had done nothing, each change would be a coin toss: as likely a gain as a loss. The p-value is the
+# probability that so many coins, or more, fall on one side. The picture has the same numbers.
+
+# %%
+figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
+rates = [mean(scores.strict) for scores in (before, after)]
+ends = [wilson_interval(scores.strict) for scores in (before, after)]
+whiskers = [
+    [rate - low for rate, (low, _) in zip(rates, ends)],
+    [high - rate for rate, (_, high) in zip(rates, ends)],
+]
+left.bar(["before", "after"], rates, 0.6, color=[figures.GREY, figures.BLUE])
+left.errorbar([0, 1], rates, whiskers, fmt="none", color="black", capsize=5)
+left.set(ylim=(0, 1), ylabel="strictly right", title="with 95 % intervals")
+kinds = {
+    "wrong both times": pairs[False, False],
+    "right, then wrong": pairs[True, False],
+    "wrong, then right": pairs[False, True],
+    "right both times": pairs[True, True],
+}
+colours = ["#BBBBBB", figures.ORANGE, figures.BLUE, "#BBBBBB"]
+right.bar_label(right.barh(list(kinds), kinds.values(), color=colours), padding=3)
+right.set(xlabel="problems", title="problem by problem")
+right.grid(False)
+figure.suptitle(f"Held-out problems: {rates[0]:.0%} right before, {rates[1]:.0%} after")
+words = ", ".join(f"{count} {name}" for name, count in kinds.items())
+figures.show(
+    figure,
+    f"Bars: {rates[0]:.1%} strictly right before training, {rates[1]:.1%} after, with "
+    f"intervals that do not touch. Of {before.n} problems: {words}.",
+)
+
+# %% [markdown]
+# What did the model learn? *Lenient* accepts the answer in any readable form:
 
 # %%
 for name, scores in (("before", before), ("after", after)):
@@ -200,15 +225,28 @@ for name, scores in (("before", before), ("after", after)):
     print("{:6}  strict {:.1%}   lenient {:.1%}".format(name, *rates))
 
 # %% [markdown]
-# Most of the arithmetic was there before; the form was not. The tiny model learned to do reliably what it could do
-# sometimes. That is often all that such training does, in large models too ([Yue et al.,
-# 2025](https://arxiv.org/abs/2504.13837)); [chapter 08](08_evaluation.ipynb) tells it from a new skill.
+# Most of the arithmetic was there before; the form was not. The model now does reliably what it could already do
+# sometimes.
+#
+# > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) found no:
+# > with enough samples, base models solved at least as many problems as their trained versions.
+# > [ProRL](https://arxiv.org/abs/2505.24864) found yes: after long training that kept the answers diverse, models solved
+# > problems that the base model failed in every sample. [Chapter 08](08_evaluation.ipynb) measures it for your model.
 
 # %% [markdown]
-# ## When something is wrong: ask for help
+# ## When something is wrong
 #
-# Every run leaves a log. `diagnose` reads it and says what it sees, with the numbers and the cure. Here is the run of
-# this notebook, and then a sick one that was recorded: its reward gives every completion the same.
+# `doctor` checks versions, memory, the GPU, 4-bit layers, the sandbox (for programs that a model wrote, chapter 06) and
+# the models. If something is missing, it tells you how to fix it. In a terminal: `python -m grpo_workbook doctor`.
+
+# %%
+from grpo_workbook.cli import main
+
+main(["doctor"]);
+
+# %% [markdown]
+# `diagnose` reads the log of a run, names what is wrong and says what to do. First the run of this notebook, then a
+# recorded run whose reward function gives every completion the same.
 
 # %%
 from grpo_workbook import files
@@ -220,14 +258,110 @@ sick = read_run(files.REPO / "tests" / "diagnosis_logs" / "constant_reward_0.jso
 print("\n" + as_text(diagnose(sick), sick))
 
 # %% [markdown]
-# On the command line: `python -m grpo_workbook diagnose outputs/run`. If you ask a person, send its output with
-# `python -m grpo_workbook doctor`'s: together they hold what anyone would ask you first, and no secret.
+# In a terminal: `python -m grpo_workbook diagnose outputs/run`. If you ask a person for help, send the output of both
+# commands. It answers the first questions and contains no secret.
+
+# %% [markdown]
+# ## The words
+#
+# | word | meaning |
+# | --- | --- |
+# | policy | the model in training; it gives every possible answer a probability |
+# | reference | a frozen policy, usually the one from the start |
+# | KL penalty | a charge for moving away from the reference, with weight `beta`; 0, the default here, needs no reference |
+# | critic | a second trained model that predicts the reward to expect |
+# | reward model | a frozen model, trained on people's ratings, that gives rewards where no program can |
+# | SFT | supervised fine-tuning: learn to write given answers |
+# | DPO | direct preference optimization: learn from pairs of a better and a worse answer |
+# | rejection sampling | sample, keep the answers that pass the check, fine-tune on them |
+# | PPO | proximal policy optimization: the older method, with a critic where GRPO has the group |
+# | RLHF | reinforcement learning from human feedback: a reward model, then PPO or GRPO |
+
+# %% [markdown]
+# ## Which method when
+
+# %%
+boxes = {
+    "check": (0.5, 0.92, "Can a program check an answer?", model_colour),
+    "often": (0.27, 0.64, "How often does the\nmodel pass the check?", model_colour),
+    "data": (0.78, 0.64, "Which data do you have?", model_colour),
+    "never": (0.09, 0.34, "first SFT, or\neasier problems", data_colour),
+    "fails": (0.3, 0.34, "Learn from\nfailures too?", model_colour),
+    "done": (0.48, 0.34, "nothing\nto train", off),
+    "SFT": (0.63, 0.34, "SFT", data_colour),
+    "DPO": (0.8, 0.34, "DPO", data_colour),
+    "RLHF": (0.93, 0.34, "reward model,\nthen PPO, GRPO", check_colour),
+    "keep": (0.1, 0.07, "rejection sampling", data_colour),
+    "GRPO": (0.3, 0.07, "GRPO", check_colour),
+    "PPO": (0.5, 0.07, "PPO", check_colour),
+}
+arrows = [
+    ("check", "often", "yes"), ("check", "data", "no"),
+    ("often", "never", "never"), ("often", "fails", "sometimes"),
+    ("often", "done", "always"), ("fails", "keep", "no"), ("fails", "GRPO", "yes"),
+    ("fails", "PPO", "yes, and credit\nfor each token"), ("data", "DPO", "pairs"),
+    ("data", "SFT", "good answers"), ("data", "RLHF", "ratings"),
+]
+figure = figures.diagram(boxes, arrows, (9.5, 4.6))
+figures.show(
+    figure,
+    "A decision tree. With a check: a model that never passes needs SFT or easier "
+    "problems first, one that always passes needs nothing; between them lie rejection "
+    "sampling, GRPO and PPO. Without a check: SFT, DPO for pairs, RLHF for ratings.",
+)
+
+# %% [markdown]
+# | method | learns from | strength | price |
+# | --- | --- | --- | --- |
+# | SFT | given answers | cheapest: nothing is sampled | only imitates |
+# | DPO | pairs of answers | nothing is sampled, no reward model | needs a reference; learns from given pairs only |
+# | rejection sampling | its own right answers | as simple as SFT | ignores what failed |
+# | **GRPO** | its own answers, right and wrong | no critic, no reward model | samples a lot; all tokens of an answer get the same credit, unless single steps are rewarded too |
+# | PPO | its own answers, right and wrong | the critic gives each token its own credit | a second model to train |
+# | RLHF | people's ratings | works where no check exists | the reward model can be fooled |
+#
+# The methods are often combined: SFT until the model passes sometimes, then GRPO.
+# [Chapter 01](01_grpo_from_scratch.ipynb) derives GRPO, and compares it with PPO in numbers.
+#
+# They differ in memory, because some hold several models. Here for 4 billion weights, without activations: a trained
+# weight needs 16 bytes (weight, gradient and AdamW's two moments in 32 bits), a frozen one 2 bytes, in 4 bits half a
+# byte.
+
+# %%
+TRAINED, FROZEN, NF4 = 16, 2, 0.5  # bytes for each weight
+methods = {  # billions of weights: (trained, frozen, in 4 bits)
+    "PPO with a reward model": (8, 8, 0),  # policy, critic; reference, reward model
+    "PPO with a check": (8, 4, 0),  # policy, critic; reference
+    "GRPO with a KL penalty": (4, 4, 0),  # policy; reference
+    "DPO": (4, 4, 0),
+    "GRPO, beta 0": (4, 0, 0),
+    "SFT": (4, 0, 0),
+    "GRPO, LoRA on 4 bits": (0.04, 0, 4),  # an adapter of 1 %
+}
+figure, (axes,) = figures.new_panels(7.5, 3.0)
+trained = [TRAINED * weights[0] for weights in methods.values()]
+frozen = [FROZEN * weights[1] + NF4 * weights[2] for weights in methods.values()]
+axes.barh(list(methods), trained, color=figures.BLUE, label="trained")
+bars = axes.barh(list(methods), frozen, left=trained, color="#BBBBBB", label="frozen")
+total = [a + b for a, b in zip(trained, frozen)]
+axes.bar_label(bars, [f"{gb:.0f} GB" for gb in total], padding=4)
+axes.set(xlim=(0, 170), xlabel="GB for a model of 4 billion weights")
+axes.set_title("A critic doubles the memory; an adapter on 4 bits needs 3 GB")
+axes.legend(frameon=False, loc="upper right")
+axes.grid(False)
+said = ", ".join(f"{name} {gb:.0f} GB" for name, gb in zip(methods, total))
+figures.show(figure, f"Bar chart of memory for a model of 4 billion weights: {said}.")
+
+# %% [markdown]
+# GRPO's trick: the group's mean reward takes the place of PPO's critic, so one of the two trained models disappears.
+# This course goes on to LoRA on a 4-bit model. Even a KL penalty is nearly free there, because the reference uses the
+# same base weights. [Chapter 10](10_scale_out.ipynb) estimates the memory of your own run.
 
 # %% [markdown]
 # ## The map
 #
-# Chapters 01 to 03 explain the parts, 04 is the whole run, 05 to 08 make it trustworthy, 09 and 10 take it elsewhere.
-# Whoever wants to train first goes to 04 and comes back.
+# Chapters 01 to 03 explain the parts. Chapter 04 is a whole run, 05 to 08 make it trustworthy, 09 and 10 take it
+# further. If you would rather train first, jump to chapter 04 and come back later.
 
 # %%
 from grpo_workbook.exercises.course import course_map
@@ -235,14 +369,14 @@ from grpo_workbook.exercises.course import course_map
 course_map()
 
 # %% [markdown]
-# Every chapter ends in exercises that answer back: a stub says "not attempted", a wrong answer is told its mistake, a
-# right one is counted above. `python -m grpo_workbook progress` lists them.
+# Every chapter ends with exercises that check themselves: a wrong answer gets a hint about the mistake, a right one is
+# counted in the table above. In a terminal: `python -m grpo_workbook progress`.
 
-# %% [markdown]
-# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
+# %% [markdown] tags=["remove-cell"]
+# The next cell is for the machine that runs this notebook on every change. It fails if training did not happen, or did
 # not help.
 
-# %%
+# %% tags=["remove-cell"] jupyter={"source_hidden": true}
 import json
 
 run.output.mkdir(parents=True, exist_ok=True)
@@ -262,12 +396,13 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it answers. Three easy ones, to see how it works.
+# There are two kinds. In the first you write a function; its cell checks it. In the second you predict what a change
+# will do; the cell then makes the run and compares.
 
 # %% [markdown]
 # ### Exercise 00.1 · `teaches` · easy · 3 minutes
 #
-# The rewards of one group. Does the group teach anything: is any advantage different from 0?
+# Given the rewards of one group: does the group teach anything, that is, is any advantage different from 0?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -296,85 +431,102 @@ check("00.1", teaches);
 # </details>
 
 # %% [markdown]
-# ### Exercise 00.2 · `choose_method` · easy · 5 minutes
+# ### Exercise 00.2 · `form_alone` · easy · 5 minutes
 #
-# What to do first: "GRPO" where there is a check and the model passes it sometimes but not always (`pass_rate`, `None`
-# without a check); else "DPO" where there are preference pairs, else "SFT" where there are good answers;
-# and "nothing" where none of these is to be had, or the model passes the check always.
-
+# Train a fresh model for 24 steps with a reward that looks at the form only: it never sees whether the number is right.
+# What happens to the rate of strictly right answers (right number *and* form) on the held-out problems? Predict first:
+# "rises", "stays" or "falls". Then run the cell; it takes about 40 seconds. Afterwards change `rewards`, to
+# `"correctness:1"` for example, and predict again.
 
 # %% tags=["exercise"]
-def choose_method(pass_rate: float | None, pairs: bool, good_answers: bool) -> str:
-    raise NotImplementedError
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "rises", "stays" or "falls"
 
 
-check("00.2", choose_method);
+def form_alone() -> dict:
+    """24 steps from the start, with another reward: change it here."""
+    trial = run.replace(max_steps=24, rewards="strict_format:1")
+    policy, words = load_policy(trial)
+    functions, weights = parse_rewards(trial.rewards)
+    make_trainer(trial, policy, words, train_set, functions, weights).train()
+    found = evaluate(policy, words, heldout_set, **how)
+    strict = mean(before.strict), mean(found.strict)
+    return {"strict": strict, "lenient": mean(found.lenient), "n": found.n}
+
+
+predict("00.2", prediction, form_alone);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Three questions in this order: is it mastered already, can GRPO learn, what else is there. A pass rate of 0 says
-# something else than `None`, and leads on to the same question.
+# Look at strict and lenient before training. Which of the two parts, number or form, does the model fail at?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def choose_method(pass_rate: float | None, pairs: bool, good_answers: bool) -> str:
-#     if pass_rate == 1:
-#         return "nothing"
-#     if pass_rate:
-#         return "GRPO"
-#     if pairs:
-#         return "DPO"
-#     return "SFT" if good_answers else "nothing"
+# prediction = "rises"
 # ```
+#
+# Most numbers were right before. A reward for the form alone lets them count. It also shows a danger: the reward would
+# have risen just as well if the numbers had got worse. Only held-out problems with known answers tell.
 #
 # </details>
 
 # %% [markdown]
-# ### Exercise 00.3 · `models_in_memory` · medium · 5 minutes
+# ### Exercise 00.3 · `my_task` · medium · 10 minutes
 #
-# How many models a method holds, as (trained, frozen), when all weights are trained. `method` is "SFT", "DPO", "GRPO" or
-# "PPO". DPO always has a reference; GRPO and PPO have one when the KL penalty's weight `beta` is above 0; PPO has a
-# critic. `reward_model` says whether there is a learned one, which is frozen; SFT and DPO use none in any case.
-
+# Would GRPO suit a task of yours? Take one whose answers a program can check: a date in a fixed form, valid JSON, a unit
+# conversion. Return three things: a reward function (a text in, a number from 0 to 1 out), at least three good answers,
+# and at least three bad ones. Choose bad answers that could fool your reward: empty ones, the right value in the wrong
+# form, several answers at once. Every good answer must earn more than every bad one.
 
 # %% tags=["exercise"]
-def models_in_memory(method: str, beta: float, reward_model: bool) -> tuple[int, int]:
+def my_task() -> tuple:
     raise NotImplementedError
 
 
-check("00.3", models_in_memory);
+check("00.3", my_task);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Only PPO trains two models. Count the frozen ones apart: the reference, then the reward model.
+# Define the reward function inside `my_task` and return `reward, good, bad`. `re.fullmatch` accepts nothing before or
+# after the pattern.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def models_in_memory(method: str, beta: float, reward_model: bool) -> tuple[int, int]:
-#     if method == "SFT":
-#         return 1, 0
-#     if method == "DPO":
-#         return 1, 1
-#     frozen = int(beta > 0) + int(reward_model)
-#     return (2 if method == "PPO" else 1), frozen
+# def my_task() -> tuple:
+#     from datetime import date
+#
+#     def reward(text):
+#         try:
+#             return float(date.fromisoformat(text.strip()).isoformat() == text.strip())
+#         except ValueError:
+#             return 0.0
+#
+#     good = ["2025-03-01", "1999-12-31", "2024-02-29\n"]
+#     bad = ["", "March 1st, 2025", "2025-02-29", "20250301", "2025-03-01 or 2025-01-03"]
+#     return reward, good, bad
 # ```
+#
+# The task of this one is a date as year-month-day. Keep your own: [chapter 03](03_reward_design.ipynb) turns it into a
+# reward that TRL takes, and attacks it.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# - GRPO compares a model's own answers with each other. It needs a check, and a model that passes it sometimes.
-# - The reward says which way training goes; held-out problems, an interval and a paired test say whether it helped.
-# - `doctor` before, `diagnose` during and after.
+# - GRPO samples a group of answers, checks them, and compares them with the group's mean. It needs a check, and a model
+#   that passes it sometimes.
+# - The reward shows where training is going. Held-out problems, an interval and a paired test show whether it helped.
+# - `doctor` checks the machine, `diagnose` checks a run.
 #
 # Next: [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), or straight to
 # [04 · A GRPO run you can trust](04_grpo_run.ipynb).
