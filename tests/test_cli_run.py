@@ -11,6 +11,8 @@ import pytest
 from conftest import REPO, SHARED, cli, environment, report_of
 
 from grpo_workbook.cli import main
+from grpo_workbook.cli.options import from_yaml
+from grpo_workbook.config import PROFILES
 
 FAMILIES = ("qwen", pytest.param("gemma", marks=pytest.mark.extra))
 GSM8K = SHARED / "data" / "gsm8k" / "train.jsonl"
@@ -235,6 +237,17 @@ def test_a_package_that_is_missing_is_named_with_the_fix(tmp_path):
 
 
 # ------------------------------------------------------------------ the template, interrupted
+
+
+def test_the_template_leaves_to_the_profile_what_fits_one_machine_only():
+    """A learning rate for the tiny model would be a hundred times too high for a real one."""
+    given = {word.split("=")[0].lstrip("-") for word in from_yaml(TEMPLATE / "my.yaml")}
+    assert {"data", "rewards", "output"} <= given
+    assert not given & set().union(*PROFILES.values())
+    lines = (TEMPLATE / "my.yaml").read_text().splitlines()
+    [advice] = [line.split()[2] for line in lines if line.startswith("# learning_rate: ")]
+    rates = [values["learning_rate"] for name, values in PROFILES.items() if name != "smoke"]
+    assert min(rates) <= float(advice) <= max(rates)
 
 
 @pytest.mark.trains

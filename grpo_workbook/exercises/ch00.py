@@ -59,17 +59,17 @@ _FACTS = {
     "three different answers of each kind": lambda reward, good, bad: (
         len({*good}) >= 3 and len({*bad}) >= 3
     ),
-    "rewards from 0 to 1": lambda reward, good, bad: (
-        all(0 <= reward(text) <= 1 for text in (*good, *bad))
+    "rewards from 0 to 1": lambda reward, good, bad: all(
+        0 <= reward(text) <= 1 for text in (*good, *bad)
     ),
-    "the same reward for the same text": lambda reward, good, bad: (
-        all(reward(text) == reward(text) for text in (*good, *bad) for _ in range(5))
+    "the same reward for the same text": lambda reward, good, bad: all(
+        reward(text) == reward(text) for text in (*good, *bad) for _ in range(5)
     ),
-    "each good answer earns more than each bad one": lambda reward, good, bad: (
-        all(reward(a) > reward(b) for a, b in product(good, bad))
+    "each good answer earns more than each bad one": lambda reward, good, bad: all(
+        reward(a) > reward(b) for a, b in product(good, bad)
     ),
-    "a good answer earns more than an empty one": lambda reward, good, bad: (
-        all(reward(text) > reward("") for text in good)
+    "a good answer earns more than an empty one": lambda reward, good, bad: all(
+        reward(text) > reward("") for text in good
     ),
 }
 _ABC, _ABX = ("aa", "ab", "ac"), ("", "ax", "x")
