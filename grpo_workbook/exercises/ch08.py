@@ -1,71 +1,12 @@
 """The exercises of notebook 08_evaluation."""
 
-from collections import Counter
 from math import comb, sqrt
 
-from grpo_workbook.exercises import exercise
+from grpo_workbook.exercises import exercise, experiment
 
 NOTEBOOK = "08_evaluation"
 
-# 08.1 pass@k
-
-exercise(
-    "08.1",
-    "pass_at_k",
-    NOTEBOOK,
-    [
-        ((4, 1, 2), 0.5),
-        ((5, 2, 3), 0.9),
-        ((8, 3, 1), 0.375),
-        ((10, 0, 5), 0.0),
-        ((4, 3, 2), 1.0),
-        ((200, 10, 10), 1 - comb(190, 10) / comb(200, 10)),
-    ],
-    {
-        "you drew with replacement: that is too low, for k different answers are chosen out of n":
-        lambda n, right, k: 1 - (1 - right / n) ** k,
-        "you counted the choices in which all k are right: one right answer is enough":
-        lambda n, right, k: comb(right, k) / comb(n, k),
-        "you multiplied one answer's rate by k: choices with two right answers count twice then":
-        lambda n, right, k: min(1.0, k * right / n),
-        "you gave the fraction with no right answer: take it from 1":
-        lambda n, right, k: comb(n - right, k) / comb(n, k),
-    },
-)  # fmt: skip
-
-# 08.2 Wilson's interval
-
-
-def _wilson(right, n, z=1.96, moved=True, divisor=None):
-    p, d = right / n, divisor or 1 + z * z / n
-    centre = (p + z * z / (2 * n)) / d if moved else p
-    half = z / d * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return centre - half, centre + half
-
-
-def _schoolbook(right, n):
-    half = 1.96 * sqrt(right / n * (1 - right / n) / n)
-    return right / n - half, right / n + half
-
-
-exercise(
-    "08.2",
-    "wilson",
-    NOTEBOOK,
-    [((r, n), _wilson(r, n)) for r, n in ((15, 30), (30, 30), (3, 30), (442, 480), (1, 7))],
-    {
-        "that is the schoolbook interval p ± 1.96 deviations: for 30 of 30 it has no width, and it "
-        "leaves 0 to 1 near the ends": _schoolbook,
-        "your half width is right, but you put it around p: Wilson's centre is nearer to one half":
-        lambda right, n: _wilson(right, n, moved=False),
-        "you did not divide by 1 + z²/n: both the centre and the half width need it":
-        lambda right, n: _wilson(right, n, divisor=1),
-        "that is z = 1.645, the 90 % interval: 95 % in two tails needs 1.96":
-        lambda right, n: _wilson(right, n, 1.645),
-    },
-)  # fmt: skip
-
-# 08.3 McNemar's exact test
+# 08.1 McNemar's exact test
 
 
 def _tail(better, worse):
@@ -80,7 +21,7 @@ def _normal(better, worse):
 
 
 exercise(
-    "08.3",
+    "08.1",
     "mcnemar",
     NOTEBOOK,
     [
@@ -103,7 +44,7 @@ exercise(
     },
 )  # fmt: skip
 
-# 08.4 a gain by chance
+# 08.2 a gain by chance
 
 
 def _chances(n, rate):
@@ -116,7 +57,7 @@ def _gain(n, rate, fits):
 
 
 exercise(
-    "08.4",
+    "08.2",
     "chance_of_gain",
     NOTEBOOK,
     lambda: [
@@ -128,45 +69,83 @@ exercise(
         lambda n, rate, more: _gain(n, rate, lambda d: d > more),
         "you counted losses as well: only a second count that is higher looks like a gain":
         lambda n, rate, more: _gain(n, rate, lambda d: abs(d) >= more),
-        "you took the first count for certain: it is as much luck as the second, and both scatter":
+        "you took the first count as certain: it depends on luck as much as the second, and both vary":
         lambda n, rate, more: sum(_chances(n, rate)[-int(-(n * rate + more) // 1) :]),
     },
     tolerance=1e-5,
 )  # fmt: skip
 
-# 08.5 majority vote
+# 08.3 training seeds
+
+RANGE = {2: 2.77, 3: 3.31, 4: 3.63, 5: 3.86}  # of so many equal means, 95 %, in standard errors
 
 
-def _vote(answers, abstain=True, tie=lambda counts: None):
-    counts = Counter(a for a in answers if a is not None or not abstain).most_common(2)
-    tied = len(counts) == 2 and counts[0][1] == counts[1][1]
-    return tie(counts) if tied else counts[0][0] if counts else None
+def _seeds(measured):
+    rates, n = measured["strict"], measured["problems"]
+    if len(rates) not in RANGE:
+        raise ValueError(f"{len(rates)} rates: measure two to five seeds")
+    rate, gap = sum(rates) / len(rates), max(rates) - min(rates)
+    limit = RANGE[len(rates)] * sqrt(rate * (1 - rate) / n)
+    said = f"The seeds lie {gap:.1%} apart; noise of {n} problems alone explains up to {limit:.1%}."
+    return "beyond" if gap > limit else "within", said
 
 
-def _needs_half(answers):
-    votes = [a for a in answers if a is not None]
-    return next((a for a in votes if 2 * votes.count(a) > len(votes)), None)
+experiment(
+    "08.3",
+    "seed_spread",
+    NOTEBOOK,
+    _seeds,
+    {
+        "within": "The bound knows the noise of the evaluation alone. The seed changes the start "
+        "of the adapters, the order of the problems and every completion as well, and where the "
+        "curve is steep one seed is steps ahead of another.",
+        "beyond": "Late in training all seeds have learned the same, so the evaluation's noise is "
+        "larger than what is left between them.",
+    },
+    [({"strict": [0.915, 0.944, 0.931], "problems": 480}, "within")],
+)
+
+# 08.4 the sentence for the report
+
+
+def _outcomes(stayed, better, worse, never):
+    before = [True] * stayed + [False] * better + [True] * worse + [False] * never
+    return before, [True] * (stayed + better) + [False] * (worse + never)
+
+
+def _verdict(before, after, p=None, names=("rose", "fell")):
+    better = sum(a > b for b, a in zip(before, after, strict=True))
+    worse = sum(b > a for b, a in zip(before, after, strict=True))
+    shown = (p or (lambda *counts: min(1.0, 2 * _tail(*counts[:2]))))(better, worse, before, after)
+    return "not shown" if shown > 0.05 else names[worse > better]
+
+
+def _unpaired(better, worse, before, after):
+    from scipy.stats import fisher_exact
+
+    n, b, a = len(before), sum(before), sum(after)
+    return fisher_exact([[b, n - b], [a, n - a]]).pvalue
 
 
 exercise(
-    "08.5",
-    "vote",
+    "08.4",
+    "verdict",
     NOTEBOOK,
     [
-        ((["42", "41", "42"],), "42"),
-        ((["41", "42"],), None),
-        (([None, None, "42"],), "42"),
-        ((["42", "41", "40", "42", "39"],), "42"),
-        (([None, None],), None),
-        (([],), None),
-        ((["1", "2", "2", "1", "3"],), None),
+        (_outcomes(40, 8, 0, 52), "rose"),
+        (_outcomes(40, 30, 25, 25), "not shown"),
+        (_outcomes(40, 3, 15, 42), "fell"),
+        (_outcomes(40, 5, 0, 55), "not shown"),
+        (_outcomes(0, 0, 0, 30), "not shown"),
     ],
     {
-        "two answers are equally common and you took the first: a tie is no decision, so None":
-        lambda answers: _vote(answers, tie=lambda counts: counts[0][0]),
-        "you let None vote: a completion without an answer abstains":
-        lambda answers: _vote(answers, abstain=False),
-        "you asked for more than half of the votes: the commonest is enough, in "
-        "[42, 41, 40, 42, 39] as well": _needs_half,
+        "you compared the rates: 70 of 120 against 65 may be chance, so test the problems that "
+        "changed": lambda b, a: _verdict(b, a, lambda better, worse, *_: float(better == worse)),
+        "you tested both rates as if different problems had been answered: pair them, for then "
+        "8 better and none worse is shown": lambda b, a: _verdict(b, a, _unpaired),
+        "you tested one direction: training may make it worse as well, so double the tail":
+        lambda b, a: _verdict(b, a, lambda better, worse, *_: _tail(better, worse)),
+        "a small p says only that something changed: look at the direction too":
+        lambda b, a: _verdict(b, a, names=("rose", "rose")),
     },
 )  # fmt: skip
