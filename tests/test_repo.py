@@ -135,7 +135,7 @@ def test_what_the_package_imports_is_what_it_says_it_needs():
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     needed = [Requirement(r) for r in project["dependencies"]]
     offered = [Requirement(r) for extra in project["optional-dependencies"].values() for r in extra]
-    modules = {"PyYAML": "yaml", "ipython": "IPython"}
+    modules = {"PyYAML": "yaml", "ipython": "IPython", "pillow": "PIL"}
 
     def module(requirement):
         return modules.get(requirement.name, requirement.name.replace("-", "_"))

@@ -183,10 +183,10 @@ class LivePanels(Callback):
         from IPython.display import display
 
         from grpo_workbook.diagnosis.panels import run_panels
-        from grpo_workbook.figures import as_html
+        from grpo_workbook.figures import Picture
 
         run = _read(args, state)
-        picture = as_html(*run_panels(run, diagnose(run), f"step {state.global_step}"))
+        picture = Picture(*run_panels(run, diagnose(run), f"step {state.global_step}"))
         display(picture, display_id=f"panels {id(self)}", update=self._shown)
         self._shown = True
 
