@@ -27,6 +27,8 @@ from grpo_workbook.diagnosis import (
 )
 from grpo_workbook.diagnosis.findings import in_order
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.exercises import judge
+from grpo_workbook.exercises.ch05 import CLINIC
 from grpo_workbook.rewards import AdaptiveWeight, correctness_reward, strict_format_reward
 
 sys.path.insert(0, str(REPO / "benchmarks"))
@@ -198,6 +200,14 @@ def test_what_no_recorded_run_shows_is_found_too(more, expected):
 def test_slow_generation_is_a_note_beside_healthy():
     found = diagnose(history(time__generation_share=lambda s: 0.95))
     assert [f.name for f in found] == ["healthy", "generation_slow"]
+
+
+def test_the_clinics_answers_are_what_the_diagnosis_says():
+    def answer(letter):
+        return {f.name for f in diagnose(LOGS / f"{CLINIC[letter]}.json")}
+
+    assert len(CLINIC) == 12
+    assert judge("05.3", answer).status == "solved"
 
 
 def test_few_steps_are_not_called_healthy():

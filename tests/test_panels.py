@@ -29,6 +29,14 @@ def test_a_metric_that_is_missing_is_not_invented():
     assert "total from 0.3 to 1.2" in words
 
 
+def test_a_panel_is_named_after_what_was_logged():
+    tied, free = (
+        run_panels(read_run(LOGS / f"{n}_0.json"))[0] for n in ("healthy_beta", "healthy")
+    )
+    assert tied.axes[2].get_title("left") == "entropy, KL"
+    assert free.axes[2].get_title("left") == "entropy"
+
+
 def test_two_runs_share_the_panels_and_both_are_named():
     runs = {name: read_run(LOGS / f"{name}_0.json") for name in ("healthy", "shows_work")}
     figure, words = compare_panels(runs)

@@ -10,7 +10,7 @@ from grpo_workbook.figures import GREY, STYLES, Drawn, new_panels
 PANELS = {
     "reward": {},
     "spread within the batch, zero-variance groups": {
-        "reward_std": "deviation", "frac_reward_zero_std": "zero-variance groups",
+        "reward_std": "reward_std", "frac_reward_zero_std": "zero-variance groups",
     },
     "entropy, KL": {"entropy": "entropy", "kl": "KL"},
     "tokens": {"completions/mean_length": "mean length", "completions/max_length": "longest"},
@@ -20,7 +20,7 @@ PANELS = {
 
 
 def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -> Drawn:
-    """Six panels of one run: steps faintly, their moving average, a line where a finding starts."""
+    """Six panels of one run: steps faintly, their mean of 5, a line where a finding starts."""
     return _panels({title: run}, findings, title)
 
 
@@ -34,12 +34,17 @@ def _panels(runs: Mapping[str, RunLog], findings: Sequence[Finding], title: str)
     marked = [f for f in findings if f.severity not in (NOTE, FINE)]
     for axes, (name, metrics) in zip(grid, PANELS.items(), strict=True):
         for i, (label, run) in enumerate(runs.items()):
-            functions = {f"rewards/{n}/mean": n.removesuffix("_reward") for n in run.functions}
+            functions = {
+                f"rewards/{n}/mean": n.removesuffix("_reward") for n in sorted(run.functions)
+            }
             lines = list((metrics or {"reward": "total"} | functions).items())
             for j, (metric, word) in enumerate(lines if alone else lines[:1]):
                 told = _line(axes, run, metric, word if alone else label, i + j)
                 said.append(f"{word}{told}" if alone else f"{label}: {word}{told}")
-        axes.set_title(name if alone else name.split(",")[0], fontsize=10, loc="left")
+        parts = name.split(", ")  # of a panel for two metrics, each: only what was logged
+        there = [p for p, m in zip(parts, metrics, strict=False) if _logged(runs, m)]
+        name = ", ".join(there or parts[:1]) if alone else parts[0]
+        axes.set_title(name, fontsize=10, loc="left")
         if axes.lines:  # the names in two columns above all that is drawn: the scale makes room
             low, high = axes.get_ylim()
             rows = -(-len(axes.get_legend_handles_labels()[1]) // 2)
@@ -69,6 +74,10 @@ def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: in
     return figure, f"{len(runs)} small line charts of {metric}: {'; '.join(said)}."
 
 
+def _logged(runs: Mapping[str, RunLog], metric: str) -> bool:
+    return any(metric in run.table for run in runs.values())
+
+
 def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:
     """Draw what was logged, and return in words where it starts and ends."""
     values = run.table.reindex(columns=[metric])[metric].dropna()
@@ -78,7 +87,7 @@ def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:
     few = len(values) < 8  # measured now and then: points, no average
     look = {"color": colour, "marker": "o" if few else None, "markersize": 3}
     axes.plot(values.index, values, alpha=0.25, linewidth=1, **look)
-    line = values if few else values.rolling(5, min_periods=1).mean()
+    line = values if few else values.rolling(5, min_periods=1, center=True).mean()
     axes.plot(line.index, line, color=colour, linestyle=dash, linewidth=1.8, label=label)
     ends = max(1, min(5, len(values) // 2))
     return f" from {values.head(ends).mean():.3g} to {values.tail(ends).mean():.3g}"

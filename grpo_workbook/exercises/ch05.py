@@ -4,52 +4,11 @@ from functools import partial
 from math import sqrt
 from statistics import mean, pvariance, variance
 
-from grpo_workbook.exercises import Raises, exercise
+from grpo_workbook.exercises import Raises, exercise, experiment
 
 NOTEBOOK = "05_monitoring"
 
-# 05.1 a moving average
-
-
-def _averages(values, parts):
-    return [mean(values[a:b]) for a, b in parts]
-
-
-def _moving(v, window):
-    return _averages(v, [(max(0, i - window + 1), i + 1) for i in range(len(v))])
-
-
-def _padded(v, window):
-    return _moving([0.0] * (window - 1) + v, window)[window - 1 :]
-
-
-def _around(v, window):
-    half = window // 2
-    return _averages(v, [(max(0, i - half), i + half + 1) for i in range(len(v))])
-
-
-exercise(
-    "05.1",
-    "moving_average",
-    NOTEBOOK,
-    [
-        (([1.0, 2.0, 3.0, 4.0], 2), [1.0, 1.5, 2.5, 3.5]),
-        (([0.0, 3.0, 6.0, 0.0, 9.0], 3), [0.0, 1.5, 3.0, 3.0, 5.0]),
-        (([2.0], 5), [2.0]),
-        (([], 3), []),
-    ],
-    {
-        "you divided by the window where fewer values are there: the curve seems to rise from "
-        "nothing": _padded,
-        "you averaged the values that come after: a step's average must not know the "
-        "future": lambda v, window: _averages(v, [(i, i + window) for i in range(len(v))]),
-        "you dropped the first steps: average those that are there, so that one value stands at "
-        "each step": lambda v, window: _moving(v, window)[window - 1 :],
-        "you averaged around each step: half of the window lies in the future": _around,
-    },
-)
-
-# 05.2 did the reward rise, or is it noise?
+# 05.1 did the reward rise, or is it noise?
 
 
 def _rise(values, k, spread=variance, error=lambda a, b, k: sqrt((a + b) / k), overlap=False):
@@ -63,12 +22,12 @@ _REWARDS = [1.2, 1.5, 1.1, 1.4, 1.9, 2.2, 2.0, 2.4, 2.1, 2.6]
 _NOISE = [1.0, 1.6, 0.8, 1.4, 1.2, 0.9, 1.5, 1.1]
 _SERIES = ((_REWARDS, 4), (_NOISE, 4), (_REWARDS[::-1], 3))
 exercise(
-    "05.2",
+    "05.1",
     "rise",
     NOTEBOOK,
     [*((given, _rise(*given)) for given in _SERIES), (([1.0, 2.0, 3.0], 2), Raises(ValueError))],
     {
-        "you divided by the spread of single steps: a mean of k steps is sharper, its variance "
+        "you divided by the spread of single steps: a mean of k steps is more exact, its variance "
         "is 1/k of theirs": partial(_rise, error=lambda a, b, k: sqrt(a + b)),
         "you divided by the variance: the standard error is its square root": partial(
             _rise, error=lambda a, b, k: (a + b) / k
@@ -83,51 +42,7 @@ exercise(
     },
 )
 
-# 05.3 since when?
-
-
-def _starts(values, limit, patience, shift=0):
-    in_a_row = 0
-    for step, value in enumerate(values, 1):
-        in_a_row = in_a_row + 1 if value >= limit else 0
-        if in_a_row == patience:
-            return step - patience + 1 + shift
-    return None
-
-
-def _counts_all(values, limit, patience):
-    steps = [s for s, v in enumerate(values, 1) if v >= limit]
-    return steps[0] if len(steps) >= patience else None
-
-
-exercise(
-    "05.3",
-    "first_step",
-    NOTEBOOK,
-    [
-        (([0.1, 0.9, 0.2, 0.9, 0.95, 1.0], 0.9, 3), 4),
-        (([1.0, 1.0, 0.0], 0.9, 2), 1),
-        (([0.9, 0.0, 0.9, 0.0], 0.9, 2), None),
-        (([0.9, 0.0, 0.0], 0.9, 2), None),
-        (([], 0.5, 1), None),
-        (([0.2, 0.5], 0.5, 1), 2),
-    ],
-    {
-        "you took the first step over the limit: one step is noise, it must hold for `patience` "
-        "steps in a row": lambda values, limit, patience: _starts(values, limit, 1),
-        "you gave the step at which you became sure: asked is where the stretch "
-        "begins": lambda values, limit, patience: _starts(values, limit, patience, patience - 1),
-        "you counted steps that do not follow each other: they must be in a row": _counts_all,
-        "you counted from 0: the log's first step is 1": lambda values, limit, patience: _starts(
-            values, limit, patience, -1
-        ),
-        "you left the limit itself out: at the limit counts too": lambda values, limit, patience: (
-            _starts(values, limit + 1e-09, patience)
-        ),
-    },
-)
-
-# 05.4 is it gamed?
+# 05.2 is it gamed?
 
 
 def _risen(reward):
@@ -138,7 +53,7 @@ def _risen(reward):
 _UP = [0.2, 0.3, 0.3, 0.5, 0.7, 0.8, 0.8, 0.9, 0.9]
 _EVEN = [0.5, 0.6, 0.4, 0.5, 0.5, 0.6, 0.5, 0.5, 0.5]
 exercise(
-    "05.4",
+    "05.2",
     "is_gamed",
     NOTEBOOK,
     [
@@ -156,48 +71,130 @@ exercise(
         "disease": lambda reward, heldout: heldout[-1] <= heldout[0] + 0.05,
         "you looked at the reward alone: a rising reward is what one hopes "
         "for": lambda reward, heldout: _risen(reward),
-        "you took the lowest accuracy on the way: what counts is where it "
-        "ended": lambda reward, heldout: _risen(reward) and min(heldout[1:]) <= heldout[0] + 0.05,
+        "you took the lowest accuracy on the way: compare the last one with the "
+        "first": lambda reward, heldout: _risen(reward) and min(heldout[1:]) <= heldout[0] + 0.05,
     },
 )
 
-# 05.5 the clinic: each patient's log, and what ails it
+# 05.3 the clinic: each patient's log, and its findings
 
 _CLINIC = {
-    "A": ("cold_sampling_1", "collapsed"),
-    "B": ("wrong_answers_1", "wrong_answers"),
-    "C": ("shows_work_1", "hacked"),
-    "D": ("four_tokens_1", "truncated"),
-    "E": ("rate_by_100_1", "rate_too_low"),
-    "F": ("frozen_adapters_1", "frozen"),
+    "A": ("healthy_gemma_1", "healthy"),
+    "B": ("cold_sampling_1", "collapsed"),
+    "C": ("free_form_1", "format_ignored"),
+    "D": ("shows_work_1", "hacked"),
+    "E": ("drifting_1", "reward_falls kl_too_high"),
+    "F": ("rate_by_100_1", "rate_too_low"),
+    "G": ("unscaled_reward_1", "drowned"),
+    "H": ("healthy_dr_grpo_1", "healthy"),
+    "I": ("four_tokens_1", "truncated"),
+    "J": ("frozen_adapters_1", "frozen"),
+    "K": ("healthy_long_3", "healthy saturated"),
+    "L": ("wrong_answers_1", "wrong_answers"),
 }
 CLINIC = {letter: log for letter, (log, _) in _CLINIC.items()}
-_FLAT = "'s reward is flat, but a cause is in the log: how far did its adapters move?"
 _WRONG = [
-    ("A", "no_gradient", "A's groups have no variance, but why? Look at how many different texts a "
+    ("B", "no_gradient", "B's groups have no variance, but why? Look at how many different texts a "
      "group holds"),
-    ("A", "saturated", "A has no variance from its first step, before it could learn: look at "
+    ("B", "saturated", "B has no variance from its first step, before it could learn: look at "
      "unique texts"),
-    ("B", "truncated", "B cuts nothing off: compare its format reward with its correctness"),
-    ("B", "reward_flat", "B's reward rises, by its form alone: compare the two"),
-    ("C", "healthy", "C's reward rises and looks healthy: what do its held-out problems say?"),
-    ("D", "never_ends", "D runs to its limit, but nothing is earned on the way: how long may it "
+    ("B", "healthy", "B's reward is high from the first step and stays: nothing is learned, its "
+     "gradient is 0"),
+    ("C", "healthy", "C learns to be right, but look at its format reward and the strict accuracy"),
+    ("D", "healthy", "D's reward rises and looks healthy: what do its held-out problems say?"),
+    ("E", "reward_falls", "E has a second finding: compare its KL with the entropy at the start"),
+    ("E", "kl_too_high", "E has a second finding: look at the second half of its reward"),
+    ("F", "frozen", "F's adapters do move, a very little"),
+    ("F", "reward_flat", "F's reward is flat, but a cause is in the log: how far did its adapters "
+     "move?"),
+    ("G", "healthy", "G's total is far below 0: one of its rewards is counted in characters"),
+    ("H", "rate_too_low", "H is healthy: its loss type divides by another number, so its gradient "
+     "norm is another"),
+    ("I", "never_ends", "I runs to its limit, but nothing is earned on the way: how long may it "
      "be?"),
-    ("E", "frozen", "E's adapters do move, a very little"),
-    ("E", "reward_flat", "E" + _FLAT),
-    ("F", "rate_too_low", "F's adapters do not move at all, with a usual learning rate"),
-    ("F", "reward_flat", "F" + _FLAT),
+    ("J", "rate_too_low", "J's adapters do not move at all, with a usual learning rate"),
+    ("K", "healthy", "K is healthy and has one finding more: look at its zero-variance groups"),
+    ("L", "reward_flat", "L's reward rises, by its form alone: compare the two"),
 ]  # fmt: skip
 
 
 def _but(letter, said):
-    return lambda patient: said if patient == letter else _CLINIC[patient][1]
+    return lambda patient: {said} if patient == letter else set(_CLINIC[patient][1].split())
 
 
 exercise(
-    "05.5",
+    "05.3",
     "my_diagnosis",
     NOTEBOOK,
-    [((letter,), name) for letter, (_, name) in _CLINIC.items()],
+    [((letter,), set(names.split())) for letter, (_, names) in _CLINIC.items()],
     [(_but(letter, said), sentence) for letter, said, sentence in _WRONG],
+)
+
+# 05.4 two diseases and a cure
+
+
+def _read_cured(measured):
+    found = measured["finding"]
+    right = found if found in _CURED else "another"
+    began, ended = measured["reward"]
+    said = f"The finding is {found}; the reward went from {began:.2f} to {ended:.2f}"
+    return right, f"{said}, with {measured['unique']:.0%} different texts in a group."
+
+
+_CURED = {
+    "healthy": "Cut-off answers hid the second disease: are the texts of a group different now?",
+    "truncated": "With a limit of 64 tokens nothing is cut off: an answer has about 26.",
+    "collapsed": "The texts of a group differ as soon as the temperature is not near 0.",
+    "another": "One of the two diseases, or none of them, explains what you see.",
+}
+experiment(
+    "05.4",
+    "cured",
+    NOTEBOOK,
+    _read_cured,
+    _CURED,
+    [
+        ({"finding": "collapsed", "reward": (2.84, 2.60), "unique": 0.13}, "collapsed"),
+        ({"finding": "healthy", "reward": (1.53, 2.50), "unique": 0.50}, "healthy"),
+    ],
+)
+
+# 05.5 entropy that bought nothing
+
+
+def _spent(entropy, reward, highest, *, start=None, enough=0.8, width=3):
+    for step in range(width, len(entropy) + 1):
+        sure, paid = (mean(values[step - width : step]) for values in (entropy, reward))
+        if sure < 0.25 * (start or mean(entropy[:3])) and paid < enough * highest:
+            return step
+    return None
+
+
+_FALLS = [1.0, 0.8, 0.6, 0.1, 0.5, 0.4, 0.2, 0.15, 0.1, 0.1]
+_LOW, _HIGH = [1.0] * 8 + [2.9, 2.9], [1.0, 1.2, 1.5, 2.0, 2.3, 2.6, 2.8, 2.9, 2.9, 2.9]
+exercise(
+    "05.5",
+    "entropy_spent",
+    NOTEBOOK,
+    [
+        ((_FALLS, [1.0] * 10, 3.0), 9),
+        ((_FALLS, _HIGH, 3.0), None),
+        ((_FALLS, _LOW, 3.0), 9),
+        (([0.4, 0.4, 0.4, 0.2, 0.2, 0.2], [1.0] * 6, 3.0), None),
+        ((_FALLS[:2], [1.0] * 2, 3.0), None),
+        (([1.0, 1.0, 1.0, 0.2, 0.2, 0.2], [2.6, 2.6, 2.6, 2.0, 2.5, 2.5], 3.0), 6),
+    ],
+    {
+        "you looked at single steps: one step is noise, take the mean of the last three": partial(
+            _spent, width=1
+        ),
+        "you left out the reward: entropy that falls while the model learns is well spent": partial(
+            _spent, enough=9.0
+        ),
+        "you compared the entropy with 0.25: compare it with a quarter of its own first three "
+        "steps": partial(_spent, start=1.0),
+        "you counted from 0: the log's first step is 1": lambda *given: (
+            (found := _spent(*given)) and found - 1
+        ),
+    },
 )
