@@ -32,7 +32,8 @@ FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine 
 _GPU = {"num_generations": 8, "lora_rank": 32, "heldout": 400, "gradient_checkpointing": True}
 _QWEN, _GEMMA = "unsloth/Qwen3-", "unsloth/gemma-3-"
 PROFILES: dict[str, dict[str, Any]] = {
-    # float32 on the CPU: bfloat16 is emulated, and slower, on most CPUs.
+    # float32 on the CPU: bfloat16 is emulated, and slower, on most CPUs. The rate of 1e-3 is for a
+    # model of less than a million weights.
     "smoke": dict(qwen=str(DATA / "tiny-qwen3"), gemma=str(DATA / "tiny-gemma3"), dtype="float32",
                   max_steps=120, batch_size=64, num_generations=8, per_device_batch=64,
                   learning_rate=1e-3, lora_rank=16, max_prompt_length=160, heldout=480,
@@ -45,7 +46,7 @@ PROFILES: dict[str, dict[str, Any]] = {
                  batch_size=64, per_device_batch=8, learning_rate=1e-5, max_prompt_length=512,
                  max_completion_length=768, eval_batch=32, vllm="colocate"),
     "80gb": dict(_GPU, qwen=f"{_QWEN}8B", gemma=f"{_GEMMA}12b-it", dtype="bfloat16", max_steps=500,
-                 batch_size=128, per_device_batch=32, learning_rate=5e-6, max_prompt_length=512,
+                 batch_size=128, per_device_batch=32, learning_rate=1e-5, max_prompt_length=512,
                  max_completion_length=1024, eval_batch=64, vllm="colocate"),
 }  # fmt: skip
 
@@ -65,7 +66,7 @@ class RunConfig:
     batch_size: int  # completions in one optimizer step, over all processes
     num_generations: int  # completions per problem: the group
     per_device_batch: int  # completions at once in training: at most so many
-    learning_rate: float  # at its highest; it falls linearly after the warm-up
+    learning_rate: float  # at its highest; LoRA: 1e-5, then 5e-5; full fine-tuning: 1e-6
     lora_rank: int  # r of LoRA (Hu et al., arXiv 2106.09685)
     max_prompt_length: int  # in tokens; longer prompts are dropped, for TRL truncates none
     max_completion_length: int  # in tokens; longer completions are cut off

@@ -46,6 +46,11 @@ def test_default_on_this_machine_says_why():
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_the_learning_rate_of_lora_is_the_same_on_every_gpu():
+    rates = {name: values["learning_rate"] for name, values in PROFILES.items()}
+    assert rates == {"smoke": 1e-3, "t4": 1e-5, "24gb": 1e-5, "80gb": 1e-5}
+
+
 def test_the_environment_is_read_and_arguments_win(monkeypatch):
     monkeypatch.setenv("GRPO_WORKBOOK_MODEL", "gemma")
     monkeypatch.setenv("GRPO_WORKBOOK_SEED", "5")

@@ -1,45 +1,38 @@
 # %% [markdown]
 # # 04 · A GRPO run you can trust
 #
-# **After this notebook you can** load a model in 4-bit, give it LoRA adapters, train it with GRPO through Unsloth and
-# TRL, and say with an interval and a paired test whether it got better on problems it never saw.
+# **After this notebook you can** load a model in 4 bits, give it LoRA adapters, train it with GRPO through Unsloth and
+# TRL, and say with an interval and a paired test whether it improved on problems it never saw.
 #
-# **Time:** about 3 minutes on two CPU cores (smoke profile); on one core, or a busy machine, up to twice that. On a GPU
-# the same cells train Qwen3 or Gemma 3; the times there have not been measured yet.
+# **Time:** about 3 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
+# the same cells train Qwen3 or Gemma 3.
 #
 # The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
 
 # %% [markdown]
 # ## The idea, on four completions
 #
-# GRPO asks the model the same question several times and rewards every answer. What counts is only how an answer
-# compares with the others of its **group**: the *advantage* is the reward minus the group's mean, divided by the
-# group's standard deviation.
+# GRPO samples a **group** of completions for each problem and rewards each of them. A completion's **advantage** is its
+# reward minus the group's mean, divided by the group's standard deviation. Training makes completions with a positive
+# advantage more likely and the rest less likely.
 
 # %%
 from statistics import mean, stdev
 
 group = [3.0, 0.25, 0.5, 3.0]  # two right and well-formed, two not
-advantages = [(r - mean(group)) / stdev(group) for r in group]
-print([round(a, 2) for a in advantages])
-
-# %% [markdown]
-# Answers above the mean are made more likely, those below less. When all four earn the same, every advantage is 0 and
-# the group teaches nothing:
-
-# %%
-group = [3.0, 3.0, 3.0, 3.0]
+print([round((r - mean(group)) / stdev(group), 2) for r in group])
+group = [3.0, 3.0, 3.0, 3.0]  # all right: no differences
 print([r - mean(group) for r in group])
 
 # %% [markdown]
-# So GRPO needs a model that gets it right *sometimes*. A group that is always right, or never, is a **zero-variance
-# group**.
+# If all four earn the same, every advantage is 0: a **zero-variance group** teaches nothing. So GRPO needs a model that is
+# right *sometimes*.
 
 # %% [markdown]
-# ## What this run is
+# ## The settings of this run
 #
-# One object says what runs here, and why. `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` in the environment change
-# it; without a GPU it chooses the smoke profile.
+# `RunConfig` chooses device, profile and model, and says why. `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL` in the
+# environment override it.
 
 # %%
 from grpo_workbook import RunConfig
@@ -48,23 +41,49 @@ run = RunConfig.from_env()
 print(run)
 
 # %% [markdown]
-# Unsloth comes first: it patches TRL and Transformers, and can do so only before they are loaded.
+# Import Unsloth first, because it can patch TRL and Transformers only before they are loaded.
 
 # %%
 import os
 
-from grpo_workbook import quiet, show
+from grpo_workbook import quiet
 
 quiet()  # no loading bars, no advice
 if os.path.isdir(run.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: no network needed
 
 import unsloth
 
 # %% [markdown]
+# ## What is different on a GPU
+#
+# The code is the same on both machines, but the trainer is not. On a GPU `import unsloth` replaces TRL's trainer. On a CPU
+# it leaves GRPO to TRL. That is why its line above says "with SFTTrainer": Unsloth's CPU backend adapts supervised
+# fine-tuning and promises nothing else. GRPO works there because it is TRL's own code.
+
+# %%
+from trl import GRPOTrainer
+
+print(GRPOTrainer.__name__, "from", GRPOTrainer.__module__)
+
+# %% [markdown]
+# | | CPU | GPU, with Unsloth |
+# | --- | --- | --- |
+# | trainer class | TRL's `GRPOTrainer` | `UnslothGRPOTrainer`, generated from TRL's source into `unsloth_compiled_cache/` |
+# | loss | TRL's | `grpo_compute_loss` of unsloth_zoo, compiled |
+# | log-probabilities | TRL's code, with one PyTorch function of Unsloth's in place of TRL's Triton kernel | computed from the last hidden states, a chunk at a time |
+# | reference model when `beta` > 0 | a frozen copy of the adapters, made with the trainer | the base model, with the adapters switched off |
+# | number format of the adapters | bfloat16 when the base is in 4 bits (see "Training") | float32 |
+# | settings that change by themselves | 8-bit optimizers become AdamW | `dr_grpo` turns `scale_rewards` off; a batch smaller than a group grows |
+# | logged | `entropy`; `kl` only when `beta` > 0 | `kl` always, no `entropy` |
+#
+# The table was read from `unsloth/models/rl.py`, `unsloth_zoo/rl_replacements.py` and `unsloth/_cpu_init.py`. Expect a GPU
+# run to learn like a CPU run, not to repeat its numbers. [Chapter 07](07_stages_and_curriculum.ipynb) comes back to the reference.
+
+# %% [markdown]
 # ## The problems
 #
-# Word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. The held-out problems share no
+# These are word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. The held-out problems share no
 # combination of template and numbers with the training problems.
 
 # %%
@@ -76,36 +95,42 @@ print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
 print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
 
 # %% [markdown]
-# TRL wants a `prompt` (here a conversation) and hands every other column to the rewards: `answer` will be the number.
+# TRL wants a `prompt`, here a conversation. It passes every other column to the reward functions, which need `answer`.
 
 # %%
 train_set, heldout_set = to_dataset(train_rows), to_dataset(heldout_rows)
 train_set[0]
 
 # %% [markdown]
-# ## The model, in 4-bit, with adapters
+# ## The model, in 4 bits, with adapters
 #
-# The base model's weights are stored in 4 bits (NF4, made for weights that are normally distributed) and stay frozen.
-# What will learn is a pair of thin matrices beside each of them: low-rank adaptation, LoRA. Unsloth says what it took:
-# `dtype` is the type of the arithmetic and of what is not in 4 bits, and "chunked CE" a way to compute a loss in
-# pieces, which saves memory.
+# The base model's weights are stored in NF4, a 4-bit format made for normally distributed weights, and never change.
+# `dtype` is the number format of the arithmetic and of everything in the base that is not quantized. ("Chunked CE" in
+# Unsloth's line saves memory in supervised fine-tuning.)
 
 # %%
 import torch
 from unsloth import FastLanguageModel
 
 torch.manual_seed(run.seed)
+vllm = {}
+if run.vllm == "colocate":  # only on a GPU: vLLM samples, and shares the weights
+    vllm = {"fast_inference": True, "max_lora_rank": run.lora_rank,
+            "gpu_memory_utilization": run.vllm_gpu_memory}
 model, tokenizer = FastLanguageModel.from_pretrained(
     model_name=run.model,
     max_seq_length=run.max_prompt_length + run.max_completion_length,
     dtype=getattr(torch, run.dtype),
     load_in_4bit=run.load_in_4bit,
     use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
+    **vllm,
 )
 
 # %% [markdown]
-# `r` is the rank: how thin the matrices are. Adapting all seven projections of a layer costs little and learns more
-# than attention alone ([QLoRA](https://arxiv.org/abs/2305.14314) measured it). `lora_alpha / r` scales what they add.
+# What learns is a pair of thin matrices A and B beside each frozen one: low-rank adaptation,
+# [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` says how thin. Their product is scaled by `lora_alpha / r`; a factor of 2 is a
+# convention. Adapting all seven projections of a layer learns more than attention alone
+# ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
 
 # %%
 model = FastLanguageModel.get_peft_model(
@@ -121,7 +146,7 @@ model = FastLanguageModel.get_peft_model(
 tokenizer.padding_side = "left"  # the model continues its prompt: padding comes before
 
 # %% [markdown]
-# Trust nothing: a layer that cannot be quantized falls back to 16 bits without an error. Count them.
+# Check the result, because a layer that cannot be quantized stays in 16 bits without an error:
 
 # %%
 from grpo_workbook import training
@@ -132,8 +157,57 @@ print(training.count_4bit_layers(model), "of", expected, "linear layers in 4-bit
 print(f"{training.count_trained_parameters(model):,} adapter weights will learn")
 
 # %% [markdown]
-# TRL no longer truncates prompts, so what does not fit is dropped before training. And this is what the model really
-# reads:
+# Now look inside one layer. NF4 stores weights in **blocks** of 64. Each weight becomes one of 16 levels from -1 to 1, which
+# takes 4 bits. The block's scale, its largest magnitude, is stored once, in 8 bits.
+
+# %%
+from bitsandbytes.functional import dequantize_4bit
+from peft.tuners.lora.bnb import Linear4bit
+
+layer = next(m for m in model.modules() if isinstance(m, Linear4bit))
+packed = layer.base_layer.weight
+W = dequantize_4bit(packed.data, packed.quant_state).float()
+A, B = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+block = W.flatten()[:64]
+scale = block.abs().max().item()
+levels = (block / scale).unique()
+print(f"{W.numel():,} weights in {packed.numel():,} bytes and {W.numel() // 64} scales")
+print(len(levels), "of the 16 levels occur in the first block")
+print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
+
+# %% [markdown]
+# B starts at zero, so the adapters change nothing until the first update. From then on the layer computes `W x + 2 B A x`.
+
+# %%
+from grpo_workbook import figures
+from matplotlib.patches import Rectangle
+
+figure, (axes,) = figures.new_panels(8.0, 3.7)
+strip = (block / scale).reshape(1, 64).cpu().numpy()
+axes.imshow(strip, cmap="PuOr", extent=(0, 6.4, 3.1, 3.5), vmin=-1, vmax=1)
+for x, y, wide, high, colour, words in [
+    (6.8, 3.1, 0.9, 0.4, "number", f"{scale:.3f}"),
+    (0, 0, 2.4, 2.4, "off", f"W\n{W.shape[0]} x {W.shape[1]}\nNF4, frozen"),
+    (3.6, 0, 0.6, 2.4, "data", f"B\n\n{B.shape[0]}\nx\n{B.shape[1]}"),
+    (4.5, 0.9, 2.4, 0.6, "data", f"A     {A.shape[0]} x {A.shape[1]}"),
+]:
+    look = {"facecolor": figures.PALE[colour], "edgecolor": figures.GREY}
+    axes.add_patch(Rectangle((x, y), wide, high, **look))
+    axes.text(x + wide / 2, y + high / 2, words, ha="center", va="center")
+axes.add_patch(Rectangle((0, 2.3), 1.2, 0.1, color=figures.ORANGE))
+axes.plot([0, 0], [2.4, 3.1], [1.2, 6.4], [2.4, 3.1], color=figures.GREY, lw=0.8)
+axes.text(0, 3.58, "one block of W: 64 weights of 4 bits, purple above 0, orange below")
+axes.text(6.8, 3.58, "its scale, 8 bits")
+axes.text(3.0, 1.2, "+ 2 x", ha="center", va="center")
+axes.text(4.5, 0.4, "A and B learn, B from 0", color=figures.BLUE)
+axes.set(xlim=(-0.1, 8.1), ylim=(-0.1, 3.9), aspect="equal")
+axes.set_title("W stays in 4 bits and never changes; A and B learn")
+axes.axis("off")
+figures.show(figure, "A frozen square W; one block of 64 weights is enlarged as a strip"
+             f" with its scale {scale:.3f}. Beside W stand the thin B and A.")
+
+# %% [markdown]
+# TRL does not truncate prompts, so drop those that are too long. This is the text that the model reads:
 
 # %%
 from grpo_workbook import drop_long_prompts, render
@@ -148,53 +222,54 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # ```python
 # from peft import LoraConfig
 # from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
-# from trl import GRPOTrainer
+# from trl import GRPOConfig, GRPOTrainer
 #
 # quantization = BitsAndBytesConfig(
 #     load_in_4bit=True, bnb_4bit_quant_type="nf4",
 #     bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16,
 # )
 # model = AutoModelForCausalLM.from_pretrained(
-#     run.model, dtype=torch.bfloat16, quantization_config=quantization
+#     "Qwen/Qwen3-1.7B", dtype=torch.bfloat16, quantization_config=quantization
 # )
-# tokenizer = AutoTokenizer.from_pretrained(run.model, padding_side="left")
+# tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen3-1.7B", padding_side="left")
 # adapters = LoraConfig(
-#     r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"
+#     r=32, lora_alpha=64, target_modules="all-linear", task_type="CAUSAL_LM"
+# )
+# args = GRPOConfig(
+#     "outputs", max_steps=250, learning_rate=1e-5, num_generations=8,
+#     per_device_train_batch_size=8, gradient_accumulation_steps=4,
+#     max_completion_length=512, logging_steps=1, reward_weights=weights,
 # )
 # trainer = GRPOTrainer(
-#     model=model, processing_class=tokenizer, peft_config=adapters,
-#     args=run.to_grpo_config(weights), reward_funcs=functions,
-#     train_dataset=train_set,
+#     model=model, processing_class=tokenizer, peft_config=adapters, args=args,
+#     reward_funcs=functions, train_dataset=train_set,
 # )
 # ```
 #
-# (`weights` and `functions` are made below.)
-# `python -m grpo_workbook run --backend plain` runs it on a GPU. On a CPU TRL 1.15 cannot: it computes
-# log-probabilities in a Triton kernel, and the command says so.
+# (`weights` and `functions` are made below.) `python -m grpo_workbook run --backend plain` runs it on a GPU, but not on a
+# CPU, because TRL 1.15 computes log-probabilities in a Triton kernel.
 #
-# Where stock TRL does start on a CPU (1.16 and later), 4-bit **learns wrongly without a word**: on processors with
-# AVX512-BF16, bitsandbytes 0.50 repacks a layer's weights at the first generation, and after that no gradient flows
-# back through the layer. The other layers go on learning, so the reward still rises, only less. Unsloth turns the
-# repacking off, and so does our plain backend.
+# Processors with AVX512-BF16 hold another trap. At the first generation bitsandbytes 0.50 repacks a layer's 4-bit weights,
+# and no gradient flows back through the layer any more. The reward still rises, only less, because other layers learn.
+# Unsloth and our plain backend switch the repacking off.
 #
 # </details>
 
 # %% [markdown]
 # ## The rewards
 #
-# A reward function gets the completions and the dataset's columns, and returns one number for each completion. Ours
-# give 0 to 1 each: for the right number, for perfect form, for parts of the form. Weights say what each counts.
+# A reward function gets the completions and the dataset's columns, and returns a number for each completion. These three,
+# from [chapter 03](03_reward_design.ipynb), return 0 to 1: for the right number, for perfect form, for parts of the form.
 
 # %%
-from grpo_workbook import correctness_reward, parse_rewards
+from grpo_workbook import parse_rewards
 
-print(run.rewards)
 functions, weights = parse_rewards(run.rewards)
-show(correctness_reward)
+names = [f.__name__.removesuffix("_reward") for f in functions]
+print(dict(zip(names, weights)))
 
 # %% [markdown]
-# Test each reward on completions you know, before any model is trained on it. The last one hedges: two answers. The
-# total is what GRPO compares.
+# Test them on completions that you know before you train. GRPO compares the weighted totals.
 
 # %%
 samples = {
@@ -202,9 +277,8 @@ samples = {
     "no tags": "6*7=42. The answer is 42.",
     "half the form": "<reasoning>\n6*7=42\n</reasoning>\n42",
     "wrong number": "<reasoning>\n6*7=41\n</reasoning>\n<answer>41</answer>",
-    "hedged": "<answer>41</answer><answer>42</answer>",
+    "two answers": "<answer>41</answer><answer>42</answer>",
 }
-names = [f.__name__.removesuffix("_reward") for f in functions]
 print(f"{'':15}", *[f"{name:>20}" for name in names], f"{'total':>7}")
 for name, text in samples.items():
     values = [f(completions=[text], answer=["42"])[0] for f in functions]
@@ -214,9 +288,9 @@ for name, text in samples.items():
 # %% [markdown]
 # ## The baseline
 #
-# Without it no later number means anything. *Strict* is right and well-formed, *lenient* takes any readable answer;
-# *sampled* is at temperature 1, as in training, *greedy* takes the likeliest token. `ci95` is the 95 % interval of the
-# first number (Wilson's).
+# Without a baseline no later number means anything. *Strict* counts answers that are right and well-formed; *lenient*
+# accepts any readable form. *Sampled* uses temperature 1, as training does; *greedy* takes the most likely token. `ci95` is
+# the 95 % interval (Wilson's) of the first number.
 
 # %%
 from grpo_workbook import evaluate, summary
@@ -229,8 +303,7 @@ before = summary(before_sampled, before_greedy)
 before
 
 # %% [markdown]
-# The model mostly knows its arithmetic, and shows it badly. Numbers hide that, so look at what it writes when it is
-# sampled, whole:
+# The model mostly knows its arithmetic and presents it badly. Numbers hide that, so read some sampled completions:
 
 # %%
 for completion in before_sampled.completions[1:5]:
@@ -239,61 +312,163 @@ for completion in before_sampled.completions[1:5]:
 # %% [markdown]
 # ## The configuration
 #
-# TRL's defaults and Unsloth's differ, and differ again between CPU and GPU. So every value that matters is written
-# down, once, for all machines: how much goes into one step, how completions are sampled, which of GRPO's many forms, how
-# the adapters move. Together they are TRL's `GRPOConfig`:
+# TRL and Unsloth have different defaults, so write down every value of the algorithm:
 
 # %%
-show(RunConfig.to_grpo_config)
+algorithm = {
+    "max_steps": run.max_steps,
+    "num_generations": run.num_generations,  # completions of one problem: its group
+    "num_iterations": 1,  # each completion is used for one update
+    "max_completion_length": run.max_completion_length,  # longer ones are cut off
+    "mask_truncated_completions": False,  # and still count
+    "temperature": run.temperature,  # 1 samples from the policy itself,
+    "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,  # if nothing else changes it
+    "chat_template_kwargs": {"enable_thinking": False},  # Qwen3: no <think> block
+    "loss_type": run.loss_type, "scale_rewards": run.scale_rewards,
+    "importance_sampling_level": "token", "epsilon": 0.2, "epsilon_high": 0.2,
+    "beta": run.beta,  # 0: no KL penalty, so no reference model
+    "learning_rate": run.learning_rate,
+    "warmup_steps": 5,  # AdamW's first estimates rest on few gradients: start small
+    "lr_scheduler_type": "linear",  # down to 0 at the last step
+    "adam_beta2": 0.99,  # averages over about 100 steps; 1,000 would outlast the run
+    "weight_decay": 0.0,  # A and B start where they change nothing
+    "max_grad_norm": 1.0,
+}
 
 # %% [markdown]
-# | setting | what it does | small GPU (16 GB) | large GPU (80 GB) |
+# Precision, memory, checkpoints and vLLM depend on the machine. `to_grpo_config` adds them and makes TRL's `GRPOConfig`.
+
+# %%
+args = run.to_grpo_config(weights, algorithm)
+print(f"{args.per_device_train_batch_size} completions at once, "
+      f"{args.gradient_accumulation_steps} times before each optimizer step")
+print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
+
+# %% [markdown]
+# | setting | what it does | 16 GB GPU | 80 GB GPU |
 # | --- | --- | --- | --- |
-# | `num_generations` | the group. Larger: steadier advantages, fewer zero-variance groups, more time | 8 | 8 to 16 |
-# | batch size | completions in an optimizer step. Fewer: a noisier gradient, faster steps | 32 | 128 and more |
-# | `per_device_train_batch_size` | completions in memory at once; the rest is accumulated | 4 to 8 | 16 to 32 |
-# | `max_completion_length` | most of the time and memory. Too short, and answers are cut before they earn anything | 512 | 1024 and more |
-# | `learning_rate` | 1e-5 to 1e-6 for billions of weights; the tiny model takes 1e-3 | 1e-5 | 5e-6 |
+# | `num_generations` | size of the group. Larger: steadier advantages, fewer zero-variance groups, more time | 8 | 8 to 16 |
+# | batch size | completions in an optimizer step. Smaller: noisier gradient, faster steps | 32 | 32 to 128 |
+# | `per_device_train_batch_size` | completions in memory at once; the gradient is accumulated | 4 to 8 | 16 to 32 |
+# | `max_completion_length` | most of the time and memory. Too short: answers are cut off before they earn anything | 512 | 1024 and more |
+# | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1e-5 | 1e-5 |
 # | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 32 | 32 |
 # | `beta` | weight of the KL penalty. 0 needs no reference model | 0 | 0 to 0.04 |
 # | gradient checkpointing | recomputes activations: less memory, more time | on | on for long answers |
 # | vLLM (`fast_inference=True`) | generates several times faster, on a GPU only | if memory allows | on |
 #
-# These are common values, reasoned and not tried here: no GPU run has been measured yet. Chapter 10 computes the memory
-# that they take.
+# The learning rates come from TRL's page [LoRA Without Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): 1e-5 (3B) and
+# 5e-5 (0.6B) with LoRA, 1e-6 for all weights. With a fixed `lora_alpha` the best rate hardly depends on the rank. The tiny
+# model, with less than a million weights, takes 1e-3. The same page warns that LoRA tolerates large batches worse than full
+# fine-tuning does.
 #
-# The batch counts **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be
-# whole groups. For a batch of 4 with groups of 8, which older guides use, TRL raises a `ValueError` (Unsloth raises the
-# batch size on a GPU, without asking). They also pass `max_prompt_length`, which is gone.
+# `loss_type="dapo"` is only [DAPO](https://arxiv.org/abs/2503.14476)'s average, in which every token of the step counts the same. DAPO also
+# clips later upwards (`epsilon_high=0.28`), resamples zero-variance groups and treats cut-off completions specially. All
+# of that is off here.
+#
+# Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be whole
+# groups. A batch of 4 with groups of 8, as in older guides, raises a `ValueError`, and `max_prompt_length` no longer exists.
+#
+# The GPU columns are common values, not measured here. Chapter 10 computes the memory that they take.
 
 # %% [markdown]
 # ## Training
 #
-# TRL's own trainer. In every step it samples a group of completions for each of a few problems, rewards them, and moves
-# the adapters. The progress bar shows the mean weighted reward, of at most 3. Interrupting the kernel ends training
-# after the step under way: what was learned stays in `model`, and a checkpoint is saved.
+# Each optimizer step is one round of this loop:
 
 # %%
-from trl import GRPOTrainer
-from transformers import PrinterCallback
-from grpo_workbook import stop_on_interrupt
+n, problems, colours = run.batch_size, run.prompts_per_step, figures.PALE
+weights_moved = f"{training.count_trained_parameters(model):,}"
+boxes = {
+    "problems": (0.07, 0.68, f"{problems}\nproblems", colours["data"]),
+    "policy": (0.33, 0.68, "policy:\n4-bit base + adapters", colours["model"]),
+    "rewards": (0.66, 0.68, f"{len(functions)} reward\nfunctions", colours["check"]),
+    "total": (0.9, 0.68, f"{n} rewards in\n{problems} groups", colours["number"]),
+    "advantages": (0.9, 0.16, f"{n}\nadvantages", colours["number"]),
+    "loss": (0.62, 0.16, "loss over\nall tokens", colours["number"]),
+    "adamw": (0.33, 0.16, f"AdamW moves\n{weights_moved} weights", colours["model"]),
+}
+arrows = [
+    ("problems", "policy", ""),
+    ("policy", "rewards", f"{problems} x {run.num_generations}\ncompletions"),
+    ("rewards", "total", "weighted\nsum"),
+    ("total", "advantages", "minus the group's\nmean, over its std"),
+    ("advantages", "loss", ""),
+    ("loss", "adamw", "gradient"),
+    ("adamw", "policy", f"next of {run.max_steps} steps"),
+]
+figure = figures.diagram(boxes, arrows, (8.4, 3.0))
+figure.suptitle(f"One optimizer step: {n} completions, one move of the adapters")
+figures.show(figure, f"A loop: {problems} problems go to the policy, which samples {n} "
+             "completions; rewards, advantages and the loss lead to AdamW and back.")
 
+# %% [markdown]
+# TRL's trainer runs the loop. Building it has a side effect: when the base is quantized, TRL 1.15 casts the adapters to
+# **bfloat16**. Unsloth removes that on a GPU. Cast them back, so that the weights that learn are float32 on both machines:
+
+# %%
 trainer = GRPOTrainer(
     model=model,
     processing_class=tokenizer,
-    args=run.to_grpo_config(weights),
+    args=args,
     reward_funcs=functions,
     train_dataset=train_set,
 )
+adapters = [p for p in model.parameters() if p.requires_grad]
+print("adapters when the trainer is built:", {p.dtype for p in adapters})
+for p in adapters:
+    p.data = p.data.float()
+print("adapters when it trains:          ", {p.dtype for p in adapters})
+
+# %% [markdown]
+# A float32 adapter takes 16 bytes for each weight, 4 each for weight, gradient and AdamW's two moments; in bfloat16 it is 8.
+# But bfloat16 has only two to three significant digits, so an update that is small beside its weight is rounded away.
+# AdamW's updates are about as large as the learning rate. So count the lost updates of the matrix A:
+
+# %%
+def lost(dtype: torch.dtype, rate: float) -> float:
+    """The fraction of A's weights that an update of this size leaves as they are."""
+    a = A.detach().to(dtype)
+    return (a - rate == a).float().mean().item()
+
+
+rates = [10 ** (k / 8) for k in range(-48, -15)]
+figure, (axes,) = figures.new_panels(7.0, 3.2)
+for dtype, colour in ((torch.bfloat16, figures.GREY), (torch.float32, figures.BLUE)):
+    fractions = [lost(dtype, rate) for rate in rates]
+    axes.plot(rates, fractions, color=colour, lw=2)
+    name = str(dtype).removeprefix("torch.")
+    axes.text(rates[0], fractions[0] + 0.03, name, color=colour)
+marks = {1e-5: "LoRA on a\nlarge model", run.learning_rate: "this run"}
+for rate, words in marks.items():
+    axes.axvline(rate, color="black", ls=":", lw=1)
+    axes.text(rate * 1.1, 0.4, words)
+at_1e5 = f"{lost(torch.bfloat16, 1e-5):.0%}"
+axes.set(xscale="log", ylim=(-0.05, 1.12), ylabel="fraction of updates lost",
+         xlabel="size of an update (about the learning rate)",
+         title=f"At 1e-5 bfloat16 rounds away {at_1e5} of the updates of A")
+figures.show(figure, "Line chart: rounding removes a fraction of the updates of A, "
+             f"{at_1e5} in bfloat16 at a rate of 1e-5; in float32 it is 0.")
+
+# %% [markdown]
+# At this run's 1e-3 no update is lost, only rounded. At 1e-5, A would hardly move, and only B would learn, because it
+# starts at 0.
+#
+# Now train. The progress bar shows the mean weighted reward, at most 3. If you interrupt the kernel, the step under way is
+# finished and a checkpoint is saved.
+
+# %%
+from transformers import PrinterCallback
+from grpo_workbook import stop_on_interrupt
+
 trainer.remove_callback(PrinterCallback)
 trainer.add_callback(training.RewardBar())
 with stop_on_interrupt(trainer):
     result = trainer.train()
 
 # %% [markdown]
-# Watch the reward, not the loss. Advantages are centred within each group, so the loss is small from the first step to
-# the last, and a little off 0 because `dapo` weighs longer answers more (chapter 01 takes it apart). It says which way to
-# move, not how good the model is. Each line is the mean of a tenth of the steps.
+# Watch the reward, not the loss. Advantages are centred within each group, so the loss stays near 0 throughout; only its
+# gradient matters. Each line is the mean over a tenth of the steps.
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -310,31 +485,34 @@ for start in range(0, len(log), tenth):
     print(steps, *[f"{value:14.3f}" for value in values])
 
 # %% [markdown]
-# Form is learned first, because it is the same for every problem. Then the reward creeps on, as slips in the arithmetic
-# become rarer. The rate of zero-variance groups grows with it: all their completions are right, and they teach nothing more.
-# In the figure the total is weighted, the single rewards are not; pale lines are single steps, strong ones are smoothed.
+# The model learns the form first, because it is the same for every problem. Then the reward rises slowly, as mistakes in
+# the arithmetic become rarer, and more and more groups have zero variance, because they are right throughout. In the figure
+# only the total is weighted; pale lines are single steps.
 
 # %%
-from grpo_workbook import figures
-
-figures.show(*figures.reward_curves(log))
+figure, words = figures.reward_curves(log)
+first, last = (mean(entry["reward"] for entry in part) for part in (log[:5], log[-5:]))
+figure.axes[0].set_title(f"Form first, then arithmetic: {first:.1f} to {last:.1f} of 3")
+figures.show(figure, words)
 
 # %% [markdown]
 # ## Did it learn?
 #
-# The training reward cannot say: it could have been gamed, or learned by heart. The held-out problems can. The black
-# bars are 95 % intervals of the sampled, strict accuracy.
+# The training reward cannot tell, because the model may have exploited it or memorised the problems. Held-out problems
+# can. The black bars are 95 % intervals.
 
 # %%
 after_sampled = evaluate(model, tokenizer, heldout_set, sample=True, **how)
 after_greedy = evaluate(model, tokenizer, heldout_set, **how)
 after = summary(after_sampled, after_greedy)
-figures.show(*figures.before_after(before, after, len(heldout_set)))
+figure, words = figures.before_after(before, after, len(heldout_set))
+gain = f"{before['strict_sampled']:.0%} to {after['strict_sampled']:.0%}"
+figure.axes[0].set_title(f"{len(heldout_set)} held-out problems: {gain} strict")
+figures.show(figure, words)
 
 # %% [markdown]
-# Could that be chance? Every problem was answered twice, before and after. If training did nothing, a problem whose
-# outcome changed was as likely to change for the better as for the worse: a coin. McNemar's exact test asks how often
-# a coin would do this.
+# Could that be chance? If training had no effect, a problem whose outcome changed would be as likely to get better as worse,
+# like a coin. McNemar's exact test computes how often a coin would give such a result.
 
 # %%
 from grpo_workbook import paired_p_value, wilson_interval
@@ -347,9 +525,8 @@ print(f"p = {p_value:.1g}")
 # %% [markdown]
 # ## Keep it: the adapter, and the merged model
 #
-# The adapter alone is small and needs its base. Adapters cannot be merged into 4-bit weights without rounding them
-# again, so the base is loaded unquantized, and then the two become one model, saved in 16-bit, that plain Transformers
-# can load.
+# The adapter is small, but needs its base. Merging it into 4-bit weights would round them again, so `merge` loads the base
+# unquantized, adds the adapter, and saves one 16-bit model that plain Transformers can load.
 
 # %%
 from grpo_workbook import load_model, merge, save_adapter
@@ -361,16 +538,16 @@ proof = merge(run.model, run.output / "adapter", folder, heldout=heldout_set,
               batch_size=run.eval_batch)
 
 # %% [markdown]
-# A merge is proved by its logits: on the same tokens, the 16-bit base with the adapter beside it and the merged model
-# must say the same. Rounding to 16 bits moves them a little; the chosen tokens should not change. `merge` writes nothing
-# that fails this, or that answers the held-out problems worse than the policy did.
+# The proof is in the logits. On the same tokens the merged model must give those of the 16-bit base with its adapter beside
+# it. Rounding to 16 bits moves them a little, but the most likely token should stay. `merge` writes nothing that fails
+# this test, or that answers the held-out problems worse than the policy.
 
 # %%
 proof
 
 # %% [markdown]
-# That proves the merge. It does not prove that the adapter, trained on the *4-bit* base, works as well on the unquantized
-# one: that is another model. So what you would ship is measured like everything else.
+# That proves the merge. It does not prove that an adapter trained on the *4-bit* base works as well on the unquantized
+# base, which is another model. So measure what you would ship:
 
 # %%
 merged, merged_tokenizer = load_model(folder, dtype=run.dtype, device=run.device)
@@ -379,18 +556,17 @@ print(f"4-bit with adapter: {mean(after_greedy.strict):.1%} strict, greedy")
 print(f"merged, 16-bit:     {mean(merged_greedy.strict):.1%}")
 
 # %% [markdown]
-# And five held-out questions with its answers:
+# Here are its answers to five held-out questions:
 
 # %%
 for row, text in zip(heldout_set, merged_greedy.completions[:5]):
     print(f"{row['question']}  (right: {row['answer']})")
     print("   ", " ".join(text.split()))
 
-# %% [markdown]
-# This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
-# not help.
+# %% [markdown] tags=["remove-cell"]
+# This cell is for the automatic run on every change: it fails if training did not happen or did not help.
 
-# %%
+# %% tags=["remove-cell"] jupyter={"source_hidden": true}
 import json
 
 run.output.mkdir(parents=True, exist_ok=True)
@@ -401,6 +577,7 @@ proved = {"steps": trainer.state.global_step,
 (run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
 assert trainer.state.global_step == run.max_steps and len(log) == run.max_steps
 assert all(entry["step_time"] > 0 for entry in log)
+assert {p.dtype for p in adapters} == {torch.float32}, "not the weights that were meant"
 if run.profile == "smoke":
     assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "no gain"
     assert proof["same_greedy_tokens"] > 0.99, "the merged model is a different one"
@@ -409,13 +586,14 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+# Two functions and two experiments. An experiment runs only after you have written a prediction.
+# `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
 # ### Exercise 04.1 · `accumulation_steps` · easy · 5 minutes
 #
-# An optimizer step shall hold `batch_size` completions. A process takes `per_device_batch` of them at a time. How many
-# accumulation steps does each process need? Raise `ValueError` when groups or batches do not come out whole.
+# An optimizer step needs `batch_size` completions. Each process handles `per_device_batch` of them at a time. How many
+# accumulation steps does each process need? Raise `ValueError` if the groups or the batches do not divide evenly.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -432,7 +610,7 @@ check("04.1", accumulation_steps);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# All processes together take `per_device_batch * processes` completions at a time. Two things must divide
+# All processes together handle `per_device_batch * processes` completions at a time. Two numbers must divide
 # `batch_size`.
 #
 # </details>
@@ -467,7 +645,7 @@ check("04.2", lora_parameters);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Each pair adds `rank * inputs + outputs * rank`. To compare with the number that was printed above, take
+# Each pair adds `rank * inputs + outputs * rank`. Compare with the number printed above: take
 # `[(m.in_features, m.out_features) for n, m in model.named_modules() if n.endswith("base_layer")]` and rank 16.
 #
 # </details>
@@ -482,43 +660,103 @@ check("04.2", lora_parameters);
 # </details>
 
 # %% [markdown]
-# ### Exercise 04.3 · `changed_outcomes` · medium · 8 minutes
+# ### Exercise 04.3 · `rank_one` · medium · 6 minutes
 #
-# The paired test needs two counts: problems that got better and problems that got worse. Return `(better, worse)` from
-# the outcomes before and after. Lists of different length are an error: raise `ValueError`.
+# Reinforcement learning needs little rank, says the table. Test it: train the base again with rank 1, so that 8,192 weights
+# learn, not 131,072, on the same problems with the same learning rate. After 15 steps (half a minute), has the reward risen
+# `"as fast"` as in the run above (at least 80 % of its gain), `"slower"`, or `"not at all"` (less than 20 %)?
 
 # %% tags=["exercise"]
-def changed_outcomes(before: list[bool], after: list[bool]) -> tuple[int, int]:
-    raise NotImplementedError
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "as fast", "slower" or "not at all"
 
 
-check("04.3", changed_outcomes);
+def rank_one() -> dict:
+    """15 steps with thinner adapters: change what you like, one thing at a time."""
+    small = run.replace(lora_rank=1, max_steps=15, output=run.output / "rank_one")
+    fresh, _ = training.load_policy(small)
+    # the rate does not fall within the 15 steps, as it hardly does in the run above
+    other = {"lr_scheduler_type": "constant_with_warmup", "save_strategy": "no"}
+    again = training.make_trainer(
+        small, fresh, tokenizer, train_set, functions, weights, other)
+    again.train()
+    rewards = [e["reward"] for e in again.state.log_history if "reward" in e]
+    return {"rank_1": rewards, "run": [e["reward"] for e in log[: len(rewards)]]}
+
+
+predict("04.3", prediction, rank_one);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Walk through both lists together. `zip` has an argument that refuses lists of different length.
+# AdamW moves every weight of A and B by about the learning rate, whatever the rank. The layer changes by `2 B A`, a sum of r
+# products, and with `lora_alpha = 2 r` the factor stays 2. How many products push in the same direction?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def changed_outcomes(before: list[bool], after: list[bool]) -> tuple[int, int]:
-#     pairs = list(zip(before, after, strict=True))
-#     better = sum(a and not b for b, a in pairs)
-#     worse = sum(b and not a for b, a in pairs)
-#     return better, worse
+# prediction = "slower"
 # ```
+#
+# The sum has one product instead of 16, so the same learning rate changes the layer less. That is the pace, not the limit: a
+# fixed `lora_alpha` of 32, as in TRL's recipe, would give thin adapters a larger factor. Try `learning_rate=4e-3`.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 04.4 · `my_problems` · medium · 10 minutes
+#
+# Does the gain hold on *your* problems? Write some. The default has the training's form with larger numbers: sums from 44 to
+# 129, where most numbers in the training questions are below 20. The cell answers each problem without and with the
+# adapters. Will the trained model be right and well-formed on `"more"` of them, on `"fewer"`, or is there `"no difference"`
+# (p of the paired test is 0.05 or more)?
+
+# %% tags=["exercise"]
+prediction = ...  # "more", "fewer" or "no difference"
+
+
+def my_problems() -> dict:
+    """The base model against the trained one, on problems of your own."""
+    question = "Ada has {} pears and finds {} more. How many pears does Ada have now?"
+    rows = [{"question": question.format(a, b), "answer": str(a + b)}
+            for a in range(30, 86, 7) for b in (14, 26, 38, 50)]
+    # YOUR PROBLEMS: rows = load_problems("my_problems.jsonl")
+    mine = to_dataset(rows)
+    with model.disable_adapter():
+        base = evaluate(model, tokenizer, mine, sample=True, **how)
+    trained = evaluate(model, tokenizer, mine, sample=True, **how)
+    print(trained.completions[0])
+    return {"before": base.strict, "after": trained.strict}
+
+
+predict("04.4", prediction, my_problems);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Form and sum must both be right. Which of them did training change, and can the base model do such sums at all?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "no difference"
+# ```
+#
+# Read the printed completion. The form carries over to the new problems, but the model never learned sums of this size.
 #
 # </details>
 
 # %% [markdown]
 # ## A script to copy
 #
-# The same run without a notebook is the command `run`, which `grpo_workbook/cli/run.py` writes out. It takes your own
-# data and rewards, and any field of `RunConfig` and of TRL's `GRPOConfig` by its name: copy
-# [`templates/my_project`](../templates/my_project/README.md), 40 problems with two reward functions and a YAML file.
+# The command `run` (`grpo_workbook/cli/run.py`) does the same with your own data and rewards, and takes any field of
+# `RunConfig` or TRL's `GRPOConfig` by its name. To start, copy [`templates/my_project`](../templates/my_project/README.md): 40 problems,
+# two reward functions and a YAML file.
 #
 # ```bash
 # python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma
@@ -530,12 +768,11 @@ check("04.3", changed_outcomes);
 # %% [markdown]
 # ## Summary
 #
-# - GRPO compares a model's answers to one question with each other. Groups that all earn the same teach nothing.
-# - 4-bit base, LoRA adapters, TRL's trainer, every setting written down: the same on a CPU and on a GPU.
-# - Measure on held-out problems before and after, with an interval and a paired test. The loss says nothing.
-# - A merge is proved by its logits, and what is shipped by its own held-out score.
+# - GRPO compares a model's answers to one problem. A group whose answers all earn the same teaches nothing.
+# - The 4-bit base is frozen; LoRA adapters learn, in float32. Check their number format after the trainer is built.
+# - On a GPU Unsloth replaces TRL's trainer.
+# - LoRA starts at a learning rate of 1e-5, full fine-tuning at 1e-6, on any GPU.
+# - Measure held-out problems before and after, with an interval and a paired test. The loss says nothing.
+# - The logits prove a merge. Its own held-out score judges what you ship.
 #
-# The advantages and losses are taken apart in [01 · GRPO from scratch](01_grpo_from_scratch.ipynb), the data in
-# [02 · Dataset preparation](02_dataset_prep.ipynb), the rewards in [03 · Reward design](03_reward_design.ipynb).
-#
-# Next: [05 · Monitoring](05_monitoring.ipynb) reads such a run while it goes on.
+# Next: [05 · Monitoring](05_monitoring.ipynb) reads such a run while it trains.
