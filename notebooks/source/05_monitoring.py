@@ -1,19 +1,19 @@
 # %% [markdown]
 # # 05 · Monitoring: a run that says what is wrong with it
 #
-# **After this notebook you can** read every curve of a GRPO run, say why a loss near 0 is normal, tell a healthy run
-# from a sick one within 30 steps, name the disease and its cure, and stop a bad run before it wastes an hour.
+# **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
+# run from a sick one within 30 steps, name the disease and its cure, and stop a bad run before it wastes an hour.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile). The times on a GPU have not been measured yet.
+# **Time:** about 2 minutes on two CPU cores (smoke profile).
 #
 # For a run of your own: `python -m grpo_workbook diagnose FOLDER`.
 
 # %% [markdown]
-# ## Why the loss is 0
+# ## Why the loss is near 0
 #
-# Four completions of one problem, two right. Their advantages are centred on the group's mean, so they sum to 0. The
-# loss is minus the mean of `ratio * advantage`, and at the first update of a batch the policy is still the one that
-# sampled the completions: every ratio is 1.
+# Take four completions of one problem, two of them right. Their advantages are measured from the group's mean, so they
+# sum to 0. The loss is minus the mean of `ratio * advantage`. At the first update of a batch the policy is still the
+# one that sampled the completions, so every ratio is 1.
 
 # %%
 from statistics import mean, stdev
@@ -24,18 +24,63 @@ print("advantages:", [round(a, 2) for a in advantages])
 print(f"loss: {abs(mean(1.0 * a for a in advantages)):.3f}")
 
 # %% [markdown]
-# The *value* is 0, its *gradient* is not: it makes the first two likelier and the others rarer. What remains in a real
-# log comes from lengths. Here the loss is averaged over tokens, so a longer completion counts more, and the sign only
-# says whether the good ones were longer:
+# The *value* of the loss is 0, but its *gradient* is not: it makes the first two completions likelier and the other two
+# rarer. A real log shows small values all the same, because this course's `loss_type="dapo"` averages over tokens: a
+# longer completion counts more. In the drawing each completion is a box, as wide as it is long and as high as its
+# advantage. The loss is minus the sum of the areas, divided by the number of tokens.
 
 # %%
-for lengths in ([20, 20, 20, 20], [30, 30, 20, 20], [20, 20, 30, 30]):
+from grpo_workbook import figures
+
+cases = {"all equal": [20] * 4, "right ones longer": [30, 30, 20, 20],
+         "wrong ones longer": [20, 20, 30, 30]}
+figure, grid = figures.new_panels(9.0, 2.6, 3, 3)
+losses = {}
+for axes, (name, lengths) in zip(grid, cases.items()):
+    starts = [sum(lengths[:i]) for i in range(4)]
+    axes.bar(starts, advantages, lengths, align="edge", ec="white",
+             color=[figures.GREEN] * 2 + [figures.ORANGE] * 2)
+    axes.axhline(0, color="black", linewidth=1)
     loss = -sum(a * n for a, n in zip(advantages, lengths)) / sum(lengths)
-    print(lengths, f"loss {round(loss, 3) + 0.0:+.3f}")
+    losses[name] = f"{loss + 0.0:+.2f}"
+    axes.set(title=f"{name}: loss {losses[name]}", xlabel="tokens", xlim=(0, 100))
+grid[0].set_ylabel("advantage")
+figures.show(figure, "Three bar charts of two right and two wrong completions, each as "
+             f"wide as it is long. The loss: {losses}. It says which are longer.")
 
 # %% [markdown]
-# The loss does not fall when the model gets better, and does not rise when it gets worse. Watch the reward. One thing
-# does show up in the loss: with `beta` above 0 it holds the KL penalty, which starts at 0 and grows.
+# So the loss does not fall when the model gets better, and it does not rise when the model gets worse. Watch the reward
+# instead. The loss shows one thing only: with `beta` above 0 it contains the KL penalty, which starts at 0 and grows.
+
+# %% [markdown]
+# ## The spread that matters is the group's
+#
+# TRL's `reward_std` is the standard deviation over the *whole batch*. An advantage comes from the differences *within a
+# group*. `frac_reward_zero_std` counts the groups that have none, the zero-variance groups. Here are two batches of
+# four groups, with the same sixteen rewards:
+
+# %%
+import torch
+
+apart = torch.tensor([[1.0] * 4, [0.0] * 4, [1.0] * 4, [0.0] * 4])
+mixed = torch.tensor([[1.0, 0.0, 1.0, 0.0]] * 4)
+batches = {"problems differ": apart, "completions differ": mixed}
+figure, grid = figures.new_panels(7.5, 3.0, 2, 2)
+said = {}
+for axes, (name, batch) in zip(grid, batches.items()):
+    none = (batch.std(dim=1) == 0).float().mean()
+    said[name] = f"reward_std {batch.std():.2f}, frac_reward_zero_std {none:.0f}"
+    axes.imshow(batch, cmap="Blues", vmin=-0.2, vmax=1.6, aspect="auto")
+    for group, row in enumerate(batch.tolist()):
+        for place, reward in enumerate(row):
+            axes.text(place, group, f"{reward:.0f}", ha="center", va="center")
+    axes.set_title(f"{name}\n{said[name]}", fontsize=10)
+    names = [f"group {i}" for i in range(1, 5)]
+    axes.set(xticks=[], yticks=range(4), yticklabels=names)
+    axes.grid(visible=False)
+figure.suptitle("The same reward_std, but only the right batch teaches")
+figures.show(figure, f"Two tables of rewards, four groups of four. {said}. In the left "
+             "one all rewards of a group are equal: no advantage and no gradient.")
 
 # %% [markdown]
 # ## A healthy run, metric by metric
@@ -53,8 +98,9 @@ columns = ["reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm"]
 healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
-# The mean size of the loss beside the rise of the reward, without and with a KL penalty. The penalty in it is small:
-# `beta` times the KL of the last steps.
+# The reward rises from 1.5 to 2.8. The loss stays near 0. More and more groups have zero variance, because all of their
+# completions become right. The next cell compares the average loss with the gain in reward, with and without a KL
+# penalty. The penalty's part of the loss is small: `beta` times the KL of the last steps.
 
 # %%
 with_kl = read_run(LOGS / "healthy_beta_0.json")
@@ -65,45 +111,62 @@ for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
           f"   reward {reward.head(5).mean():.2f} to {reward.tail(5).mean():.2f}")
 
 # %% [markdown]
-# Six panels say nearly everything. What each step logged is drawn faintly, its moving average above it. *Adapter
-# change* is how far the adapters have moved, relative to their norm at the start; there is no KL line, because `beta`
-# is 0. In a *zero-variance group* all rewards are equal, so that it teaches nothing.
+# Six panels show nearly everything. The faint line is what each step logged, the bold one the mean of five steps around
+# it. *Adapter change* is how far the adapters have moved from their initial values, divided by the norm of these
+# values. (`B` starts at 0, so that norm is `A`'s.)
 
 # %%
-from grpo_workbook import figures
 from grpo_workbook.diagnosis import run_panels
 
-figures.show(*run_panels(healthy, title="A healthy run"))
+title = "Healthy: the reward rises, and the held-out accuracy too"
+figures.show(*run_panels(healthy, title=title))
 
 # %% [markdown]
 # | panel | healthy | worry when |
 # | --- | --- | --- |
-# | reward, each part | rises, then bends; form first, correctness after it | flat after 30 steps, falling, or one part rising alone |
-# | spread, zero-variance groups | spread falls and such groups grow *as the reward gets high* | zero variance from the start: no gradient |
-# | entropy, KL | entropy falls slowly, KL grows and levels off | entropy 0 while the reward is low; KL over the entropy at the start |
+# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps, falling, or one part rising alone |
+# | zero-variance groups | become more *as the reward gets high* | nearly all, from the start: no gradient |
+# | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy gone while the reward is low; KL above the initial entropy |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
-# | gradient norm, adapters | gradient noisy, adapters move by a tenth or two of their norm | gradient 0; adapters at 0, or beyond half their norm |
+# | gradient norm, adapters | gradient noisy; adapters move by a tenth or two of their norm | gradient 0; adapters at 0, or beyond half their norm |
 # | held-out problems | rise with the reward | still or falling while the reward rises |
 
 # %% [markdown]
-# The KL of the run with `beta` 0.04, beside its entropy, both in nats per token. KL begins at 0, because the policy is
-# still its reference, and grows as they part. Single steps may jump far, here step 29, for a few tokens that the
-# reference finds nearly impossible (chapter 01): look at the level, not at the peaks.
+# ### How fast may entropy fall?
+#
+# Entropy says how undecided the policy is, in nats per token. With `beta` above 0 there is a KL beside it, which starts
+# at 0 because the policy is still its reference. The KL of a single step can jump (step 29 here), because it is an
+# estimate: a few tokens that the reference finds nearly impossible are enough. So the bold line is a median.
 
 # %%
-from grpo_workbook import figures
-
 parted = with_kl.table[["kl", "entropy"]].dropna()
-figures.show(*figures.line_chart(
-    {"KL": (list(parted.index), figures.smooth(list(parted["kl"]))),
-     "entropy": (list(parted.index), figures.smooth(list(parted["entropy"])))},
-    x="optimizer step", y="nats per token, smoothed over 7 steps",
-    title="Entropy falls, KL leaves 0", markers=False,
-    finding="The policy becomes surer, and parts from its reference.",
-))
+figure, (axes,) = figures.new_panels(7.0, 3.0)
+for name, colour in (("entropy", figures.GREEN), ("kl", figures.BLUE)):
+    level = parted[name].rolling(7, min_periods=1, center=True).median()
+    axes.plot(parted.index, parted[name], color=colour, alpha=0.25, linewidth=1)
+    axes.plot(parted.index, level, color=colour, linewidth=2)
+    axes.text(2.5, level.iloc[1] + 0.03, {"kl": "KL"}.get(name, name), color=colour)
+peak = parted["kl"].max()
+axes.text(28.7, 0.29, f"one step: {peak:.2f}", color=figures.BLUE, ha="right", va="top")
+lost = 1 - parted["entropy"].tail(5).mean() / parted["entropy"].head(5).mean()
+axes.set(xlabel="optimizer step", ylabel="nats per token", ylim=(0, 0.3),
+         title=f"A tiny task is learned: {lost:.0%} of the entropy is gone in 30 steps")
+figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the KL starts "
+             f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# A machine can read them too:
+# **Do not take this entropy curve as the norm for a real model.** A sum of two small numbers has one right answer and
+# nearly one wording. A model that has learned it has little left to be undecided about, so losing six sevenths in 30
+# steps is healthy here. A real model that loses its entropy at this speed stops exploring, and then it stops learning. In the
+# runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion weights, no cure applied) 73 % of the entropy
+# and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476) calls this *entropy collapse* and
+# raises the upper clip to 0.28 against it; TRL 1.15 also has `entropy_coef` and `use_adaptive_entropy`. So compare the
+# entropy with your own first steps, and ask what the reward gained while it fell. Exercise 05.5 makes this a rule.
+#
+# Unsloth's trainer on a GPU logs no `entropy`, and it logs a `kl` even when `beta` is 0.
+
+# %% [markdown]
+# A program can read the panels too:
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose
@@ -113,8 +176,31 @@ print(as_text(diagnose(healthy), healthy))
 # %% [markdown]
 # ## Watching a live run
 #
-# A short run of 20 steps. TRL logs most of what is needed, and helpers add the rest. `watch` wraps the rewards: the
-# same numbers, and it counts how many different texts a group holds, empty ones, and values that are no numbers.
+# TRL logs most of what is needed, and four helpers add the rest:
+
+# %%
+pale = figures.PALE
+boxes = {
+    "step": (0.12, 0.8, "GRPOTrainer\none step", pale["model"]),
+    "watch": (0.12, 0.46, "watch(rewards)\ncounts texts", pale["data"]),
+    "probe": (0.12, 0.12, "HeldoutProbe\nevery 10 steps", pale["data"]),
+    "log": (0.5, 0.46, "trainer.state\n.log_history", pale["number"]),
+    "health": (0.86, 0.8, "HealthCallback\ndiagnose()", pale["check"]),
+    "panels": (0.86, 0.46, "LivePanels\nsix panels", pale["check"]),
+    "report": (0.86, 0.12, "report_to\nTensorBoard, W&B", pale["check"]),
+}
+arrows = [("step", "log", "metrics"), ("watch", "log", "unique, empty, invalid"),
+          ("probe", "log", "held-out accuracy"), ("log", "health", "every 5 steps"),
+          ("log", "panels", ""), ("log", "report", ""),
+          ("health", "step", "stop_on ends training")]
+figures.show(figures.diagram(boxes, arrows, (9.0, 3.6)),
+             "Diagram: trainer, watched rewards and held-out probe write to "
+             "trainer.state.log_history; HealthCallback, LivePanels and TensorBoard "
+             "read it, and HealthCallback can stop the trainer.")
+
+# %% [markdown]
+# `watch` wraps the rewards. They return the same numbers, and the wrapper counts the different texts in a group, empty
+# texts, and values that are not numbers.
 
 # %%
 import os
@@ -135,9 +221,9 @@ functions, weights = parse_rewards(run.rewards)
 watched = watch(functions)
 
 # %% [markdown]
-# Where the numbers go is TRL's `report_to`. A local log is always kept (`trainer.state.log_history`, and
-# `trainer_state.json` in each checkpoint). TensorBoard is a folder on this disk. `"trackio"` and `"wandb"` work by the
-# same name once they are installed; offline, set `WANDB_MODE=offline`. `log_completions` keeps what the model wrote.
+# TRL's `report_to` says where the numbers go. A local log is always kept (`trainer.state.log_history`, and
+# `trainer_state.json` in each checkpoint). TensorBoard writes a folder on this disk; `"trackio"` and `"wandb"` work by
+# the same name once they are installed (offline: `WANDB_MODE=offline`). `log_completions` keeps what the model wrote.
 
 # %%
 args = run.to_grpo_config(weights)
@@ -147,8 +233,8 @@ args.log_completions, args.num_completions_to_print = True, 0  # in a file, unpr
 args.save_strategy = "no"
 
 # %% [markdown]
-# `HealthCallback` diagnoses the log while it grows. `HeldoutProbe` samples answers to a few held-out problems every
-# ten steps, for accuracy and for form. `LivePanels` redraws one figure in place.
+# `HealthCallback` diagnoses the log while it grows. `HeldoutProbe` samples answers to a few held-out problems every ten
+# steps. `LivePanels` redraws one figure in place.
 
 # %%
 from transformers import PrinterCallback
@@ -172,8 +258,8 @@ trainer.remove_callback(PrinterCallback)
 trainer.train();
 
 # %% [markdown]
-# What does the diagnosis say, from the log in memory? Which reward judges the answer and which the form, a log does not
-# know. The functions do: each has an attribute `role`, which `@reward(role="correctness")` sets on your own.
+# Now the diagnosis of the log in memory. A log does not know which reward judges the answer and which the form, but the
+# functions do: each has an attribute `role`, which `@reward(role="correctness")` sets on your own.
 
 # %%
 print({f.__name__: f.role for f in functions})
@@ -182,10 +268,10 @@ findings = diagnose(live)
 print(as_text(findings, live))
 
 # %% [markdown]
-# ### Format and accuracy on held-out prompts
+# ### Held-out problems
 #
-# Format compliance is the rate of well-formed answers to problems that training never sees. The probe also says what
-# it cost (by default it measures every 20 steps, not every 10):
+# The probe measures accuracy and the rate of well-formed answers on problems that training never sees. By default it
+# runs every 20 steps, here every 10:
 
 # %%
 print(live.table.filter(like="heldout/").dropna().round(2).to_string())
@@ -193,9 +279,9 @@ seconds = live.table["heldout/seconds"].sum() / live.table["step_time"].sum()
 print(f"\nthree probes in 20 steps took {seconds:.1%} of the steps' time")
 
 # %% [markdown]
-# ### What it writes
+# ### What the model writes
 #
-# No number replaces reading. The best, a typical and the worst completion of one group, from the logged completions:
+# No number replaces reading. These are the best, a typical and the worst completion of one group:
 
 # %%
 from grpo_workbook.diagnosis import samples
@@ -208,7 +294,8 @@ for step in (1, 20):
 # %% [markdown]
 # ### TensorBoard
 #
-# `tensorboard --logdir outputs/run/tensorboard` shows the same curves in a browser. That they arrived can be read back:
+# `tensorboard --logdir outputs/run/tensorboard` shows the same curves in a browser. Reading the file back proves that
+# they arrived:
 
 # %%
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -218,37 +305,58 @@ rewards = [(e.step, round(e.value, 2)) for e in events.Scalars("train/reward")]
 print(len(events.Tags()["scalars"]), "curves; reward:", rewards[:2], "...", rewards[-1])
 
 # %% [markdown]
-# ## Sick runs
+# ### When it is slow, or memory is short
 #
-# Each of these was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, and ran on the same tiny model.
-# Look at their rewards first, each on its own scale:
+# `step_time` is the time of a step. The part of it that goes into sampling says where to begin: a faster engine (vLLM)
+# speeds up sampling; smaller batches with more accumulation steps save memory.
 
 # %%
+table = live.table
+sampling = table["time/generation_share"].mean()
+print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
+print(f"memory: {table['memory/share'].max():.1%} of this machine's")
+
+# %% [markdown]
+# With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
+# `sampling/importance_sampling_ratio/*`. They compare the probabilities that vLLM sampled with and those that the
+# trainer computes. A mean ratio far from 1 means that the two engines disagree, and that TRL corrects, or drops,
+# many completions.
+
+# %% [markdown]
+# ## Sick runs
+#
+# Each of these runs was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, with the same tiny model.
+# First their rewards, each on its own scale, with the name that the diagnosis gives:
+
+# %%
+from grpo_workbook.diagnosis import side_by_side
+
 names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt",
          "four_tokens", "wrong_end_token", "shows_work", "rate_times_100",
          "rate_by_100", "frozen_adapters", "beta_10", "wrong_sign"]
 sick = {name: read_run(LOGS / f"{name}_0.json") for name in names}
-from grpo_workbook.diagnosis import side_by_side
-
-figures.show(*side_by_side(sick))
+found = {name: diagnose(log)[0] for name, log in sick.items()}
+named = {f"{name}: {found[name].name}": log for name, log in sick.items()}
+figures.show(*side_by_side(named))
 
 # %% [markdown]
-# The reward alone separates few of them: `shows_work` has the finest curve of all, and four that are flat have four
-# different causes. The diagnosis compares more, most of it with the run's own beginning. After each finding: since
-# which step, and the first piece of evidence. (`adapter/change` is relative to the adapters' norm at the start, a rise
-# is counted in standard errors, the others are as TRL logs them.)
+# The reward alone separates few of them. `shows_work` has the finest curve of all, and four flat curves have four
+# different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. This is
+# the first piece of evidence for each finding. (A rise is counted in standard errors, an adapter change relative to the
+# initial norm; the others are as TRL logs them.)
 
 # %%
-for name, log in sick.items():
-    first = diagnose(log)[0]
+for name, first in found.items():
     seen = first.evidence[0]
     print(f"{name:17} {first.severity:8} {first.name:16} step {first.step:2}   "
           f"{seen.metric.split(',')[0]} {seen.value:.3g}")
 
 # %% [markdown]
-# `shows_work` beside the healthy run. Its reward counts equals signs. It rises fast, to its maximum, and the held-out
-# accuracy goes to 0: the model writes equations until it is cut off. (Of each panel the first line only: of rewards the
-# total, of lengths the mean.)
+# ### A reward that is gamed
+#
+# The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0: the
+# model writes equations until it is cut off. Its entropy does not fall, so no panel but the last one shows the problem.
+# (Each panel shows the first of its lines: of rewards the total, of lengths the mean.)
 
 # %%
 from grpo_workbook.diagnosis import compare_panels
@@ -257,20 +365,64 @@ both = {"healthy": healthy, "shows work": sick["shows_work"]}
 figures.show(*compare_panels(both))
 
 # %% [markdown]
-# One more is worth a pause. `reward_by_prompt` pays the same to all completions of a group, so there is nothing to
-# learn. Yet its held-out accuracy goes to 0. Rewards such as 0.93 leave a deviation of rounding, advantages of a
-# thousandth, a gradient of a thousandth, and Adam scales every gradient to the same step: the adapters walk at random.
+# ### A reward that teaches its rounding error
+#
+# `reward_by_prompt` pays all completions of a group the same, here the length of the question divided by 100. There is
+# nothing to learn. Yet the held-out accuracy goes to 0:
 
 # %%
 log = sick["reward_by_prompt"].table
-part = log[["frac_reward_zero_std", "grad_norm", "adapter/change"]]
-print(part.loc[[5, 10, 20, 30]].to_string())
+part = log[["frac_reward_zero_std", "grad_norm", "entropy", "adapter/change"]]
+print(part.loc[[1, 5, 10, 20, 30]].to_string())
 print(log[["heldout/strict", "heldout/lenient"]].dropna().to_string())
+
+# %% [markdown]
+# The cause is rounding. The mean of eight times 0.87 in 32 bits is not exactly 0.87, and the tiny difference has the
+# same sign for all eight completions:
+
+# %%
+for reward in (0.71, 0.87, 1.01):
+    group = torch.full((8,), reward)
+    advantage = (group - group.mean()) / (group.std() + 1e-4)
+    print(reward, [f"{a:+.4f}" for a in advantage.tolist()[:4]], "...")
+
+# %% [markdown]
+# So the whole group is pushed up, or the whole group is pushed down, whatever it wrote. The advantages are a thousand
+# times smaller than usual, and so is the gradient, but Adam divides each gradient by its own typical size: the steps
+# are as large as ever. This is no random walk. The model is trained, at full speed, on the rounding error of the
+# question's length, and what it knew is unlearned.
 
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# This table is printed from the code that makes the diagnosis:
+# Ask these questions from top to bottom. The first one whose answer is not as hoped names the disease:
+
+# %%
+questions = {
+    "Is every number finite?": ("no", "nan, reward_nan"),
+    "Do completions end, and hold text?": ("no", "truncated, never_ends, empty"),
+    "Do groups differ?": ("no", "collapsed, no_gradient, reward_constant,\n"
+                          "and saturated where the reward is high"),
+    "How far do adapters move?": ("0, < 0.5 %, > 50 %", "frozen, rate_too_low or "
+                                  "beta_too_high,\nrate_too_high"),
+    "Where does the reward go?": ("down, nowhere", "reward_falls, reward_flat"),
+    "Do all parts rise, and held-out problems?": ("no", "drowned, wrong_answers,\n"
+                                                  "format_ignored; hacked"),
+}
+boxes, arrows, places = {}, [], list(questions)
+for i, (question, (answer, names)) in enumerate(questions.items()):
+    y = 0.93 - 0.155 * i
+    boxes[question] = (0.22, y, question, pale["data"])
+    boxes[names] = (0.77, y, names, pale["number"])
+    arrows.append((question, names, answer))
+boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
+arrows += [(a, b, "") for a, b in zip(places, [*places[1:], "healthy"])]
+figures.show(figures.diagram(boxes, arrows, (9.5, 5.6)),
+             "Decision tree of the diagnosis, six questions from top to bottom, with "
+             f"the findings to their right: {questions}. At the end: healthy.")
+
+# %% [markdown]
+# Every finding, what it means and what to do. This table is printed from the code that makes the diagnosis:
 
 # %%
 from IPython.display import Markdown, display
@@ -279,13 +431,18 @@ from grpo_workbook.diagnosis import symptom_table
 display(Markdown(symptom_table()))
 
 # %% [markdown]
-# No bound in it is hidden. Each is in one table with its reason, and most compare the run with itself:
+# Each bound has its reason, and most compare the run with itself:
 
 # %%
 from grpo_workbook.diagnosis import THRESHOLDS
 
 for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
     print(f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}")
+
+# %% [markdown]
+# The bounds were set on the first seed of each of these runs. On other seeds the diagnosis names 19 of 20 diseases and
+# accuses none of 4 healthy runs. All of that is one task and one tiny model; other models will need other bounds in
+# places.
 
 # %% [markdown]
 # ## Stopping a sick run
@@ -308,30 +465,18 @@ stopped.train()
 print(f"\nstopped after {stopped.state.global_step} of {sick_run.max_steps} steps")
 
 # %% [markdown]
-# ## When it is slow, or memory is short
-#
-# `step_time` is what a step takes. The part of it that goes into sampling completions says where to begin: a faster
-# engine (vLLM) helps generation, smaller batches in more accumulation steps help memory.
-
-# %%
-table = live.table
-sampling = table["time/generation_share"].mean()
-print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
-print(f"memory: {table['memory/share'].max():.1%} of this machine's")
-
-# %% [markdown]
 # ## Before, during and after a run
 #
-# - **Before**: `doctor` for the machine, `check-data` for the data (chapter 02), the rewards attacked (chapter 03); then
-#   the baseline, its lengths and its zero-variance groups (chapter 04).
+# - **Before**: `doctor` for the machine, `check-data` for the data (chapter 02), attacks on the rewards (chapter 03),
+#   the baseline with its lengths and zero-variance groups (chapter 04).
 # - **During**: `HealthCallback` with `stop_on`, held-out problems every so many steps, and samples to read.
 # - **After**: `diagnose`, then held-out accuracy with an interval and a paired test (chapter 08).
 
-# %% [markdown]
+# %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or when
 # the diagnosis is wrong.
 
-# %%
+# %% tags=["remove-cell"] jupyter={"source_hidden": true}
 import json
 
 strict = live.table["heldout/strict"].dropna()
@@ -348,57 +493,24 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+# Write the function and run its cell: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
-# ### Exercise 05.1 · `moving_average` · easy · 5 minutes
+# ### Exercise 05.1 · `rise` · medium · 10 minutes
 #
-# The line above the noise: for each step, the mean of its value and the up to `window - 1` values before it. The first
-# steps have fewer.
+# Did the reward rise, or is it noise? Return the mean of the last `k` steps minus the mean of the first `k`, in
+# standard errors of that difference: divide by `sqrt((variance of the first + variance of the last) / k)`, with the
+# sample variance (over n - 1). Raise `ValueError` when the windows would overlap. (The diagnosis wants at least 3.)
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
 
 
-def moving_average(values: list[float], window: int) -> list[float]:
-    raise NotImplementedError
-
-
-check("05.1", moving_average);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# The slice begins at `max(0, i - window + 1)`.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def moving_average(values: list[float], window: int) -> list[float]:
-#     averages = []
-#     for i in range(len(values)):
-#         part = values[max(0, i - window + 1) : i + 1]
-#         averages.append(sum(part) / len(part))
-#     return averages
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 05.2 · `rise` · medium · 10 minutes
-#
-# Did the reward rise, or is it noise? Return the mean of the last `k` steps minus that of the first `k`, divided by the
-# standard error of the difference, `sqrt((variance of the first + variance of the last) / k)`; a variance here is a
-# sample's, over n - 1. Raise `ValueError` when the windows would overlap. (The diagnosis takes 3 and more for a rise.)
-
-# %% tags=["exercise"]
 def rise(values: list[float], k: int) -> float:
     raise NotImplementedError
 
 
-check("05.2", rise);
+check("05.1", rise);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -423,41 +535,7 @@ check("05.2", rise);
 # </details>
 
 # %% [markdown]
-# ### Exercise 05.3 · `first_step` · medium · 8 minutes
-#
-# Since when? Return the step at which the first stretch of `patience` steps in a row begins whose values are all at
-# least `limit`, and `None` when there is none. Steps count from 1.
-
-# %% tags=["exercise"]
-def first_step(values: list[float], limit: float, patience: int) -> int | None:
-    raise NotImplementedError
-
-
-check("05.3", first_step);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Count how many steps in a row reached the limit; set the count back to 0 at each that did not.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def first_step(values: list[float], limit: float, patience: int) -> int | None:
-#     in_a_row = 0
-#     for step, value in enumerate(values, 1):
-#         in_a_row = in_a_row + 1 if value >= limit else 0
-#         if in_a_row == patience:
-#             return step - patience + 1
-#     return None
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 05.4 · `is_gamed` · medium · 10 minutes
+# ### Exercise 05.2 · `is_gamed` · medium · 10 minutes
 #
 # Is the reward being gamed? It is when the mean reward of the last third of the steps is more than 0.05 above that of
 # the first third (a third of their number rounded down, at least one step), while the last held-out accuracy is *not*
@@ -468,12 +546,12 @@ def is_gamed(reward: list[float], heldout: list[float]) -> bool:
     raise NotImplementedError
 
 
-check("05.4", is_gamed);
+check("05.2", is_gamed);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Two conditions, and both must hold. Accuracy that only stays the same is enough.
+# Two conditions, and both must hold. An accuracy that only stays the same is enough.
 #
 # </details>
 #
@@ -491,72 +569,212 @@ check("05.4", is_gamed);
 # %% [markdown]
 # ### The clinic
 #
-# Six runs, each with one disease. No labels; what you have is their log.
+# Twelve runs, A to L. Some are healthy, and two have two findings. Each row is a patient, each column a metric, on one
+# scale for all twelve (what lies beyond it is drawn at its edge):
 
 # %%
 from grpo_workbook.exercises.ch05 import CLINIC
 
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
-shown = {"reward": "reward", "frac_reward_zero_std": "zero var.",
-         "grad_norm": "gradient",
-         "adapter/change": "adapters", "completions/unique_share": "unique",
-         "completions/clipped_ratio": "cut off", "heldout/strict": "held-out"}
-print(" ", *[f"{word:>14}" for word in shown.values()])
-for letter, patient in patients.items():
-    columns = [patient.table[metric].dropna() for metric in shown]
-    few = [max(1, min(3, len(values) // 4)) for values in columns]
-    ends = [(v.head(n).mean(), v.tail(n).mean()) for v, n in zip(columns, few)]
-    print(letter, *[f"{a:6.2g} > {b:<5.2g}" for a, b in ends])
+sheet = {"reward, of at most 3": ("reward", -1, 3),
+         "zero variance": ("frac_reward_zero_std", 0, 1),
+         "unique texts": ("completions/unique_share", 0, 1),
+         "cut off": ("completions/clipped_ratio", 0, 1),
+         "gradient norm": ("grad_norm", 0, 1.5),
+         "adapter change": ("adapter/change", 0, 0.3),
+         "held-out, strict": ("heldout/strict", 0, 1)}
+figure, grid = figures.new_panels(11.0, 10.0, 12 * len(sheet), len(sheet))
+words = []
+for place, axes in enumerate(grid):
+    letter, title = list(patients)[place // len(sheet)], list(sheet)[place % len(sheet)]
+    metric, low, high = sheet[title]
+    values = patients[letter].table[metric].dropna()
+    axes.plot(values.index, values.clip(low, high), "o-" if len(values) < 8 else "-",
+              color=figures.BLUE, markersize=3)
+    room = 0.04 * (high - low)
+    axes.set(ylim=(low - room, high + room), xticks=[], yticks=[low, high])
+    axes.tick_params(labelsize=7)
+    if place < len(sheet):
+        axes.set_title(title, fontsize=9)
+    if title == list(sheet)[0]:
+        axes.set_ylabel(letter, rotation=0, fontsize=12, labelpad=12)
+    ends = [f"{part.mean():.2g}" for part in (values.head(3), values.tail(3))]
+    words.append(f"{letter} {title} {' to '.join(ends)}")
+figures.show(figure, f"Twelve patients, seven small charts each: {'; '.join(words)}.")
 
 # %% [markdown]
-# Each pair is the mean of the first and of the last three steps (held-out: the first and the last measurement). The
-# rewards of the six:
+# The six panels of one patient show the parts of its reward, its KL and its lengths. Change the letter:
 
 # %%
-figures.show(*side_by_side(patients, columns=6))
+LETTER = "E"
+figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 
 # %% [markdown]
-# ### Exercise 05.5 · `my_diagnosis` · hard · 15 minutes
+# ### Exercise 05.3 · `my_diagnosis` · hard · 20 minutes
 #
-# Return for each letter the name of the finding: one of `collapsed`, `frozen`, `hacked`, `never_ends`, `no_gradient`,
-# `rate_too_low`, `reward_flat`, `truncated`, `wrong_answers`, `healthy`. Look at more of a run with
-# `patients["A"].table` or `run_panels(patients["A"])` before you ask `diagnose`.
+# Return for each letter the set of its findings, from these names: `collapsed`, `drowned`, `format_ignored`, `frozen`,
+# `hacked`, `healthy`, `kl_too_high`, `never_ends`, `no_gradient`, `rate_too_low`, `reward_falls`, `reward_flat`,
+# `saturated`, `truncated`, `wrong_answers`. A healthy run may have `saturated` as a note beside `healthy`. Look at
+# `patients["A"].table` before you ask `diagnose`.
 
 # %% tags=["exercise"]
-def my_diagnosis(letter: str) -> str:
+def my_diagnosis(letter: str) -> set[str]:
     raise NotImplementedError
 
 
-check("05.5", my_diagnosis);
+check("05.3", my_diagnosis);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A dict from letter to name is enough. Adapters: exactly 0, almost 0, or moving? Unique texts: one in eight means that
-# all eight are the same. B and C both have rising rewards: compare B's parts, and C's held-out accuracy.
+# A dict from letter to set is enough. Adapters: exactly 0, almost 0, or moving? Unique texts: one in eight means that
+# all eight are the same. C, D and L have rising rewards: compare the parts, and the held-out accuracy. E and K have two
+# findings.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def my_diagnosis(letter: str) -> str:
+# def my_diagnosis(letter: str) -> set[str]:
 #     return {
-#         "A": "collapsed", "B": "wrong_answers", "C": "hacked",
-#         "D": "truncated", "E": "rate_too_low", "F": "frozen",
+#         "A": {"healthy"}, "B": {"collapsed"}, "C": {"format_ignored"}, "D": {"hacked"},
+#         "E": {"reward_falls", "kl_too_high"}, "F": {"rate_too_low"}, "G": {"drowned"},
+#         "H": {"healthy"}, "I": {"truncated"}, "J": {"frozen"},
+#         "K": {"healthy", "saturated"}, "L": {"wrong_answers"},
 #     }[letter]
+# ```
+#
+# E's learning rate was eight times too high, and its `beta` too small to hold it: one cause, two findings.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 05.4 · `cured` · medium · 10 minutes
+#
+# One more patient, with two diseases at once: `max_completion_length` 4 and `temperature` 0.05. Its diagnosis is
+# `truncated`. The cure below raises the limit to 64. **Predict** what the diagnosis says of the run after that, then
+# run the cell: it trains the cured run for 15 steps (about half a minute) and shows its panels. Afterwards change
+# `cure`, and your prediction, until the run is healthy.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "healthy", "truncated", "collapsed" or "another"
+SICK = {"max_completion_length": 4, "temperature": 0.05}
+cure = {"max_completion_length": 64}  # this is yours to change
+
+
+def treat() -> dict:
+    """15 steps of the sick run with your cure, its panels and its diagnosis."""
+    treated = run.replace(max_steps=15, output=run.output / "cured", **SICK | cure)
+    model, tokenizer = load_policy(treated)
+    watched, args = watch(functions), treated.to_grpo_config(weights)
+    args.save_strategy = "no"
+    trainer = GRPOTrainer(
+        model=model, processing_class=tokenizer, args=args, reward_funcs=watched,
+        train_dataset=train_set, callbacks=[HealthCallback(watched, say=print)])
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    log = read_run(trainer.state.log_history, functions)
+    figures.show(*run_panels(log, title=f"After {cure}"))
+    reward = log.table["reward"].dropna()
+    ends = reward.head(3).mean(), reward.tail(3).mean()
+    return {"finding": diagnose(log)[0].name, "reward": ends,
+            "unique": log.table["completions/unique_share"].tail(5).mean()}
+
+
+predict("05.4", prediction, treat);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which disease is left, and what does it do to the eight completions of a group?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "collapsed"
+# ```
+#
+# Cut-off answers hid the second disease. With whole answers the temperature shows: all eight completions of a group are
+# nearly the same text. The reward is high from the first step, because the model's most likely answer is mostly right,
+# and it does not rise. With `cure = {"max_completion_length": 64, "temperature": 1.0}` predict `"healthy"`.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 05.5 · `entropy_spent` · hard · 15 minutes
+#
+# Write a rule that the diagnosis lacks, and run it on a log of your own. Return the first step (from 1) at which the
+# mean entropy of the last three steps is below a quarter of the mean of the *first* three steps, while the mean reward
+# of the same last three steps is below 0.8 of `highest`; `None` when there is no such step. It separates entropy that
+# bought a high reward from entropy that bought nothing.
+
+# %% tags=["exercise"]
+def entropy_spent(
+    entropy: list[float], reward: list[float], highest: float
+) -> int | None:
+    raise NotImplementedError
+
+
+check("05.5", entropy_spent);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Loop over `step` from 3 to `len(entropy)`; the window is `entropy[step - 3 : step]`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def entropy_spent(
+#     entropy: list[float], reward: list[float], highest: float
+# ) -> int | None:
+#     from statistics import mean
+#
+#     start = mean(entropy[:3])
+#     for step in range(3, len(entropy) + 1):
+#         undecided, paid = mean(entropy[step - 3 : step]), mean(reward[step - 3 : step])
+#         if undecided < 0.25 * start and paid < 0.8 * highest:
+#             return step
+#     return None
 # ```
 #
 # </details>
 
 # %% [markdown]
+# Now your own run: set `MY_RUN` to the folder of any GRPO run, of this workbook or of a `GRPOTrainer` elsewhere, and
+# `HIGHEST` to the highest reward that your functions can pay. Without a folder it reads this chapter's live run.
+
+# %%
+MY_RUN, HIGHEST = "", 3.0
+mine = read_run(MY_RUN) if MY_RUN else live
+print(as_text(diagnose(mine), mine))
+for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
+    if "entropy" not in log.table:
+        print(f"{name}: no entropy was logged")
+        continue
+    curve = log.table[["entropy", "reward"]].dropna()
+    try:
+        spent = entropy_spent(list(curve["entropy"]), list(curve["reward"]), HIGHEST)
+        print(f"{name}: entropy spent at step {spent}")
+    except NotImplementedError:
+        print(f"{name}: write entropy_spent first")
+
+# %% [markdown]
 # ## Summary
 #
-# - A loss near 0 is normal when `beta` is 0: advantages sum to 0 and the ratio is 1. The sign of failure is a gradient
-#   norm of 0 with zero-variance groups.
-# - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters, held-out problems. Most
-#   diseases look alike in one of them and different in two.
+# - A loss near 0 is normal when `beta` is 0: advantages sum to 0 and every ratio is 1. What is left comes from
+#   completions of different lengths. The sign of failure is a gradient norm of 0 with zero-variance groups.
+# - `reward_std` is the whole batch's and proves nothing. Read `frac_reward_zero_std`.
+# - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
+#   Most diseases look alike in one of them and different in two.
 # - A reward that rises proves nothing by itself.
-# - `HealthCallback` says it while it happens, `python -m grpo_workbook diagnose` afterwards.
+# - `HealthCallback` speaks while the run goes on, `python -m grpo_workbook diagnose` afterwards.
 #
 # Next: [06 · Code rewards](06_code_rewards.ipynb), where the answers are programs.
