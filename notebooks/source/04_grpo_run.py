@@ -58,8 +58,8 @@ import unsloth
 # ## What is different on a GPU
 #
 # The code is the same on both machines, but the trainer is not. On a GPU `import unsloth` replaces TRL's trainer. On a CPU
-# it leaves GRPO to TRL. That is why its line above says "with SFTTrainer": Unsloth's CPU backend adapts supervised
-# fine-tuning and promises nothing else. GRPO works there because it is TRL's own code.
+# it leaves GRPO to TRL. That is why the line that it prints there says "with SFTTrainer": Unsloth's CPU backend adapts
+# supervised fine-tuning and promises nothing else. GRPO works on it because it is TRL's own code.
 
 # %%
 from trl import GRPOTrainer
@@ -321,8 +321,8 @@ algorithm = {
     "num_iterations": 1,  # each completion is used for one update
     "max_completion_length": run.max_completion_length,  # longer ones are cut off
     "mask_truncated_completions": False,  # and still count
-    "temperature": run.temperature,  # 1 samples from the policy itself,
-    "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,  # if nothing else changes it
+    "temperature": run.temperature,  # 1 samples from the policy as it is,
+    "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,  # with nothing cut off
     "chat_template_kwargs": {"enable_thinking": False},  # Qwen3: no <think> block
     "loss_type": run.loss_type, "scale_rewards": run.scale_rewards,
     "importance_sampling_level": "token", "epsilon": 0.2, "epsilon_high": 0.2,
@@ -451,8 +451,8 @@ figures.show(figure, "Line chart: rounding removes a fraction of the updates of 
              f"{at_1e5} in bfloat16 at a rate of 1e-5; in float32 it is 0.")
 
 # %% [markdown]
-# At this run's 1e-3 no update is lost, only rounded. At 1e-5, A would hardly move, and only B would learn, because it
-# starts at 0.
+# At this run's 1e-3 no update is lost, only rounded. At 1e-5 (TRL without Unsloth on a GPU, say) A would hardly move, and
+# only B would learn, because it starts at 0.
 #
 # Now train. The progress bar shows the mean weighted reward, at most 3. If you interrupt the kernel, the step under way is
 # finished and a checkpoint is saved.
