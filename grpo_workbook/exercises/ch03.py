@@ -2,7 +2,8 @@
 
 import re
 
-from grpo_workbook.exercises import Raises, exercise
+from grpo_workbook.exercises import exercise, experiment
+from grpo_workbook.rewards import call, text_of
 
 NOTEBOOK = "03_reward_design"
 
@@ -10,49 +11,6 @@ NOTEBOOK = "03_reward_design"
 def _told(*said):
     """The mistakes, from a wrong function and its sentence in turn."""
     return list(zip(said[::2], said[1::2], strict=True))
-
-
-def _chat(*texts):
-    return [[{"role": "assistant", "content": text}] for text in texts]
-
-
-def _each(same):
-    """A reward: 1.0 where `same` says so of a completion and its answer."""
-
-    def reward(completions, answer, **columns):
-        return [float(same(c, a, answer)) for c, a in zip(completions, answer, strict=True)]
-
-    return reward
-
-
-_exact = _each(lambda c, a, _: c[0]["content"].strip() == a)
-
-
-exercise(
-    "03.1",
-    "exact_reward",
-    NOTEBOOK,
-    [
-        ((_chat("42", "41"), ["42", "42"]), [1.0, 0.0]),
-        ((_chat(" 5\n", "6", "it is 6"), ["5", "6", "6"]), [1.0, 1.0, 0.0]),
-        ((_chat("7", "8"), ["8", "8"]), [0.0, 1.0]),
-    ],
-    _told(
-        _each(lambda c, a, _: str(c).strip() == a),
-        'you compared the list of messages: the text is in [0]["content"]',
-        _each(lambda c, a, _: a in c[0]["content"]),
-        "you looked for the answer anywhere in the text: a list of all numbers earns, too",
-        lambda completions, answer: _exact(completions, answer),
-        "TRL passes more than you take, such as prompts: let **columns swallow the rest",
-        lambda completions, answer, **_: sum(_exact(completions, answer)) / len(answer),
-        "you gave one number for the batch: TRL wants a list, a float for each completion",
-        _each(lambda c, a, answer: c[0]["content"].strip() == answer[0]),
-        "you compared all with answer[0]: a column has one entry for each completion",
-        _each(lambda c, a, _: c[0]["content"] == a),
-        "you left the white space on: strip the text before you compare",
-    ),
-    call=lambda fn, c, a: fn(completions=c, answer=a, prompts=["?"] * len(a), trainer_state=None),
-)
 
 
 def _split(text):
@@ -66,7 +24,7 @@ def _agreed(choose):
 
 
 exercise(
-    "03.2",
+    "03.1",
     "agreed_answer",
     NOTEBOOK,
     [
@@ -94,32 +52,6 @@ exercise(
 )
 
 
-def _penalty(of_one):
-    return lambda lengths, most, cache: [of_one(n, most, cache) for n in lengths]
-
-
-exercise(
-    "03.3",
-    "soft_overlong",
-    NOTEBOOK,
-    [
-        (([0, 80, 90, 95, 100, 110, 4000], 100, 20), [0.0, 0.0, -0.5, -0.75, -1.0, -1.0, -1.0]),
-        (([60, 100, 128], 128, 64), [0.0, -0.5625, -1.0]),
-        (([], 100, 20), []),
-    ],
-    _told(
-        _penalty(lambda n, most, cache: min(0.0, (most - cache - n) / cache)),
-        "your penalty has no floor: far below -1, at 4000 tokens, it drowns other rewards",
-        _penalty(lambda n, most, cache: max(0.0, min(1.0, (n - most + cache) / cache))),
-        "your sign is turned round: this pays for length, and a penalty is 0 or less",
-        _penalty(lambda n, most, cache: -1.0 if n > most else 0.0),
-        "you made a step: between max_length - cache and max_length it shall fall evenly",
-        _penalty(lambda n, most, cache: max(-1.0, min(0.0, (most - n) / cache))),
-        "you begin at max_length: the fall begins at max_length - cache and ends at max_length",
-    ),
-)
-
-
 def _totals(of_one):
     """`of_one` takes the (weight, value) pairs of a completion, and those of them that apply."""
 
@@ -135,7 +67,7 @@ def _sum(pairs):
 
 
 exercise(
-    "03.4",
+    "03.2",
     "weighted_total",
     NOTEBOOK,
     [
@@ -162,74 +94,138 @@ exercise(
 )
 
 
-def _rate(of_groups, checked=True):
-    def rate(rewards, group_size):
-        if checked and (not rewards or len(rewards) % group_size):
-            raise ValueError
-        groups = [rewards[i : i + group_size] for i in range(0, len(rewards), group_size)]
-        return of_groups(groups, [rewards[i :: len(groups)] for i in range(len(groups))])
-
-    return rate
+def _chat(*texts):
+    return [[{"role": "assistant", "content": text}] for text in texts]
 
 
-def _equal(groups):
-    return sum(len(set(group)) == 1 for group in groups)
+def _each(same):
+    """A reward: 1.0 where `same` says so of a text, its last line, and its answer."""
+
+    def reward(completions, answer, **columns):
+        texts = [text_of(c).strip() for c in completions]
+        return [float(same(t, t.split("\n")[-1], a)) for t, a in zip(texts, answer, strict=True)]
+
+    return reward
+
+
+_right = _each(lambda text, last, a: last == f"#### {a}" and text.count("####") == 1)
 
 
 exercise(
-    "03.5",
-    "zero_variance_rate",
+    "03.3",
+    "last_line_reward",
     NOTEBOOK,
     [
-        (([1.0, 1.0, 0.0, 1.0], 2), 0.5),
-        (([3.0, 3.0, 3.0, 0.0, 0.0, 0.0, 3.0, 0.0, 3.0], 3), 2 / 3),
-        (([0.0, 1.0, 0.0, 1.0], 2), 0.0),
-        (([2.5] * 8, 4), 1.0),
-        (([1.0, 1.0, 1.0], 2), Raises(ValueError)),
+        ((_chat("6*7=42\n#### 42", "#### 41", "#### 42\n"), ["42"] * 3), [1.0, 0.0, 1.0]),
+        ((_chat("#### 7", "42", "#### 8"), ["7", "42", "9"]), [1.0, 0.0, 0.0]),
+        ((_chat("#### 142", "#### 41 or 42", "so #### 42"), ["42"] * 3), [0.0, 0.0, 0.0]),
+        ((_chat("#### 42\nIt is 42.", "#### 41\n#### 42", ""), ["42"] * 3), [0.0, 0.0, 0.0]),
     ],
     _told(
-        _rate(lambda groups, _: sum(not any(g) for g in groups) / len(groups)),
-        "you counted the groups that earned nothing: all right, advantages are 0 as well",
-        _rate(lambda groups, strided: _equal(strided) / len(groups)),
-        "you took every n-th reward as a group: a prompt's completions stand side by side",
-        _rate(lambda groups, _: float(_equal(groups))),
-        "you counted the groups: divide by the number of groups for the rate",
-        _rate(lambda groups, _: _equal(groups) / len(groups), checked=False),
-        "you let a broken group through: raise ValueError unless all groups are whole",
+        lambda completions, answer, **_: [0.0] * len(answer),
+        'you compared the list of messages: the text is in [0]["content"]',
+        _each(lambda text, last, a: a in text),
+        "you looked for the answer anywhere in the text: a list of all numbers earns, too",
+        lambda completions, answer: _right(completions, answer),
+        "TRL passes more than you take, such as prompts: let **columns accept the rest",
+        lambda completions, answer, **_: sum(_right(completions, answer)) / len(answer),
+        "you gave one number for the batch: TRL wants a list, a float for each completion",
+        _each(lambda text, last, a: text.endswith(a)),
+        "you compared the end of the text: 142 ends in 42, so compare the whole last line",
+        _each(lambda text, last, a: last == f"#### {a}"),
+        "you paid a hedge, #### 41 above #### 42: the mark may stand only once in the text",
+        _each(lambda text, last, a: f"#### {a}" in text.split("\n")),
+        "you paid the line wherever it stands: the program downstream reads only the last one",
     ),
+    call=lambda fn, c, a: fn(completions=c, answer=a, prompts=["?"] * len(a), trainer_state=None),
 )
 
 
-def _fade(after_batch, late=False):
-    """`after_batch` gives the rate after a batch from the rate before, the batch's, and memory."""
+def _moved(name):
+    """Read {name: [rate at first, rate at last]}: three steps of 64 completions each.
 
-    def weights_of(rates, at_zero, at_one, memory):
-        rate, weights = 0.0, []
-        for of_batch in rates:
-            after = after_batch(rate, of_batch, memory)
-            weights.append(at_zero + (at_one - at_zero) * (after if late else rate))
-            rate = after
-        return weights
+    Two standard errors of the difference of two rates of 192 are at most 10 points.
+    """
 
-    return weights_of
+    def read(run):
+        first, last = map(float, run[name])
+        if not (0 <= first <= 1 and 0 <= last <= 1):
+            raise ValueError(f"{name} should be two rates from 0 to 1, but is {run[name]}")
+        word = "rises" if last - first > 0.1 else "falls" if first - last > 0.1 else "stays"
+        return word, f"{name} went from {first:.0%} to {last:.0%} (10 points may be chance)."
+
+    return read
+
+
+experiment(
+    "03.4",
+    "form_alone",
+    NOTEBOOK,
+    _moved("is_right"),
+    {
+        "rises": "Only the form was paid: it can make right numbers readable where there are some.",
+        "stays": "The untrained model often has the right number in another form, and the form "
+        "makes it count.",
+        "falls": "Nothing was paid for a wrong number more than for a right one.",
+    },
+    [
+        ({"has_form": [0.3, 0.99], "is_right": [0.2, 0.7]}, "rises"),
+    ],
+)
+experiment(
+    "03.5",
+    "no_scaling",
+    NOTEBOOK,
+    _moved("says_answer_is"),
+    {
+        "rises": "A larger reward in the batch holds a small one back, if its values differ there.",
+        "stays": "The gradient is small, but it is all there is, and AdamW divides it by its own "
+        "recent size.",
+        "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
+    },
+    [
+        ({"says_answer_is": [0.3, 0.95]}, "rises"),
+    ],
+)
+
+
+def _examined(reward, row, honest, cheats):
+    """What holds of a reward for a task of one's own, by name."""
+    texts = [honest, *cheats, "", "x 1 \n" * 20_000]
+    columns = {name: [value] * len(texts) for name, value in row.items()}
+    values = call(reward, texts, prompt=[_chat("?")[0]] * len(texts), **columns)
+    given = [v for v in values if v is not None]
+    return {
+        "five different cheats": len({*cheats} - {honest}) >= 5,
+        "the honest completion earns": (values[0] or 0.0) > 0,
+        "every value is between -1 and 1": all(-1 <= v <= 1 for v in given),
+        "every other completion earns less": all(v < given[0] for v in given[1:]),
+    }
+
+
+def _task(value, cheats=("1", "2", "3", "4", "5")):
+    """A task where "42" is wanted, with a reward of `value(text)` for each completion."""
+    return lambda: (lambda completions, **_: value(completions), {}, "42", list(cheats))
 
 
 exercise(
     "03.6",
-    "adaptive_weights",
+    "my_task",
     NOTEBOOK,
-    [
-        (([1.0, 1.0, 1.0], 1.0, 0.0, 0.5), [1.0, 0.5, 0.25]),
-        (([0.0, 0.5, 1.0, 0.0], 1.0, 0.2, 0.75), [1.0, 1.0, 0.9, 0.725]),
-        (([0.5, 0.5], 0.0, 1.0, 0.9), [0.0, 0.05]),
-        (([], 1.0, 0.0, 0.9), []),
+    lambda: [
+        ((), dict.fromkeys(_examined(*_task(lambda c: [1.0] + [0.0] * (len(c) - 1))()), True))
     ],
     _told(
-        _fade(lambda rate, new, memory: memory * rate + (1 - memory) * new, late=True),
-        "you weighed a batch by its own success: its weight comes from those before it",
-        _fade(lambda rate, new, memory: (1 - memory) * rate + memory * new),
-        "you swapped memory and 1 - memory: memory is the part of the old rate that is kept",
-        _fade(lambda rate, new, memory: new),
-        "you forgot the memory: the rate is a running mean, not the last batch's alone",
+        _task(lambda c: [1.0] * len(c)),
+        "a cheat earns as much as the honest completion: print what each of them earns",
+        _task(lambda c: [float(len(text_of(x)) == 2) * 10 for x in c]),
+        "your reward is not unit-scaled: keep it between -1 and 1, and put its size in the weight",
+        _task(lambda c: [float(text_of(x) == "42") for x in c], cheats=("1", "2")),
+        "that are fewer than five different cheats: think of hedges, copies, length, empty parts",
+        _task(lambda c: [0.0] * len(c)),
+        "your honest completion earns nothing: a completion is a list with a chat message",
+        _task(lambda c: 1.0),
+        "your reward broke the contract: it gives a list, one finite float or None per completion",
     ),
+    call=lambda fn: _examined(*fn()),
 )
