@@ -1,9 +1,8 @@
 """The exercises of notebook 07_stages_and_curriculum."""
 
 from math import sqrt
-from statistics import mean, pvariance, variance
 
-from grpo_workbook.exercises import Raises, exercise
+from grpo_workbook.exercises import Raises, exercise, experiment
 from grpo_workbook.statistics import wilson_interval
 
 NOTEBOOK = "07_stages_and_curriculum"
@@ -54,40 +53,7 @@ exercise(
 )  # fmt: skip
 
 
-# 07.2 which rows can still teach?
-
-
-def _learnable(rates, low, high, key=lambda rate: -rate, inside=lambda r, a, b: a < r < b):
-    kept = [i for i, rate in enumerate(rates) if inside(rate, low, high)]
-    return sorted(kept, key=lambda i: key(rates[i]))
-
-
-exercise(
-    "07.2",
-    "keep_learnable",
-    NOTEBOOK,
-    [
-        (([0.0, 0.5, 1.0, 0.25, 0.875], 0.0, 1.0), [4, 1, 3]),
-        (([0.125, 0.5, 0.5, 0.75, 0.875, 1.0, 0.0], 0.125, 0.875), [3, 1, 2]),
-        (([0.0, 1.0, 1.0], 0.0, 1.0), []),
-        (([0.25], 0.0, 0.5), [0]),
-    ],
-    {
-        "you kept rows at the bounds: with 0 and 1 that lets the hopeless and the mastered in":
-            lambda *given: _learnable(*given, inside=lambda r, a, b: a <= r <= b),
-        "you put the hardest first: a low pass rate is a hard row":
-            lambda *given: _learnable(*given, key=lambda rate: rate),
-        "you gave the pass rates: asked are the indices of the rows":
-            lambda rates, low, high: [ rates[i] for i in _learnable(rates, low, high) ],
-        "you left the rows in their order: the easiest should come first":
-            lambda *given: _learnable(*given, key=lambda rate: 0),
-        "you forgot the upper bound: a mastered row teaches as little as a hopeless one":
-            lambda rates, low, high: _learnable(rates, low, 2.0),
-    },
-)  # fmt: skip
-
-
-# 07.3 when to go on to the next stage
+# 07.2 when to go on to the next stage
 
 
 def _switch(counts, n, goal, end):
@@ -103,7 +69,7 @@ def _wilson(right, n):
 
 
 exercise(
-    "07.3",
+    "07.2",
     "switch_step",
     NOTEBOOK,
     [
@@ -114,7 +80,7 @@ exercise(
         (([], 64, 0.5), None),
     ],
     {
-        "you compared the rate itself, which may be luck: take the interval's lower end":
+        "you compared the rate itself, which may be high by chance: take the interval's lower end":
             lambda *given: _switch(*given, lambda right, n: right / n),
         "you took the upper end: it only says that the goal is not ruled out":
             lambda *given: _switch(*given, lambda right, n: _wilson(right, n)[1]),
@@ -126,47 +92,7 @@ exercise(
 )  # fmt: skip
 
 
-# 07.4 how much do problems differ, once luck is taken off?
-
-
-def _spread(rates, n, variance=pvariance, luck=lambda p, n: p * (1 - p) / n, factor=True):
-    if n < 2:
-        raise ValueError(f"n = {n}")
-    left = variance(rates) - luck(mean(rates), n)
-    return sqrt(max(0.0, left * n / (n - 1) if factor else left))
-
-
-SIX = [0.25, 0.75, 0.5, 0.875, 0.125, 0.0]
-exercise(
-    "07.4",
-    "real_spread",
-    NOTEBOOK,
-    [
-        (([0.0, 0.5, 0.5, 1.0], 8), sqrt(0.75 / 7)),
-        (([0.0, 1.0], 4), 0.5),
-        ((SIX, 16), _spread(SIX, 16)),
-        (([0.5, 0.5, 0.5], 8), 0.0),
-        (([0.375, 0.5, 0.625], 8), 0.0),
-        (([0.0, 1.0, 1.0], 1), Raises(ValueError)),
-    ],
-    {
-        "you gave the variance: the deviation is its square root":
-            lambda rates, n: _spread(rates, n) ** 2,
-        "you forgot n / (n - 1): where problems differ, luck is less than p (1 - p) / n":
-            lambda rates, n: _spread(rates, n, factor=False),
-        "you divided by one less than the number of rates: pvariance divides by their number":
-            lambda rates, n: _spread(rates, n, variance),
-        "you took off the luck of one completion: of n the variance is p (1 - p) / n":
-            lambda rates, n: _spread(rates, n, luck=lambda p, n: p * (1 - p)),
-        "you gave the deviation as it was measured: luck is still in it":
-            lambda rates, n: _spread(rates, n, luck=lambda p, n: 0.0, factor=False),
-        "you gave a spread for one completion each, where nobody can tell: raise ValueError":
-            lambda rates, n: _spread(rates, max(2, n)),
-    },
-)  # fmt: skip
-
-
-# 07.5 the learning rate over stages
+# 07.3 the learning rate over stages
 
 
 def _rates(stages, warmup, first=0, fall_from=None):
@@ -180,7 +106,7 @@ def _rates(stages, warmup, first=0, fall_from=None):
 
 
 exercise(
-    "07.5",
+    "07.3",
     "learning_rates",
     NOTEBOOK,
     [
@@ -202,3 +128,55 @@ exercise(
             lambda stages, warmup: _rates(stages, warmup, fall_from=0),
     },
 )  # fmt: skip
+
+
+# 07.4 what new moments of AdamW do
+
+
+def _distance(measured):
+    carried, new = measured["carried"], measured["new"]
+    said = f"The adapter moves {carried:.3f} with its moments and {new:.3f} with new ones."
+    if new > 1.2 * carried:  # two seeds of one way differ by less than 20 %
+        return "farther", said
+    return ("less far" if carried > 1.2 * new else "as far"), said
+
+
+experiment(
+    "07.4",
+    "new_moments",
+    NOTEBOOK,
+    _distance,
+    {
+        "farther": "Here the carried moments made the larger steps: what did you change?",
+        "as far": "The rate is the same, but AdamW divides by what it has averaged so far.",
+        "less far": "New moments start at 0, but AdamW corrects for that from the first step on.",
+    },
+    [({"carried": 0.1, "new": 0.2}, "farther")],
+)
+
+
+# 07.5 how many of the learner's own problems can teach?
+
+
+def _teachable(measured):
+    rates = measured["pass_rates"]
+    if len(rates) < 8:
+        raise ValueError(f"{len(rates)} problems are too few: give at least 8")
+    some = sum(0 < rate < 1 for rate in rates) / len(rates)
+    said = f"{some:.0%} of {len(rates)} problems can teach; {rates.count(0)} are hopeless and "
+    said += f"{rates.count(1)} are mastered."
+    return "most" if some >= 2 / 3 else "few" if some <= 1 / 3 else "about half", said
+
+
+experiment(
+    "07.5",
+    "own_problems",
+    NOTEBOOK,
+    _teachable,
+    {
+        "most": "Too many of them are always wrong or always right for this model.",
+        "about half": "They are not as mixed as that for this model: look at both ends.",
+        "few": "More of them than that are right now and then, and those can teach.",
+    },
+    [({"pass_rates": [0.5, 0.25, 0.0, 0.0, 0.125, 0.0, 0.0, 0.0]}, "about half")],
+)
