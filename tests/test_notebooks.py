@@ -278,6 +278,19 @@ def scratch_trainer_learned(folder, proved):
     )  # one update for each batch: the ratio is 1
 
 
+@proof("03_reward_design", "notebook_03.json")
+def a_small_reward_drove_the_update(folder, proved):
+    assert proved["steps"] == 15
+    assert max(proved["gaps"].values()) < 1e-3  # our advantages and TRL's, in four ways
+    phrase, number = (proved["curves"][name] for name in ("says_answer_is", "gives_a_number"))
+    assert min(number) > 0.9  # mastered, so nothing but the phrase was left
+    assert sum(phrase[-3:]) / 3 > sum(phrase[:3]) / 3 + 0.3
+    toy = proved["toy"]
+    assert toy["group 4"] > 0.6
+    assert max(toy[way] for way in ("batch 4", "none 4", "normalize_then_sum 4")) < 0.3
+    assert min(toy[way] for way in toy if way.endswith("8")) > 0.9
+
+
 @proof("04_grpo_run", "notebook.json")
 def main_run_learned(folder, proved):
     assert proved["steps"] == 120

@@ -434,7 +434,7 @@ axes.axhline(2.5, color="black")
 axes.set_yticks(range(7), [*list(lines)[:3], *(f"advantage, {way}" for way in WAYS)])
 axes.set_xticks([3.5, 11.5], ["group 1: half are right", "group 2: all are right"])
 pushes = [lines[name][1, 0].item() for name in WAYS]
-axes.set_title(f"Where all are right, the phrase gets {pushes[0]:.1f} or only about 0.1")
+axes.set_title(f"Where all are right, the phrase gets {pushes[0]:.1f} or about 0.1")
 said = ", ".join(f"{name} {push:.2f}" for name, push in zip(WAYS, pushes))
 words = "Matrix of 16 completions in two groups: weighted rewards, totals, advantages. "
 words += f"Where all are right, the phrase has an advantage of: {said}."
@@ -448,8 +448,8 @@ figures.show(figure, words)
 # ### What a policy learns from that
 #
 # A toy policy shows the effect in seconds. It makes two decisions: be right (31 % at first) and use the phrase (10 %).
-# Both come from the same 64 weights, as in a network. It trains on 8 groups of 8; in some groups all answers are right,
-# whatever it does.
+# Both come from the same 64 weights, as in a network. It trains on 8 groups of 8. In the mastered groups all answers are
+# right, whatever it does. (All wrong would give the same advantages, because the mean is subtracted.)
 
 # %%
 def toy(way, weight=0.1, mastered=4, steps=41, adamw=True, seed=0):
@@ -626,8 +626,8 @@ config.output.mkdir(parents=True, exist_ok=True)
 #
 # | case | remedy |
 # | --- | --- |
-# | a small reward shall stay small beside correctness | `scale_rewards="batch"` or `"none"` |
-# | several rewards shall all be learned, as weighted | `multi_objective_aggregation="normalize_then_sum"` |
+# | a small reward should stay small beside correctness | `scale_rewards="batch"` or `"none"` |
+# | several rewards should all be learned, as weighted | `multi_objective_aggregation="normalize_then_sum"` |
 # | a cheat earns partial credit | make it earn 0; a small weight protects only within a group that has right answers |
 # | nearly all groups have mastered correctness | remove the small reward, or stop the run: no setting keeps it small |
 #
@@ -746,11 +746,11 @@ for name in sets:
 
 # %% [markdown]
 # With ours, an attack without the right number earns no more than a well-formed wrong answer. Attacks that contain the
-# right number lose only the reward for the form. In a group with right answers, those win. In a group without any, the
-# best cheat wins, however little it earns: that is the trap of the last section.
+# right number lose only the reward for the form. In a group with right answers, the right answers win. In a group
+# without any, the best cheat wins, however little it earns: that is the trap of the last section.
 #
 # The opposite fault is a penalty without a floor. Under the naive rewards a right answer with a long farewell earns less
-# than an empty completion, so the model learns to say nothing. Ours takes away the strict format and no more:
+# than an empty completion, so the model learns to say nothing. Ours only withholds the reward for the strict form:
 
 # %%
 chatty = honest() + " " + "I hope this helps! " * 200
