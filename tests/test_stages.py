@@ -3,6 +3,8 @@
 import copy
 import json
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -208,6 +210,22 @@ def test_the_reference_is_refreshed_at_each_stage_unless_it_is_the_base(trained)
     for name in FOLDERS:
         assert (trained[0] / name / "adapter" / "adapter_model.safetensors").is_file()
         assert not (trained[0] / name / "adapter" / "ref").exists()  # saved without it
+
+
+def test_unsloth_removes_trls_copy_of_the_adapter():
+    """What chapters 01 and 07 say of a GPU, read in the installed sources."""
+    unsloth, trl = (
+        Path(find_spec(name).submodule_search_locations[0]) for name in ("unsloth", "trl")
+    )
+    source = (unsloth / "models" / "rl.py").read_text(encoding="utf-8")
+    assert "PEFT initialization logic removed" in source
+    assert r"elif is_peft_model\(model\) and args\.beta != 0\.0:" in source
+    stock = (trl / "trainer" / "grpo_trainer.py").read_text(encoding="utf-8")
+    begin, end = (
+        stock.index("elif is_peft_model(model) and args.beta != 0.0:"),
+        stock.index("ref_param.data.copy_(param.data)"),
+    )
+    assert begin < stock.index('model.add_adapter("ref", default_config)') < end
 
 
 def test_the_reference_is_copied_where_unsloth_removed_trls_copy(tiny, tmp_path):

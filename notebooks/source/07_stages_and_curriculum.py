@@ -268,9 +268,9 @@ for number, spec in enumerate(("strict_format", "correctness:2,strict_format:0.5
 # %% [markdown]
 # ## Two stages, each compared
 #
-# `train_stages` does the same and evaluates on the held-out problems before, between and after the stages. A `Stage` has a
-# name, its steps, and whatever differs from the run: rewards, learning rate, problems. Chapter 05's `HeldoutProbe` also
-# measures every four steps.
+# `train_stages` does the same and evaluates on the held-out problems before, between and after the stages. A `Stage` has
+# a name, its steps, and whatever differs from the run: rewards, learning rate, problems. Chapter 05's `HeldoutProbe`
+# also measures every four steps.
 
 # %%
 from grpo_workbook import HeldoutProbe
@@ -609,8 +609,8 @@ figures.show(
 # One measurement of 120 problems has an uncertainty of about seven points, and near 80 % the curves of `mixed` rise by
 # one to three points a step.
 #
-# - **Correctness alone** took 2.3 times as many completions, because more of its groups had zero variance: 30 to 36 %
-#   over whole runs, against 15 to 25 % with the mixed rewards. Some reward for form is worth its place.
+# - **Correctness alone** took 2.3 times as many completions. More of its groups had zero variance: 30 to 36 % over whole
+#   runs, against 15 to 25 % with the mixed rewards. Some reward for form is worth its place.
 # - **Stages did not help.** They cost 9 to 20 % more, with each of the three seeds. The form was never so rare that the
 #   other rewards went unearned, and between stages the learning rate falls to 0 and warms up again.
 # - **The filter did not pay.** It saved five steps with one seed and lost a little with the other two. Measuring took
