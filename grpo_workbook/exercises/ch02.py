@@ -1,107 +1,27 @@
 """The exercises of notebook 02_dataset_prep."""
 
 import math
-import re
+import random
+from collections import Counter
 
-from grpo_workbook.exercises import Raises, exercise
+from grpo_workbook.exercises import Raises, exercise, experiment
 
 NOTEBOOK = "02_dataset_prep"
 
 
-def _talk(*texts, system="", roles=("user", "assistant")):
-    turns = [(roles[i % 2], text) for i, text in enumerate(texts)]
-    opening = [("system", system)] if system is not None and system != "" else []
-    return [{"role": role, "content": text} for role, text in [*opening, *turns]]
-
-
-def _flat(examples):
-    return [text for pair in examples for text in pair]
-
-
-_ONE, _TWO = [("1+1?", "2")], [("1+1?", "2"), ("2+3?", "5")]
-exercise(
-    "02.1",
-    "few_shot_prompt",
-    NOTEBOOK,
-    [
-        (("2+2?", "Be brief.", []), _talk("2+2?", system="Be brief.")),
-        (("2+2?", "", []), _talk("2+2?")),
-        (("2+2?", "Be brief.", _ONE), _talk("1+1?", "2", "2+2?", system="Be brief.")),
-        (("2+2?", "", _TWO), _talk("1+1?", "2", "2+3?", "5", "2+2?")),
-    ],
-    [
-        (
-            lambda q, system, ex: [{"role": "system", "content": system}, *_talk(*_flat(ex), q)],
-            "you wrote an empty system turn: it costs tokens, and hides what the template adds",
-        ),
-        (
-            lambda q, system, ex: _talk(*_flat(ex), q, system=system, roles=("user", "user")),
-            "your examples are answered by the user: what the model imitates is the assistant's",
-        ),
-        (
-            lambda q, system, ex: _talk(q, system=system) + _talk(*_flat(ex)),
-            "your question is not last: the model answers the last turn, and examples come before",
-        ),
-        (
-            lambda q, system, ex: _talk(*_flat(ex), system=system),
-            "you left out the question itself: it is the last turn, behind the examples",
-        ),
-    ],
-)
-
-
-def _behind(solution, part=-1, comma=""):
-    if "####" not in solution:
-        raise ValueError
-    return solution.split("####")[part].replace(",", comma).strip()
-
-
-exercise(
-    "02.2",
-    "final_answer",
-    NOTEBOOK,
-    [
-        (("2 + 3 = 5\n#### 5",), "5"),
-        (("1000 + 200 = 1200\n#### 1,200",), "1200"),
-        (("Mark each step with #### at its end.\n4 - 9 = -5\n#### -5 ",), "-5"),
-        (("3 / 4 = 0.75\n#### 0.75",), "0.75"),
-        (("The answer is 5.",), Raises(ValueError)),
-        (("",), Raises(ValueError)),
-    ],
-    [
-        (
-            lambda solution: _behind(solution, part=1),
-            "you took what follows the first ####: the final answer follows the last one",
-        ),
-        (
-            lambda solution: _behind(solution, comma=","),
-            "you kept the comma: 1,200 and 1200 are one number, so give it without separators",
-        ),
-        (
-            lambda solution: _behind("####" + solution),
-            "you gave an answer where there is no ####: raise ValueError, so that the row is named",
-        ),
-        (
-            lambda solution: _behind(solution) and re.findall(r"\d+", solution)[-1],
-            "you took the last run of digits: a sign or a decimal point belongs to the number",
-        ),
-    ],
-)
-
-
-def _budget(lengths, share, rank):
+def _budget(lengths, rate, rank):
     ordered = sorted(lengths)
-    return ordered[min(len(ordered) - 1, max(0, rank(share * len(ordered))))]
+    return ordered[min(len(ordered) - 1, max(0, rank(rate * len(ordered))))]
 
 
-def _interpolated(lengths, share):
-    ordered, place = sorted(lengths), share * (len(lengths) - 1)
+def _interpolated(lengths, rate):
+    ordered, place = sorted(lengths), rate * (len(lengths) - 1)
     low, high = ordered[int(place)], ordered[math.ceil(place)]
     return int(low + (place - int(place)) * (high - low))
 
 
 exercise(
-    "02.3",
+    "02.1",
     "budget_for",
     NOTEBOOK,
     [
@@ -134,44 +54,6 @@ exercise(
 )
 
 
-def _overlap(a, b, divisor, bag=lambda text: set(text.lower().split())):
-    a, b = bag(a), bag(b)
-    return len(set(a) & set(b)) / divisor(a, b) if a and b else 1.0
-
-
-exercise(
-    "02.4",
-    "word_overlap",
-    NOTEBOOK,
-    [
-        (("Ana has 3 red shells", "Ben has 3 red shells"), 4 / 6),
-        (("ana HAS shells", "Ana has shells"), 1.0),
-        (("one two", "three four"), 0.0),
-        (("a a a b", "a b b b"), 1.0),
-        (("red", "red shells and blue shells"), 0.25),
-        (("", ""), 1.0),
-    ],
-    [
-        (
-            lambda a, b: _overlap(a, b, lambda a, b: len(a | b), bag=lambda t: set(t.split())),
-            "upper and lower case count in yours: Ana and ana are the same word",
-        ),
-        (
-            lambda a, b: _overlap(a, b, lambda a, b: min(len(a), len(b))),
-            "you divided by the shorter text's words: one common word makes a short text a copy",
-        ),
-        (
-            lambda a, b: _overlap(a, b, lambda a, b: (len(a) + len(b)) / 2),
-            "you divided by the words of both added up (Dice): Jaccard divides by those in either",
-        ),
-        (
-            lambda a, b: _overlap(a, b, lambda a, b: len(a + b), lambda t: t.lower().split()),
-            "you counted repeated words again and again: take sets, each different word once",
-        ),
-    ],
-)
-
-
 def _score(measured, leaked, formula):
     if not 0 <= leaked < 1:
         raise ValueError
@@ -179,7 +61,7 @@ def _score(measured, leaked, formula):
 
 
 exercise(
-    "02.5",
+    "02.2",
     "honest_score",
     NOTEBOOK,
     [
@@ -208,46 +90,101 @@ exercise(
 )
 
 
-def _quotas(sizes, count, order):
-    quotas = [count * size // sum(sizes) for size in sizes]
-    for i in sorted(range(len(sizes)), key=order)[: count - sum(quotas)]:
-        quotas[i] += 1
-    return quotas
+def _other_template(measured):
+    before, after = measured["before"], measured["after"]
+    said = f"The number was right in {before:.0%} of the answers before and {after:.0%} after."
+    kept = after / max(before, 1e-9)  # of 160 answers, a change by a fifth may still be chance
+    return "about as often" if kept > 0.8 else "less often" if kept > 0.4 else "hardly ever", said
+
+
+experiment(
+    "02.3",
+    "other_template",
+    NOTEBOOK,
+    _other_template,
+    {
+        "about as often": "A few unknown tokens in front of the answer are enough to mislead it.",
+        "less often": "Look at some answers of both kinds: how far is the change from training?",
+        "hardly ever": "This change was not so far from what the model was trained on.",
+    },
+    [  # the template of Qwen3; no system message; the model's own template
+        ({"before": 0.7125, "after": 0.05625}, "hardly ever"),
+        ({"before": 0.7125, "after": 0.5}, "less often"),
+        ({"before": 0.7125, "after": 0.7125}, "about as often"),
+    ],
+)
+
+
+def _one_problem(measured):
+    before, after, zero = (measured[name] for name in ("before", "after", "zero"))
+    same = 0.11  # two standard errors of a difference of two rates of 160 problems, at most
+    said = f"Strictly right on other problems: {before:.0%} before, {after:.0%} after. In the last "
+    said += f"step {zero[-1]:.0%} of the groups had zero variance (in the first {zero[0]:.0%})."
+    moved = after - before
+    return "rises" if moved > same else "falls" if moved < -same else "stays", said
+
+
+experiment(
+    "02.4",
+    "one_problem",
+    NOTEBOOK,
+    _one_problem,
+    {
+        "rises": "The model learned this one problem and nothing that helps with the rest.",
+        "stays": "What one problem teaches need not be about that problem: look at the form.",
+        "falls": "The form is the same for all problems, and the reward stops once it is right.",
+    },
+    [({"before": 0.1625, "after": 0.8, "zero": [0.0, 1.0]}, "rises")],
+)
+
+
+def _valid(rows):
+    from grpo_workbook.data import load_problems
+
+    return len(load_problems(rows, answers="text")) == len(rows)
+
+
+def _apart(rows):
+    from grpo_workbook.leakage import near_duplicates, same_questions
+
+    questions = [row["question"] for row in rows]
+    return not near_duplicates(questions) and not same_questions(questions)
+
+
+_FACTS = {
+    "64 rows or more": lambda rows: len(rows) >= 64,
+    "a question and an answer, both texts, in each row": _valid,
+    "no row repeats another, or nearly so": _apart,
+    "no answer is right for more than a fifth": lambda rows: (
+        5 * Counter(row["answer"] for row in rows).most_common(1)[0][1] <= len(rows)
+    ),
+}
+
+
+def _sums(count=64, most=1000, answer=str):
+    pairs = [random.Random(i).sample(range(most), 2) for i in range(count)]
+    return [{"question": f"What is {a} plus {b}?", "answer": answer(a + b)} for a, b in pairs]
 
 
 exercise(
-    "02.6",
-    "stratified_quotas",
+    "02.5",
+    "my_rows",
     NOTEBOOK,
+    [((fact,), True) for fact in _FACTS],
     [
-        (([90, 10], 10), [9, 1]),
-        (([50, 30, 20], 10), [5, 3, 2]),
-        (([50, 30, 20], 7), [4, 2, 1]),
-        (([14, 43, 43], 10), [2, 4, 4]),
-        (([55, 25, 20], 6), [3, 2, 1]),
-        (([4, 4, 92], 10), [1, 0, 9]),
-        (([10], 3), [3]),
-    ],
-    [
+        (lambda: _sums(20), "these are too few rows: below 64 a model memorises them"),
         (
-            lambda sizes, count: [count * size // sum(sizes) for size in sizes],
-            "you rounded down and stopped: the quotas must add up to count, so hand out the rest",
+            lambda: _sums(64, 6),
+            "rows repeat: sample without repetition, from a larger range of numbers or words",
         ),
         (
-            lambda sizes, count: [round(count * size / sum(sizes)) for size in sizes],
-            "you rounded each by itself: then the sum may miss count by one or more",
+            lambda: _sums(answer=lambda n: "yes" if n % 2 else "no"),
+            "one answer is right too often: a model that always gives it earns a reward by luck",
         ),
         (
-            lambda sizes, count: _quotas(sizes, count, lambda i: -sizes[i]),
-            "you gave the rest to the largest strata: it goes where rounding down took most away",
-        ),
-        (
-            lambda sizes, count: _quotas(sizes, count, lambda i: count * sizes[i] % sum(sizes)),
-            "you gave the rest where rounding down took least away: it goes where it took most",
-        ),
-        (
-            lambda sizes, count: _quotas(sizes, count, lambda i: 0),
-            "you gave the rest to the first strata: it goes where rounding down took most away",
+            lambda: _sums(answer=lambda n: ["yes"]),
+            "an answer is no text: write numbers as texts too, as in a file",
         ),
     ],
+    call=lambda fn, fact: _FACTS[fact](fn()),
 )

@@ -1,30 +1,27 @@
 # %% [markdown]
 # # 02 · Dataset preparation
 #
-# **After this notebook you can** turn any file of questions and answers into rows that TRL trains on, see exactly what
-# the model reads, and find out before training what in the data would hurt it: bad rows, prompts that do not fit,
-# duplicates, leaks.
+# **After this notebook you can** turn a file of questions and answers into rows that TRL trains on, see exactly what the
+# model reads, and find what in the data would hurt training before it does.
 #
-# **Time:** about half a minute on two CPU cores, and no more on a T4: no training happens here.
-#
-# The checks of this chapter are also one command: `python -m grpo_workbook check-data FILE`.
+# **Time:** about half a minute on two CPU cores, and no more on a GPU. Only one exercise trains.
 
 # %% [markdown]
-# ## The idea, on one row
+# ## From a row to tokens
 #
-# A data set for GRPO needs two things in each row: a question, and an answer that a program can check. How the question
-# is solved is not in it: the model finds that by itself, and the reward compares only the end.
+# A row for GRPO needs a question and an answer that a program can check. It has no worked solution. The model must find
+# one; the reward looks only at the final answer.
 
 # %%
 row = {
-    "question": "Ana has 12 shells and finds 5 more. How many shells has Ana now?",
+    "question": "Ana has 12 shells and finds 5 more. How many shells has she now?",
     "answer": "17",
 }
 row
 
 # %% [markdown]
-# A chat model does not read a question but a **conversation**: a list of messages with a role and a content. TRL wants
-# it in a column called `prompt`; every other column goes to the reward functions untouched.
+# A chat model expects a **conversation**: a list of messages, each with a role and a content. TRL reads it from the
+# column `prompt`. It passes all other columns to the reward functions, unchanged.
 
 # %%
 system = "Work inside <reasoning> tags, then give the number inside <answer> tags."
@@ -34,15 +31,13 @@ prompt = [
 ]
 
 # %% [markdown]
-# And even that is not what the model reads. Its **chat template** turns the conversation into one text, with special
-# tokens around each turn. The last line opens the assistant's turn: from there on the model writes.
-# (`enable_thinking=False` asks Qwen3's own template for an answer without a long train of thought before it; templates
-# that do not know it ignore it.)
+# The model does not see this list either. The tokenizer's **chat template** turns it into one text, with special tokens
+# around each turn. The last line opens the assistant's turn, and the model continues from there.
 
 # %%
-from grpo_workbook import RunConfig, quiet, show
+from grpo_workbook import RunConfig, quiet
 
-quiet()
+quiet()  # fewer warnings of the libraries
 from transformers import AutoTokenizer
 
 run = RunConfig.from_env()
@@ -53,9 +48,10 @@ text = tokenizer.apply_chat_template(
 print(text)
 
 # %% [markdown]
-# The text is cut into tokens. The tokenizer knows where each begins and ends in the text; a bar at every boundary (the
-# special tokens have bars of their own) shows things that surprise: words carry the space before them, numbers may be
-# one token or one per digit, and a tag is one token only if the tokenizer was given it.
+# Last, the tokenizer cuts the text into tokens. Here is a bar at every boundary. Three things often surprise: a word
+# includes the space before it, a number may be one token or one per digit, and a tag is a single token only if it is in
+# the vocabulary. The template has already written the special tokens, so `add_special_tokens=False`: some tokenizers
+# would add a second beginning-of-sequence token, and the model has never seen two.
 
 # %%
 tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -63,111 +59,154 @@ print("|".join(text[start:end] for start, end in tokens["offset_mapping"]))
 print(len(tokens["input_ids"]), "tokens")
 
 # %% [markdown]
-# `add_special_tokens=False` matters: the template has already written them. Some tokenizers would put a second
-# beginning-of-sequence token in front, and the model has never seen two.
+# All four layers in one picture:
+
+# %%
+from grpo_workbook import figures
+
+data_colour, plain, check_colour, number_colour, off = figures.PALE.values()
+lines = "\n".join(f"{line:.38}{'…' * (len(line) > 38)}" for line in text.splitlines())
+first = ", ".join(map(str, tokens["input_ids"][:9]))
+boxes = {
+    "row": (0.43, 0.87, f"question: {row['question']:.32}…", data_colour),
+    "answer": (0.87, 0.87, f"answer: {row['answer']}", check_colour),
+    "system": (0.27, 0.67, f"system: {system:.22}…", number_colour),
+    "user": (0.57, 0.67, f"user: {row['question']:.22}…", data_colour),
+    "text": (0.43, 0.38, lines, plain),
+    "tokens": (0.43, 0.09, f"{first}, …", plain),
+    "model": (0.87, 0.09, "model", plain),
+    "reward": (0.87, 0.38, "reward functions", check_colour),
+}
+arrows = [("row", "user", ""), ("system", "text", ""), ("tokens", "model", "")]
+arrows += [("user", "text", "chat template"), ("text", "tokens", "tokenizer")]
+arrows += [("model", "reward", "completion"), ("answer", "reward", "unchanged")]
+figure = figures.diagram(boxes, arrows, (9, 5))
+for y, layer in ((0.87, "row"), (0.67, "messages"), (0.38, "text"), (0.09, "tokens")):
+    figure.axes[0].text(0.01, y, layer, weight="bold", va="center")
+figure.suptitle("The question reaches the model in four layers, the answer never does")
+count = len(tokens["input_ids"])
+figures.show(
+    figure,
+    "Four layers: the row's question becomes messages with a system message, the chat "
+    f"template makes one text of them, the tokenizer {count} tokens, which the model "
+    "reads. The row's answer goes to the reward functions unchanged.",
+)
 
 # %% [markdown]
-# ## System prompt, one-shot, few-shot
+# ## Real templates side by side
 #
-# The helper that the whole course uses is short. `examples` are solved questions that come before the real one: one is
-# called one-shot, several few-shot.
+# Every family has its own template. TRL carries copies of them, so you can compare them without downloading a model. We
+# put them into a tokenizer at hand; only the text counts here.
 
 # %%
-from grpo_workbook import chat_prompt, render
+import copy
+from importlib.resources import files
 
-show(chat_prompt)
+
+def with_template(name):
+    """A copy of the tokenizer with the chat template of another model."""
+    other = copy.deepcopy(tokenizer)
+    folder = files("trl") / "chat_templates"
+    other.chat_template = (folder / f"{name}.jinja").read_text(encoding="utf-8")
+    other.bos_token = "<bos>"
+    return other
+
+
+real = {
+    "Qwen3": with_template("qwen3"),
+    "Gemma 3": with_template("gemma3"),
+    "Gemma 4": with_template("gemma4_v5"),
+}
 
 # %% [markdown]
-# An example shows the form better than a description can. It is not free: every completion of every group reads it
-# again.
+# Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course trains it without,
+# by `enable_thinking=False`. Its template then writes an *empty* block into the prompt, and the model continues behind
+# it. Gemma 3 has no system role, so the system text opens the user's turn. Gemma 4 has one, with other turn tokens.
 
 # %%
-solved = "<reasoning>\n3+4=7\n</reasoning>\n<answer>7</answer>"
-example = ("Ben has 3 hats and buys 4. How many has he?", solved)
-
-
-def tokens_of(conversation):
-    return len(
-        tokenizer(render([conversation], tokenizer)[0], add_special_tokens=False)[
-            "input_ids"
-        ]
+figure, panels = figures.new_panels(10, 3.2, count=3, across=3)
+for axes, (name, other) in zip(panels, real.items()):
+    text = other.apply_chat_template(
+        prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False
     )
+    for i, line in enumerate(text.splitlines()):
+        colour = data_colour if "Ana" in line else plain
+        colour = number_colour if line.startswith("Work") else colour
+        colour = check_colour if "think>" in line else colour
+        look = {"facecolor": colour, "edgecolor": "none", "pad": 2}
+        short = line if len(line) < 34 else f"{line[:22]}…{line[-10:]}"
+        where = (0.02, 0.93 - i * 0.11)
+        axes.text(*where, short, family="monospace", fontsize=9, bbox=look)
+    axes.set_title(name, loc="left")
+    axes.axis("off")
+figure.suptitle("One conversation, three prompts (orange: system, green: thinking)")
+figures.show(
+    figure,
+    "Qwen3 and Gemma 4 give the system message a turn of its own, Gemma 3 puts its text "
+    "at the start of the user's turn. Qwen3's prompt ends with an empty think block.",
+)
 
+# %% [markdown]
+# Two questions to ask of every tokenizer before training: what becomes of a system message, and what does the template
+# add if there is none? `system_role` answers the first.
 
-question = row["question"]
-for name, examples in {
-    "no example": [],
-    "one-shot": [example],
-    "three-shot": [example] * 3,
-}.items():
-    print(f"{name:12} {tokens_of(chat_prompt(question, system, examples)):4} tokens")
+# %%
+from grpo_workbook import data
+
+real["Gemma 1"] = with_template("gemma")
+real["Qwen2.5"] = with_template("qwen2_5")
+real["Llama 3.1"] = with_template("llama3_1")
+for name, other in real.items():
+    alone = [{"role": "user", "content": "How many?"}]
+    text = other.apply_chat_template(alone, tokenize=False).partition("How many?")[0]
+    added = [line for line in text.splitlines() if line and not line.startswith("<")]
+    print(f"{name:10} system message: {data.system_role(other):20} adds: {added}")
+
+# %% [markdown]
+# Gemma 1 refuses a system message. Qwen2.5 writes a system message of its own if you give none, Llama 3.1 a date. Where
+# the system message is refused, put it into the user's turn. `to_dataset(..., fold=True)` does that for every row, and
+# the main run does it when necessary.
+
+# %%
+from grpo_workbook import render
+
+print(render([data.fold_system(prompt)], real["Gemma 1"])[0])
+
+# %% [markdown]
+# ## Examples in the prompt
+#
+# Solved questions before the real one show the form better than a description: one of them is called **one-shot**,
+# several **few-shot**. They have a price, because every completion of every group reads them again.
+
+# %%
+from grpo_workbook import chat_prompt
+
+solved = "<reasoning>\n3+4=7\n</reasoning>\n<answer>7</answer>"
+example = ("Ben has 3 hats and buys 4. How many does he have?", solved)
+for message in chat_prompt(row["question"], system, [example]):
+    print(f"{message['role']:10} {message['content']!r}")
+
+counts = {"no example": 0, "one-shot": 1, "three-shot": 3}
+for name, count in counts.items():
+    talk = chat_prompt(row["question"], system, [example] * count)
+    ids = tokenizer(render([talk], tokenizer)[0], add_special_tokens=False)["input_ids"]
+    print(f"{name:10} {len(ids):4} tokens")
 
 # %% [markdown]
 # | | when |
 # | --- | --- |
-# | system prompt only | the model has been tuned to follow instructions, or has seen this form |
-# | one-shot | the form is new to it: the format reward is near 0 at the start |
-# | few-shot | a base model, or a form with several cases. Drop it later: what GRPO has trained needs no example |
+# | system prompt only | the model follows instructions, or knows this form |
+# | one-shot | the form is new: the format reward is near 0 at the start |
+# | few-shot | a base model, or a form with several cases; drop the examples once GRPO has taught the form |
 #
-# An example also suggests an answer. Take one whose answer is rare in the data, or the model may copy it.
-
-# %% [markdown]
-# ## Models without a system role
-#
-# Gemma's template knows two roles, user and model. The same conversation through it: the system text stands in the
-# user's turn.
-
-# %%
-from grpo_workbook import config, data
-
-gemma = AutoTokenizer.from_pretrained(config.DATA / "tiny-gemma3")
-print(render([prompt], gemma)[0])
-
-# %% [markdown]
-# Other templates raise an error at a system message, some drop it without a word, and some add a text of their own
-# when there is none. We can make all three from the template at hand:
-
-# %%
-import copy
-
-qwen = AutoTokenizer.from_pretrained(config.DATA / "tiny-qwen3")
-adds, refuses, drops = (copy.deepcopy(qwen) for _ in range(3))
-own = "{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}"
-error = "{{ raise_exception('no system role') }}"
-first = "{% if messages[0].role"
-adds.chat_template = (
-    first + " != 'system' %}" + own + "{% endif %}" + qwen.chat_template
-)
-refuses.chat_template = (
-    first + " == 'system' %}" + error + "{% endif %}" + qwen.chat_template
-)
-drops.chat_template = qwen.chat_template.replace(
-    "in messages", "in messages if message.role != 'system'"
-)
-
-# %% [markdown]
-# Two questions to ask any tokenizer before you train with it: what becomes of my system prompt? `system_role` renders one
-# and looks. And what do you add if I give none? Render a question without one, and look yourself.
-
-# %%
-templates = {"qwen": qwen, "gemma": gemma, "adds": adds, "refuses": refuses}
-for name, t in (templates | {"drops": drops}).items():
-    print(f"{name:8} system message: {data.system_role(t)}")
-print("\n" + render([chat_prompt("How many?", None)], adds)[0])
-
-# %% [markdown]
-# Where it is refused or dropped, write it into the user's turn yourself. `to_dataset(..., fold=True)` does so for
-# every row, and the main run does it when it must.
-
-# %%
-print(render([data.fold_system(prompt)], refuses)[0])
+# A model may copy the example's answer. So take one whose answer is rare in the data.
 
 # %% [markdown]
 # ## The answer column
 #
-# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it in `#### N`. The course's
-# own problems have that form. `load_problems` reads a file with the `datasets` library and checks every row: `answer`
-# becomes what a reward compares with, `solution` keeps the whole text.
+# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. The
+# course's own problems have the same form. `load_problems` reads a file with the `datasets` library and checks every
+# row. `answer` becomes what a reward compares with; `solution` keeps the whole text.
 
 # %%
 from grpo_workbook import load_problems
@@ -176,12 +215,11 @@ train = load_problems(data.WORD_PROBLEMS["train"])
 train[0]
 
 # %% [markdown]
-# What is an answer? Either a number (after the last `####`, or the whole text), or any text. `load_problems` looks at
-# the first 1,000 rows and takes numbers if at least half of them hold one; `answers="number"` or `answers="text"`
-# decides for it.
+# An answer is either a number (after the last `####`, or the whole text) or any text. `load_problems` takes numbers if
+# at least half of the first 1,000 rows have one; `answers="number"` or `answers="text"` decides it for good.
 #
-# The result is a `datasets.Dataset`: it lies in a file and is mapped into memory, so ten million rows take disk, not
-# memory. `to_dataset` puts the prompt in front, and this is what TRL gets.
+# The result is a `datasets.Dataset`: it stays on disk, so ten million rows do not fill the memory. `to_dataset` adds the
+# prompt, and this is what TRL gets.
 
 # %%
 from grpo_workbook import to_dataset
@@ -190,21 +228,21 @@ train_set = to_dataset(train)
 train_set
 
 # %% [markdown]
-# ## A knowledge base of your own
+# ## Where rows come from
 #
-# Teams collect questions in a spreadsheet. Saved as CSV it is a source like any other; only its columns have other
-# names. `.jsonl`, `.json` and `.parquet` files, a `Dataset` and a list of dicts are sources too.
+# **A spreadsheet.** Saved as CSV it is a source like any other; only its columns have other names. `.jsonl`, `.json`,
+# `.parquet`, a `Dataset` and a list of dicts work too.
 
 # %%
 knowledge = load_problems(data.KNOWLEDGE_BASE, answer_column="expert_answer")
 print(len(knowledge), "rows")
-for row in knowledge.select([2, 17]):
-    print("\n" + row["question"], "\n  ", row["answer"])
+for one in knowledge.select([2, 17]):
+    print("\n" + one["question"], "\n  ", one["answer"])
 
 # %% [markdown]
-# These answers are sentences, so a reward that compares numbers refuses them. A first reward for such rows counts
-# shared words, much as SQuAD's F1 does: how many of the answer's words were said, and how many of the words said are in
-# the answer?
+# These answers are sentences, so a reward that compares numbers cannot judge them. A first reward for such rows counts
+# shared words, as SQuAD's F1 does: how many of the answer's words appear in the completion, and how many of the
+# completion's words are in the answer?
 
 # %%
 def shared_words(completions, answer, **columns):
@@ -226,20 +264,15 @@ for said in (
     print(f"{shared_words([said], [gold])[0]:.2f}  {said[:60]}")
 
 # %% [markdown]
-# It tells near from far, and knows nothing: a contradiction in the same words earns nearly all, and a list of common
-# words more than a short wrong answer. As one of several rewards it can begin (with chat prompts a completion is a list
-# of messages, and its text is `completion[0]["content"]`: chapter 03); what decides should be checkable, or judged by a
-# model that you have measured. Where neither can be had, fine-tune on the answers themselves (SFT).
+# It separates near from far, but it understands nothing: a contradiction in the same words earns nearly everything, and
+# a list of common words earns more than a short wrong answer. Use it beside other rewards at most. The deciding reward
+# should be a check, or a judge that you have measured. If you have neither, fine-tune on the answers (SFT).
 #
-# A third kind of answer is a **program**: rows in HumanEval's form have a `test` and an `entry_point` instead of an
-# answer, and the reward runs the tests ([chapter 06](06_code_rewards.ipynb)).
-
-# %% [markdown]
-# ## Problems without end
+# **Programs.** Rows in HumanEval's form have a `test` and an `entry_point` instead of an answer, and the reward runs
+# the tests ([chapter 06](06_code_rewards.ipynb)).
 #
-# Procedural tasks are made by a program, with the right answer and with a difficulty that you set. The package
-# `reasoning-gym` has about a hundred kinds. Another seed gives other problems, for as long as there are enough of the
-# kind. Its rows have a question and an answer, so they are a source as they are.
+# **A generator.** A program can make problems with their answers, at any difficulty. The package `reasoning-gym` has
+# about a hundred kinds; a new seed gives new problems.
 
 # %%
 from reasoning_gym import create_dataset
@@ -256,10 +289,8 @@ print(easy[0]["question"], easy[0]["answer"])
 print(hard[0]["question"], hard[0]["answer"])
 
 # %% [markdown]
-# ## GSM8K from the hub
-#
-# A hub id is a source too, with configuration and split behind colons. It needs the network; without one it says so,
-# and the notebook goes on with the course's own problems.
+# **The hub.** An id with configuration and split behind colons. Without a network `load_problems` says so, and the
+# notebook goes on with the course's own problems.
 
 # %%
 from grpo_workbook import WorkbookError
@@ -271,9 +302,9 @@ except WorkbookError as error:
     print(error)
 
 # %% [markdown]
-# ## Rows that cannot be used
+# ## Invalid rows
 #
-# Real files hold a few rows that no one has looked at. Here is one with four kinds of trouble in eight rows:
+# Real files contain rows that nobody has looked at. Here is a file with four kinds of invalid row among eight:
 
 # %%
 import json
@@ -293,8 +324,8 @@ messy = Path(folder.name) / "messy.jsonl"
 messy.write_text("\n".join(lines) + "\n");
 
 # %% [markdown]
-# Loading stops, with the row, the field, its value and the fix, and with how many more there are. Nothing is dropped
-# behind your back: a silent drop of 5 rows looks just like one of 5,000.
+# Loading stops at the first invalid row and names the row, the value and the fix. It never drops rows unasked, because
+# a dropped 5 looks just like a dropped 5,000.
 
 # %%
 try:
@@ -303,18 +334,17 @@ except WorkbookError as error:
     print(error)
 
 # %% [markdown]
-# If dropping is what you want, say so; a dict that you give as `invalid` is filled with what was dropped.
+# If you want to drop them, say so. The dict that you pass as `invalid` then says what was dropped.
 
 # %%
 dropped: dict[int, str] = {}
 kept = load_problems(messy, skip_invalid=True, invalid=dropped)
 print(len(kept), "rows kept")
-for row, why in dropped.items():
-    print(f"row {row}: {why}")
+for number, why in dropped.items():
+    print(f"row {number}: {why}")
 
 # %% [markdown]
-# A file that is damaged as a whole (a line that is no JSON, bytes that are no UTF-8) is refused with its line, and
-# nothing of it is used: who knows what else was lost?
+# A file with a damaged line (not JSON, or not UTF-8) is refused as a whole, because more of it may be lost.
 
 # %%
 torn = Path(folder.name) / "torn.jsonl"
@@ -327,8 +357,8 @@ except WorkbookError as error:
 # %% [markdown]
 # ## The prompt budget
 #
-# Older guides pass `max_prompt_length` and let TRL cut what is too long. TRL 1.15 has no such argument: **it no longer
-# truncates prompts**. One long row then takes the memory of the whole batch.
+# Older guides pass `max_prompt_length` and let TRL cut long prompts. TRL 1.15 has no such argument: **it does not
+# truncate prompts**. One long row then takes the memory of the whole batch.
 
 # %%
 from trl import GRPOConfig
@@ -339,48 +369,60 @@ except TypeError as error:
     print(error)
 
 # %% [markdown]
-# Cutting would be wrong anyway: the end of a word problem is its question. So measure, with the model's own tokenizer
-# and template, and drop what does not fit. Characters or words are no measure of tokens. Thirty overlong prompts are
-# put in here, so that there is something to see; printed are percentiles and their lengths in tokens:
+# Truncation would be wrong anyway, because a word problem ends with its question. So measure the prompts in tokens, with
+# the model's own tokenizer and template, and drop what is over the budget (`max_prompt_length` of the profile). The
+# curves show which fraction of the prompts fits a budget, without and with examples.
 
 # %%
 import numpy as np
 
-from grpo_workbook import figures
-
-budget = run.max_prompt_length
-long = [
-    "Read this first. " * n + "What is 1 + 1?" for n in range(budget // 16, budget // 4)
-]
-rows = [{"question": question, "answer": "2", "solution": "2"} for question in long]
-mixed = to_dataset(train.select(range(200)).to_list() + rows)
-lengths = data.prompt_lengths(mixed, tokenizer)
-for percent in (0, 50, 75, 95, 100):
-    most = np.percentile(lengths, percent)
-    print(f"{percent:3} % of the prompts: at most {most:.0f}")
+budget, curves = run.max_prompt_length, {}
+for name, count in counts.items():
+    talks = [chat_prompt(q, system, [example] * count) for q in train["question"][:]]
+    ids = tokenizer(render(talks, tokenizer), add_special_tokens=False)["input_ids"]
+    curves[name] = sorted(map(len, ids))
+figure, (axes,) = figures.new_panels(7.5, 3.0)
+for (name, lengths), (colour, dash, _) in zip(curves.items(), figures.STYLES):
+    fraction = np.arange(1, len(lengths) + 1) / len(lengths)
+    axes.step(lengths, fraction, dash, where="post", color=colour, lw=2)
+    axes.text(lengths[-1], 1.03, name, color=colour, ha="center")
+axes.axvline(budget, color="black", linestyle=":")
+axes.set(xlabel="budget in tokens (dotted: this profile's)", ylabel="prompts that fit")
+axes.set(xlim=(0, max(budget, curves["three-shot"][-1]) * 1.1))
+fits = {name: np.mean(np.array(found) <= budget) for name, found in curves.items()}
+none, three = fits["no example"], fits["three-shot"]
+title = f"{none:.0%} of the prompts fit, with three examples {three:.0%}"
+axes.set_title(title, pad=14)
+said = ", ".join(f"{n} {c[0]} to {c[-1]}, {fits[n]:.0%} fit" for n, c in curves.items())
+figures.show(figure, f"Fraction of prompts that fit a budget, by tokens: {said}.")
 
 # %% [markdown]
-# The budget is a setting of the profile: `max_prompt_length`. Choose it so that few prompts are lost, and look at those
-# that are: are they noise, or your hardest problems?
-
-# %%
-figures.show(*figures.length_histogram(lengths, budget))
-
-# %% [markdown]
-# Prompt and completion share the model's context, and the prompt is stored once per completion: a budget of 512 with
-# groups of 16 holds 8,192 prompt tokens for one problem.
+# Before you lower a budget, look at what it would drop. Here the longest tenth goes:
 
 # %%
 from grpo_workbook import drop_long_prompts
 
-fitting, dropped = drop_long_prompts(mixed, tokenizer, budget)
-print(len(fitting), "fit,", dropped, "dropped")
+lengths = curves["no example"]
+tight = int(np.percentile(lengths, 90)) - 1
+fitting, dropped = drop_long_prompts(train_set, tokenizer, tight)
+kept, everything = (
+    [solution.count("<<") for solution in rows["solution"]]
+    for rows in (fitting, train_set)
+)
+print(f"a budget of {tight} tokens drops {dropped} of {len(train_set)} prompts")
+lost = everything.count(2) - kept.count(2)
+print(f"two-step problems: {kept.count(2) / len(kept):.0%} of those kept,")
+print(f"                   {lost / dropped:.0%} of those dropped")
+
+# %% [markdown]
+# The budget dropped hard problems, not noise. A long prompt also costs more than it seems, because it is stored once
+# per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem.
 
 # %% [markdown]
 # ## Duplicates
 #
-# A question that stands there twice counts twice. Worse, it may come back in the held-out set. Exact comparison misses
-# some of them; comparing every pair of 7,000 questions takes 25 million comparisons. Three ways to be alike:
+# A question that appears twice counts twice. Worse, one copy may end up in the held-out set. Exact comparison misses
+# many copies, and comparing all pairs of 7,000 questions takes 25 million comparisons. Three ways to be alike:
 
 # %%
 from grpo_workbook import leakage
@@ -395,9 +437,9 @@ print("the same:       ", leakage.same_questions(texts))
 print("nearly the same:", leakage.near_duplicates(texts))
 
 # %% [markdown]
-# Each row is named with the earlier one that it repeats. Rows 0 and 1 differ in case and punctuation. Row 2 has another
-# name and the same answer: a **near-duplicate**, with the
-# same numbers and at least 80 % of the words in common. Row 3 has other numbers: another problem from the same **template**.
+# Each repeated row is named with the earlier row. Rows 0 and 1 differ only in case and punctuation. Row 2 is a
+# **near-duplicate** of row 0: the same numbers, and at least 80 % of the words in common. Row 3 has other numbers. It is
+# another problem from the same **sentence template**.
 
 # %%
 for other in (2, 3):
@@ -408,34 +450,39 @@ for other in (2, 3):
 # %% [markdown]
 # ## Leakage
 #
-# A **leak** is a held-out problem that the model was trained on. How much does it flatter? Take a "model" that has
-# learned nothing but its training set by heart, and guesses the commonest answer for anything else:
+# A **leak** is a held-out problem that is also in the training set. How much does it flatter? Take a "model" that has
+# only memorised the training set and guesses the commonest answer for everything else. Then let more and more training
+# rows leak into the held-out set.
 
 # %%
 from collections import Counter
 
 memory = dict(zip(train["question"], train["answer"]))
 guess = Counter(memory.values()).most_common(1)[0][0]
-
-
-def score(rows):
-    return sum(
-        memory.get(row["question"], guess) == row["answer"] for row in rows
-    ) / len(rows)
-
-# %% [markdown]
-# On the real held-out problems it is as bad as it should be. Then we let training rows leak into them, more and more:
-
-# %%
 heldout = load_problems(data.WORD_PROBLEMS["heldout"])
 clean, known = heldout.to_list(), train.to_list()
-for leaked in (0, 24, 120, 240):
+leaks, scores = [0, 24, 120, 240, 360, 480], []
+for leaked in leaks:
     rows = known[:leaked] + clean[leaked:]
-    print(f"{leaked / len(rows):4.0%} of the held-out rows leaked: {score(rows):.1%}")
+    right = [memory.get(r["question"], guess) == r["answer"] for r in rows]
+    scores.append(100 * sum(right) / len(rows))
+rates = [100 * leaked / len(clean) for leaked in leaks]
+figure, words = figures.line_chart(
+    {"knows the training set by heart": (rates, scores)},
+    x="leaked rows in the held-out set (%)",
+    y="score (%)",
+    title=f"Half the rows leaked: a model without any skill scores {scores[3]:.0f} %",
+)
+figure.legends[0].remove()
+figure.axes[0].set_ylim(-8, 105)
+for rate, score in list(zip(rates, scores))[:4]:
+    label = {"textcoords": "offset points", "ha": "left", "va": "top"}
+    figure.axes[0].annotate(f"{score:.1f} %", (rate, score), (8, -2), **label)
+figures.show(figure, words)
 
 # %% [markdown]
-# Half the rows leaked, and a parrot scores above 50 %. The score of a real model is lifted in the same way, and nothing
-# in its curve shows it. So compare the two sets before training; the near-duplicates count as well.
+# A real model's score rises in the same way, and nothing in its training curve shows it. So compare the two sets before
+# training, near-duplicates included.
 
 # %%
 from datasets import Dataset
@@ -450,9 +497,8 @@ print(len(leaked_rows(train, heldout)), "leaks in the course's own split")
 # %% [markdown]
 # ## Diversity
 #
-# A model trained on one sentence learns that sentence. Three cheap signs, with pandas: how many templates there are, how
-# often the commonest answer is right (if one answer is common, guessing it earns reward), and how many rows repeat an
-# earlier one.
+# A model trained on one sentence learns that sentence. Three cheap signs: the number of sentence templates, the rate of
+# the commonest answer (a model can earn it by guessing), and the number of repeated rows.
 
 # %%
 for name, rows in {
@@ -470,14 +516,34 @@ for name, rows in {
     )
 
 # %% [markdown]
-# The easy sums are one sentence with plus or minus in it, and there are not even 200 of them: they repeat. That is fine
-# to teach the form, and not to measure reasoning.
+# The easy sums are one sentence with plus or minus, and they repeat because there are fewer than 200 of them. They are
+# good enough to teach a form, but not to measure reasoning.
 
 # %% [markdown]
-# ## A split that can be trusted
+# ## A split that you can trust
 #
-# Three steps, in this order: drop repeats, or the twins land on both sides; split; then look for leaks, near ones too.
-# On the easy sums, which repeat, the order makes the difference:
+# The order matters. If you split first, two copies of a row can land on different sides.
+
+# %%
+boxes = {
+    "file": (0.07, 0.45, "your\nfile", data_colour),
+    "valid": (0.25, 0.45, "1 drop\ninvalid rows", check_colour),
+    "once": (0.43, 0.45, "2 drop\nrepeats", check_colour),
+    "split": (0.6, 0.45, "3 split\nby difficulty", check_colour),
+    "train": (0.77, 0.72, "training", data_colour),
+    "held": (0.77, 0.18, "held out", data_colour),
+    "leaks": (0.92, 0.45, "4 look\nfor leaks", check_colour),
+}
+arrows = [("file", "valid", ""), ("valid", "once", ""), ("once", "split", "")]
+arrows += [("split", "train", ""), ("split", "held", "")]
+arrows += [("train", "leaks", ""), ("held", "leaks", "")]
+figure = figures.diagram(boxes, arrows, (9, 2.6))
+figure.suptitle("Drop repeats before the split, look for leaks after it")
+words = "Four steps: drop invalid rows, drop repeats, split, look for leaks."
+figures.show(figure, words)
+
+# %% [markdown]
+# The easy sums repeat, so they show the difference:
 
 # %%
 from grpo_workbook import split
@@ -490,9 +556,9 @@ for name, rows in {"with repeats": easy, "without": once}.items():
     print(f"{name:12} {len(leaks)} of {len(train_part)} training rows are held out too")
 
 # %% [markdown]
-# **Seeded**, so that the same rows are held out each time; **stratified**, so that both parts have each difficulty at
-# the same rate. `split` is `Dataset.train_test_split(stratify_by_column=...)`, by the question's length if you name no
-# column. Here the difficulty is the number of steps in the solution.
+# `split` uses a **seed**, so the same rows are held out each time. It is **stratified**, so both parts have each
+# difficulty at the same rate: `Dataset.train_test_split(stratify_by_column=...)`, by the question's length unless you
+# name a column. Here the difficulty is the number of steps in the solution.
 
 # %%
 counts = [solution.count("<<") for solution in train["solution"]]
@@ -500,26 +566,26 @@ steps = train.add_column("steps", counts)
 train_part, heldout_part = split(steps, heldout=100, seed=0, by="steps")
 for name, part in {"train": train_part, "held out": heldout_part}.items():
     rates = part.to_pandas()["steps"].value_counts(normalize=True)
-    told = ", ".join(f"{n} steps {rate:.1%}" for n, rate in rates.items())
-    print(f"{name:9} {len(part):5} rows: {told}")
+    said = ", ".join(f"{n} steps {rate:.1%}" for n, rate in rates.items())
+    print(f"{name:9} {len(part):5} rows: {said}")
 print("leaks:", len(leaked_rows(train_part, heldout_part)))
 
 # %% [markdown]
-# Without strata, a draw of 100 may be easier or harder than the rest by luck. How much, over 200 seeds?
+# Without strata, 100 held-out rows can be easier or harder than the rest by chance. How much, over 200 seeds?
 
 # %%
 import random
 
 flags = [s == 1 for s in steps["steps"]]
-plain = [sum(random.Random(seed).sample(flags, 100)) / 100 for seed in range(200)]
+plain_rates = [sum(random.Random(i).sample(flags, 100)) / 100 for i in range(200)]
 print(f"rate of one-step problems in all: {sum(flags) / len(flags):.1%}")
-print(f"in a plain draw of 100: from {min(plain):.0%} to {max(plain):.0%}")
+print(f"in 100 random rows: from {min(plain_rates):.0%} to {max(plain_rates):.0%}")
 
 # %% [markdown]
 # ## The whole report
 #
-# All of it is one command. What would hurt training is listed at the end; the command's exit status is then 1, so that
-# a script can stop.
+# One command runs all these checks. It lists what would hurt training at the end. Its exit status is then 1, so that a
+# script can stop.
 
 # %%
 import subprocess
@@ -531,114 +597,103 @@ def check_data(*arguments):
     print(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
 
 
-heldout_file = data.WORD_PROBLEMS["heldout"]
-check_data(data.WORD_PROBLEMS["train"], "--heldout-data", heldout_file)
+check_data(messy)
 
 # %% [markdown]
-# And on the small messy file from above, to see it complain:
+# ## Your own file
+#
+# Name your file and its columns here. Without one, the notebook takes a file with the easy sums and the invalid rows
+# from above.
 
 # %%
-check_data(messy)
+MY_FILE = None  # "my.csv", "my.jsonl", "my.parquet" or a hub id
+MY_COLUMNS = {"question_column": "question", "answer_column": "answer"}
+
+if MY_FILE is None:
+    MY_FILE = Path(folder.name) / "mine.jsonl"
+    rows = [*bad, *easy.select_columns(["question", "answer"])]
+    MY_FILE.write_text("\n".join(map(json.dumps, rows)))
+
+# %% [markdown]
+# The four steps, and the prompt budget between them. Two files come out, for training and for measuring:
+
+# %%
+invalid: dict[int, str] = {}
+rows = load_problems(MY_FILE, skip_invalid=True, invalid=invalid, **MY_COLUMNS)
+found = {"in the file": len(rows) + len(invalid), "valid": len(rows)}
+asked = rows["question"][:]
+repeats = leakage.near_duplicates(asked) | leakage.same_questions(asked)
+rows = rows.select([i for i in range(len(rows)) if i not in repeats])
+found["no repeats"] = len(rows)
+mine, _ = drop_long_prompts(to_dataset(rows), tokenizer, budget)
+found["within the budget"] = len(mine)
+my_train, my_heldout = split(mine, heldout=100, seed=run.seed)
+my_train, _ = drop_leaked(my_train, my_heldout)
+found |= {"for training": len(my_train), "held out": len(my_heldout)}
+place = run.output / "my_data"
+for name, part in {"train": my_train, "heldout": my_heldout}.items():
+    part.remove_columns("prompt").to_json(place / f"{name}.jsonl")
+
+# %% [markdown]
+# Look at what was lost at each step. If a step drops more than you expected, read those rows before you go on.
+
+# %%
+figure, (axes,) = figures.new_panels(7.5, 2.6)
+colours = [figures.GREY] * 4 + [figures.BLUE] * 2
+bars = axes.barh(list(found), found.values(), color=colours)
+axes.bar_label(bars, padding=4)
+axes.invert_yaxis()
+axes.grid(False)
+title = f"{found['in the file']} rows in the file, {len(my_train)} left for training"
+few = " (below 64 a model memorises them)" if len(my_train) < 64 else ""
+axes.set(xlabel="rows", title=title + few)
+said = ", ".join(f"{count} {name}" for name, count in found.items())
+figures.show(figure, f"Rows after each step: {said}.")
+print(*(f"row {number}: {why}" for number, why in list(invalid.items())[:5]), sep="\n")
 folder.cleanup()
+
+# %% [markdown]
+# And what the model will read. Read a few of your prompts in full, with the answer that the reward will compare with.
+
+# %%
+print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["answer"])
+
+# %% [markdown]
+# In a terminal:
+#
+# ```bash
+# python -m grpo_workbook check-data my.csv --question-column frage --answer-column antwort
+# python -m grpo_workbook check-data train.jsonl --heldout-data heldout.jsonl --json report.json
+# python -m grpo_workbook run --data train.jsonl --heldout-data heldout.jsonl --output outputs/mine
+# ```
 
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+# Write the function, or predict what a change will do, and run the cell. `python -m grpo_workbook progress` lists what
+# you have solved.
 
 # %% [markdown]
-# ### Exercise 02.1 · `few_shot_prompt` · easy · 5 minutes
+# ### Exercise 02.1 · `budget_for` · easy · 6 minutes
 #
-# Build the conversation: a system turn if `system` is not empty, then each example as a user's and an assistant's turn,
-# then the question. Every message is a dict with `role` and `content`.
+# Given the prompts' lengths, return the smallest budget that keeps at least the fraction `rate` of the prompts
+# (0 < rate <= 1). It is one of the lengths.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
 
 
-def few_shot_prompt(
-    question: str, system: str, examples: list[tuple[str, str]]
-) -> list[dict[str, str]]:
-    raise NotImplementedError
-
-
-check("02.1", few_shot_prompt);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Start with an empty list and append. What should be in it when `system` is `""`?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def few_shot_prompt(
-#     question: str, system: str, examples: list[tuple[str, str]]
-# ) -> list[dict[str, str]]:
-#     messages = []
-#     if system:
-#         messages.append({"role": "system", "content": system})
-#     for asked, answered in examples:
-#         messages.append({"role": "user", "content": asked})
-#         messages.append({"role": "assistant", "content": answered})
-#     messages.append({"role": "user", "content": question})
-#     return messages
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 02.2 · `final_answer` · easy · 5 minutes
-#
-# Return what follows the last `####` of a GSM8K solution: without the commas of `1,000`, without white space around it.
-# A solution without `####` is a broken row: raise `ValueError`.
-
-# %% tags=["exercise"]
-def final_answer(solution: str) -> str:
-    raise NotImplementedError
-
-
-check("02.2", final_answer);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `str.rpartition` cuts at the last place, and tells by its middle part whether it found one.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def final_answer(solution: str) -> str:
-#     _, found, answer = solution.rpartition("####")
-#     if not found:
-#         raise ValueError(f"no #### in {solution!r}")
-#     return answer.replace(",", "").strip()
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 02.3 · `budget_for` · medium · 8 minutes
-#
-# Given the prompts' lengths, return the smallest budget that keeps at least the rate `rate` of the prompts
-# (0 < rate <= 1). It is one of the lengths.
-
-# %% tags=["exercise"]
 def budget_for(lengths: list[int], rate: float) -> int:
     raise NotImplementedError
 
 
-check("02.3", budget_for);
+check("02.1", budget_for);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
 # Sort. How many prompts must fit? Round that number up; subtract 1e-9 first, because 0.55 * 100 is a little more than
-# 55.
+# 55 in floats.
 #
 # </details>
 #
@@ -655,50 +710,18 @@ check("02.3", budget_for);
 # </details>
 
 # %% [markdown]
-# ### Exercise 02.4 · `word_overlap` · medium · 8 minutes
-#
-# Return the Jaccard overlap of two texts: the number of different words that both have, divided by the number of
-# different words that occur in either. Case does not count; words are what stands between white space. Two empty
-# texts are equal: 1.0.
-
-# %% tags=["exercise"]
-def word_overlap(a: str, b: str) -> float:
-    raise NotImplementedError
-
-
-check("02.4", word_overlap);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Make a set of each; `&` is what both have, `|` is what either has.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def word_overlap(a: str, b: str) -> float:
-#     first, second = set(a.lower().split()), set(b.lower().split())
-#     either = first | second
-#     return len(first & second) / len(either) if either else 1.0
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 02.5 · `honest_score` · medium · 8 minutes
+# ### Exercise 02.2 · `honest_score` · medium · 8 minutes
 #
 # A model answered every leaked held-out problem right, because it knew them. `measured` is its score on all held-out
-# problems, `leaked_rate` the rate of leaked ones. Return its score on the others. A rate below 0, or of 1 and more,
-# is an error: raise `ValueError`.
+# problems, `leaked_rate` the fraction that leaked. Return its score on the problems that did not leak. A fraction below
+# 0, or of 1 and more, is an error: raise `ValueError`.
 
 # %% tags=["exercise"]
 def honest_score(measured: float, leaked_rate: float) -> float:
     raise NotImplementedError
 
 
-check("02.5", honest_score);
+check("02.2", honest_score);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -719,56 +742,147 @@ check("02.5", honest_score);
 # </details>
 
 # %% [markdown]
-# ### Exercise 02.6 · `stratified_quotas` · hard · 12 minutes
+# ### Exercise 02.3 · `other_template` · easy · 5 minutes
 #
-# `count` rows shall be held out of strata with these sizes. Give each its exact part rounded down; the rows still
-# missing go one each to the strata that lost most by rounding (the first of equals first). The quotas add up to `count`.
+# The tiny model reads the same 160 problems twice: through its own template, and through the template of the real Qwen3,
+# which only adds an empty `<think>` block at the end. How often does it still find the right number, in any form? Predict
+# "about as often", "less often" (down to 40 % of the rate before) or "hardly ever". The run takes about ten seconds.
+# Then try another change: no system message (`to_dataset(rows, None)`), or a one-shot prompt.
 
 # %% tags=["exercise"]
-def stratified_quotas(sizes: list[int], count: int) -> list[int]:
-    raise NotImplementedError
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "about as often", "less often" or "hardly ever"
 
 
-check("02.6", stratified_quotas);
+def other_template() -> dict:
+    """The rates of right numbers with two prompts: change the second."""
+    from grpo_workbook import evaluate, load_model
+
+    model, words = load_model(run.model, dtype=run.dtype, device=run.device)
+    how = {"sample": True, "max_new_tokens": 64, "batch_size": run.eval_batch}
+    rows = heldout.select(range(160))
+    before = evaluate(model, words, to_dataset(rows), **how).lenient
+    words.chat_template = with_template("qwen3").chat_template
+    after = evaluate(model, words, to_dataset(rows), **how).lenient
+    return {"before": sum(before) / 160, "after": sum(after) / 160}
+
+
+predict("02.3", prediction, other_template);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The exact part of a stratum is `count * size / sum(sizes)`. Sort the strata by how much rounding down took away;
-# Python's sort keeps equals in their order.
+# The tiny model has never seen these tokens in this place. A small model knows little beyond what it was trained on.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def stratified_quotas(sizes: list[int], count: int) -> list[int]:
-#     exact = [count * size / sum(sizes) for size in sizes]
-#     quotas = [int(part) for part in exact]
-#     by_loss = sorted(range(len(sizes)), key=lambda i: quotas[i] - exact[i])
-#     for i in by_loss[: count - sum(quotas)]:
-#         quotas[i] += 1
-#     return quotas
+# prediction = "hardly ever"
+# ```
+#
+# A large model survives much more, but it too is at its best with the template of its training. So render a prompt
+# before training, compare it with the model's card, and use the same template for training, evaluation and serving.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 02.4 · `one_problem` · medium · 8 minutes
+#
+# How much data does GRPO need? Train for 24 steps on one single problem: all groups of all steps answer the same
+# question. What happens to the rate of strictly right answers on 160 *other* problems? Predict "rises", "stays" or
+# "falls". The run takes about 40 seconds, with the trainer of chapter 01. Then take 8 problems (`range(8)`), and compare.
+
+# %% tags=["exercise"]
+prediction = ...  # "rises", "stays" or "falls"
+
+
+def one_problem() -> dict:
+    """Held-out accuracy before and after 24 steps on one problem: change how many."""
+    from grpo_workbook import ScratchTrainer, evaluate, load_model, parse_rewards
+    from peft import LoraConfig, get_peft_model
+
+    model, words = load_model(run.model, dtype=run.dtype, device=run.device)
+    lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
+    rewards = parse_rewards(run.rewards)
+    trainer = ScratchTrainer(get_peft_model(model, lora), words, *rewards)
+    rows = [train_set[i] for i in range(1)]
+    how = {"sample": True, "max_new_tokens": 64, "batch_size": run.eval_batch}
+    tests = to_dataset(heldout.select(range(160)))
+    before = evaluate(model, words, tests, **how).strict
+    log = [trainer.step(rows * (8 // len(rows))) for _ in range(24)]
+    after = evaluate(trainer.model, words, tests, **how).strict
+    zero = [m["frac_reward_zero_std"] for m in log]
+    return {"before": sum(before) / 160, "after": sum(after) / 160, "zero": zero}
+
+
+predict("02.4", prediction, one_problem);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which part of a right answer is the same for every problem?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "rises"
+# ```
+#
+# The form is the same for every problem, so one problem can teach it. Soon all answers to it are right, and its groups
+# have zero variance: then nothing more is learned. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) saw the same
+# with a real model and one mathematical problem.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 02.5 · `my_rows` · medium · 15 minutes
+#
+# Make the data for a task of your own: at least 64 rows, each a dict with `question` and `answer`. Write a program that
+# makes them (unit conversions, dates, spelling, ...), or read your own file. The check asks what training asks: valid
+# rows, no repeats or near-duplicates, and no answer that is right for more than a fifth of the rows.
+
+# %% tags=["exercise"]
+def my_rows() -> list[dict]:
+    raise NotImplementedError
+
+
+check("02.5", my_rows);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `random.Random(0)` makes the same rows each time. Two rows are near-duplicates if they have the same numbers and nearly
+# the same words, so let the numbers differ: take them from `random.sample`, which repeats nothing.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def my_rows() -> list[dict]:
+#     import random
+#
+#     rows = []
+#     for minutes in random.Random(0).sample(range(61, 600), 100):
+#         question = f"A film lasts {minutes} minutes. How many minutes is that beyond full hours?"
+#         rows.append({"question": question, "answer": str(minutes % 60)})
+#     return rows
 # ```
 #
 # </details>
 
 # %% [markdown]
-# ## From the command line
-#
-# ```bash
-# python -m grpo_workbook check-data my.csv --question-column frage --answer-column antwort
-# python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl --json report.json
-# python -m grpo_workbook run --data my.jsonl --skip-invalid --max-steps 100 --output outputs/mine
-# ```
-
-# %% [markdown]
 # ## Summary
 #
-# - A row is a conversation and an answer that a program can check; other columns reach the rewards untouched.
-# - What the model reads is the template's text, cut into tokens. Print it once for every model you train.
-# - TRL truncates no prompt: measure with the model's own tokenizer, and drop what is over the budget.
-# - Bad rows are named, not dropped silently. Duplicates, near-duplicates and leaks are found before training.
-# - Split with a seed and by difficulty, and compare both parts with each other.
+# - A row is a conversation and an answer that a program can check; other columns reach the rewards unchanged.
+# - The model reads the template's text, cut into tokens. Render a prompt for every model that you train.
+# - TRL does not truncate prompts. Measure them with the model's own tokenizer, and look at what a budget drops.
+# - Invalid rows are named before they are dropped. Find repeats, near-duplicates and leaks before training.
+# - Split with a seed and by difficulty, then compare both parts.
 #
-# Next: [03 · Reward design](03_reward_design.ipynb) judges what a model answers to such prompts.
+# Next: [03 · Reward design](03_reward_design.ipynb) scores the answers to such prompts.
