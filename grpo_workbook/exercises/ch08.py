@@ -69,7 +69,7 @@ exercise(
         lambda n, rate, more: _gain(n, rate, lambda d: d > more),
         "you counted losses as well: only a second count that is higher looks like a gain":
         lambda n, rate, more: _gain(n, rate, lambda d: abs(d) >= more),
-        "you took the first count as certain: it depends on luck as much as the second, and both vary":
+        "you took the first count as certain: it is as much luck as the second":
         lambda n, rate, more: sum(_chances(n, rate)[-int(-(n * rate + more) // 1) :]),
     },
     tolerance=1e-5,
