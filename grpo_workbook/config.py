@@ -83,7 +83,7 @@ class RunConfig:
     system_prompt: str = SYSTEM_PROMPT  # what the model is told before each question
     vllm: str = "off"  # or colocate (beside the training) or server: who samples
     vllm_gpu_memory: float = 0.3  # the fraction of the GPU that a colocated vLLM takes
-    vllm_server: str = "127.0.0.1:8000"  # where `trl vllm-serve` listens
+    vllm_server: str = "127.0.0.1:8000"  # where `vllm serve` listens
     why: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self):

@@ -6,11 +6,12 @@ Only the assumed parts (the reserve, the pieces of the logits) are compared with
 import ast
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPO
+from conftest import REPO, finished
 
 from grpo_workbook.cli import main
 from grpo_workbook.config import PROFILES, RunConfig
@@ -152,18 +153,50 @@ def test_weights(family, dtype, four_bit):
     assert weight_bytes(tiny_shape(family), dtype, four_bit) == pytest.approx(held, rel=0.01)
 
 
-def test_adapters_and_the_state_of_adamw():
-    model = adapted(load("qwen", "bfloat16", True))
-    trained = [p for p in model.parameters() if p.requires_grad]
-    ids = torch.randint(5, 200, (1, 8))
-    model(input_ids=ids, labels=ids).loss.backward()
-    optimizer = torch.optim.AdamW(trained, fused=True)
-    optimizer.step()
-    states = [t for s in optimizer.state.values() for name, t in s.items() if name != "step"]
+# A step by make_trainer and one by TRL's own trainer: the adapters' types and bytes in it.
+ONE_STEP = """
+import json, sys
+import unsloth
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+from grpo_workbook import RunConfig, data, load_policy, load_problems, make_trainer, to_dataset
+
+class Count(TrainerCallback):
+    def on_optimizer_step(self, args, state, control, model, optimizer, **kwargs):
+        learned = [p for p in model.parameters() if p.requires_grad]
+        moments = [t for s in optimizer.state.values() for k, t in s.items() if k != "step"]
+        sizes = [sum(t.nbytes for t in held)
+                 for held in (learned, [p.grad for p in learned], moments)]
+        print("FOUND", json.dumps([sorted({str(p.dtype) for p in learned}), sizes]))
+
+def later_is_better(completions, **columns):
+    return [float(i) for i in range(len(completions))]
+
+run = RunConfig.from_env(max_steps=1, batch_size=8, max_completion_length=8, output=sys.argv[1])
+rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(8)))
+for stock in (False, True):
+    model, tokenizer = load_policy(run)
+    if stock:
+        args = run.to_grpo_config()
+        trainer = GRPOTrainer(model, [later_is_better], args, rows, processing_class=tokenizer)
+    else:
+        trainer = make_trainer(run, model, tokenizer, rows, [later_is_better])
+    trainer.add_callback(Count())
+    trainer.train()
+"""
+
+
+@pytest.mark.trains
+def test_adapters_and_the_state_of_adamw_in_a_trainer(tmp_path):
+    """TRL changes the adapters' type while it is built, so this looks after a step."""
+    result = finished([sys.executable, "-c", ONE_STEP, str(tmp_path)])
+    assert result.returncode == 0, result.stderr[-3000:]
+    lines = [line for line in result.stdout.splitlines() if line.startswith("FOUND")]
+    course, stock = (json.loads(line.removeprefix("FOUND")) for line in lines)
     said = memory(tiny_shape("qwen"), plan("qwen", "smoke", lora_rank=RANK).run)["always"]
-    assert said["LoRA adapters"] == sum(p.nbytes for p in trained)
-    assert said["their gradients"] == sum(p.grad.nbytes for p in trained)
-    assert said["optimizer (AdamW)"] == sum(t.nbytes for t in states)
+    sizes = [said[part] for part in ("LoRA adapters", "their gradients", "optimizer (AdamW)")]
+    assert course == [["torch.float32"], sizes]
+    assert stock == [["torch.bfloat16"], [size / 2 for size in sizes]]
 
 
 @pytest.mark.parametrize("family", FOLDERS)

@@ -1,37 +1,12 @@
 """The exercises of notebook 10_scale_out."""
 
-from math import lcm
-
-from grpo_workbook.exercises import Raises, exercise
+from grpo_workbook.exercises import exercise, experiment
 
 NOTEBOOK = "10_scale_out"
 
-_BATCHES = [(8, 1, 8), (4, 2, 8), (4, 3, 8), (6, 2, 8), (1, 1, 5), (16, 4, 8)]
-exercise(
-    "10.1",
-    "smallest_batch",
-    NOTEBOOK,
-    [(given, lcm(given[0] * given[1], given[2])) for given in _BATCHES],
-    [
-        (
-            lambda per_device, processes, group: per_device * processes * group,
-            "you multiplied all three: both conditions hold at the least common multiple",
-        ),
-        (
-            lambda per_device, processes, group: lcm(per_device, group),
-            "you left out the processes: each of them takes per_device completions at once",
-        ),
-        (
-            lambda per_device, processes, group: max(per_device * processes, group),
-            "you took the larger of the two: it need not be a multiple of the other (24 for 4 x 3 "
-            "and groups of 8)",
-        ),
-    ],
-)
-
 _CACHES = [(28, 8, 128, 896, 32), (36, 8, 128, 1, 1), (4, 2, 32, 160, 64)]
 exercise(
-    "10.2",
+    "10.1",
     "kv_cache_bytes",
     NOTEBOOK,
     [((n, h, d, t, c), 4 * n * h * d * t * c) for n, h, d, t, c in _CACHES],
@@ -44,53 +19,11 @@ exercise(
         ),
         (
             lambda layers, heads, dim, tokens, completions: 4 * layers * heads * dim * tokens,
-            "that is one completion: all completions of a step are written side by side",
+            "that is one completion: all completions of a step are sampled side by side",
         ),
         (
             lambda layers, heads, dim, tokens, completions: 4 * heads * dim * tokens * completions,
             "that is one layer: every layer keeps keys and values of its own",
-        ),
-    ],
-)
-
-
-def _divided(batch, group, processes, whole=1):
-    if batch % (processes * whole) or batch % group:
-        raise ValueError("not whole")
-    return batch // processes, batch // group
-
-
-exercise(
-    "10.3",
-    "completions_each",
-    NOTEBOOK,
-    [
-        *((given, _divided(*given)) for given in ((64, 8, 2), (64, 8, 1), (96, 8, 4), (64, 8, 16))),
-        *((given, Raises(ValueError)) for given in ((64, 8, 3), (60, 8, 2), (40, 8, 16))),
-    ],
-    [
-        (
-            lambda batch, group, processes: (batch // processes, batch // group),
-            "you divided what does not come out even: raise ValueError there",
-        ),
-        (
-            lambda batch, group, processes: _divided(batch, group, processes, group),
-            "you asked for whole groups in each process: rewards are gathered first, so a group "
-            "may lie on several",
-        ),
-        (
-            lambda batch, group, processes: (
-                _divided(batch, group, processes)[0],
-                batch // processes // group,
-            ),
-            "you counted the problems of one process: count those of the step",
-        ),
-        (
-            lambda batch, group, processes: (
-                _divided(batch, group, processes)[1] * group,
-                batch // group,
-            ),
-            "that is the whole step: the processes divide its completions",
         ),
     ],
 )
@@ -101,7 +34,7 @@ def _nf4(weights):
 
 
 exercise(
-    "10.4",
+    "10.2",
     "nf4_bytes",
     NOTEBOOK,
     [((weights,), _nf4(weights)) for weights in (64 * 256, 3_633_315_840, 0)],
@@ -121,40 +54,88 @@ exercise(
 )
 
 
-def _largest(memory, needed, usable=0.92):
-    fitting = [name for name in needed if needed[name] <= usable * memory]
-    return max(fitting, key=lambda name: needed[name], default=None)
+def _pieces(norms):
+    """By the gradient's norm in pieces. Rounding moves it by far less than 1 in 1,000."""
+    (many, whole), (few, pieces) = sorted(dict(norms).items(), reverse=True)
+    said = f"The norm is {whole:.5f} with {many} at once and {pieces:.5f} with {few}."
+    return "changes" if abs(pieces / whole - 1) > 1e-3 else "stays", said
 
 
-_NEEDED = {"qwen3-1.7b": 6.4, "qwen3-0.6b": 5.8, "qwen3-8b": 14.2, "qwen3-4b": 9.1}
+experiment(
+    "10.3",
+    "smaller_pieces",
+    NOTEBOOK,
+    _pieces,
+    {
+        "stays": "bnpo divides each piece by its own tokens, and pieces differ in length.",
+        "changes": "dapo divides by the tokens of the whole step: pieces change only the time.",
+    },
+    [],
+)
+
+
+def _sizes(seconds):
+    """By the seconds for 8 times the completions: below x 1.5, in between, or above x 6."""
+    (few, short), (many, long) = sorted(dict(seconds).items())
+    times = long / short
+    said = f"{few} took {short:.2f} s and {many} took {long:.2f} s: x {times:.1f}."
+    return "hardly" if times < 1.5 else "below proportion" if times <= 6 else "x 8", said
+
+
+experiment(
+    "10.4",
+    "side_by_side",
+    NOTEBOOK,
+    _sizes,
+    {
+        "hardly": "Each completion has arithmetic of its own, which a CPU core does in turn.",
+        "below proportion": "One part is paid per token position, one per completion: "
+        "here one of them outweighs the other.",
+        "x 8": "A token position is one call and one reading of the weights for all completions.",
+    },
+    [({8: 0.1965, 64: 0.7020}, "below proportion")],
+)
+
+
+def _plans():
+    from grpo_workbook.planning import find_shape
+
+    find_shape("qwen3-4b")  # the slow imports, before the time of the check begins
+    return [((), "it fits")]
+
+
+def _judged(function):
+    from grpo_workbook.planning import plan, total
+
+    found = plan(**function())
+    if found.fits is None:
+        raise ValueError("say how much memory there is: gib=14.7, say")
+    if not found.fits:
+        return "it does not fit"
+    if found.run.prompts_per_step < 4:
+        return "fewer than 4 problems in a step"
+    return "it fits" if total(found.parts) > found.usable / 2 else "more than half is empty"
+
+
 exercise(
     "10.5",
-    "largest_that_fits",
+    "my_plan",
     NOTEBOOK,
-    [
-        *[((gib, _NEEDED), _largest(gib, _NEEDED)) for gib in (14.7, 22.1, 6.9, 4.0)],
-        ((10.0, {}), None),
-    ],
+    _plans,
     [
         (
-            lambda memory, needed: _largest(memory, needed, 1.0),
-            "you used all of the memory: 8 % of it is lost between blocks",
+            lambda: {"model": "qwen3-8b", "profile": "t4", "load_in_4bit": False},
+            "that does not fit: print(plan(**my_plan())) lists what to change, the cheapest first",
         ),
         (
-            lambda memory, needed: min(
-                (n for n in needed if needed[n] <= 0.92 * memory), key=needed.get, default=None
-            ),
-            "you took the smallest that fits: the largest one knows most",
+            lambda: {"model": "qwen3-4b", "profile": "t4", "batch_size": 8},
+            "a step has fewer than 4 problems, a noisy gradient: save memory elsewhere first",
         ),
         (
-            lambda memory, needed: max(
-                (n for n in needed if needed[n] <= 0.92 * memory), key=needed.get
-            ),
-            "you raise an error where nothing fits: give None",
-        ),
-        (
-            lambda memory, needed: next((n for n in needed if needed[n] <= 0.92 * memory), None),
-            "you took the first that fits: the models are in no order",
+            lambda: {"model": "qwen3-0.6b", "profile": "t4"},
+            "more than half of the memory stays empty: take a larger model, longer completions "
+            "or larger groups",
         ),
     ],
+    call=_judged,
 )

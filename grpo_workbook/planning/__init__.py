@@ -146,7 +146,9 @@ def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str
     """
     length, batch = run.max_prompt_length + run.max_completion_length, run.batch_size
     config, wide = shape.model.config, WIDE[run.dtype]
-    adapters = shape.lora(run.lora_rank) * 4  # kept in 32 bits, with their gradients and moments
+    # In 32 bits, as Unsloth keeps them on a GPU and `make_trainer` on a CPU, with their gradients
+    # and moments: 16 bytes a weight. Stock TRL has those of a 4-bit model in bfloat16: 8 bytes.
+    adapters = shape.lora(run.lora_rank) * 4
     always = {
         "weights": weight_bytes(shape, run.dtype, run.load_in_4bit), "LoRA adapters": adapters,
         "their gradients": adapters, "optimizer (AdamW)": 2 * adapters,
@@ -193,7 +195,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run takes, in bytes by part. `usable`: of the device, 0 where nobody says."""
+    """What a run takes, in bytes by part. `usable`: of the device, 0 where it is not known."""
 
     run: RunConfig
     parts: dict[str, dict[str, float]]
@@ -208,7 +210,7 @@ class Plan:
     def __str__(self) -> str:
         most = total(self.parts)
         unit, name = (GIB, "GiB") if most > 4 * GIB else (2**20, "MiB")
-        lines = [f"{self.run.model_name} on {self.run.profile}: computed, measured on no GPU", ""]
+        lines = [f"{self.run.model_name} on {self.run.profile}: computed", ""]
         for phase, parts in self.parts.items():
             lines.append(f"{phase:<34}{sum(parts.values()) / unit:8.2f} {name}")
             for part, size in parts.items():
@@ -216,7 +218,7 @@ class Plan:
                 lines.append(f"  {part:<32}{size / unit:8.2f}  {bar}".rstrip())
         lines += [f"{'in all: always + the larger':<34}{most / unit:8.2f} {name}", ""]
         if self.fits is None:
-            return "\n".join([*lines, "Nobody says what this machine has: give it with --memory."])
+            return "\n".join([*lines, "This machine's memory is not known: give it with --memory."])
         said = f"It {'fits' if self.fits else 'does not fit'}: {self.usable / unit:.2f} {name} "
         lines.append(f"{said}can be used ({USABLE:.0%}, assumed).")
         for what, cost, size in self.changes:

@@ -1,78 +1,198 @@
 # %% [markdown]
 # # 10 · Scale out
 #
-# **After this notebook you can** say before a run what it takes in memory, and what to change when it does not fit; read
-# the values of a GPU profile and say why they are what they are; tell the loss types apart; train in several processes
-# with torchrun and accelerate; and say where vLLM comes in.
+# **After this notebook you can** say where a step's time goes and what a run takes in memory; choose what to change
+# when it does not fit; tell the loss types apart; train in several processes; and use vLLM without losing completions
+# unnoticed.
 #
-# **Time:** about 2 minutes on two CPU cores. It measures on the tiny model and computes for the large ones: no number
-# for a GPU in here has been measured yet.
+# **Time:** about 2 minutes on two CPU cores. All measurements here are of the tiny model. The numbers for large models
+# are computed: nothing in this chapter was measured on a GPU.
 
 # %% [markdown]
-# ## Eight completions, two processes
+# ## One step, by the clock
 #
-# Training on several GPUs runs one *process*, one running copy of the program, for each. Two problems, four completions
-# each, on two GPUs. With a group on each GPU, nothing changes:
+# Before you make something faster, look where its time goes. Unsloth comes first, because it patches TRL and
+# Transformers.
 
 # %%
-import torch
+import os
 
-rewards = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
+from grpo_workbook import RunConfig, load_policy, quiet
+
+quiet()  # no loading bars, no advice
+run = RunConfig.from_env()
+if os.path.isdir(run.model):
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
+import unsloth
+
+model, tokenizer = load_policy(run)
+
+# %% [markdown]
+# A step has five parts: sample the completions, compute their rewards, run the model forward and backward over them,
+# and let the optimizer move the adapters. Each part is a method of TRL's trainer or an event of its callbacks. So a few
+# lines can note when each part begins and ends:
+
+# %%
+import time
+
+import torch
+from transformers import TrainerCallback
+
+spans = []  # (part, when it began, when it ended), in seconds
+
+
+def now():
+    if run.device == "cuda":
+        torch.cuda.synchronize()  # wait until the GPU has done what it was given
+    return time.perf_counter()
+
+
+def timed(part, call):
+    """The same call, which also notes its span."""
+
+    def inner(*args, **kwargs):
+        began = now()
+        result = call(*args, **kwargs)
+        spans.append((part, began, now()))
+        return result
+
+    return inner
+
+
+# %% [markdown]
+# Two steps, with the update in four pieces (accumulation steps). The first step is the warm-up, the second is shown.
+
+# %%
+from grpo_workbook import data, load_problems, make_trainer, parse_rewards, to_dataset
+
+
+class OptimizerSpan(TrainerCallback):
+    def on_pre_optimizer_step(self, *args, **kwargs):
+        self.began = now()
+
+    def on_optimizer_step(self, *args, **kwargs):
+        spans.append(("optimizer", self.began, now()))
+
+
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(64)))
+rewards, weights = parse_rewards(run.rewards)
+small = run.replace(max_steps=2, per_device_batch=run.batch_size // 4)
+keep_nothing = {"save_strategy": "no"}
+trainer = make_trainer(
+    small, model, tokenizer, train_set, rewards, weights, keep_nothing
+)
+trainer._generate = timed("sampling", trainer._generate)
+trainer._calculate_rewards = timed("rewards", trainer._calculate_rewards)
+trainer.compute_loss = timed("forward", trainer.compute_loss)
+trainer.accelerator.backward = timed("backward", trainer.accelerator.backward)
+trainer.add_callback(OptimizerSpan())
+trainer.train();
+
+# %% [markdown]
+# The second step, drawn:
+
+# %%
+from grpo_workbook import figures
+
+start = max(began for part, began, _ in spans if part == "sampling")
+step = [span for span in spans if span[1] >= start]
+parts = ("sampling", "rewards", "forward", "backward", "optimizer")
+seconds = {p: sum(end - began for q, began, end in step if q == p) for p in parts}
+figure, (axes,) = figures.new_panels(8.0, 2.5)
+for part, began, end in step:
+    colour = figures.BLUE if part == "sampling" else figures.ORANGE
+    axes.barh(parts.index(part), end - began, left=began - start, color=colour)
+labels = [f"{part}, {seconds[part]:.2f} s" for part in parts]
+axes.set(yticks=range(5), yticklabels=labels, xlabel="seconds since the step began")
+axes.invert_yaxis()
+fraction = seconds["sampling"] / sum(seconds.values())
+finding = f"Sampling takes {fraction:.0%} of the step, then the update runs in pieces"
+axes.set_title(finding, loc="left")
+listed = ", ".join(f"{part} {seconds[part]:.2f} s" for part in parts)
+figures.show(
+    figure,
+    f"Time line of one step: {listed}. One long bar for sampling comes first, then "
+    "forward and backward take turns, once for each piece, and the optimizer ends it.",
+)
+
+# %% [markdown]
+# Long completions make sampling's part larger, because a completion is written token by token while the update sees all
+# its tokens at once. The chapter asks three questions about this step: can several GPUs split it, does it fit into
+# memory, and can something else sample faster?
+
+# %% [markdown]
+# ## One batch on several GPUs
+#
+# Training on several GPUs runs one *process* for each, that is, one copy of the program. Take one problem with a group
+# of eight completions, four in each process. If each process used the mean of its own four, the same reward would be
+# worth different things on the two GPUs:
+
+# %%
+earned = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
+first, second = earned.view(2, 4)
 
 
 def advantages(group):
     return [round(float(a), 2) for a in (group - group.mean()) / group.std()]
 
 
-first, second = rewards.view(2, 4)
-print("process 0:", advantages(first))
-print("process 1:", advantages(second))
+print("each its own mean:", advantages(first), advantages(second))
+print("the group's mean: ", advantages(earned))
 
 # %% [markdown]
-# Now one problem with a group of eight, half of it in each process. If each took its own mean, the same reward would be
-# worth different things on the two GPUs:
+# So TRL gathers all rewards first, computes the advantages of whole groups, and hands each process its own part:
 
 # %%
-print("each its own mean: ", advantages(first), advantages(second))
-print("the group's mean:  ", advantages(rewards))
+def listed(numbers):
+    return "  ".join(f"{number:g}" for number in numbers)
+
+
+whole, pale = advantages(earned), figures.PALE
+gathered = f"8 rewards gathered\nmean {earned.mean():.2f}\ndeviation {earned.std():.2f}"
+boxes = {
+    "0": (0.12, 0.76, f"GPU 0\nrewards\n{listed(first.tolist())}", pale["model"]),
+    "1": (0.12, 0.24, f"GPU 1\nrewards\n{listed(second.tolist())}", pale["model"]),
+    "r": (0.38, 0.5, gathered, pale["number"]),
+    "a": (0.66, 0.76, f"GPU 0\nadvantages\n{listed(whole[:4])}", pale["model"]),
+    "b": (0.66, 0.24, f"GPU 1\nadvantages\n{listed(whole[4:])}", pale["model"]),
+    "g": (0.91, 0.5, "gradients\naveraged", pale["number"]),
+}
+arrows = [(*pair, "") for pair in ("0r", "1r", "ra", "rb", "ag", "bg")]
+figures.show(
+    figures.diagram(boxes, arrows, (10.0, 2.9)),
+    "Two GPUs hold four completions of one group each. All eight rewards are gathered, "
+    f"mean {earned.mean():.2f}, deviation {earned.std():.2f}; each GPU gets its four "
+    "advantages back and computes a gradient, and the gradients are averaged.",
+)
 
 # %% [markdown]
-# So TRL gathers all rewards first, computes the advantages of whole groups, and gives each process its slice back: a
-# group may lie on several GPUs. Only the completions of a step, over all processes, must be whole groups:
+# So a group may lie on several GPUs. Only a whole step must consist of whole groups:
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
-# A run of this course names the product, `batch_size`, and how many completions a GPU takes at once,
-# `per_device_batch`. It works out the rest: whoever adds a GPU keeps the same training and only divides it. (A
-# *round* here is one accumulation step.)
+# Adding a GPU does not change the training, it only splits the work, as long as the product stays. A run of this course
+# fixes the product (`batch_size`) and how many completions a GPU takes at once (`per_device_batch`), and computes the
+# rest:
 
 # %%
-batch, group, at_once = 32, 8, 4
-print(f"{batch} completions of {batch // group} problems, {at_once} at once:")
-for processes in (1, 2, 4, 8):
-    each = batch // processes
-    rounds = each // at_once
-    print(f"  processes: {processes}, completions each: {each}, rounds: {rounds}")
+for processes in (1, 2, 4):
+    config = run.replace(per_device_batch=8).to_grpo_config(processes=processes)
+    at_once = config.per_device_train_batch_size
+    pieces = config.gradient_accumulation_steps
+    print(f"{processes} processes x {pieces} pieces x {at_once} completions")
 
 # %% [markdown]
-# ## What takes memory, measured on the tiny model
+# ## What takes memory
 #
-# Five things: the weights; the adapters, with their gradients and the optimizer's state; the activations, which the
-# forward pass keeps for the backward pass; the logits; and the KV cache while completions are generated. Take them one
-# at a time. Sizes are in GiB, 1024³ bytes, or MiB, 1024² bytes.
+# Five things: the weights; the adapters with their gradients and the optimizer's state; the activations, which the
+# forward pass keeps for the backward pass; the logits; and the KV cache during sampling. Here they come one at a time.
+# (A GiB is 1024³ bytes, a MiB 1024².)
 #
-# **Weights.** In 4-bit (NF4, chapter 09) a weight takes half a byte, and a little for the scales. Embeddings and norms
-# stay as they are: in so small a model they are a good part.
+# **Weights.** In 4-bit (NF4, chapter 09) a weight takes half a byte and a little for the scales. Embeddings and norms
+# stay in 16 bits. In so small a model they are a good part of the whole.
 
 # %%
-import os
-
-from grpo_workbook import RunConfig, load_model, quiet
-
-quiet()
-run = RunConfig.from_env()
-if os.path.isdir(run.model):
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
+from grpo_workbook import load_model
 from grpo_workbook.planning import find_shape, weight_bytes
 
 shape = find_shape(run.model)
@@ -86,12 +206,9 @@ for four_bit in (False, True):
     print(f"{name:7}{held:>12,} bytes; computed {said:,.0f}")
 
 # %% [markdown]
-# (The computed number holds the scales too, which `parameters()` leaves out.) 4-bit costs time: a weight is unpacked
-# whenever it is used. On the tiny model a run with a 16-bit base takes 0.82 of the time that the 4-bit run takes
-# ([measured](../docs/measurements.md)).
-#
-# The computed number needs no weights at all. A config says how wide everything is, and a model can be built from it on
-# torch's *meta device*, where tensors have a shape and no content. accelerate does it in one line, for any model:
+# (The computed number includes the scales, which `parameters()` leaves out.) The price of 4-bit is time, because a
+# weight is unpacked whenever it is used. A large model's weights can be counted without loading any: PyTorch builds the
+# model from its config on the *meta device*, where tensors have a shape and no content.
 
 # %%
 from accelerate import init_empty_weights
@@ -100,36 +217,44 @@ from grpo_workbook.planning import GIB, KNOWN
 
 with init_empty_weights(include_buffers=True):
     empty = AutoModelForCausalLM.from_config(Qwen3Config(**KNOWN["qwen3-4b"]))
-print(f"{sum(p.numel() for p in empty.parameters()) / 1e9:.2f} B weights,", end=" ")
-print(f"on the device {next(empty.parameters()).device}")
 linear = [m for m in empty.model.layers.modules() if isinstance(m, torch.nn.Linear)]
-print(f"{sum(m.weight.numel() for m in linear) / 1e9:.2f} B of them in projections,")
-print("which 4-bit shrinks; embeddings and norms stay in 16 bits:")
+print(f"{sum(p.numel() for p in empty.parameters()) / 1e9:.2f} B weights,", end=" ")
+print(f"{sum(m.weight.numel() for m in linear) / 1e9:.2f} B of them in projections")
 large = find_shape("Qwen/Qwen3-4B")
 for four_bit in (False, True):
     size = weight_bytes(large, "bfloat16", four_bit) / GIB
     print(f"Qwen3-4B, {'4-bit' if four_bit else '16-bit'}: {size:.2f} GiB")
 
 # %% [markdown]
-# With a network, `accelerate estimate-memory` counts the weights of any model on the hub in the same way:
-#
-# ```bash
-# accelerate estimate-memory Qwen/Qwen3-4B --library_name transformers --dtypes float16 int4
-# ```
-#
-# It says nothing of adapters, activations and the cache, which decide whether a GRPO run fits.
+# For any model on the hub, `accelerate estimate-memory Qwen/Qwen3-4B --library_name transformers --dtypes float16 int4`
+# does the same. It leaves out the adapters, the activations and the cache, which decide whether a GRPO run fits.
 
 # %% [markdown]
-# **Adapters.** LoRA adds `rank x (in + out)` weights beside each projection that it adapts, here all seven of a layer
-# (attention's q, k, v, o and the MLP's gate, up, down). They, their gradients and AdamW's two moments (chapter 07) are
-# kept in 32 bits: four times 4, or 16 bytes for each weight of an adapter. Full training would need that for every
-# weight:
+# **Adapters.** LoRA adds `rank x (in + out)` weights beside each of a layer's seven projections. With its gradient and
+# AdamW's two moments, each weight is four numbers. The trainer from above still holds them:
 
 # %%
+learned = [p for p in trainer.model.parameters() if p.requires_grad]
+states = trainer.optimizer.state.values()
+moments = sum(t.nbytes for s in states for name, t in s.items() if name != "step")
+held = 2 * sum(p.nbytes for p in learned) + moments  # weights, gradients, moments
+count = sum(p.numel() for p in learned)
+print(f"{learned[0].dtype}: {held / count:.0f} bytes for each of {count:,} weights")
 adapters = large.lora(32)
-theirs = 16 * adapters / GIB
-print(f"rank 32: {adapters:,} weights, with all that is theirs {theirs:.2f} GiB")
-print(f"all weights: {16 * large.weights[0] / GIB:.0f} GiB")
+print(f"Qwen3-4B, rank 32: {adapters:,} weights,", end=" ")
+print(f"{16 * adapters / GIB:.2f} GiB in 32 bits, {8 * adapters / GIB:.2f} in 16 bits")
+print(f"Qwen3-4B, all weights in 32 bits: {16 * large.weights[0] / GIB:.0f} GiB")
+
+# %% [markdown]
+# In float32 four numbers are 16 bytes. Unsloth keeps them so on a GPU, and `make_trainer` does on a CPU. Stock TRL
+# converts the adapters of a 4-bit model to bfloat16 when the trainer is built: 8 bytes. This saving has a price,
+# because bfloat16 keeps only two to three digits, and a small step is rounded away:
+
+# %%
+for kind in (torch.float32, torch.bfloat16):
+    weight = torch.tensor(0.02, dtype=kind)
+    moved = weight - 1e-5  # a step of AdamW is about as long as the learning rate
+    print(f"{kind}: {weight:.6f} becomes {moved:.6f}")
 
 # %% [markdown]
 # **Activations.** The backward pass needs what the forward pass computed. PyTorch can be asked what it keeps:
@@ -153,18 +278,16 @@ def kept(model, ids):
 
 
 # %% [markdown]
-# Gradient checkpointing keeps each layer's input only, and computes the layer again in the backward pass: less memory
-# for more time. 16 texts of 160 tokens go forward and backward, without it and with it:
+# *Gradient checkpointing* keeps only each layer's input and computes the layer again during the backward pass: less
+# memory for more time. Here 16 texts of 160 tokens go forward and backward, without it and with it:
 
 # %%
-import time
-
 from peft import LoraConfig, get_peft_model
 from grpo_workbook import training
 
 model, tokenizer = load_model(run.model, device=run.device)
-adapters = LoraConfig(r=16, target_modules=list(training.TARGET_MODULES))
-model = get_peft_model(model, adapters).train()
+lora = LoraConfig(r=16, target_modules=list(training.TARGET_MODULES))
+model = get_peft_model(model, lora).train()
 model.enable_input_require_grads()
 ids = torch.randint(5, 200, (16, 160), device=run.device)
 model(input_ids=ids, labels=ids).loss.backward()  # once, to warm up
@@ -172,36 +295,39 @@ measured = {}
 for checkpointing in (False, True):
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    began = time.perf_counter()
+    began = now()
     for _ in range(3):
         model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
-    seconds = (time.perf_counter() - began) / 3
-    measured[checkpointing] = kept(model, ids), seconds
+    measured[checkpointing] = kept(model, ids), (now() - began) / 3
 
 # %% [markdown]
-# What was measured, beside what the formula of the plan says. With checkpointing the activations of one layer at a
-# time come on top, while it is computed again; *kept* does not count them. (*A pass* is forward and backward.)
+# What was measured, beside the formula of the plan:
 
 # %%
 from grpo_workbook.planning import activation_bytes
 
 computed = {}
-for checkpointing, (held, seconds) in measured.items():
-    parts = activation_bytes(shape, 16 * 160, 16, 4, checkpointing)
-    computed[checkpointing] = next(iter(parts.values()))
-    what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in parts.items())
-    name = "on " if checkpointing else "off"
-    print(f"checkpointing {name}: {held / 2**20:5.1f} MiB kept, {seconds:.2f} s a pass")
-    print(f"   computed: {what} (MiB)")
+for checkpointing, (held, _) in measured.items():
+    sizes = activation_bytes(shape, 16 * 160, 16, 4, checkpointing)
+    computed[checkpointing] = next(iter(sizes.values()))
+    what = ", ".join(f"{name} {size / 2**20:.1f}" for name, size in sizes.items())
+    name = "with" if checkpointing else "without"
+    print(f"{name:8}{held / 2**20:5.1f} MiB kept; computed: {what}")
 less = measured[False][0] / measured[True][0]
 more = measured[True][1] / measured[False][1]
-print(f"kept: {less:.0f} times less; time: {more:.2f} times as much")
+print(f"memory divided by {less:.0f}, time of forward and backward times {more:.2f}")
+
+# %% [markdown]
+# (*Kept* does not count the one layer that is computed again.) The time is mostly overhead in passes this short, so
+# expect another number on another machine. For large models count the work. Full fine-tuning costs one unit forward and
+# two backward (gradients of activations and of weights), so a second forward pass makes three units four: x 1.33. With
+# LoRA the base needs no gradients of its weights, so two units become three: x 1.5. Sampling costs the same as before,
+# so a whole step slows down by less. A whole run of the tiny model took x 1.48 ([measured](../docs/measurements.md)).
 
 # %% [markdown]
 # **Logits.** One number for each token of a text *and each token of the vocabulary*. With a vocabulary of 152,000
-# (Qwen3) or 262,000 (Gemma 3), they can outweigh the model. Unsloth computes them in pieces, TRL tile by tile in a
-# kernel that returns only the probability of each sampled token: neither keeps them all. If they were kept, in
-# 32 bits:
+# (Qwen3) or 262,000 (Gemma 3) they can outweigh the model. Unsloth computes them in pieces. TRL uses a kernel that
+# returns only the probability of each sampled token. If they were kept, in 32 bits:
 
 # %%
 from grpo_workbook.planning import logits_bytes
@@ -212,8 +338,8 @@ for name in ("qwen3-4b", "gemma-3-4b"):
 
 # %% [markdown]
 # **KV cache.** While a text is generated, every layer keeps a key and a value for every token. All completions of a
-# step are generated side by side, so this grows with the *whole* batch. Here is a real one, of 8 texts with 40 tokens
-# of prompt and 60 of completion:
+# step are sampled side by side, so the cache grows with the *whole* batch. A real one, of 8 texts with 40 tokens of
+# prompt and 60 of completion:
 
 # %%
 from grpo_workbook.planning import kv_cache_bytes
@@ -236,31 +362,114 @@ said = kv_cache_bytes(shape, 8, 99, "float32")
 print(f"measured {held_cache:,}, computed {said:,} bytes")
 
 # %% [markdown]
-# (99 of 100 tokens: the last one is sampled, and the model never reads it.) The computed number is what the model's own
-# forward pass leaves in its cache on the meta device, so sliding windows and linear attention need no formula.
+# (99 of 100 tokens, because the model never reads the last one.) The computed number is what the model's own forward
+# pass leaves in its cache on the meta device, so sliding windows and linear attention need no formula.
 
 # %% [markdown]
+# ## What adds up to a peak
+#
+# Sampling and the update come one after the other, so the larger of the two counts. This is Qwen3-4B in 4-bit with the
+# settings for a T4: 32 completions are sampled at once and learned from 8 at a time. The heights are computed, the
+# widths are not to scale.
+
+# %%
+from grpo_workbook.planning import plan
+
+sizes = plan("qwen3-4b", "t4").parts
+base = sum(sizes["always"].values()) / GIB
+cache = sum(sizes["sampling"].values()) / GIB
+inputs, again, logits = (size / GIB for size in sizes["learning"].values())
+figure, (axes,) = figures.new_panels(8.0, 3.6)
+axes.fill_between([0, 11.6], base, color="#CCCCCC")
+rising = [base + 384 / 896 * cache, base + cache]  # prompts, then token by token
+axes.fill_between([0.3, 6], base, rising, color=figures.BLUE)
+for start in (7, 8.1, 9.2, 10.3):  # forward, the turn, backward
+    peak = base + inputs + again + logits
+    axes.fill_between([start, start + 0.4, start + 0.45, start + 0.55, start + 1],
+                      base, [base, base + inputs, peak, base + inputs + again, base],
+                      color=figures.ORANGE)
+axes.axhline(13.52, color="black", linestyle="--", lw=1)
+for x, y, words, colour in (
+    (5.8, base / 2, "weights, adapters, gradients, moments, reserve", "black"),
+    (3.6, base + 0.3 * cache, "KV cache of 32 completions", "white"),
+    (9.2, base + 4.9, "activations and logits\nof 8 completions, 4 times", "black"),
+    (5.8, 12.9, "a T4 can use 13.5 GiB", "black"),
+):
+    axes.text(x, y, words, ha="center", va="center", color=colour)
+axes.set_xticks([3.1, 9.2], ["sampling", "update"])
+axes.set(ylabel="GiB", ylim=(0, 14.5))
+axes.set_title("Two humps on a floor: the larger one decides", loc="left")
+figures.show(figure, (
+    f"Memory in one step of Qwen3-4B. Floor: {base:.1f} GiB. The KV cache takes it "
+    f"to {base + cache:.1f} while sampling. The update makes four teeth of {peak:.1f}."))
+
+# %% [markdown]
+# The same sums for four settings. The upper bar of each pair is the moment of sampling, the lower one the update:
+
+# %%
+settings = {
+    "T4 settings": {},
+    "16-bit base": {"load_in_4bit": False},
+    "64 completions a step": {"batch_size": 64},
+    "no checkpointing,\n1 completion at a time": {
+        "gradient_checkpointing": False, "per_device_batch": 1},
+}
+kinds = {"weights": "#999999", "adapters, gradients, moments": "#56B4E9",
+         "reserve (assumed)": "#DDDDDD"}
+kinds |= {"sampling": figures.BLUE, "update": figures.ORANGE}
+figure, (axes,) = figures.new_panels(8.0, 3.8)
+told = []
+for row, (name, values) in enumerate(settings.items()):
+    sizes = plan("qwen3-4b", "t4", **values).parts
+    weight, *four, reserve = (size / GIB for size in sizes["always"].values())
+    top = [sum(sizes[phase].values()) / GIB for phase in ("sampling", "learning")]
+    for y, last, size in zip((row - 0.2, row + 0.2), ("sampling", "update"), top):
+        left = 0.0
+        bars = [weight, sum(four), reserve, size]
+        for kind, width in zip([*list(kinds)[:3], last], bars):
+            axes.barh(y, width, 0.36, left=left, color=kinds[kind])
+            left += width
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        axes.text(left + 0.12, y, f"{left:.1f}", va="center", fontsize=9, bbox=paper)
+    told.append(f"{name}: {max(top) + weight + sum(four) + reserve:.1f}")
+
+# %% [markdown]
+# With a legend and the limit of a T4:
+
+# %%
+from matplotlib.patches import Patch
+
+axes.axvline(13.52, color="black", linestyle="--", lw=1)
+axes.set(yticks=range(4), yticklabels=list(settings), xlabel="GiB", xlim=(0, 16.5))
+axes.invert_yaxis()
+axes.grid(False)
+axes.set_title("Each setting moves one part; the dashed line is a T4", loc="left")
+figure.legend(
+    handles=[Patch(color=colour, label=kind) for kind, colour in kinds.items()],
+    loc="outside lower center", ncols=3, frameon=False,
+)
+figures.show(figure, (
+    "Stacked bars of the memory of Qwen3-4B, the larger of sampling and update in GiB. "
+    + "; ".join(told).replace("\n", " ") + ". A T4 can use 13.5."))
+
+# %% [markdown]
+# Without checkpointing *and* with 8 completions at a time it would be 47 GiB. So 4-bit shrinks the weights,
+# checkpointing the activations, and a smaller batch the KV cache.
+#
 # ## Your machine, your model
 #
-# `plan` adds it up. What it does not know it assumes, and says so. First for this machine, whatever it is:
+# `plan` does these sums. It names what it assumes. First for this machine:
 
 # %%
 import psutil
-from grpo_workbook.planning import plan
 
 gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
 print(plan(run.model, run.profile, gib=gib))
 
 # %% [markdown]
-# On a CPU most of it is the reserve, which stands for the libraries there. On a T4 the parts matter:
-
-# %%
-print(plan("Qwen/Qwen3-4B", "t4"))
-
-# %% [markdown]
-# The first part is always there. Sampling and learning come one after the other, so the larger of the two counts. When
-# it does not fit, the cheapest change comes first. Smaller pieces (`per_device_batch`) cost nearly nothing: the same
-# gradient, added up in more parts. A smaller batch is a different training. Here is a wish that is too large for a T4:
+# When a run does not fit, `plan` lists changes, the cheapest first. Smaller pieces (`per_device_batch`) cost nearly
+# nothing, because the same gradient is added up in more parts. A smaller batch is a different training. This wish is
+# too large for a T4:
 
 # %%
 wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
@@ -268,52 +477,53 @@ said = str(plan("unsloth/gemma-3-4b-it", "t4", **wish))
 print(said[said.index("in all") :])
 
 # %% [markdown]
-# The same as a command, with your own values and your GPU's memory:
+# The same as a command, for any model and memory:
 #
 # ```bash
 # python -m grpo_workbook plan --model Qwen/Qwen3-4B --memory 11.6 --batch-size 64
 # ```
 #
-# How memory grows with the longest completion, and with the size of a group (as many problems in a step):
+# How memory grows with the length of completions and with the size of a group (four problems in a step):
 
 # %%
-from grpo_workbook import figures
-
-
 def phases(**values):
     """GiB while it samples and while it learns, with what is always there."""
-    parts = plan("qwen3-4b", "t4", **values).parts
-    sums = {name: sum(sizes.values()) / GIB for name, sizes in parts.items()}
+    sizes = plan("qwen3-4b", "t4", **values).parts
+    sums = {name: sum(part.values()) / GIB for name, part in sizes.items()}
     return sums["always"] + sums["sampling"], sums["always"] + sums["learning"]
 
 
 longest, groups = [128, 256, 512, 1024, 2048], [2, 4, 8, 16, 32]
-sampling, learning = zip(*(phases(max_completion_length=n) for n in longest))
-figures.show(
-    *figures.line_chart(
-        {"sampling": (longest, sampling), "learning": (longest, learning)},
-        x="longest completion, tokens",
-        y="GiB",
-        title="Qwen3-4B on a T4: computed, not measured",
-        finding="Both grow with every token; 32 completions are sampled at once.",
-        log_x=True,
-    )
-)
+charts = {
+    "longest completion, tokens": [phases(max_completion_length=n) for n in longest],
+    "completions in a group": [
+        phases(num_generations=n, batch_size=4 * n) for n in groups],
+}
+figure, grid = figures.new_panels(8.0, 3.2, 2, 2)
+for axes, (name, pairs), xs in zip(grid, charts.items(), (longest, groups)):
+    for k, phase in enumerate(("sampling", "update")):
+        ys, colour = [pair[k] for pair in pairs], (figures.BLUE, figures.ORANGE)[k]
+        axes.plot(xs, ys, "o-", color=colour)
+        side, up = (("right", 1.3), ("center", -2.8))[k]
+        axes.text(xs[3], ys[3] + up, phase, color=colour, ha=side)
+    axes.set_xscale("log", base=2)
+    axes.set(xticks=xs, xticklabels=xs, xlabel=name, ylabel="GiB", ylim=(0, 26))
+grid[0].set_title("Long completions cost most: both humps grow", fontsize=11)
+grid[1].set_title("Larger groups cost cache alone", fontsize=11)
+ends = [[f"{pairs[i][k]:.1f}" for i in (0, -1)]
+        for pairs in charts.values() for k in (0, 1)]
+figures.show(figure, (
+    "Memory of Qwen3-4B on a T4 in GiB. From 128 to 2,048 tokens sampling grows "
+    "from {} to {}, the update from {} to {}. From groups of 2 to 32 sampling grows "
+    "from {} to {}, the update stays at {} ({}).").format(*sum(ends, [])))
 
 # %% [markdown]
-# A larger group fills the KV cache, and leaves learning as it is: that takes `per_device_batch` completions at a time.
-
-# %%
-by_group = [phases(num_generations=n, batch_size=4 * n) for n in groups]
-print("completions in a group:", groups)
-print("GiB while sampling:    ", [round(sampling, 1) for sampling, _ in by_group])
-print("GiB while learning:    ", [round(learning, 1) for _, learning in by_group])
+# Long completions are the most expensive thing you can ask for: they cost memory in both phases, and time.
 
 # %% [markdown]
-# ## Hyper-parameters by GPU
+# ## Settings by GPU
 #
-# The course has a profile for each of three sizes of GPU. Nobody has tried them yet: they are common values that fit on
-# paper. Two of them:
+# The course has a profile for each of three sizes of GPU. Their values are common ones that fit on paper. Two of them:
 
 # %%
 from grpo_workbook import PROFILES
@@ -331,29 +541,25 @@ for name in values_shown.split():  # what a profile leaves out is RunConfig's de
     print(f"{name:24}" + "".join(f"{value!s:>20}" for value in values))
 
 # %% [markdown]
-# | value | small GPU: why | large GPU: why |
-# | --- | --- | --- |
-# | `dtype` | float16: a T4 has no bfloat16. Gemma 3, Gemma 4 and Qwen3.5 run into NaN in float16, so Unsloth computes them in 32 bits there | bfloat16: the range of 32 bits, the size of 16 |
-# | `load_in_4bit` | yes: from 1.7 B on it makes room | yes; `false` where there is room, for unpacking costs time |
-# | `lora_rank` | 32: reinforcement learning needs little | 32, as well |
-# | `num_generations` | 8: the fewer, the more zero-variance groups (chapters 01 and 07) | 8; up to 16 with harder problems |
-# | `batch_size` | 32: four problems in a step, a noisy gradient | 128: sixteen problems |
-# | `per_device_batch` | what fits; the rest is accumulated. Changes nothing but time | 32 |
-# | `max_completion_length` | 512: enough for two steps of arithmetic | 1024: reasoning needs room |
-# | `learning_rate` | 1e-5: ten times TRL's default, which is for full training; LoRA bears it | 5e-6: smaller for a larger model |
-# | `max_steps` | 250: a first answer in an afternoon | 500 |
-# | `gradient_checkpointing` | on: without it one completion fills gigabytes | on, with long completions |
-# | `vllm` | off: little room beside the training | colocate: samples faster (see below) |
-# | `beta` | 0: no reference, no second forward pass | 0; a little where answers must stay fluent |
-# | `loss_type` | dapo, see below | dapo |
-
-# %% [markdown]
-# ## The loss types of today, on one batch
+# | value | why |
+# | --- | --- |
+# | `dtype` | A T4 has no bfloat16, so float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
+# | `load_in_4bit` | makes room from 1.7 B on. With memory to spare, `false` is faster |
+# | `lora_rank` | 32 is plenty, because reinforcement learning needs little |
+# | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
+# | `batch_size` | 32 completions are four problems: a noisy gradient. 128 is steadier. LoRA gains less from very large batches than full training |
+# | `per_device_batch` | as many as fit. The rest is accumulated, which changes only the time |
+# | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
+# | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. The GPU has nothing to do with it (chapter 04) |
+# | `gradient_checkpointing` | on, because without it one completion fills gigabytes |
+# | `vllm` | off where there is no room beside the training, otherwise colocate (see below) |
+# | `beta` | 0 needs no reference model and no second forward pass |
 #
-# Two completions: one short and right, one long and wrong. What does each loss type let a single token count, and what
-# the whole completion? The gradient says it, in thousandths, with the losses of chapter 01. Two of the names need more
-# than `loss_type`: CISPO's cap on the weight is its `epsilon_high` (5 here), and GSPO is `loss_type="grpo"` with one
-# ratio for the whole sequence.
+# ## The loss types, on one batch
+#
+# Two completions: one short and right, one long and wrong. How much does each loss type let a single token count? The
+# gradient says it, with the losses of chapter 01. Two names need more than `loss_type`: CISPO's cap on the weight is
+# its `epsilon_high` (5 here), and GSPO is `loss_type="grpo"` with one ratio for the whole sequence.
 
 # %%
 from grpo_workbook import grpo_loss
@@ -361,65 +567,75 @@ from grpo_workbook import grpo_loss
 lengths = (4, 12)
 mask = torch.tensor([[1.0] * n + [0.0] * (12 - n) for n in lengths])
 A = torch.tensor([1.0, -1.0])
+at_first = torch.zeros(2, 12)
+later = torch.zeros(2, 12)  # two tokens of the right answer have become more likely:
+later[0, 0], later[0, 1] = torch.log(torch.tensor([1.5, 3.0]))
+names = {
+    "grpo": {"loss_type": "grpo"}, "dr_grpo": {"loss_type": "dr_grpo"},
+    "bnpo": {"loss_type": "bnpo"}, "dapo": {"loss_type": "dapo"},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
+    "gspo": {"loss_type": "grpo", "level": "sequence"},
+}
 
 
-def weights_of(**how):
-    """(what a token of each counts, what the whole of each counts), in thousandths."""
-    logp = torch.full((2, 12), -1.0, requires_grad=True)
-    loss, _ = grpo_loss(logp, A, mask, max_completion_length=16, **how)
+def token_weights(moved, **how):
+    """What each token counts, in thousandths: 4 of the short answer, 12 of the long."""
+    old = torch.full((2, 12), -1.0)
+    logp = (old + moved).requires_grad_(True)
+    loss, _ = grpo_loss(logp, A, mask, old_logp=old, max_completion_length=16, **how)
     loss.backward()
-    gradient = logp.grad.abs() * 1000
-    return [float(g[0]) for g in gradient], [float(g.sum()) for g in gradient]
+    gradient = 1000 * logp.grad.abs()
+    return [*gradient[0, :4].tolist(), *gradient[1].tolist()]
 
-
-names = {name: {"loss_type": name} for name in ("grpo", "dr_grpo", "bnpo", "dapo")}
-names["cispo"] = {"loss_type": "cispo", "epsilon_high": 5.0}
-names["gspo"] = {"loss_type": "grpo", "level": "sequence"}
-print(f"{'':9}{'a token of':>18}{'the whole of':>20}")
-print(f"{'':9}{'short':>9}{'long':>9}{'short':>11}{'long':>9}")
-for name, how in names.items():
-    token, whole = weights_of(**how)
-    print(f"{name:9}{token[0]:9.1f}{token[1]:9.1f}{whole[0]:11.1f}{whole[1]:9.1f}")
 
 # %% [markdown]
-# - **GRPO** (arXiv 2402.03300): every completion counts the same, so a token of a long wrong answer is punished less:
-#   rambling is cheap.
-# - **Dr. GRPO** (2503.20783): every token counts the same, divided by a constant, the largest possible length. It also
-#   leaves out the deviation in the advantage (`scale_rewards="none"`).
-# - **BNPO**, and **DAPO** (2503.14476): every token counts the same, divided by the number of tokens: `bnpo` by that of
-#   each piece that goes through at once, `dapo` by that of the whole step. So they differ only when a step comes in
-#   several pieces, or runs in several processes.
-# - **CISPO** (2506.13585): as DAPO, but clips the *weight* and not the loss: no token loses its gradient.
-# - **GSPO** (2507.18071): one ratio for a completion. At the first update all ratios are 1 and it is GRPO.
-#
-# What sets the last two apart shows when the policy has moved. Let two tokens of the right answer have become 1.5 and 3
-# times as likely:
+# On the left the first update, where every ratio is 1. On the right the policy has moved: the first two tokens of the
+# right answer are 1.5 and 3 times as likely as when they were sampled.
 
 # %%
-moved = torch.zeros(2, 12)
-moved[0, 0], moved[0, 1] = torch.log(torch.tensor([1.5, 3.0]))
-for name in ("grpo", "dapo", "cispo", "gspo"):
-    logp = torch.full((2, 12), -1.0) + moved
-    logp.requires_grad_(True)
-    old = torch.full((2, 12), -1.0)
-    loss, metrics = grpo_loss(
-        logp, A, mask, old_logp=old, max_completion_length=16, **names[name]
-    )
-    loss.backward()
-    shown = [round(1000 * abs(float(g)), 1) for g in logp.grad[0, :4]]
-    print(f"{name:6} the four tokens of the right answer count {shown}")
+import numpy as np
+
+figure, grid = figures.new_panels(10.0, 3.0, 2, 2)
+titles = ("First update: length decides", "After a move: clipping decides, too")
+for axes, moved, title in zip(grid, (at_first, later), titles):
+    table = np.array([token_weights(moved, **how) for how in names.values()])
+    table = np.insert(table, 4, np.nan, axis=1)  # a gap between the two answers
+    axes.imshow(table, cmap="Blues", vmin=0, vmax=300, aspect="auto")
+    for (row, column), value in np.ndenumerate(table):
+        if not np.isnan(value):
+            axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7)
+    axes.set(yticks=range(len(names)), yticklabels=list(names), xticks=[1.5, 10.5])
+    axes.set_xticklabels(["right, 4 tokens", "wrong, 12 tokens"])
+    axes.set_title(title, fontsize=11)
+    axes.grid(False)
+figures.show(figure, (
+    "Two tables of what a token counts, in thousandths. First update: in grpo and gspo "
+    "each of the short answer 125 and of the long one 42, in dr_grpo all 31, in bnpo, "
+    "dapo and cispo all 62. After the move the first two tokens count 0, in cispo "
+    "94 and 188. gspo drops all four tokens of the right answer."))
 
 # %% [markdown]
-# GRPO and DAPO drop the two tokens that went too far (over 1 + 0.2). CISPO keeps them, and lets them count 1.5 and 3
-# times as much. GSPO looks at the whole answer: the geometric mean of its four ratios, about 1.46, is over 1.2, so the
-# *whole answer* is dropped. (GSPO's own clip range is far narrower, 3e-4 and 4e-4: see chapter 01.)
+# - **grpo** (arXiv 2402.03300): every completion counts the same, so a token of a long wrong answer is punished less.
+#   Rambling is cheap.
+# - **dr_grpo** (2503.20783): every token counts the same, divided by a constant, the largest possible length. Dr. GRPO
+#   also leaves out the deviation in the advantage (`scale_rewards="none"`).
+# - **dapo**: every token counts the same, divided by the tokens of the whole step. This is one of the four parts of
+#   DAPO (2503.14476). The others are a higher upper clip (`epsilon_high=0.28`), *dynamic sampling*, which samples again
+#   until no group has zero variance, and special treatment of truncated completions (`mask_truncated_completions`, a
+#   soft length penalty). The course's default run uses the first part only. TRL 1.15 has no dynamic sampling.
+# - **bnpo**: as dapo, but divided by the tokens of each piece that goes through at once. So it differs from dapo only
+#   when a step has several pieces or processes. (It is not the method of the paper called BNPO, 2506.02864.)
+# - **cispo** (2506.13585): clips the *weight* and not the loss, so no token loses its gradient: the two tokens count
+#   1.5 and 3 times as much.
+# - **gspo** (2507.18071): one ratio for a completion, the geometric mean of its tokens' ratios. Here it is 1.46, above
+#   1.2, so the whole answer is dropped. (GSPO's own clip range is far narrower, 3e-4 and 4e-4.)
 
 # %% [markdown]
 # ## Several processes
 #
-# `python -m grpo_workbook run` in two processes, started by torchrun (`--standalone`: one machine, any free port).
-# Here both are on the CPU, where they talk through the library gloo; on GPUs the line is the same. Four steps on
-# a 16-bit base, to see that they work together:
+# torchrun starts a program several times and tells each process which one it is (`--standalone`: one machine, any free
+# port). It works with any script that builds a `GRPOTrainer`; here the script is `python -m grpo_workbook run`. Both
+# processes are on the CPU and talk through the library gloo. Four steps on a 16-bit base:
 
 # %%
 import subprocess
@@ -439,8 +655,8 @@ assert done.returncode == 0, done.stderr[-3000:]
 print(f"{time.perf_counter() - began:.0f} s with both starts")
 
 # %% [markdown]
-# What the run wrote down about it. The reward of a step is the mean over the completions of both processes. Each samples
-# with a seed of its own, so the completions are others than in a single process.
+# What the run wrote down. The reward of a step is the mean over the completions of both processes. Each process samples
+# with a seed of its own, so the completions differ from those of a single process.
 
 # %%
 import json
@@ -453,99 +669,173 @@ print("steps:", len(rewarded), " mean reward of all completions of both:",
       [round(entry["reward"], 2) for entry in rewarded])
 
 # %% [markdown]
-# The other launcher, accelerate, reads a file:
+# The other launcher, accelerate, reads its settings from a file:
 #
 # ```bash
 # accelerate launch --config_file configs/data_parallel.yaml -m grpo_workbook run --config my.yaml
 # ```
 #
-# A launcher can fail without a word: `accelerate launch --cpu --num_processes 2` starts one process, and such a run
-# would take twice as long and look fine. `run` refuses to start then. Four files lie in `configs/`; this one gives each
-# GPU a whole copy of the model:
+# Check that it started what you asked for: `accelerate launch --cpu --num_processes 2` starts a single process without
+# an error. `run` refuses to start then; in a script of your own, print `trainer.accelerator.num_processes`.
+#
+# The folder `configs/` has four commented files. `data_parallel.yaml` gives each GPU a whole copy of the model; start
+# with it. `cpu_two_processes.yaml` is the same without GPUs. `fsdp.yaml` and `deepspeed_zero3.yaml` divide the weights
+# among the GPUs, for a model that does not fit on one. With LoRA this is rarely needed (an 8 B model takes 6 GiB in
+# 4-bit), and sampling gets slow, because each token needs weights from all GPUs. Unsloth does not divide weights, so
+# these two need `--backend plain`.
+
+# %% [markdown]
+# ## vLLM samples the completions
+#
+# The update can be split among many GPUs. A completion is written token by token, and each token reads all the weights,
+# whether for one completion or for thirty. So past some number of GPUs all of them wait for the longest completion.
+# What helps is shorter completions, more of them in a step, or a faster sampler. vLLM keeps one pool for all caches and
+# gives the room of finished completions to waiting ones. It runs in two ways:
 
 # %%
-from grpo_workbook import files
+from matplotlib.patches import Rectangle
 
-configs = files.REPO / "configs"
-print((configs / "data_parallel.yaml").read_text())
-
-# %% [markdown]
-# | line | what it says |
-# | --- | --- |
-# | `distributed_type: MULTI_GPU` | data parallel: the model whole on each GPU, gradients averaged |
-# | `num_machines`, `machine_rank` | one machine; with several, the same file on each, with its own rank |
-# | `num_processes` | one for each GPU. `batch_size` stays what all sample together |
-# | `main_process_port: 0` | any free port, so that two runs do not collide |
-# | `gpu_ids: all` | or `0,1` |
-# | `mixed_precision: 'no'` | the run's `dtype` says it; two places would contradict each other |
-# | `rdzv_backend`, `same_network` | how they find each other: fixed addresses, one network |
-#
-# When the model does not fit on one GPU even with the smallest pieces, the weights themselves are divided among the
-# GPUs. Two ways, PyTorch's FSDP (fully sharded data parallel) and DeepSpeed's ZeRO-3; their lines beyond those above:
-
-# %%
-import yaml
-
-base = yaml.safe_load((configs / "data_parallel.yaml").read_text())
-for name in ("fsdp", "deepspeed_zero3"):
-    config = yaml.safe_load((configs / f"{name}.yaml").read_text())
-    print(name)
-    for key, value in config.items():
-        if base.get(key) != value:
-            lines = value.items() if isinstance(value, dict) else [("", value)]
-            print("\n".join(f"  {key:18}{part:34}{v}" for part, v in lines))
+boxes = {
+    "trainer": (0.1, 0.42, "trainer:\nadapters,\nactivations", pale["model"]),
+    "vllm": (0.38, 0.42, "vLLM:\nKV cache", pale["number"]),
+    "server": (0.62, 0.42, "GPU 0 and 1:\nvLLM server", pale["number"]),
+    "other": (0.91, 0.42, "GPU 2 and 3:\ntrainer", pale["model"]),
+}
+arrows = [("trainer", "vllm", "prompts", -0.4),
+          ("vllm", "trainer", "completions", -0.4),
+          ("other", "server", "prompts, new weights", 0.4),
+          ("server", "other", "completions", 0.4)]
+figure = figures.diagram(boxes, arrows, (10.0, 2.8))
+heads = {0.02: "colocate: one GPU, by turns", 0.54: "server: GPUs of its own"}
+for x, words in heads.items():
+    frame = Rectangle((x - 0.01, 0.03), 0.46, 0.77, fill=False, ls="--", color="grey")
+    figure.axes[0].add_patch(frame)
+    figure.text(x, 0.87, words, fontsize=12)
+figures.show(figure, (
+    "Left, colocate: trainer and vLLM share one GPU and take turns; prompts go one "
+    "way, completions the other. Right, server: vLLM runs on GPUs 0 and 1; the trainer "
+    "on GPUs 2 and 3 sends it prompts and, after each step, the new weights."))
 
 # %% [markdown]
-# | FSDP | DeepSpeed | what it says |
+# | | who samples | when |
 # | --- | --- | --- |
-# | `fsdp_version: 2` | `zero_stage: 3` | divide weights, gradients and optimizer (stages 1 and 2: not the weights) |
-# | `fsdp_reshard_after_forward` | (always) | give the others' weights back after use: that is where the memory is saved |
-# | `fsdp_auto_wrap_policy` | (by module) | one unit for each decoder layer: only one is whole at a time |
-# | `fsdp_offload_params` | `offload_*_device` | keep them in the host's memory: fits nearly anything, slow |
-# | `fsdp_cpu_ram_efficient_loading` | `zero3_init_flag` | the run loads the model whole before it is divided |
-# | `fsdp_state_dict_type` | `zero3_save_16bit_model` | checkpoints hold the whole adapter |
-# | `fsdp_activation_checkpointing` | (none) | off: the setting `gradient_checkpointing` says it |
-# | (above) | `mixed_precision` | DeepSpeed wants it here: bf16, or 'no' on a T4 |
+# | `--vllm off` | `generate` of Transformers | no GPU, little memory, a new architecture |
+# | `--vllm colocate` | vLLM in the training process, with `vllm_gpu_memory` of the GPU; with Unsloth it uses the same weights | one to eight GPUs |
+# | `--vllm server` | vLLM on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
 #
-# With LoRA this is rarely needed: gradients and optimizer are small, and in 4-bit the weights of an 8 B model take 6
-# GiB. And generation pays for it: with FSDP each GPU fetches the others' weights for every token; with ZeRO-3 TRL puts
-# the whole model on each GPU while it generates, unless `ds3_gather_for_generation` is off. Unsloth does not divide
-# weights, so use `--backend plain`. Neither file has been tried on GPUs yet.
-
-# %% [markdown]
-# ## vLLM: who samples the completions
-#
-# | | how | when |
-# | --- | --- | --- |
-# | `--vllm off` | `generate` of Transformers, in the training process | no GPU, little memory, a new architecture |
-# | `--vllm colocate` | vLLM in the same process, with a part of the GPU (`vllm_gpu_memory`); with Unsloth it uses the same weights | one to eight GPUs |
-# | `--vllm server` | TRL's server on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
-#
-# TRL brings the server as a command, here with two GPUs for it and two for the training:
+# A server on two GPUs, and the training on two others (`trl vllm-serve` of older guides is deprecated, and only runs
+# this command):
 #
 # ```bash
-# CUDA_VISIBLE_DEVICES=0,1 trl vllm-serve --model Qwen/Qwen3-4B --tensor_parallel_size 2 --port 8000
+# CUDA_VISIBLE_DEVICES=0,1 VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen3-4B --port 8000 \
+#     --tensor-parallel-size 2 --weight-transfer-config '{"backend": "nccl"}' \
+#     --logprobs-mode processed_logprobs --max-logprobs -1  # vLLM 0.30 and later: --enable-scale-out too
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
 #     --vllm server --vllm-server 127.0.0.1:8000
 # ```
 #
-# vLLM keeps one pool for all caches, lets waiting completions take the room of finished ones, and replays recorded
-# sequences of GPU kernels. Its probabilities differ a little from the trainer's; TRL can correct for that by a weight
-# (`vllm_importance_sampling_correction`, which the course turns on with vLLM).
+# Two settings of TRL to know: `vllm_enable_sleep_mode` lets a colocated vLLM give its memory back during the update,
+# and `use_transformers_continuous_batching` can speed sampling up where there is no vLLM.
 #
-# Sampling is what to speed up first. The update sees all tokens at once, and can be divided among many GPUs. A
-# completion is written token by token, and each token reads all the weights, whether for one completion or for thirty:
-# past some number of GPUs everybody waits for the longest answer. What helps then is not another GPU, but shorter
-# completions, more completions in a step, or sampling that runs ahead of the training.
+# ### The sampler is not quite the policy
+#
+# vLLM uses other kernels and often another precision than the trainer, so its log-probabilities differ a little: the
+# completions come from a slightly different policy. Without vLLM, another precision shows the same. A copy of the tiny
+# model in bfloat16 and one in 4 bits sample for a trainer in float32:
+
+# %%
+from grpo_workbook import render
+
+
+def differences(sampler, trained, rows):
+    """Log-probability of every sampled token: under `trained`, less under `sampler`."""
+    width = rows["input_ids"].shape[1]
+    out = sampler.generate(
+        **rows, max_new_tokens=64, do_sample=True, top_k=0, output_logits=True,
+        return_dict_in_generate=True, pad_token_id=tokenizer.pad_token_id,
+    )
+    tokens = out.sequences[:, width:, None]
+    more = torch.ones_like(out.sequences[:, width:])
+    mask = torch.cat([rows["attention_mask"], more], 1)
+    with torch.no_grad():
+        logits = trained(input_ids=out.sequences, attention_mask=mask).logits
+    theirs = torch.stack(out.logits, 1).float().log_softmax(-1).gather(-1, tokens)
+    ours = logits[:, width - 1 : -1].float().log_softmax(-1).gather(-1, tokens)
+    ends = (tokens == tokenizer.eos_token_id).long()
+    real = ends.cumsum(1) - ends == 0  # up to the end of each completion
+    return (ours - theirs)[real]
+
+
+# %% [markdown]
+# Both samplers on the same 64 prompts:
+
+# %%
+rows = tokenizer(render(list(train_set["prompt"]), tokenizer), padding=True,
+                 padding_side="left", add_special_tokens=False, return_tensors="pt")
+found = {}
+samplers = {"bfloat16": {"dtype": "bfloat16"}, "4-bit": {"load_in_4bit": True}}
+for name, how in samplers.items():
+    sampler, _ = load_model(run.model, device=run.device, **how)
+    torch.manual_seed(0)
+    found[name] = differences(sampler, plain, rows.to(run.device)).cpu()
+    print(f"{name:8} differs by {found[name].abs().mean():.4f} a token on average")
+
+# %% [markdown]
+# TRL corrects for this with the ratio of the two probabilities (`vllm_importance_sampling_correction`, on with vLLM in
+# this course). Its default mode, `sequence_mask`, takes the ratio of the *whole completion*, multiplies the
+# completion's loss by it, and **drops** the completion when the ratio exceeds 3 (`vllm_importance_sampling_clip_max`).
+# That ratio is a product over all tokens, so small differences add up. To see how, join the measured differences at
+# random into longer completions:
+
+# %%
+counts = [32, 128, 512, 2048, 8192]
+figure, grid = figures.new_panels(9.0, 3.2, 2, 2)
+told = []
+for axes, (name, steps) in zip(grid, found.items()):
+    near, dropped = [], []
+    for n in counts:
+        ratio = steps[torch.randint(len(steps), (400, n))].sum(1).exp()
+        dropped.append(float((ratio > 3).float().mean()))
+        near.append(float(((ratio >= 1 / 3) & (ratio <= 3)).float().mean()))
+    little = [1 - a - b for a, b in zip(near, dropped)]
+    colours = [figures.PALE["data"], "#BBBBBB", figures.ORANGE]
+    axes.stackplot(counts, near, little, dropped, colors=colours,
+                   labels=["counts", "counts less than a third", "dropped"])
+    axes.set_xscale("log", base=2)
+    axes.set(xticks=counts, xticklabels=counts, xlim=(32, 8192), ylim=(0, 1))
+    axes.set_xlabel("tokens of a completion")
+    axes.set_title(f"{name} sampler: at 2,048 tokens {near[3]:.0%} count", fontsize=11)
+    said = f"{near[3]:.0%} count, {dropped[3]:.0%} are dropped"
+    told.append(f"{name} sampler: at 2,048 tokens {said}")
+grid[0].set_ylabel("fraction of the completions")
+handles = grid[0].get_legend_handles_labels()
+figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
+figures.show(figure, (
+    "What sequence_mask does to completions of 32 to 8,192 tokens, joined from "
+    "measured differences. " + "; ".join(told) + ". The rest count less than a third."))
+
+# %% [markdown]
+# The tiny model's own completions, of about 25 tokens, lose nothing. A bfloat16 sampler does no harm up to thousands of
+# tokens. With the 4-bit sampler some are dropped, and with more tokens nearly all others count next to nothing. So
+# watch three metrics when vLLM samples:
+#
+# - `sampling/sampling_logp_difference/mean`: the mean difference a token. It jumps when the sampler has stale weights.
+# - `sampling/importance_sampling_ratio/mean`: near 1 in a healthy run. Dropped completions count as 0.
+# - `sampling/importance_sampling_ratio/min`: 0 when a completion was dropped.
+#
+# The four modes combine `token` or `sequence` (whose ratio) with `truncate` or `mask` (clip or drop what is over the
+# bound). For long completions take `vllm_importance_sampling_mode="token_truncate"`, *truncated importance sampling*:
+# it uses each token's own ratio and drops nothing.
 
 # %% [markdown]
 # ## Your own run, as a file
 #
-# All of this chapter's values fit into one file, and `python -m grpo_workbook run` takes it: on one GPU as it is, on
-# several after torchrun or accelerate. `templates/my_project` is a folder to copy, with data, two rewards and this
-# file:
+# All of these values fit into one file for `python -m grpo_workbook run`, fields of TRL's `GRPOConfig` too.
+# `templates/my_project` is a folder to copy, with data, two rewards and this file:
 
 # %%
+from grpo_workbook import files
+
 print((files.REPO / "templates" / "my_project" / "my.yaml").read_text())
 
 # %% [markdown]
@@ -557,14 +847,14 @@ print((files.REPO / "templates" / "my_project" / "my.yaml").read_text())
 # python -m grpo_workbook diagnose outputs
 # ```
 #
-# In this order: what in the data would hurt; does it fit; does it run at all, in four steps; the run; and what is wrong
-# with it, if anything.
+# In this order: is anything wrong with the data; does the run fit; does it start, in four steps; the run itself; and is
+# anything wrong with it.
 
-# %% [markdown]
-# This cell is for the machine that runs the notebook on every change: it fails when a formula has drifted from what was
-# measured, or the processes did not train.
+# %% [markdown] tags=["remove-cell"]
+# For the machine that runs this notebook on every change: fail when a formula has drifted from what was measured, or
+# the processes did not train.
 
-# %%
+# %% tags=["remove-cell"] jupyter={"source_hidden": true}
 proved = {
     "kept": {str(k): [v[0], round(computed[k])] for k, v in measured.items()},
     "cache": [held_cache, kv_cache_bytes(shape, 8, 99, "float32")],
@@ -581,58 +871,25 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+# Run a cell to check your answer. `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
-# ### Exercise 10.1 · `smallest_batch` · easy · 5 minutes
+# ### Exercise 10.1 · `kv_cache_bytes` · easy · 5 minutes
 #
-# `processes` GPUs take `per_device` completions each at once, in as many rounds as it takes. What is the smallest
-# number of completions for a step that fills whole rounds, and consists of whole groups of `group`?
+# Return the bytes of the KV cache in 16 bits when `completions` texts hold `tokens` tokens each. Each of the `layers`
+# layers keeps, for every token, a key and a value in each of `kv_heads` heads of width `head_dim`.
 
 # %% tags=["exercise"]
-from grpo_workbook.exercises import check
+from grpo_workbook.exercises import check, predict
 
 
-def smallest_batch(per_device: int, processes: int, group: int) -> int:
-    raise NotImplementedError
-
-
-check("10.1", smallest_batch);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Two numbers must divide it. Which? `math.lcm` finds the smallest such number.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# from math import lcm
-#
-#
-# def smallest_batch(per_device: int, processes: int, group: int) -> int:
-#     return lcm(per_device * processes, group)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 10.2 · `kv_cache_bytes` · easy · 5 minutes
-#
-# Bytes of the KV cache in 16 bits, when `completions` texts hold `tokens` tokens each. Each of the `layers` layers
-# keeps, for every token, a key and a value in each of `kv_heads` heads of width `head_dim`.
-
-
-# %% tags=["exercise"]
 def kv_cache_bytes(
     layers: int, kv_heads: int, head_dim: int, tokens: int, completions: int
 ) -> int:
     raise NotImplementedError
 
 
-check("10.2", kv_cache_bytes);
+check("10.1", kv_cache_bytes);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -655,43 +912,11 @@ check("10.2", kv_cache_bytes);
 # </details>
 
 # %% [markdown]
-# ### Exercise 10.3 · `completions_each` · easy · 5 minutes
+# ### Exercise 10.2 · `nf4_bytes` · medium · 8 minutes
 #
-# A step samples `batch` completions in groups of `group`, over `processes` processes. Return how many completions each
-# process takes, and how many problems are in the step. Where either does not come out even, raise `ValueError`.
-
-
-# %% tags=["exercise"]
-def completions_each(batch: int, group: int, processes: int) -> tuple[int, int]:
-    raise NotImplementedError
-
-
-check("10.3", completions_each);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `batch` must be a multiple of `group`, and of `processes`. A group may lie on two processes.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def completions_each(batch: int, group: int, processes: int) -> tuple[int, int]:
-#     if batch % group or batch % processes:
-#         raise ValueError(f"{batch} is no multiple of {group} and of {processes}")
-#     return batch // processes, batch // group
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 10.4 · `nf4_bytes` · medium · 8 minutes
-#
-# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Every 256 of
-# these scales have one of their own together, of 32 bits. How many bytes do `weights` weights take? Blocks that are not full
-# count in proportion, so the result may be a fraction.
+# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Each 256 of these
+# scales share one of 32 bits. How many bytes do `weights` weights take? Blocks that are not full count in proportion,
+# so the result may be a fraction.
 
 
 # %% tags=["exercise"]
@@ -699,7 +924,7 @@ def nf4_bytes(weights: int) -> float:
     raise NotImplementedError
 
 
-check("10.4", nf4_bytes);
+check("10.2", nf4_bytes);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -719,32 +944,127 @@ check("10.4", nf4_bytes);
 # </details>
 
 # %% [markdown]
-# ### Exercise 10.5 · `largest_that_fits` · medium · 8 minutes
+# ### Exercise 10.3 · `smaller_pieces` · medium · 8 minutes
 #
-# A GPU has `memory` GiB, of which 92 % can be used. `needed` says what each model takes, in GiB. Return the name of the
-# one that takes most among those that fit, and `None` when none fits.
-
+# Smaller pieces should give the same gradient: 64 completions at once, or 8 times 8. Does the norm of the first step's
+# gradient stay the same with `loss_type="bnpo"`? Predict, then run. Afterwards try `"dapo"`, the course's default.
 
 # %% tags=["exercise"]
-def largest_that_fits(memory: float, needed: dict[str, float]) -> str | None:
-    raise NotImplementedError
+prediction = ...  # "stays" or "changes"
 
 
-check("10.5", largest_that_fits);
+def run_pieces() -> dict:
+    """The gradient's norm in the first step, by the number of completions at once."""
+    norms = {}
+    for at_once in (run.batch_size, run.batch_size // 8):
+        one = run.replace(max_steps=1, per_device_batch=at_once, loss_type="bnpo")
+        policy, tokens = load_policy(one)
+        step = make_trainer(
+            one, policy, tokens, train_set, rewards, weights, {"save_strategy": "no"}
+        )
+        step.train()
+        norms[at_once] = step.state.log_history[0]["grad_norm"]
+    return norms
+
+
+predict("10.3", prediction, run_pieces);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Keep those that fit. `max` takes a `key` to compare by, and a `default` for when nothing is left.
+# By what does each of the two loss types divide the sum over all tokens? Do all pieces have the same number of tokens?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# def largest_that_fits(memory: float, needed: dict[str, float]) -> str | None:
-#     fitting = [name for name, gib in needed.items() if gib <= 0.92 * memory]
-#     return max(fitting, key=needed.get, default=None)
+# prediction = "changes"
+# ```
+#
+# `bnpo` divides each piece by its own number of tokens. A token in a piece of short completions counts more than one in
+# a piece of long ones, so the size of the pieces becomes part of the training. `dapo` divides by the tokens of the
+# whole step, and there the norm stays, apart from rounding.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 10.4 · `side_by_side` · easy · 5 minutes
+#
+# Sampling 64 completions instead of 8, each of 40 tokens, in one call of `generate`: how does the time grow? Afterwards
+# try other numbers of completions and tokens.
+
+# %% tags=["exercise"]
+import timeit
+from functools import partial
+
+prediction = ...  # "hardly" (below x 1.5), "below proportion", "x 8" (above x 6)
+
+
+def run_sizes() -> dict:
+    """Seconds to sample, by the number of completions: the best of three tries."""
+    taken = {}
+    for count in (8, 64):
+        prompts = torch.randint(5, 200, (count, 100), device=run.device)
+        how = {"attention_mask": torch.ones_like(prompts), "do_sample": True}
+        how |= {"min_new_tokens": 40, "max_new_tokens": 40, "pad_token_id": 0}
+        call = partial(plain.generate, prompts, **how)
+        taken[count] = min(timeit.repeat(call, number=1, repeat=3))
+    return taken
+
+
+predict("10.4", prediction, run_sizes);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# For each token position the layers' weights are read once, for all completions together. What does grow with their
+# number?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "below proportion"
+# ```
+#
+# On a CPU core the arithmetic grows with the number of completions, and the cost of each call does not. On a GPU the
+# arithmetic of 64 completions is hardly more than that of 8, and reading the weights takes the time, so expect "hardly"
+# there. Either way, sampling more completions side by side makes each of them cheaper.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 10.5 · `my_plan` · medium · 10 minutes
+#
+# Your model, your GPU. Return the arguments of `plan`: a `model` (one of `planning.KNOWN`, a folder or a hub id), a
+# `profile` (`t4`, `24gb` or `80gb`), `gib` as `nvidia-smi` or `torch.cuda.mem_get_info()` says, and the settings that
+# you would run. It should fit, have at least four problems in a step, and not leave more than half of the memory empty.
+
+
+# %% tags=["exercise"]
+def my_plan() -> dict:
+    raise NotImplementedError
+
+
+check("10.5", my_plan);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Start with `print(plan("Qwen/Qwen3-4B", "t4", gib=14.7))`. If there is room, what would help your task most: longer
+# completions, a larger group, a larger model?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def my_plan() -> dict:
+#     # a T4, with room for longer reasoning than the profile has
+#     return {"model": "Qwen/Qwen3-4B", "profile": "t4", "gib": 14.7,
+#             "max_completion_length": 1024}
 # ```
 #
 # </details>
@@ -752,14 +1072,14 @@ check("10.5", largest_that_fits);
 # %% [markdown]
 # ## Summary
 #
-# - Memory is weights, adapters, activations, logits and KV cache. Generation and update come one after the other, and
-#   the larger of the two counts.
-# - 4-bit shrinks the projections, LoRA the optimizer, checkpointing the activations. The KV cache grows with the whole
-#   batch, the activations with what goes through at once.
-# - What does not fit: first smaller pieces, then checkpointing and 4-bit, then a smaller batch or shorter answers.
-# - The batch over all processes is whole groups, and advantages are computed over all of them.
-# - Sampling takes the time: vLLM first, then more GPUs.
-# - `python -m grpo_workbook plan` does the sums. Until someone has measured them on a GPU, they are only sums.
+# - A step is sampling, then the update. Each has its own peak of memory, and the larger one decides.
+# - 4-bit shrinks the projections, LoRA the optimizer's state, checkpointing the activations. The KV cache grows with
+#   the whole batch, the activations with what goes through at once.
+# - When a run does not fit: first smaller pieces, then checkpointing and 4-bit, then a smaller batch or shorter
+#   answers.
+# - The batch over all processes must be whole groups, and advantages are computed over all of it.
+# - `loss_type="dapo"` is one part of DAPO. `bnpo` depends on the size of the pieces.
+# - vLLM speeds sampling up. Watch the sampling metrics, because its correction can drop long completions.
 #
 # Next: your own project. Copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards
 # and your values, and run `python -m grpo_workbook run --config my.yaml`. [Chapter 00](00_start_here.ipynb) has the
