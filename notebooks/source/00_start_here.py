@@ -64,19 +64,19 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 
 # %% [markdown]
 # Nobody wrote a model answer and no second model acted as judge. All it took was a checker and the model's own
-# attempts. So GRPO needs two things: a check that you trust, and a model that passes it *sometimes*. If all answers of
-# a group earn the same, every advantage is 0 and nothing is learned: a **zero-variance group**.
+# attempts. So GRPO needs a check that you trust, and a model that passes it *sometimes*. If all answers of a group earn
+# the same, every advantage is 0 and nothing is learned: a **zero-variance group**.
 
 # %% [markdown]
 # ## One minute of GRPO
 #
-# The course picks a model that fits your machine. Without a GPU it takes the **smoke** profile: a tiny Qwen3 from
-# `data/`, a small task, one thread. On a GPU it takes a real Qwen3 or Gemma 3. There Unsloth also replaces parts of
-# TRL's trainer; [chapter 04](04_grpo_run.ipynb) lists them.
+# The course picks a model that fits your machine: without a GPU a tiny Qwen3 from `data/` (the **smoke** profile), on
+# a GPU a real Qwen3 or Gemma 3. There Unsloth also replaces parts of TRL's trainer; [chapter 04](04_grpo_run.ipynb)
+# lists them.
 #
-# The model's own weights are frozen and stored in 4 bits (the format is called NF4). Training changes only a **LoRA
-# adapter**: small matrices beside the frozen ones. In the table the arrow marks your profile, and the last column is
-# the number format of everything that is not quantized, except the adapters: they are trained in float32.
+# The model's own weights are frozen and stored in 4 bits (a format called NF4). Training changes only a **LoRA
+# adapter**: small matrices beside the frozen ones, in float32. The arrow marks your profile. The last column is the
+# number format of everything else that is not quantized.
 
 # %%
 import os
@@ -93,11 +93,11 @@ for name, values in PROFILES.items():
     print(f"{mark} {name:7} {qwen:12} {gemma:15} {values['dtype']}")
 
 # %% [markdown]
-# To choose otherwise, set `GRPO_WORKBOOK_PROFILE` (such as `t4`) or `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or
-# a hub id) in the environment.
+# `GRPO_WORKBOOK_PROFILE` (such as `t4`) and `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or a hub id) in the
+# environment choose otherwise.
 #
 # Now load the model. Unsloth must be imported before TRL and Transformers, because it patches them. On a CPU its first
-# line names only `SFTTrainer`; TRL's `GRPOTrainer` works there too, and chapter 04 explains the line.
+# line names only `SFTTrainer`; `GRPOTrainer` works too, and chapter 04 explains why the line says so.
 
 # %%
 if os.path.isdir(run.model):
@@ -109,8 +109,8 @@ model, tokenizer = load_policy(run)
 print(training.count_4bit_layers(model), "layers in 4-bit")
 
 # %% [markdown]
-# The task is word problems. Each answer is a number and must be given in a fixed form. Some problems are **held out**:
-# the model never trains on them.
+# The task is word problems. The answer is a number in a fixed form. Some problems are **held out**: the model never
+# trains on them.
 
 # %%
 from grpo_workbook import data, load_problems, to_dataset
@@ -123,8 +123,8 @@ for message in heldout_set[0]["prompt"]:
 print("right answer:", heldout_set[0]["answer"])
 
 # %% [markdown]
-# Measure first. An answer is *strictly* right if the number is right and the form is the requested one. Answers are
-# sampled at temperature 1, as in training. Compare the first answer with the form that the system message asks for.
+# Measure first. An answer is *strictly* right if both number and form are right. Answers are sampled at temperature 1,
+# as in training. Compare the first answer with the form that the system message asks for.
 
 # %%
 from grpo_workbook import evaluate, wilson_interval
@@ -141,8 +141,7 @@ print(before.completions[0])
 
 # %% [markdown]
 # Now train with TRL's `GRPOTrainer`. Three rewards, each from 0 to 1, are added with weights: 2 for correctness, 0.5
-# for the strict form and 0.5 for parts of the form, so 3 at most. The bar shows the mean reward and the mean length of
-# the answers in tokens.
+# for the strict form and 0.5 for parts of the form. The bar shows the mean reward and the mean length in tokens.
 
 # %%
 from grpo_workbook import make_trainer, parse_rewards
@@ -153,8 +152,7 @@ trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 trainer.train();
 
 # %% [markdown]
-# The title compares the first five steps with the last five. The total is weighted, the single rewards are not. The pale
-# lines are single steps.
+# The title compares the first and the last five steps. The total is weighted, the single rewards are not.
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -164,8 +162,8 @@ figure.axes[0].set_title(f"The mean reward goes from {first:.1f} to {last:.1f} o
 figures.show(figure, words)
 
 # %% [markdown]
-# But a model can game a reward, and it can memorise its training problems. So ask the held-out problems again. They are
-# a sample, so the rate needs an interval. And because the *same* problems were asked twice, compare them in pairs.
+# But a model can game a reward, and it can memorise problems. So ask the held-out problems again. They are a sample, so
+# the rate needs an interval. The *same* problems were asked twice, so compare them in pairs.
 
 # %%
 from collections import Counter
@@ -185,7 +183,7 @@ print(after.completions[0])
 
 # %% [markdown]
 # If training had done nothing, each change would be a coin toss: as likely a gain as a loss. The p-value is the
-# probability that so many coins, or more, fall on one side. The picture has the same numbers.
+# probability that so many coins, or more, fall on one side.
 
 # %%
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
@@ -225,19 +223,18 @@ for name, scores in (("before", before), ("after", after)):
     print("{:6}  strict {:.1%}   lenient {:.1%}".format(name, *rates))
 
 # %% [markdown]
-# Most of the arithmetic was there before; the form was not. The model now does reliably what it could already do
-# sometimes.
+# Most of the arithmetic was there before; the form was not. The model now does reliably what it could do sometimes.
 #
-# > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837) found no:
-# > with enough samples, base models solved at least as many problems as their trained versions.
-# > [ProRL](https://arxiv.org/abs/2505.24864) found yes: after long training that kept the answers diverse, models solved
-# > problems that the base model failed in every sample. [Chapter 08](08_evaluation.ipynb) measures it for your model.
+# > **In dispute: does such training add anything new?** [Yue et al. 2025](https://arxiv.org/abs/2504.13837): no. With
+# > enough samples, base models solved at least as many problems as their trained versions.
+# > [ProRL](https://arxiv.org/abs/2505.24864): yes. After long training that kept the answers diverse, models solved
+# > problems at which the base model failed in every sample. [Chapter 08](08_evaluation.ipynb) measures it for your model.
 
 # %% [markdown]
 # ## When something is wrong
 #
-# `doctor` checks versions, memory, the GPU, 4-bit layers, the sandbox (for programs that a model wrote, chapter 06) and
-# the models. If something is missing, it tells you how to fix it. In a terminal: `python -m grpo_workbook doctor`.
+# `doctor` checks the machine. If something is missing, it tells you how to fix it. In a terminal:
+# `python -m grpo_workbook doctor`.
 
 # %%
 from grpo_workbook.cli import main
@@ -245,8 +242,8 @@ from grpo_workbook.cli import main
 main(["doctor"]);
 
 # %% [markdown]
-# `diagnose` reads the log of a run, names what is wrong and says what to do. First the run of this notebook, then a
-# recorded run whose reward function gives every completion the same.
+# `diagnose` reads the log of a run, names what is wrong and says what to do. First this notebook's run, then a
+# recorded one whose reward function gives every completion the same.
 
 # %%
 from grpo_workbook import files
@@ -259,23 +256,18 @@ print("\n" + as_text(diagnose(sick), sick))
 
 # %% [markdown]
 # In a terminal: `python -m grpo_workbook diagnose outputs/run`. If you ask a person for help, send the output of both
-# commands. It answers the first questions and contains no secret.
+# commands; it contains no secret.
 
 # %% [markdown]
 # ## The words
 #
 # | word | meaning |
 # | --- | --- |
-# | policy | the model in training; it gives every possible answer a probability |
+# | policy | the model in training: it gives every possible answer a probability |
 # | reference | a frozen policy, usually the one from the start |
 # | KL penalty | a charge for moving away from the reference, with weight `beta`; 0, the default here, needs no reference |
 # | critic | a second trained model that predicts the reward to expect |
 # | reward model | a frozen model, trained on people's ratings, that gives rewards where no program can |
-# | SFT | supervised fine-tuning: learn to write given answers |
-# | DPO | direct preference optimization: learn from pairs of a better and a worse answer |
-# | rejection sampling | sample, keep the answers that pass the check, fine-tune on them |
-# | PPO | proximal policy optimization: the older method, with a critic where GRPO has the group |
-# | RLHF | reinforcement learning from human feedback: a reward model, then PPO or GRPO |
 
 # %% [markdown]
 # ## Which method when
@@ -313,19 +305,17 @@ figures.show(
 # %% [markdown]
 # | method | learns from | strength | price |
 # | --- | --- | --- | --- |
-# | SFT | given answers | cheapest: nothing is sampled | only imitates |
-# | DPO | pairs of answers | nothing is sampled, no reward model | needs a reference; learns from given pairs only |
-# | rejection sampling | its own right answers | as simple as SFT | ignores what failed |
-# | **GRPO** | its own answers, right and wrong | no critic, no reward model | samples a lot; all tokens of an answer get the same credit, unless single steps are rewarded too |
-# | PPO | its own answers, right and wrong | the critic gives each token its own credit | a second model to train |
-# | RLHF | people's ratings | works where no check exists | the reward model can be fooled |
+# | SFT, supervised fine-tuning | given answers | nothing is sampled | only imitates |
+# | DPO, direct preference optimization | pairs, better and worse | nothing is sampled | learns from given pairs only |
+# | rejection sampling, then SFT | its own right answers | simple | ignores what failed |
+# | **GRPO** | its own answers, right and wrong | no critic | one credit for all tokens of an answer, unless single steps are rewarded |
+# | PPO, proximal policy optimization | its own answers, right and wrong | the critic gives each token its own credit | a second model to train |
+# | RLHF, learning from human feedback | people's ratings | needs no check | the reward model can be fooled |
 #
-# The methods are often combined: SFT until the model passes sometimes, then GRPO.
-# [Chapter 01](01_grpo_from_scratch.ipynb) derives GRPO, and compares it with PPO in numbers.
+# Methods are often combined: SFT until the model passes sometimes, then GRPO.
 #
 # They differ in memory, because some hold several models. Here for 4 billion weights, without activations: a trained
-# weight needs 16 bytes (weight, gradient and AdamW's two moments in 32 bits), a frozen one 2 bytes, in 4 bits half a
-# byte.
+# weight takes 16 bytes (weight, gradient, AdamW's two moments), a frozen one 2 bytes, in 4 bits half a byte.
 
 # %%
 TRAINED, FROZEN, NF4 = 16, 2, 0.5  # bytes for each weight
@@ -354,8 +344,8 @@ figures.show(figure, f"Bar chart of memory for a model of 4 billion weights: {sa
 
 # %% [markdown]
 # GRPO's trick: the group's mean reward takes the place of PPO's critic, so one of the two trained models disappears.
-# This course goes on to LoRA on a 4-bit model. Even a KL penalty is nearly free there, because the reference uses the
-# same base weights. [Chapter 10](10_scale_out.ipynb) estimates the memory of your own run.
+# With LoRA on a 4-bit model even a KL penalty is nearly free, because the reference uses the same base weights.
+# [Chapter 10](10_scale_out.ipynb) estimates the memory of your own run.
 
 # %% [markdown]
 # ## The map
@@ -396,8 +386,7 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# There are two kinds. In the first you write a function; its cell checks it. In the second you predict what a change
-# will do; the cell then makes the run and compares.
+# Some ask for a function, which the cell checks. Some ask for a prediction, which the cell tests by a run.
 
 # %% [markdown]
 # ### Exercise 00.1 · `teaches` · easy · 3 minutes
@@ -433,10 +422,9 @@ check("00.1", teaches);
 # %% [markdown]
 # ### Exercise 00.2 · `form_alone` · easy · 5 minutes
 #
-# Train a fresh model for 24 steps with a reward that looks at the form only: it never sees whether the number is right.
-# What happens to the rate of strictly right answers (right number *and* form) on the held-out problems? Predict first:
-# "rises", "stays" or "falls". Then run the cell; it takes about 40 seconds. Afterwards change `rewards`, to
-# `"correctness:1"` for example, and predict again.
+# Train a fresh model for 24 steps with a reward that looks at the form only, never at the number. What happens to the
+# rate of *strictly* right answers on the held-out problems? Predict "rises", "stays" or "falls", then run the cell
+# (about 40 seconds). Afterwards try other `rewards`, such as `"correctness:1"`.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -470,8 +458,8 @@ predict("00.2", prediction, form_alone);
 # prediction = "rises"
 # ```
 #
-# Most numbers were right before. A reward for the form alone lets them count. It also shows a danger: the reward would
-# have risen just as well if the numbers had got worse. Only held-out problems with known answers tell.
+# Most numbers were right before; with the right form they count. The danger: this reward would have risen just as well
+# if the numbers had got worse.
 #
 # </details>
 
@@ -479,9 +467,9 @@ predict("00.2", prediction, form_alone);
 # ### Exercise 00.3 · `my_task` · medium · 10 minutes
 #
 # Would GRPO suit a task of yours? Take one whose answers a program can check: a date in a fixed form, valid JSON, a unit
-# conversion. Return three things: a reward function (a text in, a number from 0 to 1 out), at least three good answers,
-# and at least three bad ones. Choose bad answers that could fool your reward: empty ones, the right value in the wrong
-# form, several answers at once. Every good answer must earn more than every bad one.
+# conversion. Return a reward function (a text in, a number from 0 to 1 out), at least three good answers, and at least
+# three bad ones that could fool it: an empty one, the right value in the wrong form, several at once. Every good answer
+# must earn more than every bad one.
 
 # %% tags=["exercise"]
 def my_task() -> tuple:

@@ -48,10 +48,9 @@ text = tokenizer.apply_chat_template(
 print(text)
 
 # %% [markdown]
-# Last, the tokenizer cuts the text into tokens. Here is a bar at every boundary. Three things often surprise: a word
-# includes the space before it, a number may be one token or one per digit, and a tag is a single token only if it is in
-# the vocabulary. The template has already written the special tokens, so `add_special_tokens=False`: some tokenizers
-# would add a second beginning-of-sequence token, and the model has never seen two.
+# Last, the tokenizer cuts the text into tokens. Here is a bar at every boundary. A word includes the space before it, a
+# number may be one token or one per digit, and a tag is a single token only if it is in the vocabulary. The template has
+# already written the special tokens, hence `add_special_tokens=False`.
 
 # %%
 tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -95,8 +94,7 @@ figures.show(
 # %% [markdown]
 # ## Real templates side by side
 #
-# Every family has its own template. TRL carries copies of them, so you can compare them without downloading a model. We
-# put them into a tokenizer at hand; only the text counts here.
+# Every family has its own template. TRL carries copies, so you can compare them without downloading a model.
 
 # %%
 import copy
@@ -119,9 +117,9 @@ real = {
 }
 
 # %% [markdown]
-# Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course trains it without,
-# by `enable_thinking=False`. Its template then writes an *empty* block into the prompt, and the model continues behind
-# it. Gemma 3 has no system role, so the system text opens the user's turn. Gemma 4 has one, with other turn tokens.
+# Qwen3 is a thinking model: by default it writes a long `<think>` block before it answers. The course turns this off by
+# `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues behind it.
+# Gemma 3 has no system role, so the system text opens the user's turn. Gemma 4 has one, with other turn tokens.
 
 # %%
 figure, panels = figures.new_panels(10, 3.2, count=3, across=3)
@@ -163,9 +161,8 @@ for name, other in real.items():
     print(f"{name:10} system message: {data.system_role(other):20} adds: {added}")
 
 # %% [markdown]
-# Gemma 1 refuses a system message. Qwen2.5 writes a system message of its own if you give none, Llama 3.1 a date. Where
-# the system message is refused, put it into the user's turn. `to_dataset(..., fold=True)` does that for every row, and
-# the main run does it when necessary.
+# Gemma 1 refuses a system message. Qwen2.5 adds one of its own if you give none, Llama 3.1 a date. If yours is refused,
+# put it into the user's turn. `to_dataset(..., fold=True)` does that for every row, the main run when necessary.
 
 # %%
 from grpo_workbook import render
@@ -175,8 +172,8 @@ print(render([data.fold_system(prompt)], real["Gemma 1"])[0])
 # %% [markdown]
 # ## Examples in the prompt
 #
-# Solved questions before the real one show the form better than a description: one of them is called **one-shot**,
-# several **few-shot**. They have a price, because every completion of every group reads them again.
+# Solved questions before the real one show the form better than a description: **one-shot** is one of them, **few-shot**
+# several. Every completion of every group reads them again.
 
 # %%
 from grpo_workbook import chat_prompt
@@ -199,14 +196,14 @@ for name, count in counts.items():
 # | one-shot | the form is new: the format reward is near 0 at the start |
 # | few-shot | a base model, or a form with several cases; drop the examples once GRPO has taught the form |
 #
-# A model may copy the example's answer. So take one whose answer is rare in the data.
+# A model may copy the example's answer, so take one that is rare in the data.
 
 # %% [markdown]
 # ## The answer column
 #
-# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. The
-# course's own problems have the same form. `load_problems` reads a file with the `datasets` library and checks every
-# row. `answer` becomes what a reward compares with; `solution` keeps the whole text.
+# GSM8K, the best-known set of word problems, keeps the whole solution in `answer` and ends it with `#### N`. So do the
+# course's own problems. `load_problems` reads a file with the `datasets` library and checks every row. `answer` becomes
+# what a reward compares with; `solution` keeps the whole text.
 
 # %%
 from grpo_workbook import load_problems
@@ -215,8 +212,8 @@ train = load_problems(data.WORD_PROBLEMS["train"])
 train[0]
 
 # %% [markdown]
-# An answer is either a number (after the last `####`, or the whole text) or any text. `load_problems` takes numbers if
-# at least half of the first 1,000 rows have one; `answers="number"` or `answers="text"` decides it for good.
+# Answers are numbers (after the last `####`, or the whole text) if at least half of the first 1,000 rows have one,
+# otherwise texts; `answers="number"` or `answers="text"` decides it for you.
 #
 # The result is a `datasets.Dataset`: it stays on disk, so ten million rows do not fill the memory. `to_dataset` adds the
 # prompt, and this is what TRL gets.
@@ -241,8 +238,7 @@ for one in knowledge.select([2, 17]):
 
 # %% [markdown]
 # These answers are sentences, so a reward that compares numbers cannot judge them. A first reward for such rows counts
-# shared words, as SQuAD's F1 does: how many of the answer's words appear in the completion, and how many of the
-# completion's words are in the answer?
+# shared words, as SQuAD's F1 does.
 
 # %%
 def shared_words(completions, answer, **columns):
@@ -265,8 +261,8 @@ for said in (
 
 # %% [markdown]
 # It separates near from far, but it understands nothing: a contradiction in the same words earns nearly everything, and
-# a list of common words earns more than a short wrong answer. Use it beside other rewards at most. The deciding reward
-# should be a check, or a judge that you have measured. If you have neither, fine-tune on the answers (SFT).
+# a list of common words earns more than a short wrong answer. The deciding reward should be a check, or a judge that you
+# have measured. If you have neither, fine-tune on the answers (SFT).
 #
 # **Programs.** Rows in HumanEval's form have a `test` and an `entry_point` instead of an answer, and the reward runs
 # the tests ([chapter 06](06_code_rewards.ipynb)).
@@ -289,8 +285,7 @@ print(easy[0]["question"], easy[0]["answer"])
 print(hard[0]["question"], hard[0]["answer"])
 
 # %% [markdown]
-# **The hub.** An id with configuration and split behind colons. Without a network `load_problems` says so, and the
-# notebook goes on with the course's own problems.
+# **The hub.** An id with configuration and split behind colons; it needs the network.
 
 # %%
 from grpo_workbook import WorkbookError
@@ -304,7 +299,7 @@ except WorkbookError as error:
 # %% [markdown]
 # ## Invalid rows
 #
-# Real files contain rows that nobody has looked at. Here is a file with four kinds of invalid row among eight:
+# Here is a file with four kinds of invalid row among eight:
 
 # %%
 import json
@@ -324,8 +319,8 @@ messy = Path(folder.name) / "messy.jsonl"
 messy.write_text("\n".join(lines) + "\n");
 
 # %% [markdown]
-# Loading stops at the first invalid row and names the row, the value and the fix. It never drops rows unasked, because
-# a dropped 5 looks just like a dropped 5,000.
+# Loading stops and names the first invalid row, its value and the fix. It never drops rows unasked, because five dropped
+# rows look just like 5,000.
 
 # %%
 try:
@@ -370,8 +365,7 @@ except TypeError as error:
 
 # %% [markdown]
 # Truncation would be wrong anyway, because a word problem ends with its question. So measure the prompts in tokens, with
-# the model's own tokenizer and template, and drop what is over the budget (`max_prompt_length` of the profile). The
-# curves show which fraction of the prompts fits a budget, without and with examples.
+# the model's own tokenizer and template, and drop what is over the budget (`max_prompt_length` of the profile).
 
 # %%
 import numpy as np
@@ -415,14 +409,13 @@ print(f"two-step problems: {kept.count(2) / len(kept):.0%} of those kept,")
 print(f"                   {lost / dropped:.0%} of those dropped")
 
 # %% [markdown]
-# The budget dropped hard problems, not noise. A long prompt also costs more than it seems, because it is stored once
-# per completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem.
+# The budget dropped hard problems, not noise. On the other side, a prompt is stored once per completion: 512 tokens in
+# groups of 16 are 8,192 prompt tokens for one problem.
 
 # %% [markdown]
 # ## Duplicates
 #
-# A question that appears twice counts twice. Worse, one copy may end up in the held-out set. Exact comparison misses
-# many copies, and comparing all pairs of 7,000 questions takes 25 million comparisons. Three ways to be alike:
+# A question that appears twice counts twice. Worse, one copy may end up in the held-out set. Three ways to be alike:
 
 # %%
 from grpo_workbook import leakage
@@ -437,9 +430,8 @@ print("the same:       ", leakage.same_questions(texts))
 print("nearly the same:", leakage.near_duplicates(texts))
 
 # %% [markdown]
-# Each repeated row is named with the earlier row. Rows 0 and 1 differ only in case and punctuation. Row 2 is a
-# **near-duplicate** of row 0: the same numbers, and at least 80 % of the words in common. Row 3 has other numbers. It is
-# another problem from the same **sentence template**.
+# Rows 0 and 1 differ only in case and punctuation. Row 2 is a **near-duplicate** of row 0: the same numbers, and at least
+# 80 % of the words in common. Row 3 has other numbers: another problem from the same **sentence template**.
 
 # %%
 for other in (2, 3):
@@ -516,8 +508,8 @@ for name, rows in {
     )
 
 # %% [markdown]
-# The easy sums are one sentence with plus or minus, and they repeat because there are fewer than 200 of them. They are
-# good enough to teach a form, but not to measure reasoning.
+# The easy sums are one sentence with plus or minus, and 68 of them repeat. They can teach a form, but they cannot measure
+# reasoning.
 
 # %% [markdown]
 # ## A split that you can trust
@@ -584,8 +576,7 @@ print(f"in 100 random rows: from {min(plain_rates):.0%} to {max(plain_rates):.0%
 # %% [markdown]
 # ## The whole report
 #
-# One command runs all these checks. It lists what would hurt training at the end. Its exit status is then 1, so that a
-# script can stop.
+# One command runs all these checks and lists at the end what would hurt training. Its exit status is then 1.
 
 # %%
 import subprocess
@@ -635,7 +626,7 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
     part.remove_columns("prompt").to_json(place / f"{name}.jsonl")
 
 # %% [markdown]
-# Look at what was lost at each step. If a step drops more than you expected, read those rows before you go on.
+# If a step drops more than you expected, read those rows before you go on.
 
 # %%
 figure, (axes,) = figures.new_panels(7.5, 2.6)
@@ -653,7 +644,7 @@ print(*(f"row {number}: {why}" for number, why in list(invalid.items())[:5]), se
 folder.cleanup()
 
 # %% [markdown]
-# And what the model will read. Read a few of your prompts in full, with the answer that the reward will compare with.
+# Read a few of your prompts in full, with the answer that the reward will compare with.
 
 # %%
 print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["answer"])
@@ -783,8 +774,8 @@ predict("02.3", prediction, other_template);
 # prediction = "hardly ever"
 # ```
 #
-# A large model survives much more, but it too is at its best with the template of its training. So render a prompt
-# before training, compare it with the model's card, and use the same template for training, evaluation and serving.
+# A large model survives more, but it too works best with the template of its training. Use one template for training,
+# evaluation and serving.
 #
 # </details>
 
