@@ -1,48 +1,13 @@
 """The exercises of notebook 05_monitoring."""
 
 from functools import partial
-from math import sqrt
-from statistics import mean, pvariance, variance
+from statistics import mean
 
-from grpo_workbook.exercises import Raises, exercise, experiment
+from grpo_workbook.exercises import exercise, experiment
 
 NOTEBOOK = "05_monitoring"
 
-# 05.1 did the reward rise, or is it noise?
-
-
-def _rise(values, k, spread=variance, error=lambda a, b, k: sqrt((a + b) / k), overlap=False):
-    if len(values) < 2 * k and not overlap:
-        raise ValueError
-    first, last = values[:k], values[-k:]
-    return (mean(last) - mean(first)) / error(spread(first), spread(last), k)
-
-
-_REWARDS = [1.2, 1.5, 1.1, 1.4, 1.9, 2.2, 2.0, 2.4, 2.1, 2.6]
-_NOISE = [1.0, 1.6, 0.8, 1.4, 1.2, 0.9, 1.5, 1.1]
-_SERIES = ((_REWARDS, 4), (_NOISE, 4), (_REWARDS[::-1], 3))
-exercise(
-    "05.1",
-    "rise",
-    NOTEBOOK,
-    [*((given, _rise(*given)) for given in _SERIES), (([1.0, 2.0, 3.0], 2), Raises(ValueError))],
-    {
-        "you divided by the spread of single steps: a mean of k steps is more exact, its variance "
-        "is 1/k of theirs": partial(_rise, error=lambda a, b, k: sqrt(a + b)),
-        "you divided by the variance: the standard error is its square root": partial(
-            _rise, error=lambda a, b, k: (a + b) / k
-        ),
-        "you took the population variance: from a sample, divide by n - 1, as "
-        "statistics.variance does": partial(_rise, spread=pvariance),
-        "you subtracted the last from the first: a rise is positive": lambda values, k: (
-            -_rise(values, k)
-        ),
-        "you let the windows overlap: raise ValueError when there are fewer than 2 * k "
-        "steps": partial(_rise, overlap=True),
-    },
-)
-
-# 05.2 is it gamed?
+# 05.1 is it gamed?
 
 
 def _risen(reward):
@@ -53,7 +18,7 @@ def _risen(reward):
 _UP = [0.2, 0.3, 0.3, 0.5, 0.7, 0.8, 0.8, 0.9, 0.9]
 _EVEN = [0.5, 0.6, 0.4, 0.5, 0.5, 0.6, 0.5, 0.5, 0.5]
 exercise(
-    "05.2",
+    "05.1",
     "is_gamed",
     NOTEBOOK,
     [
@@ -76,7 +41,7 @@ exercise(
     },
 )
 
-# 05.3 the clinic: each patient's log, and its findings
+# 05.2 the clinic: each patient's log, and its findings
 
 _CLINIC = {
     "A": ("healthy_gemma_1", "healthy"),
@@ -123,14 +88,14 @@ def _but(letter, said):
 
 
 exercise(
-    "05.3",
+    "05.2",
     "my_diagnosis",
     NOTEBOOK,
     [((letter,), set(names.split())) for letter, (_, names) in _CLINIC.items()],
     [(_but(letter, said), sentence) for letter, said, sentence in _WRONG],
 )
 
-# 05.4 two diseases and a cure
+# 05.3 two diseases and a cure
 
 
 def _read_cured(measured):
@@ -148,7 +113,7 @@ _CURED = {
     "another": "One of the two diseases, or none of them, explains what you see.",
 }
 experiment(
-    "05.4",
+    "05.3",
     "cured",
     NOTEBOOK,
     _read_cured,
@@ -159,7 +124,7 @@ experiment(
     ],
 )
 
-# 05.5 entropy that bought nothing
+# 05.4 entropy that bought nothing
 
 
 def _spent(entropy, reward, highest, *, start=None, enough=0.8, width=3):
@@ -173,7 +138,7 @@ def _spent(entropy, reward, highest, *, start=None, enough=0.8, width=3):
 _FALLS = [1.0, 0.8, 0.6, 0.1, 0.5, 0.4, 0.2, 0.15, 0.1, 0.1]
 _LOW, _HIGH = [1.0] * 8 + [2.9, 2.9], [1.0, 1.2, 1.5, 2.0, 2.3, 2.6, 2.8, 2.9, 2.9, 2.9]
 exercise(
-    "05.5",
+    "05.4",
     "entropy_spent",
     NOTEBOOK,
     [

@@ -1,9 +1,13 @@
 """The exercises of notebook 06_code_rewards."""
 
 import re
+import secrets
+import subprocess
+import sys
+from collections import deque
 from functools import partial
 
-from grpo_workbook.exercises import Raises, exercise
+from grpo_workbook.exercises import exercise, experiment
 
 NOTEBOOK = "06_code_rewards"
 
@@ -46,48 +50,17 @@ exercise(
     },
 )
 
-# 06.2 partial credit
-
-
-def _paid(rule):
-    def partial_reward(passed, total):
-        if total < 1:
-            raise ValueError("a test without an assertion")
-        return rule(passed, total)
-
-    return partial_reward
-
-
-_CREDIT = {(5, 5): 1.0, (4, 5): 0.4, (1, 2): 0.25, (0, 5): 0.0, (1, 1): 1.0}
-exercise(
-    "06.2",
-    "partial_reward",
-    NOTEBOOK,
-    [*_CREDIT.items(), ((0, 0), Raises(ValueError))],
-    {
-        "you paid the plain fraction: 4 of 5 may be a guess, so all that is not the whole earns "
-        "at most half": _paid(lambda passed, total: passed / total),
-        "you halved the whole as well: a program that passes everything earns 1.0": _paid(
-            lambda passed, total: 0.5 * passed / total
-        ),
-        "you gave no partial credit: below the whole it is half of the fraction": _paid(
-            lambda passed, total: float(passed == total)
-        ),
-        "you paid for a test without assertions: 0 of 0 is everything, so raise "
-        "ValueError": lambda passed, total: 1.0 if passed == total else 0.5 * passed / total,
-    },
-)
-
-# 06.3 the same, and not only equal
+# 06.2 the same, and not only equal
 
 
 class _Yes:
-    """Equal to everything, as an attack would have it."""
+    """Equal to everything, as an attack would have it, and hashed like 5."""
 
     def __eq__(self, other):
         return True
 
-    __hash__ = None
+    def __hash__(self):
+        return hash(5)
 
     def __repr__(self):
         return f"{type(self).__name__[1:]}()"
@@ -101,19 +74,30 @@ class _Liar(_Yes):
     __class__ = int
 
 
-def _same(a, b, *, kind=lambda a, b: type(a) is type(b), deep=True):
+_PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+def _same(a, b, *, kind=lambda a, b: type(a) is type(b), deep=(list, tuple, set, dict), plain=True):
     if not kind(a, b):
         return False
-    if deep and type(b) in (list, tuple):
-        return len(a) == len(b) and all(_same(x, y, kind=kind) for x, y in zip(a, b, strict=True))
-    return a == b
+    if type(b) not in deep:
+        return (not plain or type(b) in _PLAIN) and a == b
+    ours, theirs = ([*x.items()] if type(b) is dict else [*x] for x in (b, a))
+    if len(ours) != len(theirs):
+        return False
+    step = partial(_same, kind=kind, deep=deep, plain=plain)
+    if type(b) in (list, tuple):
+        return all(map(step, theirs, ours))
+    return all(any(step(x, y) for x in theirs) for y in ours)
 
 
-_EQUAL = [(5, 5), ([1, (2, "x")], [1, (2, "x")])]
-_OTHERS = [(5, 6), ([1, 2, 3], [1, 2]), ((1, 2), [1, 2]), (True, 1), ([1, [_Yes()]], [1, [2]])]
-_OTHERS += [(liar, 5) for liar in (_Yes(), _YesInt(0), _Liar())]
+_EQUAL = [(5, 5), ([1, (2, "x")], [1, (2, "x")]), ({"a": [1], 2: {3}}, {2: {3}, "a": [1]})]
+_OTHERS = [(5, 6), ([1, 2, 3], [1, 2]), ((1, 2), [1, 2]), (True, 1), ({1, 2}, {1, 3})]
+_OTHERS += [(liar, 5) for liar in (_Yes(), _YesInt(0), _Liar())] + [([1, [_Yes()]], [1, [2]])]
+_OTHERS += [({1: _Yes()}, {1: 3}), ({_Yes(): 1}, {5: 1}), ({_Yes()}, {5}), ([{_Yes()}], [{5}])]
+_OTHERS += [(deque([_Yes()]), deque([5])), ({1: 2}, {1: 2, 3: 4})]
 exercise(
-    "06.3",
+    "06.2",
     "same",
     NOTEBOOK,
     [(pair, True) for pair in _EQUAL] + [(pair, False) for pair in _OTHERS],
@@ -126,46 +110,15 @@ exercise(
             _same, kind=lambda a, b: a.__class__ is b.__class__
         ),
         "you looked at the outer type only: a list of always-equal objects still passes. Go in, "
-        "item by item": partial(_same, deep=False),
+        "item by item": partial(_same, deep=(), plain=False),
+        "you compared a dict or a set with ==, which asks the objects in it: go into these "
+        "too": partial(_same, deep=(list, tuple), plain=False),
+        "you compared a type that you do not know with ==: a deque asks its items. Refuse what is "
+        "not plain": partial(_same, plain=False),
     },
 )
 
-# 06.4 rewards of outcomes
-
-
-def _pay(outcomes, max_failed, *, broken=None, count=("sandbox error", "timeout"), slack=0.0):
-    failed = sum(o in count for o in outcomes)
-    if failed > max_failed * len(outcomes) + slack:
-        raise RuntimeError(f"{failed} of {len(outcomes)}")
-    return [1.0 if o == "passed" else broken if o == "sandbox error" else 0.0 for o in outcomes]
-
-
-exercise(
-    "06.4",
-    "outcome_rewards",
-    NOTEBOOK,
-    [
-        ((["passed", "failed", "error", "passed"], 0.5), [1.0, 0.0, 0.0, 1.0]),
-        ((["passed", "sandbox error", "timeout", "failed"], 0.5), [1.0, None, 0.0, 0.0]),
-        ((["rejected", "out of memory", "passed"], 0.0), [0.0, 0.0, 1.0]),
-        ((["sandbox error", "sandbox error", "passed"], 0.5), Raises(RuntimeError)),
-        ((["timeout", "sandbox error", "timeout", "passed"], 0.5), Raises(RuntimeError)),
-    ],
-    {
-        "you gave 0 where the sandbox failed: the program may have been right. None says that "
-        "nobody knows": partial(_pay, broken=0.0),
-        "you never raise: when the sandbox is broken, the run must stop and not train on "
-        "nothing": partial(_pay, slack=99),
-        "you raised at the limit: max_failed is the fraction that is still allowed": partial(
-            _pay, slack=-1e-9
-        ),
-        "you did not count the timeouts: many at once say that the limit is too short or the "
-        "machine too "
-        "busy": lambda outcomes, max_failed: _pay(outcomes, max_failed, count=("sandbox error",)),
-    },
-)
-
-# 06.5 how good is a test?
+# 06.3 how good is a test?
 
 _CASES = [(([1, 2],), 3), (([5],), 5)]
 _GUESSES = [max, min, len, lambda items: 3]
@@ -182,7 +135,7 @@ def _caught(cases, programs, *, judge=any, on_error=True):
 
 
 exercise(
-    "06.5",
+    "06.3",
     "fraction_caught",
     NOTEBOOK,
     [
@@ -202,4 +155,67 @@ exercise(
         "you gave the fraction that slipped through: the fraction that is caught is "
         "wanted": lambda cases, programs: 1.0 - _caught(cases, programs),
     },
+)
+
+# 06.4 a program that finds the secret
+
+_TEST = """
+def check(candidate):
+    for a, b in ((2, 3), (10, -4), (0, 7)):
+        assert type(candidate(a, b)) is int and candidate(a, b) == a + b
+"""
+
+
+def _attacked(fn):
+    """What becomes of the program that fn returns, in the checker of the notebook."""
+    secret, program = secrets.token_hex(8), fn()
+    code = f"{program}\n{_TEST}\ncheck(add)\nprint({secret!r})\n"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=8)
+    if done.stdout.split()[-1:] != [secret]:
+        return "ended without the secret" if done.returncode == 0 else "failed the test"
+    from grpo_workbook.sandbox import Job, Sandbox
+
+    with Sandbox(workers=1, time_limit=2.0) as sandbox:
+        solved = sandbox.check([Job(program, _TEST, "add")])[0].passed
+    return "solved the task" if solved else "fooled the checker"
+
+
+exercise(
+    "06.4",
+    "attack",
+    NOTEBOOK,
+    [((), "fooled the checker")],
+    {
+        "your program solves the task: an attack gets the secret without adding anything": lambda: (
+            "def add(a, b):\n    return a + b\n"
+        ),
+        "your program ended its process: the exit code is not read here, the secret must be the "
+        "last word": lambda: "import os\nos._exit(0)\n",
+        "your program failed the test: its type is asked first, so do not be equal, read the "
+        "secret": lambda: "def add(a, b):\n    return type('Yes', (), {'__eq__': print})()\n",
+    },
+    call=_attacked,
+)
+
+# 06.5 paid for the form alone
+
+
+def _read_form(run):
+    before, after, p = run["before"], run["after"], run["p"]
+    right = "stays" if p >= 0.05 else "rises" if after > before else "falls"
+    return right, f"pass@1 went from {before:.3f} to {after:.3f}, p = {p:.1g} in the paired test."
+
+
+experiment(
+    "06.5",
+    "form_only",
+    NOTEBOOK,
+    _read_form,
+    {
+        "rises": "TODO",
+        "stays": "TODO",
+        "falls": "TODO",
+    },
+    [],
 )

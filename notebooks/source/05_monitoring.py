@@ -161,7 +161,7 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
 # runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion weights, no cure applied) 73 % of the entropy
 # and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476) calls this *entropy collapse* and
 # raises the upper clip to 0.28 against it; TRL 1.15 also has `entropy_coef` and `use_adaptive_entropy`. So compare the
-# entropy with your own first steps, and ask what the reward gained while it fell. Exercise 05.5 makes this a rule.
+# entropy with your own first steps, and ask what the reward gained while it fell. Exercise 05.4 makes this a rule.
 #
 # Unsloth's trainer on a GPU logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
@@ -496,57 +496,21 @@ if run.profile == "smoke":
 # Write the function and run its cell: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
-# ### Exercise 05.1 · `rise` · medium · 10 minutes
-#
-# Did the reward rise, or is it noise? Return the mean of the last `k` steps minus the mean of the first `k`, in
-# standard errors of that difference: divide by `sqrt((variance of the first + variance of the last) / k)`, with the
-# sample variance (over n - 1). Raise `ValueError` when the windows would overlap. (The diagnosis wants at least 3.)
-
-# %% tags=["exercise"]
-from grpo_workbook.exercises import check
-
-
-def rise(values: list[float], k: int) -> float:
-    raise NotImplementedError
-
-
-check("05.1", rise);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `statistics.variance` divides by n - 1, `pvariance` by n.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def rise(values: list[float], k: int) -> float:
-#     from math import sqrt
-#     from statistics import mean, variance
-#
-#     if len(values) < 2 * k:
-#         raise ValueError(f"{len(values)} steps are too few for two windows of {k}")
-#     first, last = values[:k], values[-k:]
-#     return (mean(last) - mean(first)) / sqrt((variance(first) + variance(last)) / k)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 05.2 · `is_gamed` · medium · 10 minutes
+# ### Exercise 05.1 · `is_gamed` · medium · 10 minutes
 #
 # Is the reward being gamed? It is when the mean reward of the last third of the steps is more than 0.05 above that of
 # the first third (a third of their number rounded down, at least one step), while the last held-out accuracy is *not*
 # more than 0.05 above the first.
 
 # %% tags=["exercise"]
+from grpo_workbook.exercises import check
+
+
 def is_gamed(reward: list[float], heldout: list[float]) -> bool:
     raise NotImplementedError
 
 
-check("05.2", is_gamed);
+check("05.1", is_gamed);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -610,7 +574,7 @@ LETTER = "E"
 figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 
 # %% [markdown]
-# ### Exercise 05.3 · `my_diagnosis` · hard · 20 minutes
+# ### Exercise 05.2 · `my_diagnosis` · hard · 20 minutes
 #
 # Return for each letter the set of its findings, from these names: `collapsed`, `drowned`, `format_ignored`, `frozen`,
 # `hacked`, `healthy`, `kl_too_high`, `never_ends`, `no_gradient`, `rate_too_low`, `reward_falls`, `reward_flat`,
@@ -622,7 +586,7 @@ def my_diagnosis(letter: str) -> set[str]:
     raise NotImplementedError
 
 
-check("05.3", my_diagnosis);
+check("05.2", my_diagnosis);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -650,7 +614,7 @@ check("05.3", my_diagnosis);
 # </details>
 
 # %% [markdown]
-# ### Exercise 05.4 · `cured` · medium · 10 minutes
+# ### Exercise 05.3 · `cured` · medium · 10 minutes
 #
 # One more patient, with two diseases at once: `max_completion_length` 4 and `temperature` 0.05. Its diagnosis is
 # `truncated`. The cure below raises the limit to 64. **Predict** what the diagnosis says of the run after that, then
@@ -684,7 +648,7 @@ def treat() -> dict:
             "unique": log.table["completions/unique_share"].tail(5).mean()}
 
 
-predict("05.4", prediction, treat);
+predict("05.3", prediction, treat);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -706,7 +670,7 @@ predict("05.4", prediction, treat);
 # </details>
 
 # %% [markdown]
-# ### Exercise 05.5 · `entropy_spent` · hard · 15 minutes
+# ### Exercise 05.4 · `entropy_spent` · hard · 15 minutes
 #
 # Write a rule that the diagnosis lacks, and run it on a log of your own. Return the first step (from 1) at which the
 # mean entropy of the last three steps is below a quarter of the mean of the *first* three steps, while the mean reward
@@ -720,7 +684,7 @@ def entropy_spent(
     raise NotImplementedError
 
 
-check("05.5", entropy_spent);
+check("05.4", entropy_spent);
 
 # %% [markdown]
 # <details><summary>Hint</summary>

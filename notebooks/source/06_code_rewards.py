@@ -1,19 +1,19 @@
 # %% [markdown]
 # # 06 · Code rewards
 #
-# **After this notebook you can** pay a model for programs that pass their unit tests, without letting a program pay
-# itself; choose between all-or-nothing and partial credit; and train on such a reward.
+# **After this notebook you can** reward a model for programs that pass their unit tests, without letting a program
+# reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
 # **Time:** about 2 minutes on two CPU cores (smoke profile). On a GPU the same cells train a real model and measure it
-# on HumanEval; the times there have not been measured yet.
+# on HumanEval.
 #
-# Unit tests look like the perfect reward: nobody has to judge, the program works or it does not. But the program that
-# is judged also *runs*, and a program that runs can do anything, to the verdict too.
+# Unit tests look like the perfect reward: no judge is needed, because the program works or it does not. But a program
+# that is judged also *runs*, and a program that runs can do anything, even to its own verdict.
 
 # %% [markdown]
 # ## The common way, on four programs
 #
-# Write the program and its test into one file, run it, and read the exit code: 0 means passed.
+# Write the program and its test into one file, run it, and read the exit code. 0 means passed.
 
 # %%
 import subprocess
@@ -47,14 +47,34 @@ for name, program in programs.items():
     print(f"{name:7} {'passed' if by_exit_code(program) else 'failed'}")
 
 # %% [markdown]
-# The last two pass. One ended the process before the test began, and the other returns an object that is equal to
-# everything. GRPO makes more likely whatever is paid, so one such completion in a group is enough to teach the trick.
-# Running programs inside the trainer, with Python's own `exec`, is worse: there they can stop the training as well.
+# The last two pass. One ends the process before the test begins. The other returns an object that is equal to
+# everything. GRPO makes whatever is rewarded more likely, so one such completion in a group is enough to teach the
+# trick. Running programs inside the trainer with Python's `exec` is worse, because there they can stop the training.
+#
+# The fault is in the design: the program and its judge share a process.
+
+# %%
+from grpo_workbook import figures
+
+pale = figures.PALE
+boxes = {
+    "trainer": (0.11, 0.5, "trainer\nreward function", pale["model"]),
+    "one": (0.55, 0.5, "python -c\n\n1  the program\n2  its test\n3  exit code 0",
+            pale["number"]),
+    "leaves": (0.87, 0.78, "leaves: exits\nbefore 2", pale["off"]),
+    "agrees": (0.87, 0.22, "agrees: changes\nwhat == means in 2", pale["off"]),
+}
+arrows = [("trainer", "one", "program + test", -0.25),
+          ("one", "trainer", "exit code", -0.25),
+          ("leaves", "one", ""), ("agrees", "one", "")]
+figures.show(figures.diagram(boxes, arrows, (8.5, 2.4)),
+             "Diagram: the trainer sends program and test to one Python process and "
+             "reads its exit code. A program can exit first, or change what == means.")
 
 # %% [markdown]
 # ## The same four in the sandbox
 #
-# A `Job` is a program, its test, and the name of the function that is tested. `sandbox.check` takes many at once and
+# A `Job` is a program, its test, and the name of the function under test. `sandbox.check` takes many jobs at once and
 # gives one `Verdict` for each.
 
 # %%
@@ -69,26 +89,54 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
         print(f"{'':8}{verdict.reason}")
 
 # %% [markdown]
-# *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing that can be
-# written or started, and a table of processes of its own. **limits-only**: time, memory and system calls are limited,
-# but your files can be read; the sandbox then warns once. `Sandbox(require="full")` refuses to go on with less.
-#
-# Three ideas make the verdict hold, wherever it runs:
+# Three ideas make the verdict hold:
 #
 # 1. The test runs in one process, the program in another. The program never sees the test.
-# 2. Only **plain values** cross between them: numbers, texts, lists, tuples, sets, dicts and the like. The type must be
-#    exactly one of these; a class that inherits from `int` or `list` is refused. This is the gate (`TAGS` are list,
-#    tuple, set, frozenset and dict; `ITERATORS` and `VIEWS` are Python's own, such as `map` and `dict.keys()`):
+# 2. Only **plain values** cross between the two.
+# 3. Whatever the program does to its own process, it cannot report success. Only a test that ran to its end can.
 
 # %%
-from grpo_workbook import show
-from grpo_workbook.sandbox import encode
-
-show(encode)
+boxes = {
+    "trainer": (0.10, 0.74, "trainer\nreward function", pale["model"]),
+    "judge": (0.42, 0.74, "judge\nruns the test", pale["check"]),
+    "server": (0.42, 0.2, "candidate server\nforks and kills", pale["off"]),
+    "program": (0.83, 0.2, "candidate\nruns the program\nfor one job", pale["number"]),
+}
+arrows = [("trainer", "judge", "job", -0.2), ("judge", "trainer", "verdict", -0.2),
+          ("judge", "server", "begin, end"), ("server", "program", "fork, kill"),
+          ("judge", "program", "program, arguments", -0.25),
+          ("program", "judge", "plain values", -0.25)]
+figure = figures.diagram(boxes, arrows, (9.5, 4.0))
+axes = figure.axes[0]
+axes.axhline(0.4, 0.28, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
+axes.text(0.02, 0.17, "below the line: no network,\nno files, no new programs,\n"
+          "limits on time and memory", va="center", color=figures.ORANGE)
+figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verdict. "
+             "The judge starts a candidate behind the walls through a server, sends it "
+             "the program and arguments, and gets plain values. The test stays above.")
 
 # %% [markdown]
-# 3. Nothing that the program does to its own process can say "passed". Only a test that ran to its end does.
+# *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing can be written or
+# started, and the process table is its own. **limits-only**: time, memory and system calls are limited, but your files
+# can be read; the sandbox warns once. `Sandbox(require="full")` refuses to go on with less.
 #
+# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class that
+# inherits from `int` is refused, and so is any container that is not Python's own:
+
+# %%
+from collections import deque
+
+from grpo_workbook.sandbox import encode
+
+Yes = type("Yes", (int,), {"__eq__": lambda self, other: True})
+values = 5, [1, (2, "x")], {"a": {1}}, map(str, [1]), Yes(3), [Yes(3)], deque([5])
+for value in values:
+    try:
+        print(f"{type(value).__name__:6} crosses as {encode(value)}")
+    except Exception as refused:
+        print(f"{type(value).__name__:6} refused: {refused}")
+
+# %% [markdown]
 # A verdict also says *how* a program failed, and whose fault it was: the program's, the test's, or the sandbox's.
 
 # %%
@@ -107,13 +155,13 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
           f"fault: {verdict.fault:8}{shorten(verdict.reason, 44, placeholder=' ...')}")
 
 # %% [markdown]
-# The last one is **rejected**: a test that never calls the function would pass anything. That is the test's fault, not
-# the program's, and the reward will be `None` and not 0. The other jobs of the batch are judged all the same.
+# The last job is **rejected**, because a test that never calls the function would pass anything. That is the test's
+# fault and not the program's, so the reward will be `None` and not 0. The other jobs of the batch are judged normally.
 
 # %% [markdown]
 # ## Attack it
 #
-# The collection holds programs that try to pass without solving anything, or to harm who runs them. All of them go
+# The collection holds programs that try to pass without solving anything, or to harm the machine. All of them go
 # through the sandbox. The common way, by exit code, gets only the kinds that do no harm outside of it.
 
 # %%
@@ -130,7 +178,7 @@ with Sandbox(time_limit=0.5) as impatient:
     verdicts = impatient.check(jobs)
 
 # %% [markdown]
-# Zero is the only good number in the right column:
+# Zero is the only good number in the last column:
 
 # %%
 harmless = ("exits", "equality", "patching")
@@ -146,9 +194,9 @@ assert not any(v.passed for v in verdicts) and victim.read_text() == "still here
 
 # %% [markdown]
 # *Patching* changes Python's own functions, pytest's reports, or the sandbox's judge. A plain `python -c` uses none of
-# what these eight change, so it stands firm; a reward that runs pytest would not.
+# what these eight programs change, so it holds; a reward that runs pytest would not.
 #
-# And what became of them in the sandbox:
+# The outcomes in the sandbox:
 
 # %%
 from collections import Counter
@@ -156,14 +204,14 @@ from collections import Counter
 print(dict(Counter(v.outcome for v in verdicts)))
 
 # %% [markdown]
-# One cheat no sandbox can see: a program that knows the test's values by heart, `if a == 2: return 5`. Against that the
-# test needs many different cases, and it must not stand in the prompt.
+# No sandbox can see one cheat: a program that knows the test's values by heart, `if a == 2: return 5`. Against that,
+# write many different cases, and keep the test out of the prompt.
 
 # %% [markdown]
 # ## Tasks
 #
-# The course's own tasks have HumanEval's form: the beginning of a function, its name, a test, a solution. The held-out
-# tasks share no combination of template and constant with the training tasks.
+# The course's own tasks have HumanEval's form: the beginning of a function, its name, a test and a solution. No
+# combination of template and constant is in both the training and the held-out tasks.
 
 # %%
 from grpo_workbook import quiet
@@ -177,7 +225,7 @@ print(train_tasks[2]["prompt"] + train_tasks[2]["canonical_solution"])
 print(train_tasks[2]["test"])
 
 # %% [markdown]
-# First of all, the tests themselves: every solution must pass, or the reward would punish what is right.
+# Check the tests first. Every solution must pass, or the reward would punish what is right.
 
 # %%
 solutions = [
@@ -190,8 +238,8 @@ print(passed, "of", len(solutions), "solutions pass")
 # %% [markdown]
 # ## What a step costs
 #
-# A step of GRPO judges 64 completions here. A new Python for each of them can take as long as the model's own part of
-# the step. The sandbox starts a few small server processes once, and they fork for each job:
+# A step of GRPO judges 64 completions here. A new Python process for each of them can take as long as the rest of the
+# step. The sandbox starts a few small servers once, and they fork for each job, which is cheap:
 
 # %%
 import time
@@ -211,14 +259,14 @@ print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
 print(f"ratio                               {theirs / ours:6.1f}")
 
 # %% [markdown]
-# Many guides call `python -m pytest` for each completion, which is slower still: `python benchmarks/code_rewards.py`
-# measures all three side by side.
+# Many guides call `python -m pytest` for each completion, which is slower still: in the course's measurement 0.7 checks
+# a second, against 62 with `python -c` and 285 in the sandbox (`python benchmarks/code_rewards.py`).
 
 # %% [markdown]
 # ## The model
 #
-# In the smoke profile it is the *tiny coder*: a Qwen3 of 0.7 million parameters that knows these one-line functions and
-# shows it badly. On a GPU it is the Qwen3 that fits.
+# In the smoke profile it is the *tiny coder*, a Qwen3 of 0.7 million parameters that knows these one-line functions but
+# rarely writes them down cleanly. On a GPU it is the Qwen3 that fits.
 
 # %%
 import os
@@ -270,8 +318,8 @@ tokenizer.padding_side = "left"
 # %% [markdown]
 # ## From a completion to a program
 #
-# The dataset for TRL: `prompt` is the conversation. The beginning of the function, which a completion may continue,
-# is also kept as code in a column of its own, `prompt_code`.
+# In the dataset for TRL, `prompt` is the conversation. The column `prompt_code` keeps the beginning of the function as
+# code, because a completion may continue it.
 
 # %%
 from grpo_workbook import drop_long_prompts, render
@@ -284,21 +332,33 @@ print(dropped, "dropped; columns:", ", ".join(train_set.column_names), "\n")
 print(render([train_set[2]["prompt"]], tokenizer)[0])
 
 # %% [markdown]
-# A completion is a text and not a program. The program is the last fenced block that defines the function. Without
-# such a block the text itself is taken as code, which continues the prompt unless it defines the function:
+# A completion is a text and not yet a program. `program_of` takes the program out:
 
 # %%
-from grpo_workbook.sandbox import code_format_reward, program_of, unit_tests
-
-show(program_of)
+boxes = {
+    "text": (0.1, 0.8, "completion", pale["data"]),
+    "block": (0.42, 0.8, "Does a fenced block\ndefine the function?", pale["model"]),
+    "last": (0.84, 0.8, "the last such block", pale["check"]),
+    "code": (0.42, 0.2, "Does the last block,\nor else the text?", pale["model"]),
+    "whole": (0.84, 0.38, "this block or text", pale["check"]),
+    "join": (0.84, 0.08, "prompt_code + it", pale["check"]),
+}
+arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no"),
+          ("code", "whole", "yes"), ("code", "join", "no")]
+figures.show(figures.diagram(boxes, arrows, (9.0, 2.6)),
+             "Decision tree: the last fenced block that defines the function is the "
+             "program. Without one, the last block or the text is, after prompt_code "
+             "if it does not define the function.")
 
 # %% [markdown]
-# Two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0 (`unit_tests()` makes a
-# sandbox of its own). With `partial=True` a program that does not pass gets half of the fraction of its assertions that
-# held. `code_format_reward` pays 1.0 for exactly one fenced block of Python that can be parsed, 0.5 if it cannot, and
-# runs nothing. The weights, 2 and 0.5, make the highest reward of a completion 2.5.
+# There are two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. With
+# `partial=True` a program that does not pass gets half of the fraction of its assertions that held.
+# `code_format_reward` runs nothing: it pays 1.0 for exactly one fenced block of Python that can be parsed, and 0.5 for
+# one that cannot. With the weights 2 and 0.5 a completion earns at most 2.5.
 
 # %%
+from grpo_workbook.sandbox import code_format_reward, unit_tests
+
 functions, weights = [unit_tests(sandbox), code_format_reward], [2.0, 0.5]
 task = train_tasks[2]
 expression = task["canonical_solution"].split("return ")[1].strip()
@@ -317,13 +377,13 @@ for i, name in enumerate(samples):
     print(f"{name:10} unit tests {values[0][i]:.1f}   form {values[1][i]:.1f}")
 
 # %% [markdown]
-# When the sandbox or a test is at fault the reward is `None`, and when more than half of a batch is like that, or timed
-# out, it raises: a run that cannot judge must stop, and not train on zeros.
+# When the sandbox or a test is at fault, the reward is `None`. When more than half of a batch is like that, or timed
+# out, the reward function raises: a run that cannot judge must stop and must not train on zeros.
 
 # %% [markdown]
 # ## What the model writes
 #
-# Groups of eight for 40 training tasks, sampled as in training, and judged once:
+# Groups of eight completions for 40 training tasks, sampled as in training and judged once:
 
 # %%
 from grpo_workbook import generate
@@ -340,14 +400,14 @@ for completion, verdict in list(zip(completions, verdicts))[16:21]:
     print(f"--- {verdict.outcome}, {verdict.cases_passed} of {verdict.cases}\n")
 
 # %% [markdown]
-# Any program that does the same passes: a test judges what it does, not how it is written. And what looks right may be
-# no program: when a block is never closed, its fence is read as code, and that is an error.
+# A test judges what a program does, not how it is written, so `n >= 33` passes as well as `n > 32`. And what looks
+# right may be no program: when a block is never closed, its fence is read as code, which is an error.
 
 # %% [markdown]
 # ## All or nothing, or partial credit?
 #
-# Both ways of paying, for these very completions. A zero-variance group teaches nothing (chapter 01), so this
-# counts the groups whose rewards differ:
+# A zero-variance group teaches nothing (chapter 01). So compare the two rewards by the fraction of groups whose rewards
+# differ, on the same completions:
 
 # %%
 def teaching(groups):
@@ -360,12 +420,10 @@ payments = {
 }
 
 # %% [markdown]
-# The same completions, cut into groups of 2, 4 and 8. The last pair of bars imitates a model that never passes: from
-# each task with at least four failed completions, a group of four of them.
+# The completions are cut into groups of 2, 4 and 8. The last pair of bars imitates a model that never passes: four
+# failed completions of each task that has as many.
 
 # %%
-from grpo_workbook import figures
-
 rates = {}
 for name, pay in payments.items():
     rewards = [pay(verdict) for verdict in verdicts]
@@ -376,17 +434,16 @@ for name, pay in payments.items():
     by_task = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
     failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
     rates[name].append(teaching([group for group in failed if len(group) == 4]))
-labels = ["groups of 2", "groups of 4", "groups of 8", "4 that failed"]
+labels = ["groups of 2", "groups of 4", "groups of 8", "4 failed ones"]
 figures.show(*figures.bar_chart(
-    rates, labels, y="fraction of groups that teach",
-    title="Groups in which the rewards differ",
-    finding="Partial credit matters where nothing passes.",
+    rates, labels, y="fraction of groups that teach", form=".0%",
+    title="Partial credit matters only where nothing passes",
 ))
 
 # %% [markdown]
-# While the model passes now and then, partial credit adds next to nothing. Where it never passes, all or nothing says
-# nothing, and partial credit still differs in some of the groups. But what does it say? Below is what a program earns
-# that ignores its task and always returns the same:
+# While the model passes now and then, partial credit adds next to nothing. Where the model never passes, all or nothing
+# gives no signal, but partial credit still differs in some groups. What does it reward there? Here is what a program earns
+# that ignores its task and always returns the same value:
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
@@ -403,16 +460,16 @@ for constant in ("0", "True", "False", "[]", "''"):
 #
 # - **The model passes now and then**: all or nothing. It cannot be guessed, and most groups of eight teach.
 # - **The model never passes**: partial credit, capped (here at a half, so that the last case is always worth most), and
-#   tests with many different answers. Watch what is written: `return False` is a local optimum, a small reward that
-#   every little change makes smaller.
+#   tests with many different answers. Read what the model writes: `return False` is a local optimum, because every
+#   small change of it earns less.
 #
 # This model passes now and then.
 
 # %% [markdown]
 # ## The baseline
 #
-# *pass@1* is the rate of tasks whose one completion passes (chapter 08 has pass@k). Sampled as training samples, and
-# greedy:
+# *pass@1* is the rate of tasks whose single completion passes (chapter 08 has pass@k). It is measured with sampling, as
+# in training, and greedily:
 
 # %%
 from grpo_workbook import paired_p_value, wilson_interval
@@ -420,33 +477,34 @@ from grpo_workbook.sandbox import pass_at_1
 
 
 def measured(data):
-    """pass@1 sampled, with its interval, and greedy; the form; each task's outcome."""
+    """pass@1 sampled and greedy, the form, their intervals; each task's outcome."""
     sampled, texts = pass_at_1(model, tokenizer, data, sandbox, sample=True, **how)
     greedy, _ = pass_at_1(model, tokenizer, data, sandbox, **how)
     passed = [verdict.passed for verdict in sampled]
-    form = code_format_reward(completions=texts)
-    return {
-        "sampled": sum(passed) / len(passed),
-        "ci95": wilson_interval(passed),
-        "greedy": sum(verdict.passed for verdict in greedy) / len(greedy),
-        "form": sum(value == 1.0 for value in form) / len(form),
-        "passed": passed,
+    all_three = {
+        "sampled": passed,
+        "greedy": [verdict.passed for verdict in greedy],
+        "form": [value == 1.0 for value in code_format_reward(completions=texts)],
     }
+    rates = {name: sum(found) / len(found) for name, found in all_three.items()}
+    intervals = {name: wilson_interval(found) for name, found in all_three.items()}
+    return rates | {"ci95": intervals["sampled"], "intervals": intervals,
+                    "passed": passed}
 
 
 before = measured(heldout_set)
-print({name: value for name, value in before.items() if name != "passed"})
+print({name: before[name] for name in ("sampled", "ci95", "greedy", "form")})
 
 # %% [markdown]
 # ## Training
 #
-# TRL's trainer, the config of chapter 04, and the two rewards. The dataset's columns `test`, `entry_point` and
-# `prompt_code` reach the reward by their names. The bar shows the mean reward, at most 2.5.
+# TRL's trainer gets the config of chapter 04 and the two rewards. TRL passes the dataset's columns `test`,
+# `entry_point` and `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
 
 # %%
 from transformers import PrinterCallback
 from trl import GRPOTrainer
-from grpo_workbook import stop_on_interrupt, training
+from grpo_workbook import load_policy, stop_on_interrupt, training
 
 trainer = GRPOTrainer(
     model=model,
@@ -461,8 +519,8 @@ with stop_on_interrupt(trainer):
     result = trainer.train()
 
 # %% [markdown]
-# The reward wrote the rate of each outcome into TRL's log (`code/passed`, `code/failed` and so on), which says more than
-# the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or defines nothing.
+# The reward function wrote the rate of each outcome into TRL's log (`code/passed`, `code/failed` and so on), which says
+# more than the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or defines nothing.
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -472,49 +530,59 @@ for name in ("passed", "failed", "error", "timeout"):
     values = [entry.get(f"code/{name}", 0.0) for entry in log]
     lines[name] = (steps, figures.smooth(values))
 figures.show(*figures.line_chart(
-    lines, x="optimizer step", y="fraction of the completions", markers=False,
-    title="What became of the programs (mean of 7 steps)",
-    finding="More pass, fewer fail or break.",
+    lines, x="optimizer step", y="fraction, mean of 7 steps", markers=False,
+    title="More programs pass, fewer fail or break",
 ))
 
 # %% [markdown]
-# A rate of timeouts that rises would mean that the machine is too busy, or that the model has found endless loops.
+# A rising rate of timeouts would mean that the machine is too busy, or that the model has found endless loops.
 
 # %% [markdown]
 # ## Did it learn?
 #
-# The held-out tasks, again one completion each:
+# The held-out tasks again, one completion each, with 95 % intervals:
 
 # %%
 after = measured(heldout_set)
 names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
          "form": "one block of Python"}
-bars = {"before": [before[name] for name in names],
-        "after": [after[name] for name in names]}
-figures.show(*figures.bar_chart(bars, list(names.values()), y="fraction of tasks",
-                               title=f"{len(heldout_set)} held-out tasks",
-                               finding="More pass after training."))
+figure, (axes,) = figures.new_panels(7.5, 3.4)
+said = []
+for shift, when, scores, colour in ((-0.2, "before", before, figures.GREY),
+                                    (0.2, "after", after, figures.BLUE)):
+    for place, name in enumerate(names):
+        rate, (low, high) = scores[name], scores["intervals"][name]
+        axes.bar(place + shift, rate, 0.38, color=colour, label=when * (place == 0))
+        axes.vlines(place + shift, low, high, color="black")
+        axes.text(place + shift, high + 0.02, f"{rate:.1%}", ha="center")
+        said.append(f"{names[name]} {when}: {rate:.1%} ({low:.1%} to {high:.1%})")
+axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15),
+         ylabel=f"of {len(heldout_set)} held-out tasks",
+         title=f"pass@1: {before['sampled']:.0%} before, {after['sampled']:.0%} after")
+figure.legend(frameon=False, loc="outside right center")
+figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(said)}.")
 
 # %% [markdown]
-# With its interval, and the paired test of chapter 04:
+# The paired test of chapter 04 asks whether that could be chance:
 
 # %%
 p_value = paired_p_value(before["passed"], after["passed"])
-for when, scores in (("before", before), ("after", after)):
-    low, high = scores["ci95"]
-    rate = scores["sampled"]
-    print(f"pass@1 {when:7}{rate:.3f}, 95 % interval {low:.3f} to {high:.3f}")
-print(f"p = {p_value:.1g}")
+changed = [a - b for b, a in zip(before["passed"], after["passed"])]
+print(f"{changed.count(1)} tasks better, {changed.count(-1)} worse, p = {p_value:.1g}")
 
 # %% [markdown]
-# This model could do it before: what it learned is to do it each time. That is what GRPO is good at, with a large model
-# too. What a model never writes in many tries, no reward can make more likely.
+# This model could solve the tasks before, some of the time; it learned to do it each time. Is that all that GRPO can
+# do? The question is open. Yue et al. (2504.13837) found that base models, given enough tries, solve what the trained
+# ones solve: training made known solutions likelier. ProRL (2505.24864) reports tasks that the base model fails in any
+# number of tries and the trained model solves, after more than 2,000 steps with varied tasks, a KL penalty whose
+# reference is renewed, and entropy kept up. What holds in both: a completion that is never sampled is never rewarded.
+# So the way to a new skill leads over rewarded steps on the way, such as partial credit or easier tasks.
 
-# %% [markdown]
+# %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
 # not help.
 
-# %%
+# %% tags=["remove-cell"] jupyter={"source_hidden": true}
 import json
 
 run.output.mkdir(parents=True, exist_ok=True)
@@ -531,12 +599,12 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## HumanEval
 #
-# 164 tasks that models have been compared on for years (Chen et al. 2021, MIT licence). Here the columns are the same,
-# so the same functions read and judge them. Switching the adapter off gives the model before training.
+# HumanEval has 164 tasks (Chen et al. 2021, MIT licence) with the same columns, so the same functions read and judge
+# them. With the adapter switched off, the model is as it was before training.
 #
-# Nothing is trained on it here: what is measured must not be learned. A large model may have read it long ago, so
-# compare its scores before and after, and not with other people's. For a real model our one-line functions are too
-# easy to learn much from; take harder tasks of your own, or MBPP's training part.
+# Do not train on it, because you measure with it. A large model may have read it long ago, so compare its scores before
+# and after, not with other people's. Our one-line functions are too easy for a real model; take harder tasks of your
+# own, or MBPP's training part.
 
 # %%
 from grpo_workbook.sandbox import HUMANEVAL
@@ -564,13 +632,13 @@ sandbox.close()
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+# Write the function and run its cell: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
 # ### Exercise 06.1 · `last_block` · medium · 8 minutes
 #
-# Of the fenced blocks in a text, those count whose opening fence says `python` or nothing, and that are closed. Return
-# the code of the last one, from the line after its opening fence to its closing fence, and `None` where there is none.
+# A fenced block of a text counts if its opening fence says `python` or nothing, and if it is closed. Return the code of
+# the last one, from the line after its opening fence to its closing fence, or `None` if there is none.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -604,105 +672,51 @@ check("06.1", last_block);
 # </details>
 
 # %% [markdown]
-# ### Exercise 06.2 · `partial_reward` · easy · 5 minutes
+# ### Exercise 06.2 · `same` · hard · 15 minutes
 #
-# The reward of a program that passed `passed` of its test's `total` assertions: 1.0 when it passed all, else half of
-# the fraction that it passed. A test without any assertion is an error: raise `ValueError`.
-
-# %% tags=["exercise"]
-def partial_reward(passed: int, total: int) -> float:
-    raise NotImplementedError
-
-
-check("06.2", partial_reward);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Look at `total` first: 0 of 0 is all of them.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def partial_reward(passed: int, total: int) -> float:
-#     if total < 1:
-#         raise ValueError("a test without an assertion would pay for anything")
-#     return 1.0 if passed == total else 0.5 * passed / total
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 06.3 · `same` · hard · 10 minutes
-#
-# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related; lists
-# and tuples are compared item by item, by the same rule. `a`, or an item of it, may be an object that says it is equal
-# to everything.
+# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related. Lists
+# and tuples are compared item by item, sets and dicts whatever their order, all by the same rule. Refuse every other
+# container. `a`, or anything in it, may be an object that says it is equal to everything, and no such object may ever
+# be asked.
 
 # %% tags=["exercise"]
 def same(a: object, b: object) -> bool:
     raise NotImplementedError
 
 
-check("06.3", same);
+check("06.2", same);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `type(a) is type(b)` cannot be fooled; `isinstance` and `__class__` can. Only when it holds may you ask `a == b`.
+# `type(a) is type(b)` cannot be fooled; `isinstance` and `__class__` can. But two dicts are of the same type, and
+# `{1: Yes()} == {1: 3}` asks `Yes`. So turn a set or a dict into a list of its items, and look for each expected item
+# by your own `same`.
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
+# PLAIN = (type(None), bool, int, float, str, bytes)
+#
+#
 # def same(a: object, b: object) -> bool:
 #     if type(a) is not type(b):
 #         return False
 #     if type(b) in (list, tuple):
 #         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
-#     return a == b
+#     if type(b) in (set, dict):
+#         ours, theirs = [list(x.items() if type(b) is dict else x) for x in (b, a)]
+#         found = [any(same(x, y) for x in theirs) for y in ours]
+#         return len(ours) == len(theirs) and all(found)
+#     return type(b) in PLAIN and a == b
 # ```
 #
 # </details>
 
 # %% [markdown]
-# ### Exercise 06.4 · `outcome_rewards` · medium · 8 minutes
-#
-# One reward for each outcome: 1.0 for `"passed"`, `None` for `"sandbox error"`, 0.0 for everything else. When the rate
-# of outcomes that are `"sandbox error"` or `"timeout"` is more than `max_failed`, raise `RuntimeError`.
-
-# %% tags=["exercise"]
-def outcome_rewards(outcomes: list[str], max_failed: float) -> list[float | None]:
-    raise NotImplementedError
-
-
-check("06.4", outcome_rewards);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Count first, then build the list. Exactly `max_failed` is still allowed.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def outcome_rewards(outcomes: list[str], max_failed: float) -> list[float | None]:
-#     failed = sum(outcome in ("sandbox error", "timeout") for outcome in outcomes)
-#     if failed > max_failed * len(outcomes):
-#         raise RuntimeError(f"{failed} of {len(outcomes)} programs could not be judged")
-#     values = {"passed": 1.0, "sandbox error": None}
-#     return [values.get(outcome, 0.0) for outcome in outcomes]
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 06.5 · `fraction_caught` · medium · 8 minutes
+# ### Exercise 06.3 · `fraction_caught` · medium · 8 minutes
 #
 # How good is a test? Give it wrong programs and see how many it catches. `cases` are `(arguments, expected)` pairs,
 # where `arguments` is a tuple; `programs` are functions. A program is caught when it returns another value than
@@ -716,7 +730,7 @@ def fraction_caught(cases: list[tuple], programs: list[Callable]) -> float:
     raise NotImplementedError
 
 
-check("06.5", fraction_caught);
+check("06.3", fraction_caught);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -746,21 +760,175 @@ check("06.5", fraction_caught);
 # </details>
 
 # %% [markdown]
+# Now judge a task of your own. Change `TASK` to one that you would train on: the checks say whether its test is good
+# enough for a reward. `mutants` makes wrong programs from the solution, each with one operator or number changed.
+
+# %%
+import ast
+
+SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Lt: ast.LtE,
+         ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
+TASK = train_tasks[2]  # a dict with prompt, entry_point, test, canonical_solution
+
+
+def mutants(program: str) -> list[str]:
+    """The program with one operator, or one whole number, changed at a time."""
+    found, count = [], len(list(ast.walk(ast.parse(program))))
+    for place in range(count):
+        tree = ast.parse(program)
+        node = list(ast.walk(tree))[place]
+        if isinstance(node, ast.BinOp) and type(node.op) in SWAPS:
+            node.op = SWAPS[type(node.op)]()
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            node.ops[0] = SWAPS[type(node.ops[0])]()
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            node.value += 1
+        else:
+            continue
+        found.append(ast.unparse(tree))
+    return found
+
+# %% [markdown]
+# The solution must pass and its mutants must fail. A mutant that survives is a case that your test lacks:
+
+# %%
+solution = TASK["prompt"] + TASK["canonical_solution"]
+tried = [solution, *mutants(solution)]
+with Sandbox() as judge:
+    checked = judge.check([Job(p, TASK["test"], TASK["entry_point"]) for p in tried])
+survived = [p for p, v in zip(tried[1:], checked[1:]) if v.passed]
+print("the solution:", checked[0])
+print(f"mutants caught: {len(tried) - 1 - len(survived)} of {len(tried) - 1}")
+print("in the prompt:", any(line.strip() in TASK["prompt"]
+                            for line in TASK["test"].splitlines() if "assert" in line))
+for program in survived:
+    print(f"survived:\n{program}")
+
+# %% [markdown]
+# ### Exercise 06.4 · `attack` · hard · 15 minutes
+#
+# This checker looks safer than an exit code. It asks for the exact type, so `Yes` fails. And it believes only a secret,
+# new each time, that is printed after the test:
+
+# %%
+import secrets
+
+STRICT = """
+def check(candidate):
+    for a, b in ((2, 3), (10, -4), (0, 7)):
+        assert type(candidate(a, b)) is int and candidate(a, b) == a + b
+"""
+
+
+def by_secret(program):
+    secret = secrets.token_hex(8)
+    code = f"{program}\n{STRICT}\ncheck(add)\nprint({secret!r})\n"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=8)
+    return done.stdout.split()[-1:] == [secret]
+
+
+print({name: by_secret(program) for name, program in programs.items()})
+
+# %% [markdown]
+# Break it: return a program that `by_secret` takes for right although it never adds two numbers. It runs on this
+# machine, so keep it harmless.
+
+# %% tags=["exercise"]
+def attack() -> str:
+    raise NotImplementedError
+
+
+check("06.4", attack);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# The secret is part of the code that is run. A process can read its own command line: `sys.orig_argv`.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def attack() -> str:
+#     return """
+# import os, sys
+# print(sys.orig_argv[2].split("print(")[-1].split("'")[1], flush=True)
+# os._exit(0)
+# """
+# ```
+#
+# No secret helps in a process that the program shares. In the sandbox the verdict is made in another one.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 06.5 · `form_only` · medium · 10 minutes
+#
+# Train the untrained model for 15 steps on the form alone: `code_format_reward` runs no program and knows no test.
+# **Predict** what that does to pass@1, sampled, on the held-out tasks: "rises", "stays" (no difference at the 5 % level
+# of the paired test) or "falls". Then run the cell (about half a minute). Afterwards change `paid`, for example to
+# `[unit_tests(sandbox, partial=True)]`, and predict again.
+
+# %% tags=["exercise"]
+from grpo_workbook.exercises import predict
+
+prediction = ...  # "rises", "stays" or "falls"
+paid = [code_format_reward]  # this is yours to change
+
+
+def train_again() -> dict:
+    """15 steps from fresh adapters, rewarded by `paid`; pass@1 before and after."""
+    short = run.replace(max_steps=15, output=run.output / "form")
+    fresh, tokenizer = load_policy(short)
+    args = short.to_grpo_config([1.0] * len(paid))
+    args.save_strategy = "no"
+    trainer = GRPOTrainer(
+        model=fresh, processing_class=tokenizer, args=args, reward_funcs=paid,
+        train_dataset=train_set)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    found, _ = pass_at_1(fresh, tokenizer, heldout_set, sandbox, sample=True, **how)
+    sandbox.close()
+    passed = [verdict.passed for verdict in found]
+    return {"before": before["sampled"], "after": sum(passed) / len(passed),
+            "p": paired_p_value(before["passed"], passed)}
+
+
+predict("06.5", prediction, train_again);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Look at the outcomes before training: how many programs failed their test, and how many were no program at all?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "TODO"
+# ```
+#
+# </details>
+
+# %% [markdown]
 # ## Before you train on code, a checklist
 #
-# - Every reference solution passes its own test, and the same with one operator changed fails it.
-# - The test does not stand in the prompt.
+# - Every reference solution passes its own test, and the solution with one operator changed fails it.
+# - The test is not in the prompt.
 # - `sandbox.isolation` is what you think it is; the log shows `code/timeout` and `code/sandbox error`.
 # - All or nothing if the model passes now and then; capped partial credit if it never does.
-# - What you measure on, nobody trains on.
+# - Nothing that you measure on is trained on.
 
 # %% [markdown]
 # ## Summary
 #
-# - An exit code says how a process ended, not what a program computed. Two lines of Python pass it.
+# - An exit code says how a process ended, not what a program computed. Two lines of Python fool it.
 # - The test runs in one process and the program in another, and only plain values of exact types cross.
 # - Forking from a small server that is started once makes 64 checks cheap.
-# - Partial credit makes fewer zero-variance groups, and pays for guesses. It is no free lunch.
+# - Partial credit makes fewer zero-variance groups, but it pays for guesses.
 # - pass@1 on held-out tasks, with an interval, says whether it helped.
 #
 # Next: [07 · Stages and curriculum](07_stages_and_curriculum.ipynb): does the order of rewards and problems matter?
