@@ -409,8 +409,8 @@ print(f"two-step problems: {kept.count(2) / len(kept):.0%} of those kept,")
 print(f"                   {lost / dropped:.0%} of those dropped")
 
 # %% [markdown]
-# The budget dropped hard problems, not noise. On the other side, a prompt is stored once per completion: 512 tokens in
-# groups of 16 are 8,192 prompt tokens for one problem.
+# The budget dropped hard problems, not noise. But long prompts cost memory, because a prompt is stored once per
+# completion: 512 tokens in groups of 16 are 8,192 prompt tokens for one problem.
 
 # %% [markdown]
 # ## Duplicates
@@ -489,8 +489,8 @@ print(len(leaked_rows(train, heldout)), "leaks in the course's own split")
 # %% [markdown]
 # ## Diversity
 #
-# A model trained on one sentence learns that sentence. Three cheap signs: the number of sentence templates, the rate of
-# the commonest answer (a model can earn it by guessing), and the number of repeated rows.
+# Rows that are all alike can teach a form, but little else. Three cheap signs: the number of sentence templates, the rate
+# of the commonest answer (a model can earn it by guessing), and the number of repeated rows.
 
 # %%
 for name, rows in {
@@ -508,8 +508,7 @@ for name, rows in {
     )
 
 # %% [markdown]
-# The easy sums are one sentence with plus or minus, and 68 of them repeat. They can teach a form, but they cannot measure
-# reasoning.
+# The easy sums are one sentence with plus or minus, and many repeat. They cannot measure reasoning.
 
 # %% [markdown]
 # ## A split that you can trust
@@ -825,8 +824,8 @@ predict("02.4", prediction, one_problem);
 # ```
 #
 # The form is the same for every problem, so one problem can teach it. Soon all answers to it are right, and its groups
-# have zero variance: then nothing more is learned. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) saw the same
-# with a real model and one mathematical problem.
+# have zero variance: then nothing more is learned. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) report a gain on
+# other problems for a real model, too, after training on one mathematical problem.
 #
 # </details>
 
