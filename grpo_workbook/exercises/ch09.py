@@ -1,101 +1,13 @@
 """The exercises of notebook 09_merge_and_inference."""
 
 from functools import partial
+from math import comb
 
 import numpy as np
 
-from grpo_workbook.exercises import Raises, exercise
+from grpo_workbook.exercises import exercise, experiment
 
 NOTEBOOK = "09_merge_and_inference"
-
-
-def _merged(W, A, B, alpha, r, scale=lambda alpha, r: alpha / r, keep=1.0):
-    return (keep * np.array(W) + scale(alpha, r) * np.array(B) @ np.array(A)).tolist()
-
-
-def _other_order(W, A, B, alpha, r):
-    update = np.array(A) @ np.array(B)
-    if update.shape != np.shape(W):
-        raise ValueError("the shapes do not fit")
-    return (np.array(W) + alpha / r * update).tolist()
-
-
-_LAYERS = (
-    ([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[1.0, 0.0, -1.0]], [[0.5], [2.0]], 2.0, 1),
-    ([[0.0, 1.0], [2.0, 3.0]], [[1.0, 2.0], [0.0, 1.0]], [[1.0, 0.5], [-1.0, 0.0]], 32.0, 2),
-    ([[1.0, 2.0, 3.0]], [[1.0, 1.0, 1.0], [0.0, 2.0, 0.0]], [[0.25, -0.5]], 1.0, 2),
-    ([[1.0, -1.0]], [[3.0, 4.0]], [[0.0]], 16.0, 1),
-)
-exercise(
-    "09.1",
-    "merge_lora",
-    NOTEBOOK,
-    [(layer, _merged(*layer)) for layer in _LAYERS],
-    {
-        "you forgot the scale: the adapter adds alpha / r times B A": partial(
-            _merged, scale=lambda alpha, r: 1.0
-        ),
-        "you scaled by alpha alone: the scale is alpha / r, so that a larger rank does not mean a "
-        "larger step": partial(_merged, scale=lambda alpha, r: alpha),
-        "your scale is upside down: it is alpha / r": partial(
-            _merged, scale=lambda alpha, r: r / alpha
-        ),
-        "you returned what the adapter adds: the merged weight is W plus that": partial(
-            _merged, keep=0.0
-        ),
-        "you multiplied A by B: the input meets A first, so the product is B A, and only that has "
-        "the shape of W": _other_order,
-    },
-)
-
-
-def _nearest(x, levels):
-    return min(levels, key=lambda level: abs(level - x))
-
-
-def _below(x, levels):
-    return max(level for level in levels if level <= x)
-
-
-def _largest(weights):
-    return max(abs(w) for w in weights)
-
-
-def _rounded(weights, levels, size=_largest, choose=_nearest, back=True, zeros=True):
-    scale = size(weights)
-    if scale == 0 and zeros:
-        return [0.0 for _ in weights]
-    return [choose(w / scale, levels) * (scale if back else 1.0) for w in weights]
-
-
-_GRID = [-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0]
-_BLOCKS = (
-    [0.5, -0.2, 0.1],
-    [0.3, -2.0, 0.9, 0.6],
-    [4.0, 3.2, -1.1],
-    [0.0, 0.0],
-    [0.7, -0.39, 0.05, 0.27],
-)
-exercise(
-    "09.2",
-    "round_to_grid",
-    NOTEBOOK,
-    [((block, _GRID), _rounded(block, _GRID)) for block in _BLOCKS],
-    {
-        "you forgot the scale: divide by the block's largest magnitude first, so that the levels "
-        "fit the weights": partial(_rounded, size=lambda weights: 1.0),
-        "your scale is the largest weight, not the largest magnitude: in [0.3, -2.0] it is "
-        "2.0": partial(_rounded, size=max),
-        "you returned levels between -1 and 1: multiply them by the scale again to get "
-        "weights": partial(_rounded, back=False),
-        "you took the next level below: rounding takes the nearest one, on whichever side": partial(
-            _rounded, choose=_below
-        ),
-        "a block of zeros has the scale 0, and you divided by it: its weights stay 0.0": partial(
-            _rounded, zeros=False
-        ),
-    },
-)
 
 
 def _softmax(logits):
@@ -133,7 +45,7 @@ _LOGITS = [2.0, 0.5, 1.0, -1.0, 0.0]
 _CUTS = ((1.0, 1.0), (2.0, 0.8), (0.5, 0.9), (1.0, 0.7), (1.0, 0.3))
 _ASKED = (*((_LOGITS, *cut) for cut in _CUTS), ([0.0, 3.0, 1.0], 1.5, 0.95))
 exercise(
-    "09.3",
+    "09.1",
     "sampling_chances",
     NOTEBOOK,
     [(asked, _chances(*asked)) for asked in _ASKED],
@@ -165,7 +77,7 @@ def _padded(rows, pad, left=True, edge=False, by_token=False, upside_down=False)
 
 _ROWS = (([[5, 6, 7], [8]], 0), ([[1, 2], [3, 4]], 9), ([[0, 5], [7, 8, 9, 4]], 0), ([[3]], 0))
 exercise(
-    "09.4",
+    "09.2",
     "left_pad",
     NOTEBOOK,
     [(rows, _padded(*rows)) for rows in _ROWS],
@@ -183,41 +95,41 @@ exercise(
 )
 
 
-def _spread(a):
-    return a.var(1, ddof=1).mean()
+def _paired(measured):
+    better, worse, n = (measured[name] for name in ("better", "worse", "problems"))
+    changed = better + worse
+    p = min(1.0, 2 * sum(comb(changed, i) for i in range(min(better, worse) + 1)) / 2**changed)
+    said = f"Of {n} problems {better} got better and {worse} worse (paired test: p = {p:.2g})."
+    return "stays" if p > 0.05 else "rises" if better > worse else "falls", said
 
 
-def _compared(ours, merged, how=lambda a, b: (np.mean((a - b) ** 2) / _spread(a)) ** 0.5):
-    a, b = np.array(ours), np.array(merged)
-    return float(how(a, b)), float((a.argmax(1) == b.argmax(1)).mean())
-
-
-_OURS = [[4.0, 1.0, 0.0, -1.0], [2.0, 2.5, 2.0, 1.5], [0.0, -3.0, 3.0, 0.0]]
-_OTHERS = (
-    _OURS,
-    [[3.9, 1.1, 0.0, -1.0], [2.1, 2.4, 2.0, 1.5], [0.0, -3.1, 3.0, 0.1]],
-    [[2.0, 0.5, 0.0, -0.5], [2.5, 2.0, 2.0, 1.5], [0.5, -1.5, 1.0, 0.0]],
-    [[5.0, 2.0, 1.0, 0.0], [3.0, 3.5, 3.0, 2.5], [1.0, -2.0, 4.0, 1.0]],
-)
-_COMPARED = [((_OURS, merged), _compared(_OURS, merged)) for merged in _OTHERS]
-exercise(
-    "09.5",
-    "compare_merge",
+experiment(
+    "09.3",
+    "other_prompt",
     NOTEBOOK,
-    [*_COMPARED, (([[1.0, 0.0]], []), Raises(ValueError))],
+    _paired,
     {
-        "you left out the square root: mean squares over a variance are the square of what is "
-        "asked": partial(_compared, how=lambda a, b: np.mean((a - b) ** 2) / _spread(a)),
-        "you gave the largest difference: whether 0.3 is much depends on how far the logits lie "
-        "apart, so divide by their spread": partial(_compared, how=lambda a, b: abs(a - b).max()),
-        "you divided by the logits' size: only how far they lie apart matters, so take their "
-        "variance, which is measured from their mean": partial(
-            _compared, how=lambda a, b: (((a - b) ** 2).mean() / (a**2).mean()) ** 0.5
-        ),
-        "you divided at each position and averaged then: one position whose logits lie close "
-        "together would decide. Average both first": partial(
-            _compared, how=lambda a, b: np.mean(((a - b) ** 2).mean(1) / a.var(1, ddof=1)) ** 0.5
-        ),
+        "falls": "The form followed the turn of the assistant here, and not the words before it: "
+        "do not rely on that with another prompt or model.",
+        "stays": "The answers changed more than chance would change them: the system prompt is a "
+        "part of what the model was trained on, so it belongs to the model.",
+        "rises": "A prompt that the rewards never saw is rarely better than the one of training; "
+        "look at the completions before you believe it.",
     },
-    tolerance=1e-5,
+    [],
+)
+experiment(
+    "09.4",
+    "fewer_bits",
+    NOTEBOOK,
+    _paired,
+    {
+        "falls": "No loss was shown. A small one may hide in so few problems: see how many would "
+        "show it, by `power` of chapter 08.",
+        "stays": "More answers changed in one direction than chance explains, so rounding moved "
+        "this model: report the score of the 4-bit model.",
+        "rises": "Rounding adds errors to weights and no skill; where it seems to help, suspect "
+        "chance or a policy that was trained on the 4-bit base.",
+    },
+    [],
 )

@@ -2,17 +2,16 @@
 # # 09 · Merge and inference
 #
 # **After this notebook you can** merge an adapter into its base and prove that nothing was lost, recognise a merge that
-# is wrong although it answers well, ask the model in batches and as a stream, choose sampling settings by measurement,
-# and serve the model over HTTP.
+# is wrong although it answers well, generate in batches and as a stream, choose sampling settings by measurement, and
+# serve the model over HTTP.
 #
-# **Time:** about 2 minutes on two CPU cores; a short training run is a third of it. On a GPU the same cells
-# merge and serve Qwen3 or Gemma 3; the times there have not been measured yet.
+# **Time:** about 2 minutes on two CPU cores; a short training run is a third of it.
 
 # %% [markdown]
 # ## A merge by hand
 #
-# LoRA leaves the base's weight `W` as it is and adds a path beside it: the input goes through the thin `A`, then
-# through `B`, and the result is scaled by `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
+# LoRA leaves the base's weight `W` unchanged and adds a second path beside it: through the thin `A`, through `B`, times
+# `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
 
 # %%
 import torch
@@ -22,39 +21,52 @@ A = torch.tensor([[1.0, 0.0, -1.0]])  # r x inputs
 B = torch.tensor([[0.5], [2.0]])  # outputs x r
 alpha, r = 2.0, 1
 x = torch.tensor([1.0, 1.0, 2.0])
-print("base alone:      ", W @ x)
+merged_W = W + alpha / r * (B @ A)
+print("base alone:       ", W @ x)
 print("adapter beside it:", W @ x + alpha / r * (B @ (A @ x)))
+print("merged:           ", merged_W @ x)
 
 # %% [markdown]
-# Both paths are linear, so they can be added once and for all. That is the whole merge: one matrix, no path beside it,
-# nothing to carry along while generating.
+# Both paths are linear, so they can be added once and for all. The merged layer is one matrix, with no second path to
+# compute for each token.
 
 # %%
-merged_W = W + alpha / r * (B @ A)
-print(merged_W)
-print("merged:          ", merged_W @ x)
+from grpo_workbook import figures, quiet
+
+quiet()  # no loading bars, no advice from the libraries
+pale = figures.PALE
+boxes = {
+    "x": (0.06, 0.5, "x", pale["data"]),
+    "W": (0.4, 0.82, "W, frozen", pale["off"]),
+    "A": (0.28, 0.2, "A: r x inputs", pale["model"]),
+    "B": (0.54, 0.2, "B: outputs x r", pale["model"]),
+    "+": (0.78, 0.5, "+", pale["number"]),
+    "y": (0.93, 0.5, "y", pale["data"]),
+}
+arrows = [("x", "W", ""), ("W", "+", ""), ("x", "A", ""), ("A", "B", ""),
+          ("B", "+", "times alpha / r"), ("+", "y", "")]
+figure = figures.diagram(boxes, arrows, (7.0, 2.4))
+figure.suptitle("The merge adds both paths into one matrix: W + alpha / r B A")
+alt = "The input x goes through the frozen W and, beside it, through A and B."
+figures.show(figure, alt + " Their sum is y; B's part times alpha / r.")
 
 # %% [markdown]
 # ## Why not into the 4-bit weights
 #
-# A 4-bit weight is no free number. It is one of 16 *levels*, times a *scale* that a *block* of 64 weights shares: the
-# largest magnitude in the block. These are NF4's levels:
+# A 4-bit weight is not a free number. It is one of 16 *levels*, times a *scale* that a *block* of 64 weights shares:
+# the largest magnitude in the block. With double quantization, which every run of the course uses, the scale is itself
+# rounded to 8 bits; here we keep it exact.
+#
+# Take 64 weights that lie on the levels of NF4, add a small update, and round again. Most weights fall back to their
+# old level, so their update is lost. A few jump to the next level, and move much further than the update asked.
 
 # %%
-from grpo_workbook import figures, quiet, show
-
-quiet()  # no loading bars, no advice from the libraries
 from bitsandbytes.functional import get_4bit_type
 
 levels = get_4bit_type("nf4", device="cpu")
-print([round(level, 3) for level in levels.tolist()])
+print("levels:", *(f"{level:.2f}" for level in levels))
 
-# %% [markdown]
-# Take 64 weights that lie on these levels, add a small update, and round to the same grid again. Most weights fall back
-# to the level they came from: for them the update never happened. A few jump to the next level, and move much further
-# than they were asked to.
 
-# %%
 def round_to_levels(weights, scale):
     """Each weight as the nearest level times the scale."""
     nearest = (weights[:, None] / scale - levels).abs().argmin(1)
@@ -72,7 +84,7 @@ print(f"{int((again == block).sum())} of 64 weights are back on their level")
 print(f"the rounding error is {error:.0%} of the update's size")
 
 # %% [markdown]
-# For a single weight on the level 0, this is what arrives of a change:
+# For a single weight on the level 0, this much of a change arrives:
 
 # %%
 asked = torch.linspace(0, 0.35, 141)
@@ -92,8 +104,8 @@ figures.show(
 )
 
 # %% [markdown]
-# So an adapter is merged into the base's **16-bit** weights. Who wants 4 bits afterwards rounds once, at the end, and
-# measures what that cost; this chapter does so further down.
+# So merge into the base's **16-bit** weights. If you want a 4-bit model afterwards, quantize once at the end and
+# measure the cost, as we do below.
 
 # %% [markdown]
 # ## An adapter worth merging
@@ -114,7 +126,7 @@ policy, tokenizer = load_policy(run)
 print(run.model_name, "on", run.device)
 
 # %% [markdown]
-# What it can do before: *strict* is right and in the asked form, sampled at temperature 1.
+# Its baseline: *strict* is right and in the required form, sampled at temperature 1.
 
 # %%
 from statistics import mean
@@ -130,24 +142,22 @@ how = {
     "seed": run.seed,
 }
 before = evaluate(policy, tokenizer, heldout, sample=True, **how)
-before_greedy = evaluate(policy, tokenizer, heldout, **how)
 print(f"before: {mean(before.strict):.1%} strict, sampled, of {len(rows)}")
 
 # %% [markdown]
-# Training:
+# Train:
 
 # %%
 from grpo_workbook import make_trainer, parse_rewards, stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)
-train_rows = load_problems(data.WORD_PROBLEMS["train"])
-train_set = to_dataset(train_rows)
+train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
 trainer = make_trainer(run, policy, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
     trainer.train()
 
 # %% [markdown]
-# And after. The greedy answers are kept: the merged model will have to give them too.
+# After it. We keep the greedy answers, because the merged model will have to reproduce them.
 
 # %%
 after = evaluate(policy, tokenizer, heldout, sample=True, **how)
@@ -159,7 +169,8 @@ print(f"       {mean(after_greedy.strict):.1%} strict, greedy")
 # %% [markdown]
 # ## The adapter's folder
 #
-# `save_adapter` writes what PEFT writes, the tokenizer, and one file more.
+# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and `base.json`, a hash of the base's weights. The
+# config names the base only by path or hub id, and what lies there may change.
 
 # %%
 import json
@@ -170,22 +181,14 @@ folder = run.output / "chapter_09"
 save_adapter(policy, tokenizer, folder / "adapter")
 for path in sorted((folder / "adapter").iterdir()):
     print(f"{path.stat().st_size:9,} bytes  {path.name}")
-
-# %% [markdown]
-# `adapter_config.json` says how the adapter is to be read: without `r` and `lora_alpha` its matrices mean nothing. It
-# names its base by a path or a name, and what lies there may change. So `base.json`, which this course adds, keeps a
-# hash of the base's weights: the course's `merge` refuses any other base.
-
-# %%
 config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
-print({key: config[key] for key in ("peft_type", "r", "lora_alpha", "lora_dropout")})
-print(sorted(config["target_modules"]))
+print({key: config[key] for key in ("peft_type", "r", "lora_alpha", "target_modules")})
 print(json.loads((folder / "adapter" / "base.json").read_text()))
 
 # %% [markdown]
 # ## The merge
 #
-# The base is loaded again, unquantized, with the adapter on it; then Unsloth writes the two as one model.
+# Load the base again, unquantized, with the adapter on it. Then Unsloth writes the two as one model.
 
 # %%
 from unsloth import FastLanguageModel
@@ -203,7 +206,7 @@ for path in sorted((folder / "merged").iterdir()):
     print(f"{path.stat().st_size:9,} bytes  {path.name}")
 
 # %% [markdown]
-# What came out is an ordinary model: to use it takes neither Unsloth nor PEFT.
+# The result is an ordinary model, which needs neither Unsloth nor PEFT:
 
 # %%
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -217,16 +220,13 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # %% [markdown]
 # ## The proof
 #
-# That it loads proves nothing, and neither does a nice answer. So the base with the adapter beside it and the merged
-# model both read the same prompts and answers, and at every position of an answer their logits are compared:
+# That it loads and answers nicely proves nothing. So base-plus-adapter and the merged model read the same prompts and
+# answers, and we compare their logits at every position of an answer:
 #
-# - how far they differ, measured by how far the logits of one position lie apart: the root mean square of the
-#   difference, divided by the standard deviation of the logits;
-# - the fraction of positions where both would write the same token.
+# - the *relative difference*: its root mean square, divided by the standard deviation of the logits at a position;
+# - the fraction of positions where both would write the *same token*.
 #
-# The merged weights are stored in bfloat16, which has 8 significant bits: differences of some thousandths are rounding.
-# Where the held-out accuracy was measured too, `is_proved` also refuses one below the interval of the trained policy's.
-# Above it is no fault: the policy answered on a 4-bit base, and on 16-bit weights it may answer better.
+# The merged weights are bfloat16, with 8 significant bits, so differences of some thousandths are rounding.
 
 # %%
 from grpo_workbook import compare_logits, export
@@ -241,19 +241,17 @@ def prove(reference, candidate):
 
 proof = prove(unmerged, model)
 print(proof)
-print(f"bounds: {export.RELATIVE:.0%} of the spread,", end=" ")
-print(f"{export.SAME_TOKENS:.0%} same tokens")
-show(export.is_proved)
+print(f"accepted up to {export.RELATIVE:.0%} difference, from {export.SAME_TOKENS:.0%}"
+      " same tokens:", export.is_proved(proof))
 
 # %% [markdown]
 # ## Three merges that are wrong
 #
-# Why two numbers, and why logits, when one could just count right answers? Because wrong merges answer well. Three that
-# happen: `alpha / r` left out (here it is 2, so the update is half as large); the adapter added twice; and PEFT's
-# `merge_and_unload` on the 4-bit model, which does not refuse.
+# Why compare logits, and not simply count right answers? Because wrong merges answer well. Three that happen: `alpha /
+# r` is left out (here it is 2, so the update is half as large); the adapter is added twice; or PEFT's
+# `merge_and_unload` is called on the 4-bit model, which only warns.
 
 # %%
-import textwrap
 import warnings
 
 from grpo_workbook import load_model
@@ -261,43 +259,32 @@ from peft.tuners.lora import LoraLayer
 
 
 def with_adapter(load_in_4bit=False):
-    how = {"dtype": run.dtype, "device": run.device, "load_in_4bit": load_in_4bit}
-    return load_model(run.model, folder / "adapter", **how)[0]
+    where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": load_in_4bit}
+    return load_model(run.model, folder / "adapter", **where)[0]
 
 
-def merge_scaled(factor):
+def merge_scaled(factor, load_in_4bit=False):
     """The merge with `factor` times the right alpha / r."""
-    wrong = with_adapter()
+    wrong = with_adapter(load_in_4bit)
     for module in wrong.modules():
         if isinstance(module, LoraLayer):  # its scaling: {adapter: alpha / r}
             module.scaling = {k: factor * v for k, v in module.scaling.items()}
-    return wrong.merge_and_unload()
-
-# %% [markdown]
-# Of the third, all that PEFT says is a warning, which is caught here and printed:
-
-# %%
-def merge_into_4bit():
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        wrong = with_adapter(load_in_4bit=True).merge_and_unload()
-    said = {str(w.message) for w in heard if "Merge lora" in str(w.message)}
-    print(*said)
+        wrong = wrong.merge_and_unload()
+    print(*{str(w.message) for w in caught if "Merge lora" in str(w.message)}, end="")
     return wrong
 
+# %% [markdown]
+# We make each merge, compare its logits, and let it answer the held-out problems, greedily and sampled:
 
+# %%
 MERGES = {
     "right": lambda: model,
     "alpha / r left out": lambda: merge_scaled(config["r"] / config["lora_alpha"]),
     "added twice": lambda: merge_scaled(2),
-    "into 4-bit weights": merge_into_4bit,
+    "into 4-bit weights": lambda: merge_scaled(1, load_in_4bit=True),
 }
-
-# %% [markdown]
-# Each is made, compared by its logits, and asked the held-out problems, greedily and sampled. (The third one's warning
-# is all that is printed here.)
-
-# %%
 found = {}
 for name, make in MERGES.items():
     candidate = make()
@@ -310,9 +297,10 @@ for name, make in MERGES.items():
         "sampled": mean(sampled.strict),
         "proved": export.is_proved(numbers),
     }
+in_4bit = candidate  # the last one, for later
 
 # %% [markdown]
-# The numbers. *Logits differ* and *same token* are the proof's two:
+# The numbers. The first two columns are the proof's:
 
 # %%
 print(f"{'':20} logits differ   same token   strict, greedy   sampled   proof")
@@ -324,56 +312,66 @@ for name, n in found.items():
     )
 
 # %% [markdown]
-# Read the second line and the last. Hardly a token changes, greedy accuracy does not fall, and yet each is another
-# policy: its logits are off by a quarter of their spread and more. As soon as answers are *sampled*, both get fewer
-# right, by amounts that alone could be luck among 120 problems. Greedy accuracy would have passed both; the logits
-# refuse them.
-#
-# **Tied embeddings** are a fourth way. Many small models, this one too, read and write with one matrix: the embeddings
-# are also the output layer (`tie_word_embeddings`). An adapter on only one of the two, merged, changes both. The
-# course's adapters leave that matrix alone; where someone's did not, the merge is refused, as you will see below.
-
-# %%
-print("tied:", model.config.get_text_config().tie_word_embeddings)
-reads, writes = model.get_input_embeddings(), model.get_output_embeddings()
-print("one matrix:", reads.weight is writes.weight)
+# Read the second and the last line. Hardly a token changes and greedy accuracy does not fall, yet each is a different
+# policy: its logits are off by a quarter of their spread or more. Greedy accuracy would have passed both merges; the
+# logits refuse them. With sampling both get fewer answers right, though among 120 problems that alone could be chance.
 
 # %% [markdown]
-# ## Is it still the policy that was trained?
+# ## Three routes to a merged model
 #
-# The proof compares with the adapter on the *16-bit* base. Training used the *4-bit* base, and that is another model:
-# its rounding errors were there while the adapter learned. How far is the merged model from the policy that was
-# trained? And is it better to unpack the 4-bit weights into 16 bits and merge into those?
+# The proof compares with the adapter on the *16-bit* base. But the policy was trained on the *4-bit* base, which is a
+# different model: its rounding errors were there while the adapter learned. There are three routes from the trained
+# policy to one set of weights. How far from that policy does each one end?
 
 # %%
 from peft import PeftModel
 
-del unmerged, candidate  # room for others
+del unmerged, candidate  # free memory
 trained = with_adapter(load_in_4bit=True)
 unpacked, _ = load_model(
     run.model, dtype=run.dtype, device=run.device, load_in_4bit=True
 )
 unpacked = PeftModel.from_pretrained(unpacked.dequantize(), folder / "adapter")
 unpacked = unpacked.merge_and_unload()
-low, high = wilson_interval(after_greedy.strict)
-told = f"{mean(after_greedy.strict):.1%} ({low:.1%} to {high:.1%})"
-print(f"the 4-bit policy, greedy: {told}")
-for name, candidate in (("16-bit base", model), ("unpacked base", unpacked)):
-    scores = evaluate(candidate, tokenizer, heldout, **how)
+routes = {}
+ends = {"4-bit": in_4bit, "16-bit": model, "unpacked": unpacked}
+for name, candidate in ends.items():
+    strict = mean(evaluate(candidate, tokenizer, heldout, **how).strict)
     far = prove(trained, candidate)["relative_logit_difference"]
-    print(f"merged, {name}: {mean(scores.strict):.1%}, logits {far:.1%} from it")
+    routes[name] = f"logits off by {far:.1%}\nstrict, greedy {strict:.1%}"
+low, high = wilson_interval(after_greedy.strict)
 
 # %% [markdown]
-# Merged into the unpacked base, the model is closer to what was trained, and carries the 4-bit base's rounding errors
-# for good. Merged into the 16-bit base, it is a model that was never trained as such. Neither is wrong. What decides is
-# the held-out score of what you ship, and here both lie inside the policy's interval.
+# Drawn with the measured errors:
+
+# %%
+boxes = {
+    "policy": (0.16, 0.5, "trained policy\n4-bit weights,\nadapter beside them\n"
+               f"strict, greedy {mean(after_greedy.strict):.1%}\n"
+               f"({low:.1%} to {high:.1%})", pale["model"]),
+    "4-bit": (0.84, 0.84, "merged, 4-bit\n" + routes["4-bit"], pale["number"]),
+    "16-bit": (0.84, 0.5, "merged, 16-bit\n" + routes["16-bit"], pale["check"]),
+    "unpacked": (0.84, 0.16, "merged, unpacked\n" + routes["unpacked"], pale["check"]),
+}
+arrows = [
+    ("policy", "4-bit", "add, round to 4 bits again"),
+    ("policy", "16-bit", "add to the original 16-bit weights"),
+    ("policy", "unpacked", "unpack to 16 bits, add"),
+]
+figure = figures.diagram(boxes, arrows, (9.0, 3.8))
+figure.suptitle("Rounding again loses most; the unpacked base is nearest to training")
+ends = "; ".join(f"{k}: {v}".replace("\n", ", ") for k, v in routes.items())
+figures.show(figure, f"Arrows from the trained policy to three merged models. {ends}.")
+
+# %% [markdown]
+# The unpacked base stays closest to what was trained, and keeps the 4-bit rounding errors for good. The original 16-bit
+# base gives a model that was never trained as such. Both are legitimate: the held-out score of what you ship decides.
 
 # %% [markdown]
 # ## The same in one call
 #
-# `merge` does all of this in one go, for any base and adapter: it checks the base by its hash, merges, proves by logits
-# and by held-out answers, writes a card, and gives the folder its name only when the proof holds. A merge that is
-# another model is refused with the numbers, and nothing is written.
+# `merge` checks the base by its hash, merges, proves by logits and held-out answers, and writes a card. The folder
+# appears only when the proof holds. A merge that is another model is refused with the numbers.
 
 # %%
 from grpo_workbook import merge
@@ -390,35 +388,16 @@ by_call = merge(
 print({name: value for name, value in by_call.items() if name != "merged_answers"})
 
 # %% [markdown]
-# In a terminal it is `python -m grpo_workbook merge outputs/run/adapter --output outputs/merged`, which asks with the
-# system prompt that `run.json` beside the adapter holds. Here is the adapter on a tied output layer, refused. (PEFT
-# warns at length about such an adapter; that is left out here.)
-
-# %%
-from grpo_workbook import WorkbookError
-from peft import LoraConfig, get_peft_model
-
-warnings.filterwarnings("ignore", category=UserWarning, module="peft")
-torch.manual_seed(0)
-tied = get_peft_model(
-    load_model(run.model, dtype=run.dtype, device=run.device)[0],
-    LoraConfig(target_modules=["lm_head"], task_type="CAUSAL_LM", r=8),
-)
-for name, weight in tied.named_parameters():
-    if "lora_B" in name:
-        torch.nn.init.normal_(weight, std=0.2)
-save_adapter(tied, tokenizer, folder / "adapter_on_the_output")
-try:
-    merge(run.model, folder / "adapter_on_the_output", folder / "merged_wrong")
-except WorkbookError as refused:
-    print(textwrap.fill(str(refused), 88))
-print("written:", (folder / "merged_wrong").exists())
+# In a terminal: `python -m grpo_workbook merge outputs/run/adapter --output outputs/merged`.
+#
+# It also refuses a fourth kind of wrong merge. Many small models, this one too, use one matrix for the embeddings and
+# the output layer (*tied embeddings*). An adapter on only one of the two changes both once it is merged.
 
 # %% [markdown]
-# ## Asking with plain Transformers
+# ## Generating with plain Transformers
 #
-# The `pipeline` takes a chat and gives back the chat with one more turn. Give it the system prompt of training: a model
-# that learned with one is another model without it.
+# The `pipeline` takes a chat and returns it with one more turn. Give it the system prompt of training, because the
+# model learned with it (exercise 09.3 measures what happens without).
 
 # %%
 from transformers import pipeline
@@ -431,11 +410,11 @@ for turn in result[0]["generated_text"]:
     print(f"[{turn['role']}] {turn['content']}")
 
 # %% [markdown]
-# ### Many at once
+# ### A batch
 #
-# A batch is a rectangle, prompts are not. The short ones are filled up with padding, and for generation on the
-# **left**: the model continues where the row ends, and that must be its prompt's end. 60 prompts, padded either way,
-# with the score of all answers and the text of the second:
+# A batch is a rectangle, so short prompts are filled up with padding. For generation the padding goes on the **left**:
+# the model continues where the row ends, and that must be the end of its prompt. 60 prompts, padded either way, with
+# the score of all answers and the text of the second:
 
 # %%
 from grpo_workbook import render, score
@@ -456,61 +435,21 @@ for side in ("left", "right"):
 tokenizer.padding_side = "left"
 
 # %% [markdown]
-# On the right nothing fails, nothing warns, and the answers are rubbish. Two more things that a batch needs: the
-# attention mask (without it padding is read), and `add_special_tokens=False` after a chat template, which has put them
-# there already.
-#
-# `grpo_workbook.generate` does all this, and puts prompts of similar length together, so that little is padding.
-
-# %% [markdown]
-# ### As it is written
-#
-# A reader waits for the first word, not for the last. Transformers hands every token to a *streamer*; `TextStreamer`
-# prints them as soon as they make a whole word, which ends in a space or a new line:
-
-# %%
-from transformers import TextStreamer
-
-one = tokenizer(texts[2], return_tensors="pt", add_special_tokens=False).to(run.device)
-streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
-_ = model.generate(**one, **greedy, streamer=streamer)
-
-# %% [markdown]
-# A program wants the pieces in a loop. For that `TextIteratorStreamer` is read while `generate` writes in a thread.
-# Bars stand between the pieces; these answers hold hardly a space, so each piece is a line:
-
-# %%
-from threading import Thread
-
-from transformers import TextIteratorStreamer
-
-streamer = TextIteratorStreamer(
-    tokenizer, skip_prompt=True, skip_special_tokens=True, timeout=60
-)
-writer = Thread(target=model.generate, kwargs={**one, **greedy, "streamer": streamer})
-writer.start()
-pieces = [piece for piece in streamer if piece]
-writer.join()
-print("|".join(pieces).replace("\n", "\\n"))
-
-# %% [markdown]
-# `timeout` is for the day when the thread fails: its exception is not raised here, and without a timeout the loop would
-# wait for the next piece forever.
+# Padding on the right raises no error and no warning, and the answers are rubbish. A batch needs two more things: the
+# attention mask, without which padding is read as text, and `add_special_tokens=False`, because the chat template has
+# added them already. `grpo_workbook.generate` does all three. To stream, pass `generate` a `TextIteratorStreamer`.
 
 # %% [markdown]
 # ## Sampling settings
 #
-# The model gives a distribution over the next token, and a token is sampled from it. Every setting changes the
-# distribution before that. First on six tokens, with Transformers' own classes:
+# A token is sampled from the model's distribution. Each setting changes that distribution first, in this order:
 #
-# - **temperature** divides the logits: below 1 sharper, above 1 flatter. Nothing is cut off.
-# - **top_k** keeps the k likeliest, however the rest is spread.
-# - **top_p** keeps the likeliest until they add up to p; the one that crosses p is kept.
-# - **min_p** keeps what has at least that fraction of the likeliest one's chance: few where the model is sure, many
+# - **repetition_penalty** makes tokens less likely that were already written (the prompt counts), here "12".
+# - **temperature** divides the logits: below 1 sharper, above 1 flatter. It cuts nothing off.
+# - **top_k** keeps the k likeliest tokens, however the rest is distributed.
+# - **top_p** keeps the likeliest until they add up to p, including the one that crosses p.
+# - **min_p** keeps tokens with at least that fraction of the top token's probability: few where the model is sure, many
 #   where it is not.
-# - **repetition_penalty** makes what was written already less likely, here "12". The prompt counts as written.
-#
-# Where several are set, they come in this order: penalty, temperature, top_k, top_p, min_p.
 
 # %%
 from transformers import (
@@ -523,10 +462,10 @@ from transformers import (
 
 words = ["12", "13", "15", "20", "2", "cat"]
 logits = torch.tensor([[4.0, 3.0, 2.5, 1.5, 0.5, -1.0]])
-written = torch.tensor([[0]])  # "12" stands in the text already
+written = torch.tensor([[0]])  # "12" is already in the text
 hot = TemperatureLogitsWarper(2.0)
 WARPERS = {
-    "as it is": [],
+    "unchanged": [],
     "temperature 0.5": [TemperatureLogitsWarper(0.5)],
     "temperature 2": [hot],
     "repetition_penalty 1.5": [RepetitionPenaltyLogitsProcessor(1.5)],
@@ -550,129 +489,70 @@ figures.show(
     *figures.bar_panels(
         chances,
         words,
-        y="chance of the next token",
-        title="One distribution under each setting (a cross: cut off)",
-        finding="Temperature and penalty reshape; "
-        "top_k, top_p and min_p cut the tail off.",
+        y="probability of the next token",
+        title="Temperature and penalty reshape; top_k, top_p, min_p cut off (crosses)",
+        finding="Temperature and penalty reshape, the rest cut the tail off.",
     )
 )
 
 # %% [markdown]
-# Look at "cat" under temperature 2: from 0.4 % to 3 %, and that for *each token*. Over an answer of 25 tokens one such
-# slip is more likely than not. That is why high temperatures want a cut.
+# Look at "cat": temperature 2 raises it from 0.4 % to 3 % *per token*. In an answer of 25 tokens one such slip is more
+# likely than not, so a high temperature needs a cut.
 
 # %% [markdown]
 # ### Measured on the model
 #
-# 30 problems, eight answers each. *Strict* is the rate of right and well-formed answers. *maj@8* is the rate of
-# problems whose commonest answer of eight is right (chapter 08). *Distinct* is how many different texts there are among
-# the eight, divided by eight: 0.125 when all are the same.
+# 30 problems, eight answers each. *Strict*: rate of right and well-formed answers. *maj@8*: rate of problems whose most
+# common answer is right (chapter 08). *Distinct*: different texts among the eight, divided by eight.
 
 # %%
 from grpo_workbook import answers as reading
 from grpo_workbook import majority_at_k
 
-K, FEW = 8, 30
-gold = rows["answer"][:FEW]
-
-
-def answers_of(text, **settings):
-    """K texts for one rendered prompt or each of several: a list of K for each."""
-    batch = tokenizer(
-        text, return_tensors="pt", padding=True, add_special_tokens=False
-    ).to(run.device)
-    length = {"max_new_tokens": run.max_completion_length, "num_return_sequences": K}
-    out = model.generate(**batch, **length, **settings)
-    new = out[:, batch["input_ids"].shape[1] :]
-    found = tokenizer.batch_decode(new, skip_special_tokens=True)
-    return [found[i : i + K] for i in range(0, len(found), K)]
-
-
-# %% [markdown]
-# Three numbers of these answers say what a setting does:
-
-# %%
-def measure(**settings):
-    """(strict, maj@8, distinct) of K answers to each of the first FEW problems"""
-    torch.manual_seed(run.seed)
-    size = max(1, run.eval_batch // K)
-    found = []
-    for i in range(0, FEW, size):
-        found += answers_of(texts[i : min(i + size, FEW)], **settings)
-    right = score([t for ts in found for t in ts], [g for g in gold for _ in range(K)])
-    votes = [
-        [reading.read_answer(reading.lenient_answer(t) or "") for t in texts]
-        for texts in found
-    ]
-    voted = [majority_at_k(v, float(g), K) for v, g in zip(votes, gold)]
-    return mean(right.strict), mean(voted), mean(len(set(ts)) for ts in found) / K
-
-# %% [markdown]
-# First the temperature alone (`top_k=0` turns off Transformers' default of 50):
-
-# %%
+few, K = heldout.select(range(30)), 8
 temperatures = [0.5, 1.0, 1.3, 1.6, 2.0]
-measured = [measure(do_sample=True, temperature=t, top_k=0) for t in temperatures]
-curves = {
-    name: (temperatures, [m[i] for m in measured])
-    for i, name in enumerate(("strict", "maj@8", "distinct"))
-}
-at_high = ", ".join(f"{name} {ys[3]:.0%}" for name, (_, ys) in curves.items())
+measured = {"strict": [], "maj@8": [], "distinct": []}
+for heat in temperatures:
+    way = {"samples": K, "sample": True, "temperature": heat}
+    scores = evaluate(model, tokenizer, few, **way, **how)
+    said = [scores.completions[i : i + K] for i in range(0, K * len(few), K)]
+    votes = [[reading.read_answer(reading.lenient_answer(t) or "") for t in group]
+             for group in said]
+    voted = [majority_at_k(v, float(g), K) for v, g in zip(votes, few["answer"])]
+    measured["strict"].append(mean(scores.strict))
+    measured["maj@8"].append(mean(voted))
+    measured["distinct"].append(mean(len(set(group)) for group in said) / K)
+at_high = ", ".join(f"{name} {ys[3]:.0%}" for name, ys in measured.items())
 figures.show(
     *figures.line_chart(
-        curves,
+        {name: (temperatures, ys) for name, ys in measured.items()},
         x="temperature",
         y="rate",
-        title="Accuracy falls as variety grows",
+        title="Accuracy falls as variety grows, and the vote holds out longer",
         finding=f"At temperature 1.6: {at_high}.",
     )
 )
 
 # %% [markdown]
-# At low temperatures the model says the same thing eight times, and a vote adds nothing. At high ones the single answer
-# suffers first; the vote holds out longer, until nothing is left to vote on. For one answer, go low. For voting, or for
-# samples to train on: as much variety as accuracy allows.
+# At low temperatures all eight answers are alike, so a vote adds nothing. At high ones the single answer suffers first,
+# then the vote. For one answer, go low. For voting or for training samples, take as much variety as accuracy allows.
 #
-# Now what the cuts save at a temperature that is too high, and what a repetition penalty does to arithmetic, which
-# *has* to repeat its numbers:
-
-# %%
-hot = {"do_sample": True, "temperature": 1.6, "top_k": 0}
-mild = {**hot, "temperature": 1.0}
-effects = {
-    "temperature 1.6": measured[temperatures.index(1.6)],
-    "  with top_k 5": measure(**{**hot, "top_k": 5}),
-    "  with top_p 0.9": measure(**hot, top_p=0.9),
-    "  with min_p 0.1": measure(**hot, min_p=0.1),
-    "temperature 1": measured[temperatures.index(1.0)],
-    "  with repetition_penalty 1.5": measure(**mild, repetition_penalty=1.5),
-}
-print(f"{'':30} strict   maj@8   distinct")
-for name, (strict, voted, distinct) in effects.items():
-    print(f"{name:30} {strict:6.1%} {voted:7.1%} {distinct:10.1%}")
-
-# %% [markdown]
-# Every cut brings much of the accuracy back, min_p most, because it keeps few tokens where the model is sure. It also
-# brings the variety down: at 1.6 with min_p the answers are about as varied as at 1. The penalty may help prose that
-# goes in circles; here it forbids what is right.
-#
-# In training, cut nothing (the course's runs set `top_k=0` and `top_p=1`). The update weighs each token by the ratio of
-# its probability now to that when it was sampled, and TRL computes both over all tokens: it divides the logits by the
-# temperature, but knows of no cut.
+# In training, cut nothing (`top_k=0`, `top_p=1`, no penalty): TRL computes a token's probability over all tokens, with
+# the temperature but without a cut. And arithmetic *has* to repeat its numbers, so a repetition penalty does harm.
 
 # %% [markdown]
 # ## Serving
 #
-# `transformers serve` answers over HTTP in OpenAI's format. On a GPU take vLLM, which is made to answer many users at
-# once and speaks the same format:
+# `transformers serve` answers over HTTP in OpenAI's format. On a GPU use vLLM, which is built for many users at once
+# and speaks the same format:
 #
 # ```bash
 # transformers serve outputs/run/merged --host 127.0.0.1 --port 8000
 # vllm serve outputs/run/merged --host 127.0.0.1 --port 8000 --max-model-len 1024
 # ```
 #
-# `127.0.0.1` is on purpose: with `0.0.0.0` anyone in the network could ask, without a password. The cell starts the
-# first line on a free port, offline, and waits until it answers:
+# Keep `127.0.0.1`: with `0.0.0.0` anyone on the network could ask, without a password. The cell starts the first
+# command on a free port, offline, and waits until it answers:
 
 # %%
 import socket
@@ -701,11 +581,11 @@ while True:
         break
     except OSError:
         time.sleep(0.2)
-print("it answers")
+print("the server answers")
 
 # %% [markdown]
-# It is asked by the `openai` client, at once and as a stream. The name of the model is the folder; the switch of the
-# chat template travels along, for the prompt must be that of training.
+# Ask it with the `openai` client, whole and as a stream. The model's name is the folder. The chat template's switch
+# travels along, because the prompt must be that of training.
 
 # %%
 import openai
@@ -729,15 +609,8 @@ print(served_answer)
 print(f"streamed in {len(pieces)} pieces:", "".join(pieces) == served_answer)
 
 # %% [markdown]
-# To talk to it in a terminal, `transformers chat` is a client of the same server. It wants a keyboard, so the notebook
-# only shows its line; give it the system prompt of training, and no sampling:
-#
-# ```bash
-# transformers chat outputs/run/merged http://127.0.0.1:8000 do_sample=False \
-#     --system-prompt "Work inside <reasoning> tags, then give the number inside <answer> tags."
-# ```
-#
-# The server is stopped, and asked whether it is gone:
+# To talk to it in a terminal: `transformers chat outputs/run/merged http://127.0.0.1:8000 do_sample=False`, with
+# `--system-prompt` and the prompt of training. Stop the server, and check that the port is closed:
 
 # %%
 server.terminate()
@@ -751,8 +624,7 @@ print("port closed:", closed)
 # %% [markdown]
 # ## Serving in 4 bits
 #
-# Rounding once, at the end, is fine as long as it is measured. The merged model in NF4 through plain Transformers,
-# beside the same in 16 bits:
+# Quantize once, at the end, and measure. The merged model in NF4 through plain Transformers, beside its 16-bit form:
 
 # %%
 from transformers import BitsAndBytesConfig
@@ -777,120 +649,53 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
     )
 
 # %% [markdown]
-# The embeddings stay in 16 bits, so the memory falls to about a third and not to a quarter; for Qwen3-4B too, as
-# chapter 10 computes.
+# The embeddings stay in 16 bits, so memory falls to about a third, not a quarter.
 #
-# NF4 needs no *calibration*, that is no examples to choose the rounding by, and the weights are rounded while they are
-# loaded. **GGUF** is the file format of llama.cpp and Ollama, for CPUs and laptops; **AWQ** (4-bit, calibrated on
-# examples) and **FP8** (8-bit floating point, on GPUs with kernels for it) are for servers such as vLLM. Whatever you
-# choose: the file that you ship gets its own held-out score.
+# NF4 needs no *calibration* (examples that decide the rounding) and quantizes while loading. **GGUF** is the format of
+# llama.cpp and Ollama, for CPUs and laptops. **AWQ** (4-bit, calibrated) and **FP8** are for servers such as vLLM.
+# Whatever you choose, measure the held-out score of the file that you ship.
 
 # %% [markdown]
 # ## One file for llama.cpp
 #
-# llama.cpp's own converter writes GGUF. It is no Python package; it comes with llama.cpp's source:
+# llama.cpp's own converter writes GGUF:
 #
 # ```bash
 # git clone --depth 1 https://github.com/ggml-org/llama.cpp
+# cmake -S llama.cpp -B llama.cpp/build && cmake --build llama.cpp/build --target llama-cli
 # python llama.cpp/convert_hf_to_gguf.py outputs/run/merged --outfile model.gguf --outtype f16
-# llama.cpp/build/bin/llama-cli -m model.gguf     # after compiling it
+# llama.cpp/build/bin/llama-cli -m model.gguf
 # ```
 #
-# Two things to know, for both make a file that loads and answers wrongly, or no file:
+# Two things to check for a model of your own. The converter recognises the *pre-tokenizer* (how text is split) by a
+# hash and refuses an unknown one; do not name a similar one instead, because the model would read other tokens than in
+# training. And llama.cpp assumes that every sixth layer of a Gemma 3 is global: a model with another pattern, such as
+# the course's tiny one, loads and answers wrongly. `make test-gguf` handles both for the tiny models and compares the
+# answers with those of Transformers ([measured](../docs/measurements.md)).
+
+# %% [markdown]
+# ## Appendix: the card and the upload
 #
-# - **How text is split into tokens** (the *pre-tokenizer*) is known to it by a hash of what the tokenizer makes of one
-#   text, vocabulary and all. It knows Qwen's and Gemma's. A tokenizer of your own has another hash, and the converter
-#   refuses it: `BPE pre-tokenizer was not recognized`. This course's tiny models are such a case. Never answer that by
-#   naming one that is nearly the same: the model would read other tokens than it was trained on.
-# - **Which layers of Gemma 3 look at all of the text** is not written into the file, and llama.cpp takes every sixth. A
-#   model with another pattern, as the course's tiny one, needs it written down.
-#
-# `make test-gguf`, in the course's folder, compiles llama.cpp (minutes, once), tells its converter both, and compares:
-# with the tiny models, llama.cpp gave the same greedy answers as Transformers to 60 held-out prompts in 16 bits, and to
-# 59 with one of them in 8 bits ([measured](../docs/measurements.md)). Where `LLAMA_CPP` names llama.cpp's folder, this
-# cell runs its converter:
+# A card states what the model is, what was measured, and the prompt it was trained with. `merge` has written one, and
+# `make run` writes one with all numbers of the run:
 
 # %%
-converter = Path(os.environ.get("LLAMA_CPP", "llama.cpp")) / "convert_hf_to_gguf.py"
-if converter.is_file():
-    line = [sys.executable, converter, folder / "merged", "--outfile"]
-    line += [folder / "model.gguf", "--outtype", "f16"]
-    ended = subprocess.run(line, capture_output=True, text=True)
-    print("\n".join(ended.stderr.splitlines()[-3:]))
-else:
-    print("llama.cpp is not here: set LLAMA_CPP to its folder")
+card = (folder / "merged_by_call" / "README.md").read_text()
+print(card.split("---\n", 2)[2].split("## How to load it")[0].strip())
 
 # %% [markdown]
-# ## A card, and the hub
-#
-# A model without its numbers is a rumour. The card says what it is, on what it was trained and measured, with
-# intervals, the merge's proof, and how to load it with the prompt of training. `make run` writes one by itself; here
-# from what this notebook measured:
-
-# %%
-from dataclasses import asdict
-
-from importlib.metadata import version
-
-from grpo_workbook import data, summary, training
-
-report = {
-    "backend": "unsloth",
-    "seed": run.seed,
-    "steps": trainer.state.global_step,
-    "load_in_4bit": run.load_in_4bit,
-    "lora_parameters": training.count_trained_parameters(policy),
-    "data": {
-        "train": len(train_rows),
-        "heldout": len(rows),
-        "max_prompt_length": run.max_prompt_length,
-    },
-    "data_sha256": data.sha256_of(train_rows, rows),
-    "heldout": {
-        "n": len(rows),
-        "before": summary(before, before_greedy),
-        "after": summary(after, after_greedy),
-        "p_value": p_value,
-    },
-    "merge": proof,
-    "versions": {name: version(name) for name in ("unsloth", "trl", "transformers")},
-}
-
-# %% [markdown]
-# Its first lines are for the hub, the rest for people.
-
-# %%
-export.write_card(folder / "merged", report, asdict(run), base=run.model)
-card = (folder / "merged" / "README.md").read_text()
-text = card.split("---\n", 2)[2].strip()
-for line in text.splitlines()[:16]:
-    print(textwrap.fill(line, 100) if not line.startswith("|") else line)
-
-# %% [markdown]
-# `hf upload` sends a folder to the hub. It has no trial run, so look first at what would go: every file with its size,
-# that no weights are pickled (they could run code where they are loaded), and that no path of your machine is in them.
-
-# %%
-for path in sorted(p for p in (folder / "merged").rglob("*") if p.is_file()):
-    pickled = path.suffix in (".bin", ".pt", ".pth", ".pkl")
-    private = str(Path.home()).encode() in path.read_bytes()
-    remark = "PICKLED" * pickled + " A PATH OF THIS MACHINE" * private
-    print(f"{path.stat().st_size:9,} bytes  {path.name:24} {remark}")
-    assert not pickled
-
-# %% [markdown]
-# Then in a terminal, after `hf auth login`; never from a notebook, where a login or its error would be stored with the
-# outputs. `--private` first: what is public once has been copied.
+# Upload from a terminal after `hf auth login`, not from a notebook, whose outputs would keep the login. Send no pickled
+# file (`.bin`, `.pt`), because a pickle can run code where it is loaded:
 #
 # ```bash
 # hf upload me/my-model outputs/run/merged . --private
 # ```
 
-# %% [markdown]
-# This cell is for the machine that runs the notebook on every change: it fails when training did not happen or did not
+# %% [markdown] tags=["remove-cell"]
+# This cell serves the machine that runs the notebook on every change. It fails when training did not happen or did not
 # help, when the merge is another policy, or when a wrong one was accepted.
 
-# %%
+# %% tags=["remove-cell"] jupyter={"source_hidden": true}
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
 proved = {
     "steps": trainer.state.global_step,
@@ -907,7 +712,6 @@ proved = {
 assert trainer.state.global_step == run.max_steps == len(log)
 assert all(entry["step_time"] > 0 for entry in log)
 assert served_answer == "".join(pieces)
-assert not (folder / "merged_wrong").exists()
 if run.profile == "smoke":
     learned = proved["after"] > proved["before"] + 0.3 and p_value < 1e-6
     assert learned, "the model did not learn"
@@ -918,107 +722,31 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it answers. `python -m grpo_workbook progress` lists what you have solved.
+# Fill in a cell and run it: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
-# ### Exercise 09.1 · `merge_lora` · easy · 5 minutes
+# ### Exercise 09.1 · `sampling_chances` · medium · 10 minutes
 #
-# The merged weight, with matrices as lists of rows: `W` is outputs x inputs, `A` is r x inputs, `B` is outputs x r.
+# Return the probability of each token from the logits, with temperature and then top_p: keep the likeliest tokens until
+# they add up to at least `top_p`, give the rest 0.0, and scale what is kept to add up to 1.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
 
 
-def merge_lora(
-    W: list[list[float]],
-    A: list[list[float]],
-    B: list[list[float]],
-    alpha: float,
-    r: int,
-) -> list[list[float]]:
-    raise NotImplementedError
-
-
-check("09.1", merge_lora);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Entry (i, j) of `B A` is the sum of `B[i][k] * A[k][j]` over k. Tensors may be returned as well as lists.
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def merge_lora(
-#     W: list[list[float]],
-#     A: list[list[float]],
-#     B: list[list[float]],
-#     alpha: float,
-#     r: int,
-# ) -> list[list[float]]:
-#     return [
-#         [w + alpha / r * sum(b * a[j] for b, a in zip(B[i], A)) for j, w in enumerate(row)]
-#         for i, row in enumerate(W)
-#     ]
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 09.2 · `round_to_grid` · medium · 8 minutes
-#
-# Return what 4-bit storage makes of one block of weights: divide each by the block's scale, its largest magnitude; take
-# the nearest level; multiply by the scale again. The `levels` lie between -1 and 1, and 0 is one of them.
-
-# %% tags=["exercise"]
-def round_to_grid(weights: list[float], levels: list[float]) -> list[float]:
-    raise NotImplementedError
-
-
-check("09.2", round_to_grid);
-
-# %% [markdown]
-# <details><summary>Hint</summary>
-#
-# `min(levels, key=lambda level: abs(level - x))` is the level nearest to x. What is the scale of a block of zeros, and
-# what becomes of the division?
-#
-# </details>
-#
-# <details><summary>Solution</summary>
-#
-# ```python
-# def round_to_grid(weights: list[float], levels: list[float]) -> list[float]:
-#     scale = max(abs(w) for w in weights)
-#     if scale == 0:
-#         return [0.0] * len(weights)
-#     return [scale * min(levels, key=lambda level: abs(level - w / scale)) for w in weights]
-# ```
-#
-# </details>
-
-# %% [markdown]
-# ### Exercise 09.3 · `sampling_chances` · medium · 10 minutes
-#
-# Return the chance of each token from the logits, with temperature and then top_p: the likeliest tokens are kept until
-# they add up to at least `top_p`, the others get 0.0, and what is kept is scaled to add up to 1.
-
-# %% tags=["exercise"]
 def sampling_chances(
     logits: list[float], temperature: float, top_p: float
 ) -> list[float]:
     raise NotImplementedError
 
 
-check("09.3", sampling_chances);
+check("09.1", sampling_chances);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Temperature, softmax, cut, divide by the sum: in this order. For the cut walk through the tokens from the likeliest
-# on, and stop *after* the one with which the sum reaches `top_p`.
+# Temperature, softmax, cut, divide by the sum: in this order. For the cut go through the tokens from the likeliest on,
+# and stop *after* the one with which the sum reaches `top_p`.
 #
 # </details>
 #
@@ -1046,11 +774,11 @@ check("09.3", sampling_chances);
 # </details>
 
 # %% [markdown]
-# ### Exercise 09.4 · `left_pad` · easy · 8 minutes
+# ### Exercise 09.2 · `left_pad` · easy · 8 minutes
 #
-# Make a batch of prompts, each a list of token numbers, padded on the left with the token number `pad`. Return `(ids,
-# attention_mask, positions)`, each a list of rows of equal width. The mask is 1 at the prompt's tokens and 0 at
-# padding; positions count from 0 at each prompt's first token, and are 0 at padding.
+# Make a batch of prompts, each a list of token ids, padded on the left with the id `pad`. Return `(ids, attention_mask,
+# positions)`, each a list of rows of equal width. The mask is 1 at the prompt's tokens and 0 at padding. Positions
+# count from 0 at each prompt's first token, and are 0 at padding.
 
 # %% tags=["exercise"]
 def left_pad(
@@ -1059,13 +787,13 @@ def left_pad(
     raise NotImplementedError
 
 
-check("09.4", left_pad);
+check("09.2", left_pad);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A row gets `width - len(row)` times the padding in front. A prompt may hold the number `pad` itself: count, do not
-# compare.
+# A row gets `width - len(row)` padding tokens in front. A prompt may itself hold the id `pad`, so count tokens; do not
+# compare ids.
 #
 # </details>
 #
@@ -1086,61 +814,104 @@ check("09.4", left_pad);
 # </details>
 
 # %% [markdown]
-# ### Exercise 09.5 · `compare_merge` · hard · 12 minutes
+# ### Exercise 09.3 · `other_prompt` · medium · 8 minutes
 #
-# The proof's two numbers, `(how far they differ, fraction of same tokens)`, from the logits of both models: a row for
-# each position, a number in it for each token.
-#
-# - How far they differ: the root of *(mean squared difference / mean variance)*. The variance is that of `ours` within
-#   a position (`statistics.variance`), averaged over positions.
-# - The fraction of positions where both would write the same token: the one with the largest logit.
-#
-# Raise `ValueError` when the two do not have equally many positions.
+# An experiment. Training and serving used the same system prompt. Leave it out when you ask: does *strict*, greedy,
+# fall, stay or rise? (*Stays*: the paired test of chapter 08 shows no change at 0.05.) Predict, then run. Afterwards
+# try a prompt of your own words, and a temperature of 1.
 
 # %% tags=["exercise"]
-def compare_merge(
-    ours: list[list[float]], merged: list[list[float]]
-) -> tuple[float, float]:
-    raise NotImplementedError
+from grpo_workbook.exercises import predict
+from grpo_workbook.statistics import changed
+
+prediction = ...  # "falls", "stays" or "rises"
 
 
-check("09.5", compare_merge);
+def other_prompt(system_prompt="") -> dict:
+    """The same problems with the prompt of training and with another: change it."""
+    strict = []
+    for dataset in (heldout, to_dataset(rows, system_prompt)):
+        strict.append(evaluate(model, tokenizer, dataset, **how).strict)
+        print(f"{mean(strict[-1]):.1%} strict")
+    better, worse = changed(*strict)
+    return {"better": len(better), "worse": len(worse), "problems": len(rows)}
+
+
+predict("09.3", prediction, other_prompt);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `zip(ours, merged, strict=True)` raises the ValueError. Average squares and variances over all positions first, divide
-# then, and take the root last.
+# The rewards saw only completions that followed this prompt. Is the form bound to the prompt, or to the turn of the
+# assistant?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# from statistics import mean, variance
-#
-#
-# def compare_merge(
-#     ours: list[list[float]], merged: list[list[float]]
-# ) -> tuple[float, float]:
-#     pairs = list(zip(ours, merged, strict=True))
-#     squares = mean((x - y) ** 2 for a, b in pairs for x, y in zip(a, b))
-#     spread = mean(variance(row) for row in ours)
-#     same = mean(float(a.index(max(a)) == b.index(max(b))) for a, b in pairs)
-#     return (squares / spread) ** 0.5, same
+# prediction = "falls"
 # ```
+#
+# The weights were trained on texts that all begin with that prompt. Store it with the model: the card does.
+#
+# </details>
+
+# %% [markdown]
+# ### Exercise 09.4 · `fewer_bits` · medium · 15 minutes
+#
+# Your own adapter. Set `ADAPTER` and `BASE` (for example `outputs/run/adapter` of chapter 04 or a run on your GPU) and
+# `DATA`. The cell merges with a proof, quantizes the merged model to 4 bits and compares both on the same problems.
+# Does *strict*, greedy, fall, stay or rise from 16 to 4 bits?
+
+# %% tags=["exercise"]
+prediction = ...  # "falls", "stays" or "rises"
+
+
+def fewer_bits() -> dict:
+    """Merge an adapter of yours, quantize it, and measure what the quantizing costs."""
+    ADAPTER, BASE = folder / "adapter", run.model  # yours
+    DATA = data.WORD_PROBLEMS["heldout"]  # yours
+    merge(BASE, ADAPTER, folder / "mine")
+    problems = load_problems(DATA).select(range(run.heldout))
+    strict = []
+    for bits in (16, 4):
+        where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": bits == 4}
+        mine, words = load_model(folder / "mine", **where)
+        strict.append(evaluate(mine, words, to_dataset(problems), **how).strict)
+        print(f"{bits:2} bits: {mean(strict[-1]):.1%} strict")
+    better, worse = changed(*strict)
+    return {"better": len(better), "worse": len(worse), "problems": len(problems)}
+
+
+predict("09.4", prediction, fewer_bits);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# This chapter's adapter was trained on a 4-bit base. How many of 120 answers would have to change before the paired
+# test notices?
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# prediction = "stays"
+# ```
+#
+# "Stays" means that no loss was shown, not that there is none: six problems worse and none better would be the first
+# result with p below 0.05. If a smaller loss matters to you, measure on more problems.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# - A merge is `W + alpha / r * B A`, into 16-bit weights. 4-bit weights swallow a small update or make it too large.
-# - Prove it by the logits. A wrong merge can answer greedily as well as the right one.
-# - The merged model is not quite the policy that was trained: measure what you ship.
+# - Merge into 16-bit weights, and prove the merge by its logits: a wrong merge can answer as well as the right one.
+# - The merged model is not quite the policy that was trained. Measure what you ship.
 # - Generate with left padding, an attention mask, and the system prompt of training.
-# - Settings change the distribution before a token is sampled. Choose them by measurement, and train without cuts.
-# - Serve on loopback, and round to fewer bits once, at the end.
+# - Choose sampling settings by measurement, and train without cuts.
+# - Serve on loopback, and quantize once, at the end.
 #
-# Next: [10 · Scale out](10_scale_out.ipynb) says what a run takes in memory and time, and what more GPUs would bring.
-# How to measure what you ship is in [08 · Evaluation](08_evaluation.ipynb).
+# Next: [10 · Scale out](10_scale_out.ipynb) says what a run takes in memory and time, and what more GPUs bring.
