@@ -824,8 +824,8 @@ predict("02.4", prediction, one_problem);
 # ```
 #
 # The form is the same for every problem, so one problem can teach it. Soon all answers to it are right, and its groups
-# have zero variance: then nothing more is learned. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) report a gain on
-# other problems for a real model, too, after training on one mathematical problem.
+# have zero variance: then nothing more is learned. [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained
+# Qwen2.5-Math-1.5B on one problem: from 36.0 % to 73.6 % on MATH500, of which 8.6 points are more than form.
 #
 # </details>
 
