@@ -83,8 +83,8 @@ print(f"{(time.perf_counter() - start) / 3 * 1e3:.0f} ms a run")
 # $$\mathbb{E}\bigl[\, b\, \nabla \log \pi(a)\, \bigr] = b \sum_a \nabla \pi(a) = b\, \nabla 1 = 0 .$$
 #
 # This holds for every $b$ that does not depend on the sampled answer. Such a number is called a **baseline**. It keeps
-# the estimate **unbiased** and can make it far less noisy. Measure both, with 20,000 groups of 8 answers each. `others`
-# is the mean of the 7 *other* answers, for each answer.
+# the estimate **unbiased** and can make it far less noisy. Measure both, with 20,000 groups of 8 answers each. One of
+# the baselines is, for each answer, the mean of the 7 *other* answers.
 
 # %%
 def gradients(baseline, groups: int = 20_000, n: int = 8) -> torch.Tensor:
@@ -96,14 +96,14 @@ def gradients(baseline, groups: int = 20_000, n: int = 8) -> torch.Tensor:
     return ((rewards - baseline(rewards)) * score).mean(dim=1)
 
 
-def others(rewards: torch.Tensor) -> torch.Tensor:
+def other_answers(rewards: torch.Tensor) -> torch.Tensor:
     return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
 
 
 baselines = {
     "none": lambda rewards: 0.0,
     "expected\nreward": lambda rewards: 3.25,
-    "mean of\nthe others": others,
+    "mean of other\nanswers": other_answers,
     "mean of\nthe group": lambda rewards: rewards.mean(1, keepdim=True),
 }
 measured = {name: gradients(baseline) for name, baseline in baselines.items()}
@@ -128,8 +128,8 @@ times = f"{spreads[0] / spreads[3]:.0f} times"
 right.set(title=f"Deviation: {times} smaller", ylim=(0, 0.7))
 figures.show(
     figure,
-    "Two bar charts, for no baseline, the expected reward, the others' mean and the "
-    f"group's mean. Mean gradient: {', '.join(f'{v:.3f}' for v in means)}; exact: "
+    "Two bar charts, for no baseline, the expected reward, the other answers' mean and "
+    f"the group's mean. Mean gradient: {', '.join(f'{v:.3f}' for v in means)}; exact: "
     f"{float(exact[2]):.4f}. Deviation: {', '.join(f'{v:.3f}' for v in spreads)}.",
 )
 
@@ -297,13 +297,13 @@ figures.show(figure, f"Two line charts over group sizes 2 to 64. At 8: {words}."
 # **mask** keeps the completions' tokens and nothing else.
 
 # %%
-drawn = [  # three rows of a batch: padding, prompt, completion, padding
+shown = [  # three rows of a batch: padding, prompt, completion, padding
     ["", "", "3", "+", "4", "?", "It", "is", "7", "end", ""],
     ["5", "-", "1", "+", "2", "?", "6", "end", "", "", ""],
     ["", "", "9", "-", "2", "?", "9-2", "=", "7", "so", "7"],
 ]
 figure, (axes,) = figures.new_panels(8.5, 3.0)
-for y, row in enumerate(drawn):
+for y, row in enumerate(shown):
     for x, token in enumerate(row):
         kind = "off" if not token else "data" if x < 6 else "number"
         axes.barh(-y, 0.96, 0.8, left=x, color=figures.PALE[kind])
@@ -552,7 +552,7 @@ figures.show(
 # %% [markdown]
 # | estimator | its value | its gradient as a loss |
 # | --- | --- | --- |
-# | k1 | right on average, but negative for many tokens | 0 on average: useless as a penalty |
+# | k1 | right on average, but negative for many tokens | 0 on average: no penalty at all (it works *inside the reward*, as PPO uses it) |
 # | k2 | biased | right: that of KL(policy \|\| reference) |
 # | k3 | right on average, never negative | that of the *reverse* divergence, KL(reference \|\| policy) |
 # | k3 times the ratio | as k3 | right |
@@ -627,7 +627,8 @@ for name, how in kinds.items():
     weight[name] = -torch.autograd.grad(loss, logp)[0]
 
 # %% [markdown]
-# One row is one answer, one bar is one token: the higher, the more it weighs. A cross marks a token that was clipped.
+# One row is one answer, one bar is one token: the higher, the more it weighs. Bars of a row differ, because a token's
+# weight is multiplied by its ratio. A cross marks a token that was clipped.
 
 # %%
 figure, panels = figures.new_panels(9.5, 5.6, 6, 3)
@@ -646,13 +647,13 @@ for axes, (name, values) in zip(panels, weight.items()):
     axes.set_yticklabels([4, 7, 11, 16], fontsize=8)
     axes.set_title(name, fontsize=9)
     axes.spines["left"].set_visible(False)
-figure.suptitle("grpo and GSPO favour the tokens of short answers; the others do not")
+figure.suptitle("grpo and GSPO give the tokens of short answers more weight")
 gone = ", ".join(str(int((w[mask == 1] == 0).sum())) for w in weight.values())
 figures.show(
     figure,
     "Five panels of four answers, a bar for each token's weight. Under grpo and GSPO "
-    "bars shrink with the answer's length; under the others all that are not clipped "
-    f"are about alike. Clipped of 38 tokens, panel by panel: {gone}.",
+    "bars shrink with the answer's length; under the other types all that are not "
+    f"clipped are about alike. Clipped of 38 tokens, panel by panel: {gone}.",
 )
 
 # %% [markdown]
@@ -663,7 +664,7 @@ figures.show(
 # | [DAPO](https://arxiv.org/abs/2503.14476) | long chains of thought and falling entropy | every token of the step counts the same; clip-higher; dynamic sampling; answers cut off at the limit are masked or softly punished | only partly, see below |
 # | BNPO in TRL | (no paper) | as `dapo`, but counts the tokens of one micro-batch, not of the step | `loss_type="bnpo"` |
 # | [GSPO](https://arxiv.org/abs/2507.18071) | mixtures of experts, whose token ratios are noisy | one ratio for the whole answer, the geometric mean of its tokens' | `importance_sampling_level="sequence"`, `loss_type="grpo"`, `epsilon=3e-4`, `epsilon_high=4e-4` |
-# | [CISPO](https://arxiv.org/abs/2506.13585) | rare but important tokens that clipping silences | caps a token's weight, but keeps its gradient | `loss_type="cispo"`, `epsilon_high=5.0` |
+# | [CISPO](https://arxiv.org/abs/2506.13585) | rare but important tokens that lose their gradient to clipping | caps a token's weight, but keeps its gradient | `loss_type="cispo"`, `epsilon_high=5.0` |
 #
 # **`loss_type="dapo"`, TRL's default and this course's, is not DAPO.** It is only DAPO's way to count tokens. DAPO also
 # needs `epsilon_high=0.28`, `mask_truncated_completions=True` (or a reward for length, chapter 03), and *dynamic
@@ -802,7 +803,7 @@ for kind in LOSS_TYPES:
     print(f"{kind:8} loss {loss.item():8.4f}   gradient norm {norm.item():.4f}")
 
 # %% [markdown]
-# `grpo` shows 0, because advantages sum to 0 in each group and every ratio is 1. The others weigh answers by length, and
+# `grpo` shows 0, because advantages sum to 0 in each group and every ratio is 1. The other types weigh answers by length, and
 # CISPO's value holds log-probabilities: these numbers are not 0, and mean as little. **The loss says nothing; the
 # gradient moves the model.** A gradient of 0 in every step is a dead run.
 #
@@ -844,7 +845,7 @@ for axes, (name, (second, fifth)) in zip(panels, pairs.items()):
     axes.axvspan(0.8, 1.2, color=figures.PALE["data"], lw=0)
     for r, colour, label in ((second, figures.GREY, 2), (fifth, figures.BLUE, 5)):
         r, how = r.clamp(0.4, 1.6).tolist(), {"color": colour, "alpha": 0.6}
-        axes.hist(r, edges, log=True, label=f"update {label}", **how)
+        axes.hist(r, edges, log=name == "tokens", label=f"update {label}", **how)
     axes.set(xlabel="ratio", ylabel=f"number of {name}")
 panels[0].set_title("Tokens leave 1 ± 0.2 ...")
 panels[1].set_title("... and whole answers hardly do")
