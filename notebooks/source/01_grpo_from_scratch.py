@@ -790,11 +790,11 @@ for first in range(0, len(scores), 8):
 # Before any update, these are the loss and the norm of its gradient for each loss type:
 
 # %%
-from grpo_workbook.grpo import LOSS_TYPES
+from grpo_workbook import grpo
 
 advantage = group_advantages(scores, 8)
 logp = trainer.logprobs(trainer.model, batch)
-for kind in LOSS_TYPES:
+for kind in grpo.LOSS_TYPES:
     settings = {"max_completion_length": 64, "loss_type": kind}
     settings["epsilon_high"] = 5.0 if kind == "cispo" else 0.2
     loss, _ = grpo_loss(logp, advantage, batch["mask"], **settings)
