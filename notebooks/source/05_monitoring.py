@@ -355,7 +355,7 @@ for name, first in found.items():
 # ### A reward that is gamed
 #
 # The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0: the
-# model writes equations until it is cut off. Its entropy does not fall, so no panel but the last one shows the problem.
+# model writes equations until it is cut off. Only the lengths and the held-out accuracy give it away.
 # (Each panel shows the first of its lines: of rewards the total, of lengths the mean.)
 
 # %%

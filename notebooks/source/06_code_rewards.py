@@ -805,7 +805,7 @@ for program in survived:
     print(f"survived:\n{program}")
 
 # %% [markdown]
-# ### Exercise 06.4 · `attack` · hard · 15 minutes
+# ### A checker with a secret
 #
 # This checker looks safer than an exit code. It asks for the exact type, so `Yes` fails. And it believes only a secret,
 # new each time, that is printed after the test:
@@ -831,8 +831,10 @@ def by_secret(program):
 print({name: by_secret(program) for name, program in programs.items()})
 
 # %% [markdown]
-# Break it: return a program that `by_secret` takes for right although it never adds two numbers. It runs on this
-# machine, so keep it harmless.
+# ### Exercise 06.4 · `attack` · hard · 15 minutes
+#
+# Break `by_secret`: return a program that it takes for right although the program never adds two numbers. It runs on
+# this machine, so keep it harmless.
 
 # %% tags=["exercise"]
 def attack() -> str:
@@ -875,11 +877,11 @@ check("06.4", attack);
 from grpo_workbook.exercises import predict
 
 prediction = ...  # "rises", "stays" or "falls"
-paid = [code_format_reward]  # this is yours to change
 
 
 def train_again() -> dict:
     """15 steps from fresh adapters, rewarded by `paid`; pass@1 before and after."""
+    paid = [code_format_reward]  # this is yours to change
     short = run.replace(max_steps=15, output=run.output / "form")
     fresh, tokenizer = load_policy(short)
     args = short.to_grpo_config([1.0] * len(paid))
