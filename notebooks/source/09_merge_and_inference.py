@@ -2,8 +2,8 @@
 # # 09 · Merge and inference
 #
 # **After this notebook you can** merge an adapter into its base and prove that nothing was lost, recognise a merge that
-# is wrong although it answers well, generate in batches and as a stream, choose sampling settings by measurement, and
-# serve the model over HTTP.
+# is wrong although it answers well, generate in batches, choose sampling settings by measurement, and serve the model over
+# HTTP.
 #
 # **Time:** about 2 minutes on two CPU cores; a short training run is a third of it.
 
@@ -276,7 +276,8 @@ def merge_scaled(factor, load_in_4bit=False):
     return wrong
 
 # %% [markdown]
-# We make each merge, compare its logits, and let it answer the held-out problems, greedily and sampled:
+# We make each merge, compare its logits, and let it answer the held-out problems, greedily and sampled. (The last one prints
+# PEFT's warning.)
 
 # %%
 MERGES = {
@@ -334,8 +335,8 @@ unpacked, _ = load_model(
 unpacked = PeftModel.from_pretrained(unpacked.dequantize(), folder / "adapter")
 unpacked = unpacked.merge_and_unload()
 routes = {}
-ends = {"4-bit": in_4bit, "16-bit": model, "unpacked": unpacked}
-for name, candidate in ends.items():
+merged = {"4-bit": in_4bit, "16-bit": model, "unpacked": unpacked}
+for name, candidate in merged.items():
     strict = mean(evaluate(candidate, tokenizer, heldout, **how).strict)
     far = prove(trained, candidate)["relative_logit_difference"]
     routes[name] = f"logits off by {far:.1%}\nstrict, greedy {strict:.1%}"
@@ -437,7 +438,8 @@ tokenizer.padding_side = "left"
 # %% [markdown]
 # Padding on the right raises no error and no warning, and the answers are rubbish. A batch needs two more things: the
 # attention mask, without which padding is read as text, and `add_special_tokens=False`, because the chat template has
-# added them already. `grpo_workbook.generate` does all three. To stream, pass `generate` a `TextIteratorStreamer`.
+# added them already. `grpo_workbook.generate` does all three. (To stream, give `model.generate`, in
+# a thread, a `TextIteratorStreamer`.)
 
 # %% [markdown]
 # ## Sampling settings
