@@ -29,8 +29,8 @@ model, tokenizer = load_policy(run)
 
 # %% [markdown]
 # A step has five parts: sample the completions, compute their rewards, run the model forward and backward over them,
-# and let the optimizer move the adapters. Each part is a method of TRL's trainer or an event of its callbacks. So a few
-# lines can note when each part begins and ends:
+# let the optimizer move the adapters. Each is a method of TRL's trainer or an event of its callbacks, so a few lines
+# can note when it begins and ends:
 
 # %%
 import time
@@ -117,15 +117,15 @@ figures.show(
 
 # %% [markdown]
 # Long completions make sampling's part larger, because a completion is written token by token while the update sees all
-# its tokens at once. The chapter asks three questions about this step: can several GPUs split it, does it fit into
-# memory, and can something else sample faster?
+# its tokens at once. Three questions follow: can several GPUs split a step, does it fit into memory, and can something
+# else sample faster?
 
 # %% [markdown]
 # ## One batch on several GPUs
 #
-# Training on several GPUs runs one *process* for each, that is, one copy of the program. Take one problem with a group
-# of eight completions, four in each process. If each process used the mean of its own four, the same reward would be
-# worth different things on the two GPUs:
+# Training on several GPUs runs one *process*, one copy of the program, for each. Take a group of eight completions,
+# four in each process. If each process used the mean of its own four, the same reward would be worth different things
+# on the two GPUs:
 
 # %%
 earned = torch.tensor([3.0, 0.5, 0.5, 3.0, 0.5, 0.5, 0.5, 3.0])
@@ -170,9 +170,8 @@ figures.show(
 #
 # `per_device_train_batch_size x gradient_accumulation_steps x processes = completions of a step`
 #
-# Adding a GPU does not change the training, it only splits the work, as long as the product stays. A run of this course
-# fixes the product (`batch_size`) and how many completions a GPU takes at once (`per_device_batch`), and computes the
-# rest:
+# Adding a GPU does not change the training, it only splits the work, as long as the product stays. So a run of this
+# course fixes the product (`batch_size`) and how many completions a GPU takes at once (`per_device_batch`):
 
 # %%
 for processes in (1, 2, 4):
@@ -185,8 +184,8 @@ for processes in (1, 2, 4):
 # ## What takes memory
 #
 # Five things: the weights; the adapters with their gradients and the optimizer's state; the activations, which the
-# forward pass keeps for the backward pass; the logits; and the KV cache during sampling. Here they come one at a time.
-# (A GiB is 1024³ bytes, a MiB 1024².)
+# forward pass keeps for the backward pass; the logits; the KV cache during sampling. (A GiB is 1024³ bytes, a MiB
+# 1024².)
 #
 # **Weights.** In 4-bit (NF4, chapter 09) a weight takes half a byte and a little for the scales. Embeddings and norms
 # stay in 16 bits. In so small a model they are a good part of the whole.
@@ -226,8 +225,8 @@ for four_bit in (False, True):
     print(f"Qwen3-4B, {'4-bit' if four_bit else '16-bit'}: {size:.2f} GiB")
 
 # %% [markdown]
-# For any model on the hub, `accelerate estimate-memory Qwen/Qwen3-4B --library_name transformers --dtypes float16 int4`
-# does the same. It leaves out the adapters, the activations and the cache, which decide whether a GRPO run fits.
+# `accelerate estimate-memory Qwen/Qwen3-4B --library_name transformers` counts the weights of any model on the hub. It
+# leaves out the adapters, the activations and the cache, which decide whether a GRPO run fits.
 
 # %% [markdown]
 # **Adapters.** LoRA adds `rank x (in + out)` weights beside each of a layer's seven projections. With its gradient and
@@ -369,8 +368,7 @@ print(f"measured {held_cache:,}, computed {said:,} bytes")
 # ## What adds up to a peak
 #
 # Sampling and the update come one after the other, so the larger of the two counts. This is Qwen3-4B in 4-bit with the
-# settings for a T4: 32 completions are sampled at once and learned from 8 at a time. The heights are computed, the
-# widths are not to scale.
+# settings for a T4: it samples 32 completions at once and learns from 8 at a time. The widths are not to scale.
 
 # %%
 from grpo_workbook.planning import plan
@@ -401,10 +399,10 @@ axes.set(ylabel="GiB", ylim=(0, 14.5))
 axes.set_title("Two humps on a floor: the larger one decides", loc="left")
 figures.show(figure, (
     f"Memory in one step of Qwen3-4B. Floor: {base:.1f} GiB. The KV cache takes it "
-    f"to {base + cache:.1f} while sampling. The update makes four teeth of {peak:.1f}."))
+    f"to {base + cache:.1f} while sampling. The update has four teeth of {peak:.1f}."))
 
 # %% [markdown]
-# The same sums for four settings. The upper bar of each pair is the moment of sampling, the lower one the update:
+# The same sums for four settings. The upper bar of each pair is sampling, the lower one the update:
 
 # %%
 settings = {
@@ -418,7 +416,7 @@ kinds = {"weights": "#999999", "adapters, gradients, moments": "#56B4E9",
          "reserve (assumed)": "#DDDDDD"}
 kinds |= {"sampling": figures.BLUE, "update": figures.ORANGE}
 figure, (axes,) = figures.new_panels(8.0, 3.8)
-told = []
+lines = []
 for row, (name, values) in enumerate(settings.items()):
     sizes = plan("qwen3-4b", "t4", **values).parts
     weight, *four, reserve = (size / GIB for size in sizes["always"].values())
@@ -431,7 +429,7 @@ for row, (name, values) in enumerate(settings.items()):
             left += width
         paper = {"facecolor": "white", "edgecolor": "none", "pad": 1}
         axes.text(left + 0.12, y, f"{left:.1f}", va="center", fontsize=9, bbox=paper)
-    told.append(f"{name}: {max(top) + weight + sum(four) + reserve:.1f}")
+    lines.append(f"{name}: {max(top) + weight + sum(four) + reserve:.1f}")
 
 # %% [markdown]
 # With a legend and the limit of a T4:
@@ -450,7 +448,7 @@ figure.legend(
 )
 figures.show(figure, (
     "Stacked bars of the memory of Qwen3-4B, the larger of sampling and update in GiB. "
-    + "; ".join(told).replace("\n", " ") + ". A T4 can use 13.5."))
+    + "; ".join(lines).replace("\n", " ") + ". A T4 can use 13.5."))
 
 # %% [markdown]
 # Without checkpointing *and* with 8 completions at a time it would be 47 GiB. So 4-bit shrinks the weights,
@@ -468,8 +466,7 @@ print(plan(run.model, run.profile, gib=gib))
 
 # %% [markdown]
 # When a run does not fit, `plan` lists changes, the cheapest first. Smaller pieces (`per_device_batch`) cost nearly
-# nothing, because the same gradient is added up in more parts. A smaller batch is a different training. This wish is
-# too large for a T4:
+# nothing, because the same gradient is added up in more parts. A smaller batch is a different training:
 
 # %%
 wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
@@ -545,9 +542,9 @@ for name in values_shown.split():  # what a profile leaves out is RunConfig's de
 # | --- | --- |
 # | `dtype` | A T4 has no bfloat16, so float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
 # | `load_in_4bit` | makes room from 1.7 B on. With memory to spare, `false` is faster |
-# | `lora_rank` | 32 is plenty, because reinforcement learning needs little |
+# | `lora_rank` | 32: reinforcement learning needs little |
 # | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
-# | `batch_size` | 32 completions are four problems: a noisy gradient. 128 is steadier. LoRA gains less from very large batches than full training |
+# | `batch_size` | 32 completions are four problems, a noisy gradient; 128 is steadier. LoRA gains less from very large batches than full training |
 # | `per_device_batch` | as many as fit. The rest is accumulated, which changes only the time |
 # | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
 # | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. The GPU has nothing to do with it (chapter 04) |
@@ -558,8 +555,8 @@ for name in values_shown.split():  # what a profile leaves out is RunConfig's de
 # ## The loss types, on one batch
 #
 # Two completions: one short and right, one long and wrong. How much does each loss type let a single token count? The
-# gradient says it, with the losses of chapter 01. Two names need more than `loss_type`: CISPO's cap on the weight is
-# its `epsilon_high` (5 here), and GSPO is `loss_type="grpo"` with one ratio for the whole sequence.
+# gradient says it, with the losses of chapter 01. CISPO's cap on the weight is its `epsilon_high` (5 here), and GSPO is
+# `loss_type="grpo"` with one ratio for the whole sequence.
 
 # %%
 from grpo_workbook import grpo_loss
@@ -618,24 +615,24 @@ figures.show(figure, (
 # - **grpo** (arXiv 2402.03300): every completion counts the same, so a token of a long wrong answer is punished less.
 #   Rambling is cheap.
 # - **dr_grpo** (2503.20783): every token counts the same, divided by a constant, the largest possible length. Dr. GRPO
-#   also leaves out the deviation in the advantage (`scale_rewards="none"`).
-# - **dapo**: every token counts the same, divided by the tokens of the whole step. This is one of the four parts of
-#   DAPO (2503.14476). The others are a higher upper clip (`epsilon_high=0.28`), *dynamic sampling*, which samples again
-#   until no group has zero variance, and special treatment of truncated completions (`mask_truncated_completions`, a
-#   soft length penalty). The course's default run uses the first part only. TRL 1.15 has no dynamic sampling.
-# - **bnpo**: as dapo, but divided by the tokens of each piece that goes through at once. So it differs from dapo only
-#   when a step has several pieces or processes. (It is not the method of the paper called BNPO, 2506.02864.)
-# - **cispo** (2506.13585): clips the *weight* and not the loss, so no token loses its gradient: the two tokens count
-#   1.5 and 3 times as much.
+#   also drops the deviation from the advantage (`scale_rewards="none"`).
+# - **dapo**: every token counts the same, divided by the tokens of the whole step. This is one of four parts of DAPO
+#   (2503.14476) and the only one in the course's default run. The others: a higher upper clip (`epsilon_high=0.28`),
+#   special treatment of truncated completions (`mask_truncated_completions`, a soft length penalty), and *dynamic
+#   sampling*, which samples again until no group has zero variance. TRL 1.15 does not have that one.
+# - **bnpo**: divided by the tokens of each piece that goes through at once, so it differs from dapo when a step has
+#   several pieces or processes. (It is not the method of the paper called BNPO, 2506.02864.)
+# - **cispo** (2506.13585): clips the *weight* and not the loss. No token loses its gradient: the two count 1.5 and 3
+#   times as much.
 # - **gspo** (2507.18071): one ratio for a completion, the geometric mean of its tokens' ratios. Here it is 1.46, above
 #   1.2, so the whole answer is dropped. (GSPO's own clip range is far narrower, 3e-4 and 4e-4.)
 
 # %% [markdown]
 # ## Several processes
 #
-# torchrun starts a program several times and tells each process which one it is (`--standalone`: one machine, any free
-# port). It works with any script that builds a `GRPOTrainer`; here the script is `python -m grpo_workbook run`. Both
-# processes are on the CPU and talk through the library gloo. Four steps on a 16-bit base:
+# torchrun starts a program several times and tells each process which one it is. It works with any script that builds a
+# `GRPOTrainer`; here the script is `python -m grpo_workbook run`, on a 16-bit base. On a CPU the processes talk through
+# the library gloo.
 
 # %%
 import subprocess
@@ -655,8 +652,8 @@ assert done.returncode == 0, done.stderr[-3000:]
 print(f"{time.perf_counter() - began:.0f} s with both starts")
 
 # %% [markdown]
-# What the run wrote down. The reward of a step is the mean over the completions of both processes. Each process samples
-# with a seed of its own, so the completions differ from those of a single process.
+# The reward of a step is the mean over the completions of both processes. Each process samples with a seed of its own,
+# so the completions differ from those of a single process.
 
 # %%
 import json
@@ -790,7 +787,7 @@ for name, how in samplers.items():
 # %%
 counts = [32, 128, 512, 2048, 8192]
 figure, grid = figures.new_panels(9.0, 3.2, 2, 2)
-told = []
+lines = []
 for axes, (name, steps) in zip(grid, found.items()):
     near, dropped = [], []
     for n in counts:
@@ -806,13 +803,13 @@ for axes, (name, steps) in zip(grid, found.items()):
     axes.set_xlabel("tokens of a completion")
     axes.set_title(f"{name} sampler: at 2,048 tokens {near[3]:.0%} count", fontsize=11)
     said = f"{near[3]:.0%} count, {dropped[3]:.0%} are dropped"
-    told.append(f"{name} sampler: at 2,048 tokens {said}")
+    lines.append(f"{name} sampler: at 2,048 tokens {said}")
 grid[0].set_ylabel("fraction of the completions")
 handles = grid[0].get_legend_handles_labels()
 figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
 figures.show(figure, (
     "What sequence_mask does to completions of 32 to 8,192 tokens, joined from "
-    "measured differences. " + "; ".join(told) + ". The rest count less than a third."))
+    "measured differences. " + "; ".join(lines) + ". The rest count below a third."))
 
 # %% [markdown]
 # The tiny model's own completions, of about 25 tokens, lose nothing. A bfloat16 sampler does no harm up to thousands of
@@ -847,8 +844,7 @@ print((files.REPO / "templates" / "my_project" / "my.yaml").read_text())
 # python -m grpo_workbook diagnose outputs
 # ```
 #
-# In this order: is anything wrong with the data; does the run fit; does it start, in four steps; the run itself; and is
-# anything wrong with it.
+# In this order: is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it.
 
 # %% [markdown] tags=["remove-cell"]
 # For the machine that runs this notebook on every change: fail when a formula has drifted from what was measured, or
@@ -1072,7 +1068,7 @@ check("10.5", my_plan);
 # %% [markdown]
 # ## Summary
 #
-# - A step is sampling, then the update. Each has its own peak of memory, and the larger one decides.
+# - A step is sampling, then the update. Each has its peak of memory, and the larger one decides.
 # - 4-bit shrinks the projections, LoRA the optimizer's state, checkpointing the activations. The KV cache grows with
 #   the whole batch, the activations with what goes through at once.
 # - When a run does not fit: first smaller pieces, then checkpointing and 4-bit, then a smaller batch or shorter
