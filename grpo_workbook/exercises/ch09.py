@@ -116,7 +116,10 @@ experiment(
         "rises": "A prompt that the rewards never saw is rarely better than the one of training; "
         "look at the completions before you believe it.",
     },
-    [],
+    [
+        ({"better": 0, "worse": 15, "problems": 120}, "falls"),  # without a system prompt
+        ({"better": 1, "worse": 0, "problems": 120}, "stays"),  # the same in other words
+    ],
 )
 experiment(
     "09.4",
@@ -131,5 +134,5 @@ experiment(
         "rises": "Rounding adds errors to weights and no skill; where it seems to help, suspect "
         "chance or a policy that was trained on the 4-bit base.",
     },
-    [],
+    [({"better": 1, "worse": 0, "problems": 120}, "stays")],
 )
