@@ -11,9 +11,8 @@
 # %% [markdown]
 # ## Why the loss is near 0
 #
-# Take four completions of one problem, two of them right. Their advantages are measured from the group's mean, so they
-# sum to 0. The loss is minus the mean of `ratio * advantage`. At the first update of a batch the policy is still the
-# one that sampled the completions, so every ratio is 1.
+# Take four completions of one problem, two of them right. Their advantages sum to 0, because they are measured from the
+# group's mean. The loss is minus the mean of `ratio * advantage`, and at the first update of a batch every ratio is 1.
 
 # %%
 from statistics import mean, stdev
@@ -25,9 +24,9 @@ print(f"loss: {abs(mean(1.0 * a for a in advantages)):.3f}")
 
 # %% [markdown]
 # The *value* of the loss is 0, but its *gradient* is not: it makes the first two completions likelier and the other two
-# rarer. A real log shows small values all the same, because this course's `loss_type="dapo"` averages over tokens: a
-# longer completion counts more. In the drawing each completion is a box, as wide as it is long and as high as its
-# advantage. The loss is minus the sum of the areas, divided by the number of tokens.
+# rarer. A real log shows small values, because this course's `loss_type="dapo"` averages over tokens, so a longer
+# completion counts more. Each box is a completion, as wide as its length and as high as its advantage; the loss is
+# minus the sum of the areas, per token.
 
 # %%
 from grpo_workbook import figures
@@ -49,8 +48,8 @@ figures.show(figure, "Three bar charts of two right and two wrong completions, e
              f"wide as it is long. The loss: {losses}. It says which are longer.")
 
 # %% [markdown]
-# So the loss does not fall when the model gets better, and it does not rise when the model gets worse. Watch the reward
-# instead. The loss shows one thing only: with `beta` above 0 it contains the KL penalty, which starts at 0 and grows.
+# So the loss says nothing about whether the model gets better. Watch the reward instead. Only with `beta` above 0 does
+# the loss show something: it contains the KL penalty, which starts at 0 and grows.
 
 # %% [markdown]
 # ## The spread that matters is the group's
@@ -98,9 +97,9 @@ columns = ["reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm"]
 healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 
 # %% [markdown]
-# The reward rises from 1.5 to 2.8. The loss stays near 0. More and more groups have zero variance, because all of their
-# completions become right. The next cell compares the average loss with the gain in reward, with and without a KL
-# penalty. The penalty's part of the loss is small: `beta` times the KL of the last steps.
+# The reward rises from 1.5 to 2.8 while the loss stays near 0. More and more groups have zero variance, because all of
+# their completions become right. The next cell compares the average loss with the gain in reward, with and without a KL
+# penalty (`beta` times the KL):
 
 # %%
 with_kl = read_run(LOGS / "healthy_beta_0.json")
@@ -111,9 +110,9 @@ for name, log in (("beta 0", healthy.table), ("beta 0.04", with_kl.table)):
           f"   reward {reward.head(5).mean():.2f} to {reward.tail(5).mean():.2f}")
 
 # %% [markdown]
-# Six panels show nearly everything. The faint line is what each step logged, the bold one the mean of five steps around
-# it. *Adapter change* is how far the adapters have moved from their initial values, divided by the norm of these
-# values. (`B` starts at 0, so that norm is `A`'s.)
+# Six panels show nearly everything. The faint line is what each step logged, the bold one the mean of five steps.
+# *Adapter change* is how far the adapters have moved, divided by their initial norm (that of `A`, because `B` starts
+# at 0).
 
 # %%
 from grpo_workbook.diagnosis import run_panels
@@ -135,8 +134,8 @@ figures.show(*run_panels(healthy, title=title))
 # ### How fast may entropy fall?
 #
 # Entropy says how undecided the policy is, in nats per token. With `beta` above 0 there is a KL beside it, which starts
-# at 0 because the policy is still its reference. The KL of a single step can jump (step 29 here), because it is an
-# estimate: a few tokens that the reference finds nearly impossible are enough. So the bold line is a median.
+# at 0 because the policy is still its reference. The KL of one step is an estimate and can jump (step 29 here) for a
+# few tokens that the reference finds nearly impossible, so the bold line is a median.
 
 # %%
 parted = with_kl.table[["kl", "entropy"]].dropna()
@@ -155,15 +154,14 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
              f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# **Do not take this entropy curve as the norm for a real model.** A sum of two small numbers has one right answer and
-# nearly one wording. A model that has learned it has little left to be undecided about, so losing six sevenths in 30
-# steps is healthy here. A real model that loses its entropy at this speed stops exploring, and then it stops learning. In the
-# runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion weights, no cure applied) 73 % of the entropy
-# and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476) calls this *entropy collapse* and
-# raises the upper clip to 0.28 against it; TRL 1.15 also has `entropy_coef` and `use_adaptive_entropy`. So compare the
-# entropy with your own first steps, and ask what the reward gained while it fell. Exercise 05.4 makes this a rule.
+# **This is no norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
+# that has learned it has little left to be undecided about. A real model that loses its entropy at this speed stops
+# exploring, and then stops learning. In the runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion
+# weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476)
+# calls this *entropy collapse* and raises the upper clip to 0.28 against it; TRL 1.15 also has `entropy_coef`. Compare
+# the entropy with your own first steps, and ask what the reward gained while it fell (exercise 05.4).
 #
-# Unsloth's trainer on a GPU logs no `entropy`, and it logs a `kl` even when `beta` is 0.
+# On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
 # %% [markdown]
 # A program can read the panels too:
@@ -221,9 +219,9 @@ functions, weights = parse_rewards(run.rewards)
 watched = watch(functions)
 
 # %% [markdown]
-# TRL's `report_to` says where the numbers go. A local log is always kept (`trainer.state.log_history`, and
-# `trainer_state.json` in each checkpoint). TensorBoard writes a folder on this disk; `"trackio"` and `"wandb"` work by
-# the same name once they are installed (offline: `WANDB_MODE=offline`). `log_completions` keeps what the model wrote.
+# TRL's `report_to` says where the numbers go: `"tensorboard"` is a folder on this disk, `"trackio"` and `"wandb"` work
+# once they are installed (offline: `WANDB_MODE=offline`). `trainer.state.log_history` is always kept, also in
+# `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
 
 # %%
 args = run.to_grpo_config(weights)
@@ -258,8 +256,8 @@ trainer.remove_callback(PrinterCallback)
 trainer.train();
 
 # %% [markdown]
-# Now the diagnosis of the log in memory. A log does not know which reward judges the answer and which the form, but the
-# functions do: each has an attribute `role`, which `@reward(role="correctness")` sets on your own.
+# A log does not know which reward judges the answer and which the form, but the functions do: each has an attribute
+# `role`. For your own, `@reward(role="correctness")` sets it.
 
 # %%
 print({f.__name__: f.role for f in functions})
@@ -270,8 +268,7 @@ print(as_text(findings, live))
 # %% [markdown]
 # ### Held-out problems
 #
-# The probe measures accuracy and the rate of well-formed answers on problems that training never sees. By default it
-# runs every 20 steps, here every 10:
+# The probe measures accuracy and the rate of well-formed answers on problems that training never sees:
 
 # %%
 print(live.table.filter(like="heldout/").dropna().round(2).to_string())
@@ -294,8 +291,7 @@ for step in (1, 20):
 # %% [markdown]
 # ### TensorBoard
 #
-# `tensorboard --logdir outputs/run/tensorboard` shows the same curves in a browser. Reading the file back proves that
-# they arrived:
+# `tensorboard --logdir outputs/run/tensorboard` shows the same curves in a browser. Read the file back:
 
 # %%
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -307,8 +303,7 @@ print(len(events.Tags()["scalars"]), "curves; reward:", rewards[:2], "...", rewa
 # %% [markdown]
 # ### When it is slow, or memory is short
 #
-# `step_time` is the time of a step. The part of it that goes into sampling says where to begin: a faster engine (vLLM)
-# speeds up sampling; smaller batches with more accumulation steps save memory.
+# A faster engine (vLLM) speeds up sampling; smaller batches with more accumulation steps save memory.
 
 # %%
 table = live.table
@@ -341,9 +336,8 @@ figures.show(*side_by_side(named))
 
 # %% [markdown]
 # The reward alone separates few of them. `shows_work` has the finest curve of all, and four flat curves have four
-# different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. This is
-# the first piece of evidence for each finding. (A rise is counted in standard errors, an adapter change relative to the
-# initial norm; the others are as TRL logs them.)
+# different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. The
+# first piece of evidence for each finding (a rise is counted in standard errors):
 
 # %%
 for name, first in found.items():
@@ -354,9 +348,8 @@ for name, first in found.items():
 # %% [markdown]
 # ### A reward that is gamed
 #
-# The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0: the
-# model writes equations until it is cut off. Only the lengths and the held-out accuracy give it away.
-# (Each panel shows the first of its lines: of rewards the total, of lengths the mean.)
+# The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0:
+# the model writes equations until it is cut off. Only the lengths and the held-out accuracy give it away.
 
 # %%
 from grpo_workbook.diagnosis import compare_panels
@@ -387,10 +380,9 @@ for reward in (0.71, 0.87, 1.01):
     print(reward, [f"{a:+.4f}" for a in advantage.tolist()[:4]], "...")
 
 # %% [markdown]
-# So the whole group is pushed up, or the whole group is pushed down, whatever it wrote. The advantages are a thousand
-# times smaller than usual, and so is the gradient, but Adam divides each gradient by its own typical size: the steps
-# are as large as ever. This is no random walk. The model is trained, at full speed, on the rounding error of the
-# question's length, and what it knew is unlearned.
+# So the whole group is pushed up, or the whole group is pushed down, whatever it wrote. Advantages and gradients are a
+# thousand times smaller than usual, but Adam divides each gradient by its own typical size, so the steps are as large
+# as ever. The model is trained at full speed on the rounding error of the question's length, and unlearns what it knew.
 
 # %% [markdown]
 # ## Symptom, cause, cure
@@ -441,8 +433,7 @@ for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
 
 # %% [markdown]
 # The bounds were set on the first seed of each of these runs. On other seeds the diagnosis names 19 of 20 diseases and
-# accuses none of 4 healthy runs. All of that is one task and one tiny model; other models will need other bounds in
-# places.
+# accuses none of 4 healthy runs. That is one task and one tiny model: other models may need other bounds.
 
 # %% [markdown]
 # ## Stopping a sick run
@@ -616,10 +607,10 @@ check("05.2", my_diagnosis);
 # %% [markdown]
 # ### Exercise 05.3 · `cured` · medium · 10 minutes
 #
-# One more patient, with two diseases at once: `max_completion_length` 4 and `temperature` 0.05. Its diagnosis is
-# `truncated`. The cure below raises the limit to 64. **Predict** what the diagnosis says of the run after that, then
-# run the cell: it trains the cured run for 15 steps (about half a minute) and shows its panels. Afterwards change
-# `cure`, and your prediction, until the run is healthy.
+# One more patient has two diseases: `max_completion_length` 4 and `temperature` 0.05. Its diagnosis is `truncated`. The
+# cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains the cured run
+# for
+# 15 steps (about half a minute) and shows its panels. Then change `cure`, and your prediction, until it is healthy.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -672,10 +663,10 @@ predict("05.3", prediction, treat);
 # %% [markdown]
 # ### Exercise 05.4 · `entropy_spent` · hard · 15 minutes
 #
-# Write a rule that the diagnosis lacks, and run it on a log of your own. Return the first step (from 1) at which the
-# mean entropy of the last three steps is below a quarter of the mean of the *first* three steps, while the mean reward
-# of the same last three steps is below 0.8 of `highest`; `None` when there is no such step. It separates entropy that
-# bought a high reward from entropy that bought nothing.
+# Write a rule that the diagnosis lacks, and run it on a log of your own: entropy was spent, but bought no reward.
+# Return the first step (from 1) at which the mean entropy of the last three steps is below a quarter of that of the
+# *first* three steps, while the mean reward of the last three is below 0.8 of `highest`; `None` when there is no such
+# step.
 
 # %% tags=["exercise"]
 def entropy_spent(

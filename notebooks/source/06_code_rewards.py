@@ -7,8 +7,8 @@
 # **Time:** about 2 minutes on two CPU cores (smoke profile). On a GPU the same cells train a real model and measure it
 # on HumanEval.
 #
-# Unit tests look like the perfect reward: no judge is needed, because the program works or it does not. But a program
-# that is judged also *runs*, and a program that runs can do anything, even to its own verdict.
+# Unit tests look like the perfect reward: the program works or it does not. But a program that is judged also *runs*,
+# and a program that runs can do anything, even to its own verdict.
 
 # %% [markdown]
 # ## The common way, on four programs
@@ -117,11 +117,11 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 
 # %% [markdown]
 # *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing can be written or
-# started, and the process table is its own. **limits-only**: time, memory and system calls are limited, but your files
-# can be read; the sandbox warns once. `Sandbox(require="full")` refuses to go on with less.
+# started. **limits-only**: time, memory and system calls are limited, but your files can be read, and the sandbox warns
+# once. `Sandbox(require="full")` refuses to go on with less.
 #
-# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class that
-# inherits from `int` is refused, and so is any container that is not Python's own:
+# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class
+# that inherits from `int` is refused, and so is any container that is not Python's own:
 
 # %%
 from collections import deque
@@ -156,7 +156,7 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 
 # %% [markdown]
 # The last job is **rejected**, because a test that never calls the function would pass anything. That is the test's
-# fault and not the program's, so the reward will be `None` and not 0. The other jobs of the batch are judged normally.
+# fault, so the reward will be `None` and not 0.
 
 # %% [markdown]
 # ## Attack it
@@ -351,10 +351,9 @@ figures.show(figures.diagram(boxes, arrows, (9.0, 2.6)),
              "if it does not define the function.")
 
 # %% [markdown]
-# There are two rewards. `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. With
-# `partial=True` a program that does not pass gets half of the fraction of its assertions that held.
-# `code_format_reward` runs nothing: it pays 1.0 for exactly one fenced block of Python that can be parsed, and 0.5 for
-# one that cannot. With the weights 2 and 0.5 a completion earns at most 2.5.
+# `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` half of the
+# fraction of its assertions that held.) `code_format_reward` runs nothing: it pays 1.0 for exactly one fenced block of
+# Python that can be parsed, 0.5 for one that cannot. With the weights 2 and 0.5 a completion earns at most 2.5.
 
 # %%
 from grpo_workbook.sandbox import code_format_reward, unit_tests
@@ -442,8 +441,8 @@ figures.show(*figures.bar_chart(
 
 # %% [markdown]
 # While the model passes now and then, partial credit adds next to nothing. Where the model never passes, all or nothing
-# gives no signal, but partial credit still differs in some groups. What does it reward there? Here is what a program earns
-# that ignores its task and always returns the same value:
+# gives no signal, but partial credit still differs in some groups. What does it reward there? Here is what a program
+# earns that ignores its task and always returns the same value:
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
@@ -571,12 +570,12 @@ changed = [a - b for b, a in zip(before["passed"], after["passed"])]
 print(f"{changed.count(1)} tasks better, {changed.count(-1)} worse, p = {p_value:.1g}")
 
 # %% [markdown]
-# This model could solve the tasks before, some of the time; it learned to do it each time. Is that all that GRPO can
-# do? The question is open. Yue et al. (2504.13837) found that base models, given enough tries, solve what the trained
-# ones solve: training made known solutions likelier. ProRL (2505.24864) reports tasks that the base model fails in any
-# number of tries and the trained model solves, after more than 2,000 steps with varied tasks, a KL penalty whose
-# reference is renewed, and entropy kept up. What holds in both: a completion that is never sampled is never rewarded.
-# So the way to a new skill leads over rewarded steps on the way, such as partial credit or easier tasks.
+# This model could solve the tasks before, some of the time; it learned to do it each time. Can GRPO do more? That is
+# open. Yue et al. (2504.13837) found that base models, given enough tries, solve what the trained ones solve. ProRL
+# (2505.24864) reports tasks that the base model fails in any number of tries and the trained model solves, after more
+# than 2,000 steps with varied tasks, entropy kept up and a KL penalty whose reference is renewed. Both agree that a
+# completion which is never sampled is never rewarded, so a new skill needs rewarded steps on the way: partial credit,
+# or easier tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -599,12 +598,10 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## HumanEval
 #
-# HumanEval has 164 tasks (Chen et al. 2021, MIT licence) with the same columns, so the same functions read and judge
-# them. With the adapter switched off, the model is as it was before training.
-#
-# Do not train on it, because you measure with it. A large model may have read it long ago, so compare its scores before
-# and after, not with other people's. Our one-line functions are too easy for a real model; take harder tasks of your
-# own, or MBPP's training part.
+# HumanEval has 164 tasks (Chen et al. 2021, MIT licence) with the same columns, so the same functions judge them. With
+# the adapter switched off, the model is as it was before training. Do not train on it, because you measure with it. A
+# large model may have read it long ago, so compare its scores before and after only. To train a real model, take
+# harder tasks than these one-line functions: your own, or MBPP's training part.
 
 # %%
 from grpo_workbook.sandbox import HUMANEVAL
@@ -674,10 +671,9 @@ check("06.1", last_block);
 # %% [markdown]
 # ### Exercise 06.2 · `same` · hard · 15 minutes
 #
-# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related. Lists
-# and tuples are compared item by item, sets and dicts whatever their order, all by the same rule. Refuse every other
-# container. `a`, or anything in it, may be an object that says it is equal to everything, and no such object may ever
-# be asked.
+# Is `a`, which a program returned, the same as the expected `b`? The types must be the same, not merely related.
+# Compare lists and tuples item by item, sets and dicts in any order, all by the same rule, and refuse every other
+# container. `a`, or anything in it, may be an object whose `==` always says yes: never call it.
 
 # %% tags=["exercise"]
 def same(a: object, b: object) -> bool:
@@ -760,8 +756,8 @@ check("06.3", fraction_caught);
 # </details>
 
 # %% [markdown]
-# Now judge a task of your own. Change `TASK` to one that you would train on: the checks say whether its test is good
-# enough for a reward. `mutants` makes wrong programs from the solution, each with one operator or number changed.
+# Now judge a task of your own: change `TASK` to one that you would train on. `mutants` makes wrong programs from its
+# solution, each with one operator or number changed.
 
 # %%
 import ast
