@@ -43,7 +43,7 @@ for name, (rates, colour, place) in looks.items():
     axes.plot(middles, found, color=colour, lw=2)
     axes.text(middles[place], found[place], f"{name}  ", color=colour, ha="right")
 axes.axvline(10, color="black", ls="--", lw=1)
-seen = f"{lucky['30 problems']:.0%} with 30 problems\n{lucky['480 problems']:.1%} with 480"
+seen = "\n".join(f"{rate:.1%} with {name}" for name, rate in lucky.items())
 axes.text(11, 20, f"10 points or more by luck:\n{seen}")
 axes.set(xlabel="gain in points, although nothing changed", ylabel="% of repetitions",
          title="With 30 problems, ten points are often luck",
@@ -301,7 +301,7 @@ axes.spines[:].set_visible(False)
 changed = len(better) + len(worse)
 axes.set_title(f"The test counts the {changed} that changed: p = {p_value:.0g}")
 words = (
-    f"A two by two table: {kept} problems stayed right and {lost} stayed wrong (grey, not "
+    f"A two by two table: {kept} problems stayed right, {lost} stayed wrong (grey, not "
     f"counted); {len(better)} got better, {len(worse)} got worse, p = {p_value:.1g}."
 )
 figures.show(figure, words)
@@ -395,9 +395,9 @@ axes.tick_params(length=0)
 axes.grid(visible=False)
 axes.spines[:].set_visible(False)
 words = (
-    "Eight answers to each of three problems, right ones green. A: 6 of 8 right, pass@8 "
-    "and maj@8 100 %. B: 2 right and 5 times the same mistake, pass@8 100 %, maj@8 0 %. "
-    "C: none right, both 0 %."
+    "Eight answers to each of three problems, right ones green. A: 6 of 8 right, "
+    "pass@8 and maj@8 100 %. B: 2 right and 5 times the same mistake, pass@8 100 %, "
+    "maj@8 0 %. C: none right, both 0 %."
 )
 figures.show(figure, words)
 
@@ -449,7 +449,7 @@ axes.set(xlabel="k", ylabel=f"rate of problems (from {low:g})", ylim=(low, 1.02)
 axes.legend(frameon=False, loc="lower right")
 ends = "; ".join(f"{name}: {ys[0]:.1%} at 1, {ys[-1]:.1%} at {ks[-1]}"
                  for name, ys in curves.items())
-figures.show(figure, f"Line chart of the rate of problems, leniently right, over k. {ends}.")
+figures.show(figure, f"Line chart of the rate of problems (lenient) over k. {ends}.")
 
 # %% [markdown]
 # Before training the model *could* solve nearly every problem within eight attempts (pass@8), but a single answer was
