@@ -44,6 +44,7 @@ for axes, (name, lengths) in zip(grid, cases.items()):
     losses[name] = f"{loss + 0.0:+.2f}"
     axes.set(title=f"{name}: loss {losses[name]}", xlabel="tokens", xlim=(0, 100))
 grid[0].set_ylabel("advantage")
+figure.suptitle("The loss only says which completions are longer")
 figures.show(figure, "Three bar charts of two right and two wrong completions, each as "
              f"wide as it is long. The loss: {losses}. It says which are longer.")
 
