@@ -375,6 +375,7 @@ toy = {
     "B: one common mistake": ("14", "19 14 19 19 12 14 19 19"),
     "C: out of reach": ("42", "40 41 38 40 39 45 37 46"),
 }
+columns = {"pass@1": 8.8, "pass@8": 10.3, "maj@8": 11.8}  # and where they stand
 figure, (axes,) = figures.new_panels(8.0, 2.8)
 for y, (right, text) in enumerate(toy.values()):
     texts = text.split()
@@ -384,12 +385,12 @@ for y, (right, text) in enumerate(toy.values()):
         axes.text(x + 0.45, y + 0.4, given, ha="center", va="center")
     k1, k8 = (statistics.pass_at_k(8, texts.count(right), k) for k in (1, 8))
     vote = statistics.majority_at_k(texts, right, 8)
-    for x, value in zip((8.8, 10.3, 11.8), (f"{k1:.0%}", f"{k8:.0%}", f"{vote:.0%}")):
-        axes.text(x, y + 0.4, value, ha="center", va="center", fontweight="bold")
-for x, word in zip((8.8, 10.3, 11.8), ("pass@1", "pass@8", "maj@8")):
+    for x, rate in zip(columns.values(), (k1, k8, vote)):
+        axes.text(x, y + 0.4, f"{rate:.0%}", ha="center", va="center", weight="bold")
+for word, x in columns.items():
     axes.text(x, -0.3, word, ha="center", va="center")
-axes.set(xlim=(0, 12.5), ylim=(2.9, -0.6), xticks=[], title="In B the right answer is "
-         "there, and the vote misses it")
+axes.set(xlim=(0, 12.5), ylim=(2.9, -0.6), xticks=[])
+axes.set_title("In B the right answer is there, and the vote misses it")
 axes.set_yticks([0.4, 1.4, 2.4], [*toy])
 axes.tick_params(length=0)
 axes.grid(visible=False)
