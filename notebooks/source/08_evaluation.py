@@ -395,11 +395,8 @@ axes.set_yticks([0.4, 1.4, 2.4], [*toy])
 axes.tick_params(length=0)
 axes.grid(visible=False)
 axes.spines[:].set_visible(False)
-words = (
-    "Eight answers to each of three problems, right ones green. A: 6 of 8 right, "
-    "pass@8 and maj@8 100 %. B: 2 right and 5 times the same mistake, pass@8 100 %, "
-    "maj@8 0 %. C: none right, both 0 %."
-)
+words = "Eight answers to each of three problems. A: 6 of 8 right, pass@8 and maj@8 "
+words += "100 %. B: 2 right and 5 times one mistake, pass@8 100 %, maj@8 0 %. C: 0 %."
 figures.show(figure, words)
 
 # %% [markdown]
