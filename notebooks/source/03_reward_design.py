@@ -332,18 +332,21 @@ equal = table.max(axis=2) == table.min(axis=2)  # (functions and total, groups)
 shade = table / table.max(axis=(1, 2), keepdims=True).clip(1e-9)
 figure, (axes,) = figures.new_panels(9, 2.6)
 axes.grid(False)
-axes.imshow(shade.reshape(len(table), -1), aspect="auto", cmap="Blues", vmax=1.2)
+axes.imshow(shade.reshape(4, -1), aspect="auto", cmap="Blues", vmin=-0.3, vmax=1.2)
 for row, group in zip(*equal.nonzero()):
     place = (4 * group - 0.5, row - 0.5)
     axes.add_patch(Rectangle(place, 4, 1, facecolor="#DDD", ec="grey", hatch="//"))
 for x in range(4, 64, 4):
-    axes.axvline(x - 0.5, color="white", lw=3)
+    axes.axvline(x - 0.5, color="white", lw=4)
+for y in range(3):
+    axes.axhline(y + 0.5, color="white", lw=4)
 names = [name.removesuffix("_reward") for name in fours.groups]
 axes.set_yticks(range(len(names)), names)
 axes.set_xticks(np.arange(16) * 4 + 1.5, range(1, 17))
 said = ", ".join(f"{name} {sum(row)}" for name, row in zip(names, equal))
 finding = f"Groups of 4: {sum(equal[-1])} of 16 have no variance in total"
-axes.set(xlabel="group of 4 completions (hatched grey: all equal)", title=finding)
+axes.set_xlabel("group of 4, sorted; dark: high reward, hatched grey: all equal")
+axes.set_title(finding)
 words = f"Heat map: rewards of 64 completions in 16 groups. Zero variance: {said}."
 figures.show(figure, words)
 
