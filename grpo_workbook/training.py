@@ -129,6 +129,11 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
         if not overrides:
             raise
         raise WorkbookError(f"TRL does not take {overrides}: {error}") from error
+    # TRL keeps the adapters of a quantized model in bfloat16, where a step of 1e-5 is lost beside a
+    # weight of 0.01. Unsloth takes that out on a GPU; here and with the plain backend, we do.
+    for name, parameter in trainer.model.named_parameters():
+        if "lora_" in name and not sharded():  # divided weights must be of one type
+            parameter.data = parameter.data.float()
     trainer.remove_callback(PrinterCallback)
     if trainer.is_world_process_zero():
         trainer.add_callback(RewardBar())
