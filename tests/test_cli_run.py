@@ -8,7 +8,9 @@ import sys
 import time
 
 import pytest
+import torch
 from conftest import REPO, SHARED, cli, environment, report_of
+from safetensors.torch import load_file
 
 from grpo_workbook.cli import main
 from grpo_workbook.cli.options import from_yaml
@@ -58,6 +60,8 @@ def test_training_really_happened_in_4bit(main_runs, family):
     assert rewards["reward"]["last_tenth"] > rewards["reward"]["first_tenth"] + 0.5
     names = ("correctness_reward", "strict_format_reward", "incremental_format_reward")
     assert set(rewards) == {"reward", *names}
+    adapter = load_file(folder / "adapter" / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in adapter.values()} == {torch.float32}  # as it was trained
 
 
 @pytest.mark.parametrize("family", FAMILIES)
