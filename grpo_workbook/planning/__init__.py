@@ -146,7 +146,7 @@ def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str
     """
     length, batch = run.max_prompt_length + run.max_completion_length, run.batch_size
     config, wide = shape.model.config, WIDE[run.dtype]
-    # In 32 bits, as Unsloth keeps them on a GPU and `make_trainer` on a CPU, with their gradients
+    # In 32 bits, as Unsloth keeps them on a GPU and `make_trainer` elsewhere, with their gradients
     # and moments: 16 bytes a weight. Stock TRL has those of a 4-bit model in bfloat16: 8 bytes.
     adapters = shape.lora(run.lora_rank) * 4
     always = {

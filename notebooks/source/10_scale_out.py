@@ -245,7 +245,7 @@ print(f"{16 * adapters / GIB:.2f} GiB in 32 bits, {8 * adapters / GIB:.2f} in 16
 print(f"Qwen3-4B, all weights in 32 bits: {16 * large.weights[0] / GIB:.0f} GiB")
 
 # %% [markdown]
-# In float32 four numbers are 16 bytes. Unsloth keeps them so on a GPU, and `make_trainer` does on a CPU. Stock TRL
+# In float32 four numbers are 16 bytes. Unsloth keeps them so on a GPU, and `make_trainer` does elsewhere. Stock TRL
 # converts the adapters of a 4-bit model to bfloat16 when the trainer is built: 8 bytes. This saving has a price,
 # because bfloat16 keeps only two to three digits, and a small step is rounded away:
 
