@@ -213,9 +213,10 @@ experiment(
     NOTEBOOK,
     _read_form,
     {
-        "rises": "TODO",
-        "stays": "TODO",
-        "falls": "TODO",
+        "rises": "What was paid did not make right programs likelier: look at what it asks for.",
+        "stays": "Form and program come from the same tokens: a block that is closed can pass its "
+        "test, one that is cut off cannot.",
+        "falls": "No wrong program was paid more than a right one, so nothing led away from those.",
     },
     [],
 )
