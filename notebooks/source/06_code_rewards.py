@@ -909,9 +909,9 @@ predict("06.5", prediction, train_again);
 # prediction = "rises"
 # ```
 #
-# Nothing that is paid depends on what a program computes. But at the start nearly half of the completions were no
-# program at all, most of them for a block that was never closed. Once the block is closed, the program in it can pass.
-# So a cheap reward for the form uncovers a skill that is there; it cannot teach one.
+# Nothing that is paid depends on what a program computes. But at the start nearly half of the programs ended in an
+# error, for example because a block was never closed. Once the block is closed, the program in it can pass. So a cheap
+# reward for the form uncovers a skill that is there; it cannot teach one.
 #
 # </details>
 
