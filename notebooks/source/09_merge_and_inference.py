@@ -182,7 +182,8 @@ save_adapter(policy, tokenizer, folder / "adapter")
 for path in sorted((folder / "adapter").iterdir()):
     print(f"{path.stat().st_size:9,} bytes  {path.name}")
 config = json.loads((folder / "adapter" / "adapter_config.json").read_text())
-print({key: config[key] for key in ("peft_type", "r", "lora_alpha", "target_modules")})
+print({key: config[key] for key in ("peft_type", "r", "lora_alpha")})
+print(sorted(config["target_modules"]))
 print(json.loads((folder / "adapter" / "base.json").read_text()))
 
 # %% [markdown]
