@@ -140,8 +140,8 @@ for axes, (name, other) in zip(panels, real.items()):
 figure.suptitle("One conversation, three prompts (orange: system, green: thinking)")
 figures.show(
     figure,
-    "Qwen3 and Gemma 4 give the system message a turn of its own, Gemma 3 puts its text "
-    "at the start of the user's turn. Qwen3's prompt ends with an empty think block.",
+    "Qwen3 and Gemma 4 give the system message a turn of its own, Gemma 3 puts it at "
+    "the start of the user's turn. Qwen3's prompt ends with an empty think block.",
 )
 
 # %% [markdown]
