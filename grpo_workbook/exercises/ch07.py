@@ -136,7 +136,7 @@ exercise(
 def _distance(measured):
     carried, new = measured["carried"], measured["new"]
     said = f"The adapter moves {carried:.3f} with its moments and {new:.3f} with new ones."
-    if new > 1.2 * carried:  # two seeds of one way differ by less than 20 %
+    if new > 1.2 * carried:  # less than 20 % apart, other batches could turn it round
         return "farther", said
     return ("less far" if carried > 1.2 * new else "as far"), said
 
