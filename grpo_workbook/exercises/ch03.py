@@ -141,51 +141,48 @@ exercise(
 )
 
 
-def _moved(name):
-    """Read {name: [rate at first, rate at last]}: three steps of 64 completions each.
-
-    Two standard errors of the difference of two rates of 192 are at most 10 points.
-    """
+def _moved(of, said):
+    """Read two rates, each (rate, of how many); "stays" is within two standard errors."""
 
     def read(run):
-        first, last = map(float, run[name])
-        if not (0 <= first <= 1 and 0 <= last <= 1):
-            raise ValueError(f"{name} should be two rates from 0 to 1, but is {run[name]}")
-        word = "rises" if last - first > 0.1 else "falls" if first - last > 0.1 else "stays"
-        return word, f"{name} went from {first:.0%} to {last:.0%} (10 points may be chance)."
+        (p, n), (q, m) = of(run)
+        if not (0 <= p <= 1 and 0 <= q <= 1 and n >= 1 and m >= 1):
+            raise ValueError(f"{said} should be two rates from 0 to 1, but are {p} and {q}")
+        bound = 2 * (p * (1 - p) / n + q * (1 - q) / m) ** 0.5
+        word = "rises" if q - p > bound else "falls" if p - q > bound else "stays"
+        return word, f"{said} went from {p:.0%} to {q:.0%} (chance: {bound:.0%})."
 
     return read
+
+
+def _of_formed(run):  # three steps of 64 completions
+    pairs = zip(run["has_form"], run["is_right"], strict=True)
+    return [(right / max(form, 1e-9), 192 * form) for form, right in pairs]
 
 
 experiment(
     "03.4",
     "form_alone",
     NOTEBOOK,
-    _moved("is_right"),
+    _moved(_of_formed, "The fraction that is right of those in the form"),
     {
-        "rises": "Only the form was paid: it can make right numbers readable where there are some.",
-        "stays": "The untrained model often has the right number in another form, and the form "
-        "makes it count.",
-        "falls": "Nothing was paid for a wrong number more than for a right one.",
+        "rises": "Nothing pays for a right number, only for the form around it.",
+        "stays": "The sum was never paid for, so nothing keeps the work that made it right.",
+        "falls": "What a reward ignores can drift either way: read what it did pay for.",
     },
-    [
-        ({"has_form": [0.3, 0.99], "is_right": [0.2, 0.7]}, "rises"),
-    ],
+    [({"has_form": [0.0625, 0.4479], "is_right": [0.0417, 0.0781]}, "falls")],
 )
 experiment(
     "03.5",
     "no_scaling",
     NOTEBOOK,
-    _moved("says_answer_is"),
+    _moved(lambda run: [(rate, 192) for rate in run["says_answer_is"]], "The rate of the phrase"),
     {
         "rises": "A larger reward in the batch holds a small one back, if its values differ there.",
-        "stays": "The gradient is small, but it is all there is, and AdamW divides it by its own "
-        "recent size.",
+        "stays": "The gradient is small, but AdamW divides it by its own recent size.",
         "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
     },
-    [
-        ({"says_answer_is": [0.3, 0.95]}, "rises"),
-    ],
+    [({"says_answer_is": [0.2865, 0.901]}, "rises")],
 )
 
 

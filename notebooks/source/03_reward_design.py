@@ -4,7 +4,7 @@
 # **After this notebook you can** write a reward in TRL's contract, combine several, see which of them drives the update,
 # score a model's completions before any training, and attack a reward before the model does.
 #
-# **Time:** about 2 minutes on two CPU cores. One short run trains; the exercises train two more.
+# **Time:** about 1 minute on two CPU cores. One short run trains; two exercises train too, for under a minute each.
 #
 # GRPO makes more likely whatever earns more than the rest of its group. So the reward *is* the task: the model ignores
 # what the reward ignores, and learns whatever the reward pays for, also by mistake.
@@ -344,15 +344,16 @@ names = [name.removesuffix("_reward") for name in fours.groups]
 axes.set_yticks(range(len(names)), names)
 axes.set_xticks(np.arange(16) * 4 + 1.5, range(1, 17))
 said = ", ".join(f"{name} {sum(row)}" for name, row in zip(names, equal))
-finding = f"Groups of 4: {sum(equal[-1])} of 16 have no variance in total"
+only_form = sum(equal[0] & ~equal[-1])
+finding = f"Groups of 4: {only_form} of 16 differ only in their format"
 axes.set_xlabel("group of 4, sorted; dark: high reward, hatched grey: all equal")
 axes.set_title(finding)
 words = f"Heat map: rewards of 64 completions in 16 groups. Zero variance: {said}."
 figures.show(figure, words)
 
 # %% [markdown]
-# Small groups often have no variance, and so does a reward on its own. Where one reward gives no gradient, another can
-# still tell the completions apart. In such a table or figure, look for:
+# In a small group a single reward often has no variance. Where one gives no gradient, another can still tell the
+# completions apart. In such a table or figure, look for:
 #
 # - **mean 0 and all groups equal**: the reward is out of reach. Give partial credit, or easier problems.
 # - **mean 1 and all groups equal**: it is mastered, or broken. The model learns nothing more from it.
@@ -545,7 +546,7 @@ from transformers import PrinterCallback
 from trl import GRPOTrainer
 
 
-def train(reward_functions, reward_weights, steps=15, **changes):
+def train(reward_functions, reward_weights, steps=20, **changes):
     """Train the untrained model, and give back the trainer with its log."""
     model, tokenizer = load_policy(config)
     changes = {"max_steps": steps, "save_strategy": "no", **changes}
@@ -580,10 +581,10 @@ def says_answer_is(completions, **columns):
 
 
 judges = [gives_a_number, says_answer_is, rewards.strict_format_reward]
-trainer = train(judges, [2.0, 0.1, 0.0], scale_rewards="group")
+trainer = train(judges, [2.0, 0.1, 0.0], steps=10, scale_rewards="group")
 
 # %% [markdown]
-# What a reward of 0.1 did in 15 steps:
+# What a reward of 0.1 did in 10 steps, and what it cost:
 
 # %%
 curves = {f.__name__: curve(trainer, f.__name__) for f in judges}
@@ -602,6 +603,18 @@ figures.show(
     f"have a number. The phrase: {first:.0%} to {last:.0%}. The strict form: "
     f"{strict[0]:.0%} to {strict[-1]:.0%}.",
 )
+
+# %% [markdown]
+# The phrase takes over, and the strict form disappears, because the phrase stands outside of the two blocks.
+#
+# Now the cures, where correctness (weight 2) still varies beside the phrase (0.1). Measured over 20 steps, one seed:
+#
+# | | phrase | correctness |
+# | --- | --- | --- |
+# | first 3 steps | 28 % | 46 % |
+# | last 3, `"group"` | 73 % | 81 % |
+# | last 3, `"normalize_then_sum"` | 56 % | 82 % |
+# | last 3, `"none"` | 42 % | 85 % |
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: TRL's advantages are ours in all four ways, and
@@ -1020,9 +1033,10 @@ check("03.3", last_line_reward);
 # %% [markdown]
 # ### Exercise 03.4 · `form_alone` · medium · 10 minutes
 #
-# Train on the new task, but pay only for its form: any number on the last line earns 1. What happens to the rate of
-# *right* last lines, which earn nothing? Write "rises", "stays" or "falls", then run the cell (about 20 s). Afterwards
-# change the run: pay for `is_right` instead, or for `first_attempt`, and read the rates again.
+# Train on the new task, but pay only for its form: any number on the last line earns 1. In 20 steps the form becomes
+# more frequent. What happens to the fraction of completions *in the form* that have the right number? Write "rises",
+# "stays" or "falls", then run the cell (under a minute) and read the last completions. Afterwards pay for `is_right`
+# or for `first_attempt` instead, and compare.
 
 # %% tags=["exercise"]
 prediction = ...  # "rises", "stays" or "falls"
@@ -1040,6 +1054,7 @@ def run() -> dict:
         return [float(end == f"#### {a}") for end, a in zip(ends, answer)]
 
     trainer = train([has_form, is_right], [1.0, 0.0], steps=20)
+    print(*list(trainer._logs["completion"])[-3:], sep="\n")
     rates = {name: curve(trainer, name) for name in ("has_form", "is_right")}
     return {name: [np.mean(r[:3]), np.mean(r[-3:])] for name, r in rates.items()}
 
@@ -1049,19 +1064,19 @@ predict("03.4", prediction, run);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Can the untrained model do the sums? Compare `lenient` and `strict` in chapter 08, or read a few completions above.
+# What in this reward depends on the sum?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "rises"
+# prediction = "falls"
 # ```
 #
-# The untrained model often has the right number and writes it in another form. Paying for the form makes the number
-# readable. So a rise of the measured accuracy does not show that a model learned to calculate: compare with a reward for
-# the form alone before you claim that.
+# In our run the form went from 6 % to 45 % of the completions, and the right ones among them from 67 % to 17 %. The
+# reward ignores the number, so nothing keeps the work that made it right. Pay for the form only together with the answer,
+# and report both rates.
 #
 # </details>
 
@@ -1069,7 +1084,7 @@ predict("03.4", prediction, run);
 # ### Exercise 03.5 · `no_scaling` · hard · 10 minutes
 #
 # Repeat the run above with `scale_rewards="none"`: the task is mastered, and the phrase has a weight of 0.1. What
-# happens to the rate of the phrase in 20 steps? Then try `multi_objective_aggregation="normalize_then_sum"`, or replace
+# happens to the rate of the phrase in 15 steps? Then try `multi_objective_aggregation="normalize_then_sum"`, or replace
 # `gives_a_number` by `rewards.correctness_reward`, which the model has not mastered.
 
 # %% tags=["exercise"]
@@ -1077,8 +1092,8 @@ prediction = ...  # "rises", "stays" or "falls"
 
 
 def run() -> dict:
-    """20 steps with weights of 2 and 0.1, and no division by a standard deviation."""
-    trainer = train(judges, [2.0, 0.1, 0.0], steps=20, scale_rewards="none")
+    """15 steps with weights of 2 and 0.1, and no division by a standard deviation."""
+    trainer = train(judges, [2.0, 0.1, 0.0], steps=15, scale_rewards="none")
     spoken = curve(trainer, "says_answer_is")
     return {"says_answer_is": [np.mean(spoken[:3]), np.mean(spoken[-3:])]}
 
