@@ -151,7 +151,7 @@ experiment(
         "as far": "The rate is the same, but AdamW divides by what it has averaged so far.",
         "less far": "New moments start at 0, but AdamW corrects for that from the first step on.",
     },
-    [({"carried": 0.1, "new": 0.2}, "farther")],
+    [({"carried": 0.1, "new": 0.2}, "farther")],  # made up, not recorded yet
 )
 
 
@@ -178,5 +178,6 @@ experiment(
         "about half": "They are not as mixed as that for this model: look at both ends.",
         "few": "More of them than that are right now and then, and those can teach.",
     },
+    # made up, not recorded yet
     [({"pass_rates": [0.5, 0.25, 0.0, 0.0, 0.125, 0.0, 0.0, 0.0]}, "about half")],
 )
