@@ -484,8 +484,8 @@ figures.show(figure, f"Line chart of the rate of problems (lenient) over k. {end
 # ## A stopped evaluation loses nothing
 #
 # On a real model an evaluation takes hours. With a `completions_file`, each batch is on disk as soon as it is done.
-# Here we cut that file in the middle of a line, as a kill would, and call `evaluate` again. It keeps the whole lines and
-# generates the rest. Each batch has its own seed, so the result is the same. A file that was begun with another model,
+# Here we cut that file in the middle of a line, as a kill would, and call `evaluate` again. It keeps the whole lines
+# and generates the rest. Each batch has its own seed, so the result is the same. A file that was begun with another model,
 # other prompts or another seed is refused.
 
 # %%
