@@ -101,7 +101,8 @@ seconds = {p: sum(end - began for q, began, end in step if q == p) for p in part
 figure, (axes,) = figures.new_panels(8.0, 2.5)
 for part, began, end in step:
     colour = figures.BLUE if part == "sampling" else figures.ORANGE
-    axes.barh(parts.index(part), end - began, left=began - start, color=colour)
+    axes.barh(parts.index(part), end - began, left=began - start, color=colour,
+              edgecolor=colour)  # an edge: very short parts stay visible
 labels = [f"{part}, {seconds[part]:.2f} s" for part in parts]
 axes.set(yticks=range(5), yticklabels=labels, xlabel="seconds since the step began")
 axes.invert_yaxis()
