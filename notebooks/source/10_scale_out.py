@@ -999,14 +999,14 @@ prediction = ...  # "hardly" (below x 1.5), "below proportion", "x 8" (above x 6
 
 
 def run_sizes() -> dict:
-    """Seconds to sample, by the number of completions: the best of three tries."""
+    """Seconds to sample, by the number of completions: the best of five tries."""
     taken = {}
     for count in (8, 64):
         prompts = torch.randint(5, 200, (count, 100), device=run.device)
         how = {"attention_mask": torch.ones_like(prompts), "do_sample": True}
         how |= {"min_new_tokens": 40, "max_new_tokens": 40, "pad_token_id": 0}
         call = partial(plain.generate, prompts, **how)
-        taken[count] = min(timeit.repeat(call, number=1, repeat=3))
+        taken[count] = min(timeit.repeat(call, number=1, repeat=5))
     return taken
 
 
