@@ -90,6 +90,7 @@ def slow(fixture):
     return fixture
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Mark what is slow by the fixtures that it asks for, and deal the tests out to the workers.
 
