@@ -10,7 +10,7 @@ import time
 
 import pandas
 import pytest
-from conftest import REPO, environment, report_of
+from conftest import REPO, environment, report_of, slow
 
 from grpo_workbook.answers import is_correct, is_well_formed, lenient_answer, tagged_answer
 from grpo_workbook.cli import main
@@ -31,6 +31,7 @@ def run(folder, *options, data=HELDOUT, model="qwen"):
 
 
 @pytest.fixture(scope="module")
+@slow
 def sampled(tmp_path_factory):
     """The folder of 60 problems with 4 samples each."""
     folder = tmp_path_factory.mktemp("evaluation") / "sampled"
@@ -81,6 +82,7 @@ def test_overwriting_removes_its_own_files_only(sampled, tmp_path):
     assert report_of(folder)["n"] == 8
 
 
+@pytest.mark.slow
 def test_answers_that_are_texts_are_judged(tmp_path):
     """The symbolic judge: 42 is no text of the reference and the same number."""
     data = tmp_path / "texts.jsonl"
