@@ -263,7 +263,7 @@ def test_a_damaged_line_is_said(whole, tmp_path, line):
         whole[2](path)
 
 
-@pytest.mark.slow
+@pytest.mark.extra
 def test_processes_share_the_work_and_get_the_same(whole, tmp_path):
     """Two processes of torchrun write, together, what one writes."""
     script = tmp_path / "share.py"
