@@ -197,10 +197,13 @@ def test_before_and_after_training(main_runs, tmp_path):
         (["qwen", "--temperature", "nan"], "--temperature is nan"),
         (["qwen", "--items", "0"], "--items is 0"),
         (["qwen", "--baseline", str(REPO / "tests")], "is no finished evaluation"),
-        (["qwen", "--output", str(REPO / "tests")], "tests holds something else"),
+        (["qwen", "--output", "full"], "full holds something else"),
     ],
 )
-def test_bad_input_is_named_with_its_fix(arguments, words, tmp_path, capsys):
+def test_bad_input_is_named_with_its_fix(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
     more = [] if "--data" in arguments else ["--data", HELDOUT]
     more += [] if "--output" in arguments else ["--output", str(tmp_path / "out")]
     assert main(["evaluate", *arguments, *more]) == 2
