@@ -191,9 +191,11 @@ class HeldoutProbe(Callback):
         self.seen: list[tuple[int, list[str]]] = []
 
     def state_dict(self) -> dict:
+        """For a checkpoint: what was seen so far."""
         return {"seen": self.seen}
 
     def load_state_dict(self, state: dict) -> None:
+        """Go on from `state_dict()`."""
         self.seen = [(step, texts) for step, texts in state["seen"]]
 
     def on_train_begin(self, args, state, control, **kwargs):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")  # tests/gpu gives them ba
 os.environ.update(TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
 for _name in [name for name in os.environ if name.startswith("GRPO_WORKBOOK_")]:
     del os.environ[_name]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # `make test &` would ignore it
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # workers side by side: more threads slow both down
 
@@ -90,6 +92,7 @@ def slow(fixture):
     return fixture
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Mark what is slow by the fixtures that it asks for, and deal the tests out to the workers.
 

@@ -128,6 +128,7 @@ def test_prompts_over_the_budget_hurt(report_on, tiny):
             assert told in found
 
 
+@pytest.mark.slow
 def test_harm_is_1_and_the_source_stays_as_it_is(messy, capsys):
     before = messy.read_bytes()
     assert main(["check-data", str(messy), *COLUMNS]) == 1

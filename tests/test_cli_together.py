@@ -76,7 +76,7 @@ def test_divided_weights_need_the_plain_backend(tmp_path):
 # ------------------------------------------------------------------ two processes, no model
 
 
-@pytest.mark.slow
+@pytest.mark.extra
 def test_what_one_does_all_know():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "pieces")
     assert result.returncode == 0, result.stderr[-3000:]
@@ -209,7 +209,7 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     assert report_of(folder)["resumed_from_step"] == int(kept.rsplit("-", 1)[1])
 
 
-@pytest.mark.slow
+@pytest.mark.extra
 def test_bad_input_is_said_once_although_two_meet_it(tmp_path):
     (folder := tmp_path / "out").mkdir()
     (folder / "log.json").write_text("[]")

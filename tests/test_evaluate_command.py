@@ -10,7 +10,7 @@ import time
 
 import pandas
 import pytest
-from conftest import REPO, environment, report_of
+from conftest import REPO, environment, report_of, slow
 
 from grpo_workbook.answers import is_correct, is_well_formed, lenient_answer, tagged_answer
 from grpo_workbook.cli import main
@@ -31,6 +31,7 @@ def run(folder, *options, data=HELDOUT, model="qwen"):
 
 
 @pytest.fixture(scope="module")
+@slow
 def sampled(tmp_path_factory):
     """The folder of 60 problems with 4 samples each."""
     folder = tmp_path_factory.mktemp("evaluation") / "sampled"
@@ -81,6 +82,7 @@ def test_overwriting_removes_its_own_files_only(sampled, tmp_path):
     assert report_of(folder)["n"] == 8
 
 
+@pytest.mark.slow
 def test_answers_that_are_texts_are_judged(tmp_path):
     """The symbolic judge: 42 is no text of the reference and the same number."""
     data = tmp_path / "texts.jsonl"
@@ -195,10 +197,13 @@ def test_before_and_after_training(main_runs, tmp_path):
         (["qwen", "--temperature", "nan"], "--temperature is nan"),
         (["qwen", "--items", "0"], "--items is 0"),
         (["qwen", "--baseline", str(REPO / "tests")], "is no finished evaluation"),
-        (["qwen", "--output", str(REPO / "tests")], "tests holds something else"),
+        (["qwen", "--output", "full"], "full holds something else"),
     ],
 )
-def test_bad_input_is_named_with_its_fix(arguments, words, tmp_path, capsys):
+def test_bad_input_is_named_with_its_fix(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
     more = [] if "--data" in arguments else ["--data", HELDOUT]
     more += [] if "--output" in arguments else ["--output", str(tmp_path / "out")]
     assert main(["evaluate", *arguments, *more]) == 2

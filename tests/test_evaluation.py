@@ -85,6 +85,7 @@ def test_a_plain_model_and_a_dataset_are_enough(tiny):
         )
 
 
+@pytest.mark.slow
 def test_several_samples_stand_problem_by_problem(tiny):
     model, tokenizer = tiny["qwen"]
     dataset = problems(6)
@@ -113,6 +114,7 @@ def test_generation_does_not_depend_on_batch_or_order(tiny, family):
     assert all("<|im_end|>" not in text and "<end_of_turn>" not in text for text in alone)
 
 
+@pytest.mark.slow
 def test_sampling_is_seeded_and_leaves_all_as_it_was(tiny):
     import torch
 
@@ -221,6 +223,7 @@ def test_a_kill_loses_and_repeats_nothing(whole, tmp_path, part):
     assert killed.read_bytes() == data
 
 
+@pytest.mark.slow
 def test_every_byte_that_a_kill_may_leave_is_read(whole, tmp_path):
     data, path = whole[0].read_bytes(), tmp_path / "cut.jsonl"
     identity = json.loads(data.splitlines()[0])
@@ -260,7 +263,7 @@ def test_a_damaged_line_is_said(whole, tmp_path, line):
         whole[2](path)
 
 
-@pytest.mark.slow
+@pytest.mark.extra
 def test_processes_share_the_work_and_get_the_same(whole, tmp_path):
     """Two processes of torchrun write, together, what one writes."""
     script = tmp_path / "share.py"

@@ -410,6 +410,7 @@ def test_progress_in_the_home_folder_and_behind_a_link(tmp_path, monkeypatch):
     assert (tmp_path / "mine.json").is_symlink()
 
 
+@pytest.mark.slow
 def test_two_notebooks_at_once_lose_nothing(progress):
     """Four processes record a hundred solutions each: none overwrites another's."""
     code = "import sys; from grpo_workbook.exercises import record\n"
@@ -419,6 +420,7 @@ def test_two_notebooks_at_once_lose_nothing(progress):
     assert set(exercises.solved()) == {f"{k}.{i}" for k in range(4) for i in range(100)}
 
 
+@pytest.mark.slow
 def test_a_killed_write_leaves_a_whole_file(progress):
     code = "from grpo_workbook.exercises import record\nimport itertools\n"
     code += "for i in itertools.count(): record(f'1.{i}'); print(i, flush=True)"

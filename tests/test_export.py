@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, environment, slow
 
 from grpo_workbook.cli import main
 from grpo_workbook.data import chat_prompt, load_problems
@@ -52,6 +52,7 @@ def lora(base, folder, std=0.02, **config):
 
 
 @pytest.fixture(scope="module", params=["qwen", "gemma"])
+@slow
 def trained(request, tmp_path_factory):
     """(base, adapter) of each family; embeddings are tied in both."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -60,6 +61,7 @@ def trained(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+@slow
 def in_a_run(tmp_path_factory):
     """The adapter, which does nothing, of a run whose policy had 39 of 40 problems right."""
     folder = tmp_path_factory.mktemp("run")

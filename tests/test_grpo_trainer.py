@@ -94,6 +94,7 @@ def test_with_the_loss_grpo_a_first_update_shows_a_loss_of_zero(plain, rows):
     assert metrics["grad_norm"] > 0.01
 
 
+@pytest.mark.slow
 def test_only_adapters_move_and_the_reference_stays(rows, tiny):
     model = adapted()
     trainer = small(model, tiny["qwen"][1])
@@ -105,6 +106,7 @@ def test_only_adapters_move_and_the_reference_stays(rows, tiny):
     assert not torch.equal(snapshot(model), reference)
 
 
+@pytest.mark.slow
 def test_rounds_refresh_the_reference(plain, rows):
     trainer = small(*plain, kl_coef=0.04)
     log = list(trainer.train_rounds(rows[:4], rounds=2))
@@ -138,11 +140,13 @@ def test_a_high_kl_coefficient_holds_the_policy_back(rows, tiny):
     assert reached[2.0] < 0.5 * reached[0.0]
 
 
+@pytest.mark.slow
 def test_inner_epochs_make_the_clipping_act(plain, rows):
     log = list(small(*plain, inner_epochs=3, learning_rate=3e-3).train(rows[:4]))
     assert sum(m["clip_low"] + m["clip_high"] for m in log) > 0
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(tiny, rows):
     ends = []
     for seed in (0, 0, 1):
@@ -186,6 +190,7 @@ def test_a_deviation_of_the_batch_says_nothing_about_the_groups(plain, rows):
 # ---- sampling
 
 
+@pytest.mark.slow
 def test_sampling_draws_from_the_models_own_distribution(plain):
     """The first token of 4,000 completions against the softmax; a left-padded prompt must give the
     same one."""

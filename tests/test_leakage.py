@@ -110,6 +110,7 @@ def test_nothing_is_similar_in_nothing():
     assert same_questions(["", "  "]) == {1: 0}
 
 
+@pytest.mark.slow
 def test_the_course_does_not_leak():
     train, held = (load_problems(WORD_PROBLEMS[name]) for name in ("train", "heldout"))
     assert leaked_rows(train, held) == leaked_rows(held, train) == {}

@@ -117,6 +117,7 @@ def test_what_pip_is_told(tmp_path):
     assert last[-4:] == ["--no-deps", "unsloth==2026.10.9", "-e", str(REPO)]
 
 
+@pytest.mark.slow
 def test_pip_that_fails_is_loud_and_nothing_restarts(tmp_path):
     """A pin that no index has, by pip itself: the cell ends in pip's error, and the process was
     not killed."""

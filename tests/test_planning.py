@@ -85,8 +85,9 @@ def test_adapters_count_as_peft_does(name):
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
 
+    config = find_shape(name).model.config
     with init_empty_weights():
-        model = adapted(AutoModelForCausalLM.from_config(find_shape(name).model.config), 8)
+        model = adapted(AutoModelForCausalLM.from_config(config), 8)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert find_shape(name).lora(8) == trained
 
@@ -297,6 +298,7 @@ def test_every_profile_fits_its_gpu_on_paper(family, profile):
     assert max(map(len, str(found).splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_gets_the_cheapest_changes_in_order():
     wish = {"load_in_4bit": False, "gradient_checkpointing": False, "batch_size": 64}
     found = plan("unsloth/gemma-3-4b-it", "t4", **wish)

@@ -259,6 +259,7 @@ def test_no_attack_passes_and_the_next_job_is_judged(quick, attack):
         assert len(descendants()) <= 4 * 4 + len(servers), "something was left running"
 
 
+@pytest.mark.slow
 def test_no_endless_program_passes_and_the_next_jobs_are_judged(quick):
     """All at once, for each of them takes the whole time limit."""
     loops = [a for a in ATTACKS if a.kind == "loops"]
@@ -296,6 +297,7 @@ def test_the_file_bomb_left_nothing():
     assert list(Path("/tmp").glob("workbook-bomb-*")) == []
 
 
+@pytest.mark.slow
 def test_without_namespaces_no_attack_passes_either():
     with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
         with pytest.warns(UserWarning, match="limits-only.*can read every file"):
@@ -338,6 +340,7 @@ def test_a_program_that_dies_half_way_gets_the_cases_before(sandbox):
     assert (verdict.outcome, verdict.cases_passed, verdict.cases) == ("error", 2, 4)
 
 
+@pytest.mark.slow
 def test_a_test_that_does_not_end_is_the_tests_fault_and_the_next_job_is_judged(monkeypatch):
     monkeypatch.setattr("grpo_workbook.sandbox.pool.GRACE", 1.0)
     with Sandbox(workers=1, time_limit=1.0) as made:

@@ -67,6 +67,7 @@ def test_the_bootstrap_agrees_with_the_closed_form_of_a_mean():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw", [lambda rng: rng.exponential(20, 80), lambda rng: rng.binomial(8, 0.3, 80) / 8]
 )
@@ -213,6 +214,7 @@ def test_k_out_of_range_is_said(k):
         pass_at_k(3, 4, 1)
 
 
+@pytest.mark.slow
 def test_paired_power_counts_every_outcome():
     """Each of 7 problems gets better, worse or stays; every combination, weighted."""
     better, worse = 0.6, 0.05
@@ -281,6 +283,7 @@ def test_pairing_never_needs_more_than_independent_answers():
     assert paired_items(better, worse) == pytest.approx(unpaired_items(0.5, 0.6), rel=0.08)
 
 
+@pytest.mark.slow
 def test_what_makes_no_sense_is_said():
     with pytest.raises(ValueError, match="no gain to be seen"):
         unpaired_items(0.5, 0.5)

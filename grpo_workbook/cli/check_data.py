@@ -15,15 +15,22 @@ REPEATED, TOO_LONG = 0.05, 0.20  # more repeated questions, more prompts over th
 FEWEST = 64  # rows: fewer are learned by heart
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 WIDTH, SHOWN = 80, 5  # columns, examples of a finding
-EPILOG = """Exit status 0: well; 2: bad input; 1: something would hurt training: invalid rows,
-leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one that is held out) over the
-budget, fewer than 64 rows, or texts without --answers text."""
+EXAMPLES = """examples:
+  python -m grpo_workbook check-data my.csv --answer-column solution
+  python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
+
+Exit status 0: well; 2: bad input; 1: something would hurt training: invalid
+rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one
+that is held out) over the budget, fewer than 64 rows, texts without
+--answers text.
+"""
 
 
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
     words = "report on a data set: what is in it, what would hurt training"
-    add = commands.add_parser("check-data", help=words, epilog=EPILOG).add_argument
+    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    add = commands.add_parser("check-data", help=words, **how).add_argument
     add("source", help=".jsonl, .csv, .parquet or a hub id")
     add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
     add("--question-column", default="question", metavar="NAME")

@@ -10,11 +10,18 @@ from grpo_workbook.export import merge, run_of
 from grpo_workbook.files import readable
 from grpo_workbook.notebook import quiet
 
+EXAMPLES = """examples:
+  python -m grpo_workbook merge outputs/run/adapter --output outputs/merged
+  python -m grpo_workbook merge mine/adapter --base Qwen/Qwen3-4B \\
+      --output mine/merged --data test.jsonl
+"""
+
 
 def add_parser(commands) -> None:
     """Add merge to the command line."""
-    words = "an adapter into its base's 16-bit weights, proved by logits and answers, or refused"
-    parser = commands.add_parser("merge", help=words, description=f"Merge {words}.")
+    words = "an adapter into its base's 16-bit weights, proved or refused"
+    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = commands.add_parser("merge", help=words, **how)
     parser.add_argument("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--base", metavar="MODEL", help="default: the one that the adapter names")

@@ -11,7 +11,7 @@ VALUES = (
     "max_completion_length gradient_checkpointing vllm vllm_gpu_memory"
 ).split()
 EXAMPLES = """examples:
-  python -m grpo_workbook plan --model Qwen/Qwen3-4B --profile t4 --batch-size 64
+  python -m grpo_workbook plan --model Qwen/Qwen3-4B --batch-size 64
   python -m grpo_workbook plan --model my/folder --memory 12
 """
 
@@ -31,7 +31,7 @@ def add_parser(commands) -> None:
     for name in VALUES:
         kind = true_or_false if kinds[name] is bool else kinds[name]
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, f"--{name}", dest=name, type=kind, metavar="VALUE")
+        parser.add_argument(option, f"--{name}", dest=name, type=kind, metavar="X")
 
 
 def true_or_false(text: str) -> bool | str:

@@ -5,6 +5,11 @@ import argparse
 from grpo_workbook import statistics
 from grpo_workbook.errors import WorkbookError
 
+EXAMPLES = """examples:
+  python -m grpo_workbook power --before 0.6 --gain 0.05
+  python -m grpo_workbook power --before 0.6 --items 500
+"""
+
 
 def add_parser(commands) -> None:
     """Add power to the command line."""
@@ -12,7 +17,8 @@ def add_parser(commands) -> None:
         "power",
         help="how many problems show a gain, and what gain so many show",
         description="Before the run: how many problems are needed, or what they can show.",
-        epilog="example: python -m grpo_workbook power --before 0.6 --gain 0.05",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add, choice = parser.add_argument, parser.add_mutually_exclusive_group(required=True)
     add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")

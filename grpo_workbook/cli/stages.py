@@ -12,7 +12,11 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
 
-EXAMPLES = """a file of stages:
+EXAMPLES = """examples:
+  python -m grpo_workbook stages my_stages.yaml --output outputs/stages
+  python -m grpo_workbook stages my_stages.yaml --probe-every 5 --resume
+
+a file of stages:
   - {name: format, steps: 8, rewards: "strict_format:0.5"}
   - {name: correct, steps: 60, rewards: "correctness:2,strict_format:0.5"}
 
