@@ -119,9 +119,9 @@ experiment(
     _read_cured,
     _CURED,
     [
-        ({"finding": "collapsed", "reward": (2.79, 2.83), "unique": 0.12}, "collapsed"),
-        ({"finding": "healthy", "reward": (1.55, 2.61), "unique": 0.32}, "healthy"),
-        ({"finding": "truncated", "reward": (0.09, 0.12), "unique": 0.51}, "truncated"),
+        ({"finding": "collapsed", "reward": (2.73, 2.83), "unique": 0.13}, "collapsed"),
+        ({"finding": "healthy", "reward": (1.34, 2.68), "unique": 0.26}, "healthy"),
+        ({"finding": "truncated", "reward": (0.13, 0.13), "unique": 0.13}, "truncated"),
     ],
 )
 

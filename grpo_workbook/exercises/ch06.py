@@ -218,5 +218,8 @@ experiment(
         "test, one that is cut off cannot.",
         "falls": "No wrong program was paid more than a right one, so nothing led away from those.",
     },
-    [],
+    [
+        ({"before": 0.365, "after": 0.715, "p": 2e-18}, "rises"),  # the form alone
+        ({"before": 0.365, "after": 0.770, "p": 8e-21}, "rises"),  # partial credit
+    ],
 )
