@@ -165,7 +165,7 @@ class RewardBar(Callback):
 
     def on_log(self, args, state, control, logs, **kwargs):
         if "reward" in logs:
-            length = logs["completions/mean_length"]
+            length = logs.get("completions/mean_length", logs.get("completion_length", 0.0))
             self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
 
     def on_step_end(self, args, state, control, **kwargs):

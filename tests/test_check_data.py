@@ -239,3 +239,17 @@ def test_run_learns_from_answers_that_are_no_numbers(tmp_path):
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["heldout"]["n"] == 8
     assert report["heldout"]["before"]["strict_greedy"] == 0
+
+
+@pytest.mark.parametrize("name", ["held.jsonl", "link.jsonl", "hard.jsonl", "messy.jsonl"])
+def test_the_report_is_never_written_over_the_data(messy, tmp_path, capsys, name):
+    """By any of its names: as it is, by a link, and by a second name of the same file."""
+    held = tmp_path / "held.jsonl"
+    held.write_bytes(WORD_PROBLEMS["heldout"].read_bytes())
+    (tmp_path / "link.jsonl").symlink_to(held)
+    (tmp_path / "hard.jsonl").hardlink_to(held)
+    before = held.read_bytes(), messy.read_bytes()
+    files = [str(messy), *COLUMNS, "--heldout-data", str(held), "--json", str(tmp_path / name)]
+    assert main(["check-data", *files]) == 2
+    assert "is the data and --json at once" in capsys.readouterr().err
+    assert (held.read_bytes(), messy.read_bytes()) == before

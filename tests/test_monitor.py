@@ -250,13 +250,13 @@ def test_names_of_the_gpu_log_are_understood():
     assert list(read_run(entries).table["completions/mean_length"]) == [30.0] * 12
 
 
-@pytest.mark.slow
 def diagnosed(capsys, *arguments):
     """(exit status, output, errors) of the command line, in this process."""
     status = main(["diagnose", *map(str, arguments)])
     return status, *capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     import pandas as pd
 
@@ -344,6 +344,27 @@ def test_the_command_line(capsys):
     status, _, errors = diagnosed(capsys, "nowhere")
     assert status == 2
     assert "nowhere" in errors
+
+
+def test_what_a_log_says_of_an_error_cannot_clear_the_screen():
+    run = read_run([{"step": 1, "reward": 0.5}, {"step": 2, "error": "Oops: \x1b[2J gone"}])
+    said = as_text(diagnose(run), run)
+    assert "\\x1b[2J gone" in said
+    assert "\x1b" not in said
+
+
+def test_adapters_that_begin_at_zero_are_no_broken_number():
+    import torch
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    model = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    vitals, args, control = HealthCallback(), TrainingArguments(use_cpu=True), TrainerControl()
+    vitals.on_train_begin(args, state := TrainerState(), control, model=model)
+    torch.nn.init.ones_(model.weight)
+    state.log_history.append({"step": 1, "reward": 0.5})
+    vitals.on_log(args, state, control, logs={"reward": 0.5})
+    assert state.log_history[-1]["adapter/change"] == 2.0
 
 
 def test_watched_rewards_are_the_same_and_counted():

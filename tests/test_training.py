@@ -106,6 +106,15 @@ def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):
     assert "\x1b[A" not in said  # no move to another line and back
 
 
+@pytest.mark.parametrize("name", ["completions/mean_length", "completion_length"])
+def test_the_bar_knows_trls_name_of_the_length_and_unsloths_on_a_gpu(name, capsys):
+    bar, state = RewardBar(), SimpleNamespace(max_steps=4, global_step=1)
+    bar.on_train_begin(None, state, None)
+    bar.on_log(None, state, None, logs={"reward": 0.5, name: 27.0})
+    bar.on_train_end(None, state, None)
+    assert "reward=0.50, tokens=27" in capsys.readouterr().err
+
+
 def test_a_callback_answers_every_event_and_nothing_else():
     callback = Callback()
     assert callback.on_step_end(1, 2, 3, model=4) is None

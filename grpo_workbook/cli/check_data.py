@@ -7,8 +7,8 @@ from pathlib import Path
 from grpo_workbook import data
 from grpo_workbook.answers import parse_number
 from grpo_workbook.config import RunConfig
-from grpo_workbook.errors import shorten, wrap
-from grpo_workbook.files import readable, write_json
+from grpo_workbook.errors import WorkbookError, shorten, wrap
+from grpo_workbook.files import place_of, readable, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
 
 REPEATED, TOO_LONG = 0.05, 0.20  # more repeated questions, more prompts over the budget hurt
@@ -45,6 +45,10 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
+    for given in (args.source, args.heldout_data) if args.json and args.json.exists() else ():
+        # by a link, or another name of the same file, too
+        if given and (there := place_of(given)).exists() and args.json.samefile(there):
+            raise WorkbookError(f"{given} is the data and --json at once: name another file")
     report = examine(args)
     print(as_text(report))
     if args.json:

@@ -11,7 +11,6 @@ from grpo_workbook.config import SYSTEM_PROMPT, find_device, find_model
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import Sampling, evaluate
 from grpo_workbook.files import alone, read_json, readable, write_json
-from grpo_workbook.notebook import quiet
 
 MEASURES = {"strict": "strict", "lenient": "lenient", "well_formed": "well-formed"}
 SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
@@ -87,7 +86,6 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
     reading = ("question_column", "answer_column", "answers", "skip_invalid")
     rows = data.load_problems(args.data, **{name: getattr(args, name) for name in reading})
     rows = rows.select(range(min(args.items or len(rows), len(rows))))
-    quiet()
     import torch
 
     device = find_device()[0]

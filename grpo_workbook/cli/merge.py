@@ -8,7 +8,6 @@ from grpo_workbook.data import load_problems, to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import merge, run_of
 from grpo_workbook.files import readable
-from grpo_workbook.notebook import quiet
 
 EXAMPLES = """examples:
   python -m grpo_workbook merge outputs/run/adapter --output outputs/merged
@@ -33,7 +32,6 @@ def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: name another --output, or --overwrite it")
-    quiet()
     heldout, judge = None, judge_for("text")
     if args.data:
         rows, judge = load_problems(args.data, answers="number"), None

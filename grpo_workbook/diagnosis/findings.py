@@ -1,6 +1,5 @@
 """What a diagnosis can say. The texts, and every bound with its reason, stand in findings.toml."""
 
-import textwrap
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from grpo_workbook.diagnosis.runlog import RunLog
+from grpo_workbook.errors import wrap
 
 SEVERE, WARNING, NOTE, FINE = "severe", "warning", "note", "fine"
 ALARMS = SEVERE, WARNING
@@ -75,7 +75,7 @@ def as_text(found: Sequence[Finding], run: RunLog, width: int = 79) -> str:
         lines.append(f"{f.severity.upper()}  {f.name}, from step {f.step}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
-            lines += textwrap.TextWrapper(width, head, " " * len(head)).wrap(text)
+            lines += wrap(text, width, head)
         lines.append("")
-    lines += [line for note in run.notes for line in textwrap.wrap(f"Not known: {note}", width)]
+    lines += [line for note in run.notes for line in wrap(f"Not known: {note}", width)]
     return "\n".join(lines).rstrip()

@@ -137,7 +137,8 @@ class HealthCallback(Callback):
     def on_log(self, args, state, control, logs, **kwargs):
         if "reward" not in logs:
             return
-        moved = float((_sample(self._trained) - self._start).norm() / self._start.norm())
+        moved = float((_sample(self._trained) - self._start).norm())
+        moved /= float(self._start.norm()) or 1.0  # what begins at 0 has no norm to compare with
         entry = state.log_history[-1]
         entry |= {"adapter/change": moved, "memory/share": _memory_used()}
         if self._generating is not None:
