@@ -32,8 +32,8 @@ def thick(figure):
 def test_reward_curves_are_smoothed_lines_above_faint_steps():
     figure, words = figures.reward_curves(LOG)
     assert words == (
-        "Line chart of mean reward over optimizer step. total: 0.1 at 1, 2.7 at 30; "
-        "a: 0.05 at 1, 1.35 at 30."
+        "Line chart of mean reward (of 7 steps) over optimizer step. total: 0.25 at 1, 2.85 at 30; "
+        "a: 0.125 at 1, 1.43 at 30."
     )
     labels = [t.get_text() for t in figure.legends[0].get_texts()]
     assert labels == ["total", "a"]
