@@ -87,7 +87,7 @@ def inputs_hash(source: Path) -> str:
     while new:
         reached |= new
         new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
-    pins = HERE.parent.glob("requirements*.txt")
+    pins = (HERE.parent / f"requirements{kind}.txt" for kind in ("", "-unsloth"))
     files = [source, *sorted(reached), *sorted(pins)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
