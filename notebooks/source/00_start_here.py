@@ -13,7 +13,7 @@
 # the mean of their **group** become a little more likely, answers below it a little less likely. Then comes the next
 # question. This is **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)).
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 data_colour, model_colour, check_colour, number_colour, off = figures.PALE.values()
@@ -185,7 +185,7 @@ print(after.completions[0])
 # If training had done nothing, each change would be a coin toss: as likely a gain as a loss. The p-value is the
 # probability that so many coins, or more, fall on one side.
 
-# %%
+# %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
 rates = [mean(scores.strict) for scores in (before, after)]
 ends = [wilson_interval(scores.strict) for scores in (before, after)]
@@ -272,7 +272,7 @@ print("\n" + as_text(diagnose(sick), sick))
 # %% [markdown]
 # ## Which method when
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "check": (0.5, 0.92, "Can a program check an answer?", model_colour),
     "often": (0.27, 0.64, "How often does the\nmodel pass the check?", model_colour),

@@ -111,7 +111,7 @@ measured = {name: gradients(baseline) for name, baseline in baselines.items()}
 # %% [markdown]
 # Left: the mean of the estimates, with the exact gradient as a line. Right: how much one estimate differs from the next.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 means = [float(g.mean()) for g in measured.values()]
@@ -220,7 +220,7 @@ figures.show(
 # several groups in a batch it does more. TRL's `scale_rewards` says which deviation divides: the `"group"`'s, the whole
 # `"batch"`'s, or `"none"` (Dr. GRPO). The mean is always the group's. Three groups of four:
 
-# %%
+# %% tags=["hide-input"]
 batch = [1, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]
 figure, panels = figures.new_panels(9.0, 2.9, 4, 4)
 heights = {"rewards": batch}
@@ -296,7 +296,7 @@ figures.show(figure, f"Two line charts over group sizes 2 to 64. At 8: {words}."
 # padded on the left, so that all completions begin in the same column, and completions are padded on the right. The
 # **mask** keeps the completions' tokens and nothing else.
 
-# %%
+# %% tags=["hide-input"]
 shown = [  # three rows of a batch: padding, prompt, completion, padding
     ["", "", "3", "+", "4", "?", "It", "is", "7", "end", ""],
     ["5", "-", "1", "+", "2", "?", "6", "end", "", "", ""],
@@ -378,7 +378,7 @@ print("push on its logit:  ", [round(push, 2) for push in pushes])
 # With one update for each batch, the policy that learns is the one that sampled: every ratio is 1. But sampling is the
 # slow part, so one would like to use a batch for more. TRL has two ways:
 
-# %%
+# %% tags=["hide-input"]
 plans = {  # settings: (micro-batches, how many to an optimizer step)
     "default: steps_per_generation = accumulation = 4": (4, 4),
     "num_iterations = 2: the same completions again": (8, 4),
@@ -419,7 +419,7 @@ figures.show(
 #
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr).$$
 
-# %%
+# %% tags=["hide-input"]
 ratios = torch.linspace(0.4, 1.8, 141)
 figure, panels = figures.new_panels(8.5, 3.4, 2, 2)
 titles = ("A = +1: no push above 1.2", "A = -1: no push below 0.8")
@@ -522,7 +522,7 @@ for name, numbers in slope.items():
 # %% [markdown]
 # These were the gradients in the three logits. As pictures, with the values beside them:
 
-# %%
+# %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
 d = torch.linspace(-2, 2, 81)
 shapes = {"k1": -d, "k2": d.square() / 2, "k3": d.exp() - d - 1}
@@ -630,7 +630,7 @@ for name, how in kinds.items():
 # One row is one answer, one bar is one token: the higher, the more it weighs. Bars of a row differ, because a token's
 # weight is multiplied by its ratio. A cross marks a token that was clipped.
 
-# %%
+# %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 5.6, 6, 3)
 panels[5].axis("off")
 note = "row: an answer, its length\nbar: a token's weight\n×: clipped, no gradient"
@@ -835,7 +835,7 @@ for update in range(1, 6):
 # %% [markdown]
 # The ratios of all tokens, and GSPO's ratios of whole answers, before the second and before the fifth update:
 
-# %%
+# %% tags=["hide-input"]
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
 edges = torch.logspace(-1, 1, 41).tolist()
 outside = [(r.sub(1).abs() > 0.2).float().mean().item() for r in (ratios[1], ratios[4])]

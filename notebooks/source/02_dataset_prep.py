@@ -60,7 +60,7 @@ print(len(tokens["input_ids"]), "tokens")
 # %% [markdown]
 # All four layers in one picture:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 data_colour, plain, check_colour, number_colour, off = figures.PALE.values()
@@ -121,7 +121,7 @@ real = {
 # `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues behind it.
 # Gemma 3 has no system role, so the system text opens the user's turn. Gemma 4 has one, with other turn tokens.
 
-# %%
+# %% tags=["hide-input"]
 figure, panels = figures.new_panels(10, 3.2, count=3, across=3)
 for axes, (name, other) in zip(panels, real.items()):
     text = other.apply_chat_template(
@@ -515,7 +515,7 @@ for name, rows in {
 #
 # The order matters. If you split first, two copies of a row can land on different sides.
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "file": (0.07, 0.45, "your\nfile", data_colour),
     "valid": (0.25, 0.45, "1 drop\ninvalid rows", check_colour),
@@ -627,7 +627,7 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # %% [markdown]
 # If a step drops more than you expected, read those rows before you go on.
 
-# %%
+# %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
 colours = [figures.GREY] * 4 + [figures.BLUE] * 2
 bars = axes.barh(list(found), found.values(), color=colours)

@@ -178,7 +178,7 @@ print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
 # %% [markdown]
 # B starts at zero, so the adapters change nothing until the first update. From then on the layer computes `W x + 2 B A x`.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 from matplotlib.patches import Rectangle
 
@@ -376,7 +376,7 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 #
 # Each optimizer step is one round of this loop:
 
-# %%
+# %% tags=["hide-input"]
 n, problems, colours = run.batch_size, run.prompts_per_step, figures.PALE
 weights_moved = f"{training.count_trained_parameters(model):,}"
 boxes = {
