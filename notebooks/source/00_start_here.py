@@ -76,7 +76,7 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 #
 # The model's own weights are frozen and stored in 4 bits (a format called NF4). Training changes only a **LoRA
 # adapter**: small matrices beside the frozen ones, in float32. The arrow marks your profile. The last column is the
-# number format of everything else that is not quantized.
+# number format of the arithmetic and of all other weights.
 
 # %%
 import os
@@ -183,7 +183,7 @@ print(after.completions[0])
 
 # %% [markdown]
 # If training had done nothing, each change would be a coin toss: as likely a gain as a loss. The p-value is the
-# probability that so many coins, or more, fall on one side.
+# probability of a result at least this one-sided.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
@@ -242,8 +242,9 @@ from grpo_workbook.cli import main
 main(["doctor"]);
 
 # %% [markdown]
-# `diagnose` reads the log of a run, names what is wrong and says what to do. First this notebook's run, then a
-# recorded one whose reward function gives every completion the same.
+# `diagnose` reads the log of a run, names what is wrong and says what to do. It compares the last quarter of the steps
+# with the first quarter ("at first"). First this notebook's run, then a recorded one whose reward function gives every
+# completion the same.
 
 # %%
 from grpo_workbook import files

@@ -172,8 +172,8 @@ print(render([data.fold_system(prompt)], real["Gemma 1"])[0])
 # %% [markdown]
 # ## Examples in the prompt
 #
-# Solved questions before the real one show the form better than a description: **one-shot** is one of them, **few-shot**
-# several. Every completion of every group reads them again.
+# Solved questions before the real one show the form better than a description: **one-shot** means one of them,
+# **few-shot** several. Every completion of every group reads them again.
 
 # %%
 from grpo_workbook import chat_prompt
@@ -285,7 +285,8 @@ print(easy[0]["question"], easy[0]["answer"])
 print(hard[0]["question"], hard[0]["answer"])
 
 # %% [markdown]
-# **The hub.** An id with configuration and split behind colons; it needs the network.
+# **The hub.** Write the dataset's id, configuration and split with colons between them. This needs the network; without
+# it you see the error message below.
 
 # %%
 from grpo_workbook import WorkbookError
@@ -319,8 +320,8 @@ messy = Path(folder.name) / "messy.jsonl"
 messy.write_text("\n".join(lines) + "\n");
 
 # %% [markdown]
-# Loading stops and names the first invalid row, its value and the fix. It never drops rows unasked, because five dropped
-# rows look just like 5,000.
+# Loading stops and names the first invalid row, its value and the fix. It never drops rows silently: nobody would
+# notice whether 5 rows or 5,000 were gone.
 
 # %%
 try:
@@ -562,7 +563,7 @@ for name, part in {"train": train_part, "held out": heldout_part}.items():
 print("leaks:", len(leaked_rows(train_part, heldout_part)))
 
 # %% [markdown]
-# Without strata, 100 held-out rows can be easier or harder than the rest by chance. How much, over 200 seeds?
+# Without stratifying, 100 held-out rows can be easier or harder than the rest by chance. How much, over 200 seeds?
 
 # %%
 import random
@@ -575,7 +576,8 @@ print(f"in 100 random rows: from {min(plain_rates):.0%} to {max(plain_rates):.0%
 # %% [markdown]
 # ## The whole report
 #
-# One command runs all these checks and lists at the end what would hurt training. Its exit status is then 1.
+# One command runs all these checks and lists at the end what would hurt training. If there is anything, its exit status
+# is 1.
 
 # %%
 import subprocess
@@ -652,7 +654,7 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # In a terminal:
 #
 # ```bash
-# python -m grpo_workbook check-data my.csv --question-column frage --answer-column antwort
+# python -m grpo_workbook check-data my.csv --question-column problem --answer-column result
 # python -m grpo_workbook check-data train.jsonl --heldout-data heldout.jsonl --json report.json
 # python -m grpo_workbook run --data train.jsonl --heldout-data heldout.jsonl --output outputs/mine
 # ```

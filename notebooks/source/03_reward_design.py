@@ -319,7 +319,7 @@ scored = score(functions, completions, rows, group_size=8, weights=weights)
 scored.table().round(2)
 
 # %% [markdown]
-# In groups of 8, this model's totals nearly always differ. Cut the same completions into groups of 4 and compare:
+# In groups of 8, every reward has variance in every group. Cut the same completions into groups of 4 and compare:
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -446,7 +446,7 @@ figures.show(figure, words)
 
 # %% [markdown]
 # Under `"group"` the phrase has an advantage of 1.6 in the second group, more than any right answer has in the first.
-# The other three keep it near 0.1, because they divide both groups by the same number.
+# The other three keep it near 0.1, because none of them divides the total by the group's own deviation.
 
 # %% [markdown]
 # ### What a policy learns from that
@@ -775,7 +775,8 @@ for name, of_set in sets.items():
 
 # %% [markdown]
 # No reward stops everything. An answer can be right by luck, whatever the reasoning says. So read samples during
-# training and measure on held-out problems (chapter 04). A program as an answer can attack the test itself (chapter 06).
+# training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
+# (chapter 06).
 
 # %% [markdown]
 # ## Symbolic answers: math-verify and its traps

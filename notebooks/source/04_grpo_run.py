@@ -303,7 +303,7 @@ before = summary(before_sampled, before_greedy)
 before
 
 # %% [markdown]
-# The model mostly knows its arithmetic and presents it badly. Numbers hide that, so read some sampled completions:
+# The model can do the arithmetic but often misses the form. Read some sampled completions to see how:
 
 # %%
 for completion in before_sampled.completions[1:5]:
@@ -340,8 +340,8 @@ algorithm = {
 
 # %%
 args = run.to_grpo_config(weights, algorithm)
-print(f"{args.per_device_train_batch_size} completions at once, "
-      f"{args.gradient_accumulation_steps} times before each optimizer step")
+print("completions at once:", args.per_device_train_batch_size)
+print("batches accumulated for an optimizer step:", args.gradient_accumulation_steps)
 print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 
 # %% [markdown]

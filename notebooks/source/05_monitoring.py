@@ -165,7 +165,7 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
 # On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
 # %% [markdown]
-# A program can read the panels too:
+# A program can read the panels too. "At first" is its mean over the first quarter of the steps:
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose
@@ -336,7 +336,7 @@ named = {f"{name}: {found[name].name}": log for name, log in sick.items()}
 figures.show(*side_by_side(named))
 
 # %% [markdown]
-# The reward alone separates few of them. `shows_work` has the finest curve of all, and four flat curves have four
+# The reward alone separates few of them. `shows_work` has the best-looking curve, and four flat curves have four
 # different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. The
 # first piece of evidence for each finding (a rise is counted in standard errors):
 
@@ -388,7 +388,7 @@ for reward in (0.71, 0.87, 1.01):
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# Ask these questions from top to bottom. The first one whose answer is not as hoped names the disease:
+# Ask these questions from top to bottom. The first unwanted answer names the disease:
 
 # %% tags=["hide-input"]
 questions = {
@@ -729,7 +729,7 @@ for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
 #   completions of different lengths. The sign of failure is a gradient norm of 0 with zero-variance groups.
 # - `reward_std` is the whole batch's and proves nothing. Read `frac_reward_zero_std`.
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
-#   Most diseases look alike in one of them and different in two.
+#   Most diseases look alike in any one of them; two together tell them apart.
 # - A reward that rises proves nothing by itself.
 # - `HealthCallback` speaks while the run goes on, `python -m grpo_workbook diagnose` afterwards.
 #
