@@ -104,11 +104,11 @@ def line_chart(
 
 
 def bar_chart(
-    series: Mapping, labels: Sequence[str], *, y: str, title: str, form=".3g", ci=None, colours=()
+    series: Mapping, labels: Sequence[str], *, y: str, title: str, form=".3g", ci=None
 ) -> Drawn:
     """Bars in groups: {name: a value for each label}, written above its bar as `form` says.
 
-    `ci`: {name: (low, high) of each value}, drawn as whiskers. `colours`: one for each name.
+    `ci`: {name: (low, high) of each value}, drawn as whiskers.
     """
     figure, (axes,) = new_panels()
     width, parts = 0.8 / len(series), {}
@@ -120,7 +120,7 @@ def bar_chart(
             said = [" ".join(pair) for pair in zip(said, spans, strict=True)]
         parts[name] = ", ".join(f"{v} for {k}" for v, k in zip(said, labels, strict=True))
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
-        colour = colours[i] if colours else STYLES[i][0]
+        colour = {"before": GREY, "after": BLUE}.get(name, STYLES[i][0])  # as in every chapter
         look = {"color": colour, "hatch": _HATCHES[i % 5], "edgecolor": "white"}
         axes.bar(places, values, width * 0.94, label=name, **look)
         for x, v, (low, high) in zip(places, values, ends, strict=True):
@@ -188,8 +188,8 @@ def before_after(before: dict, after: dict, n: int) -> Drawn:
         for when, rates in bars.items()
     }
     labels, title = [key.replace("_", ", ") for key in keys], f"{n} held-out problems"
-    look = {"form": ".1%", "ci": ci, "colours": (GREY, BLUE)}
-    return bar_chart(bars, labels, y="accuracy", title=title, **look)
+    y = "accuracy, with 95 % intervals"
+    return bar_chart(bars, labels, y=y, title=title, form=".1%", ci=ci)
 
 
 def save(figure: Any, words: str, path: Path) -> None:

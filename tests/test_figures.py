@@ -78,7 +78,7 @@ def test_a_notebook_image_carries_its_words(monkeypatch):
     monkeypatch.setattr("IPython.display.display", shown.append)
     figures.show(*figures.before_after(BEFORE, AFTER, 480))
     found, _ = shown[0]._repr_mimebundle_()
-    assert 'alt="Bar chart of accuracy.' in found["text/html"]
+    assert 'alt="Bar chart of accuracy, with 95 % intervals.' in found["text/html"]
     assert f'src="data:image/png;base64,{found["image/png"]}"' in found["text/html"]
     assert found["text/plain"].startswith("Bar chart of accuracy.")
 
