@@ -80,7 +80,7 @@ def test_a_notebook_image_carries_its_words(monkeypatch):
     found, _ = shown[0]._repr_mimebundle_()
     assert 'alt="Bar chart of accuracy, with 95 % intervals.' in found["text/html"]
     assert f'src="data:image/png;base64,{found["image/png"]}"' in found["text/html"]
-    assert found["text/plain"].startswith("Bar chart of accuracy.")
+    assert found["text/plain"].startswith("Bar chart of accuracy, with")
 
 
 def test_smoothing_shifts_nothing():
