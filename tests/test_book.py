@@ -109,6 +109,16 @@ def test_no_formula_stands_in_its_source_form(book):
         assert re.findall(r"\$\$|\\[a-z]+\{|\\(?:pi|rho|log|beta)\b", words) == [], path.name
 
 
+def test_a_page_is_for_reading(book):
+    """What a cell displays as a table is one; code that only draws is folded; the set-up is out."""
+    start = (book / "notebooks" / "00_start_here.html").read_text(encoding="utf-8")
+    words = re.sub(r"<(pre|code|script)\b.*?</\1>", "", start, flags=re.DOTALL)
+    assert "| chapter |" not in words
+    assert re.search(r"<table.*after it you can.*<a [^>]*10_scale_out.html", words, re.DOTALL)
+    assert "Show the code" in words
+    assert "COLAB_RELEASE_TAG" not in start
+
+
 @pytest.fixture
 def site(book):
     """The address of the book, served on loopback."""
