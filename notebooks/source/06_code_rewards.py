@@ -787,7 +787,7 @@ def mutants(program: str) -> list[str]:
     return found
 
 # %% [markdown]
-# The solution must pass and its mutants must fail. A mutant that survives is a case that your test lacks:
+# The solution must pass and its mutants must fail. A mutant that survives shows a case that your test lacks:
 
 # %%
 solution = TASK["prompt"] + TASK["canonical_solution"]
