@@ -10,8 +10,8 @@
 # %% [markdown]
 # ## A merge by hand
 #
-# LoRA leaves the base's weight `W` unchanged and adds a second path beside it: through the thin `A`, through `B`, times
-# `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
+# LoRA leaves the base's weight `W` unchanged and adds a second path beside it: first through the thin matrix `A`, then
+# through `B`, then times `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
 
 # %%
 import torch
