@@ -87,7 +87,8 @@ def inputs_hash(source: Path) -> str:
     while new:
         reached |= new
         new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
-    pins = (HERE.parent / f"requirements{kind}.txt" for kind in ("", "-unsloth"))
+    own = ("requirements", "requirements-unsloth")  # the others are for the book and the tests
+    pins = [path for path in HERE.parent.glob("requirements*.txt") if path.stem in own]
     files = [source, *sorted(reached), *sorted(pins)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
