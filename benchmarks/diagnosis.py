@@ -198,8 +198,8 @@ def _small(model):
 
     class SmallMachine(TrainerCallback):
         def on_log(self, args, state, control, **kwargs):
-            if "memory/share" in (entry := state.log_history[-1]):
-                entry["memory/share"] *= psutil.virtual_memory().total / 1e9
+            if "memory/fraction" in (entry := state.log_history[-1]):
+                entry["memory/fraction"] *= psutil.virtual_memory().total / 1e9
 
     return [SmallMachine()]
 

@@ -128,7 +128,7 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         if not overrides:
             raise
-        raise WorkbookError(f"TRL does not take {overrides}: {error}") from error
+        raise WorkbookError(f"TRL refuses {overrides}: {error}") from error
     # TRL keeps the adapters of a quantized model in bfloat16, where a step of 1e-5 is lost beside a
     # weight of 0.01. Unsloth takes that out on a GPU; here and with the plain backend, we do.
     for name, parameter in trainer.model.named_parameters():

@@ -91,7 +91,7 @@ def test_each_harm_is_named(report_on):
         [*good, {"question": "q", "answer": ""}], None, "--skip-invalid"
     )
     assert (status, report["rows"]) == (0, 101)
-    assert report["invalid"] == ["row 101: 'answer' is empty, or no text: ''"]
+    assert report["invalid"] == ["row 101: 'answer' is empty or not a text: ''"]
 
 
 def test_near_leaks_are_counted_apart_and_named_by_their_rows(report_on):
@@ -142,7 +142,7 @@ def test_harm_is_1_and_the_source_stays_as_it_is(messy, capsys):
 
 BAD = {
     "missing": (["none.jsonl"], "none.jsonl does not exist"),
-    "header": (["messy.jsonl"], "name it with --question-column"),
+    "header": (["messy.jsonl"], "choose one with --question-column"),
     "no folder": (["messy.jsonl", *COLUMNS, "--json", "nowhere/r.json"], "cannot be written"),
     "heldout": (["messy.jsonl", *COLUMNS, "--heldout-data", "none.csv"], "none.csv does not exist"),
     "model": (["messy.jsonl", *COLUMNS, "--model", "mistral"], "unknown model 'mistral'"),

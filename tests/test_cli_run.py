@@ -165,7 +165,7 @@ BAD_INPUT = {
     "not json": (lambda t: ["--data", _write(t / "j.jsonl", GOOD + "{nope")], "j.jsonl"),
     "no answer": (lambda t: ["--data", _write(t / "a.jsonl", '{"question": "5"}')], "'answer'"),
     "too few left": (lambda t: ["--data", _write(t / "l.jsonl", ROWS)], "7 training problems"),
-    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "rows cannot be held out"),
+    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "cannot hold out"),
     "seed": (lambda t: ["--seed", "-1"], "seed is -1"),
     "rate": (lambda t: ["--learning-rate", "nan"], "learning_rate is nan"),
     "profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),
@@ -180,7 +180,7 @@ BAD_INPUT = {
     "both": (lambda t: ["--resume", "--overwrite"], "resume and overwrite are both given"),
     "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "nothing would be logged"),
     "config": (lambda t: ["--config", _write(t / "m.yaml", "seeed: 3")], "did you mean seed?"),
-    "trl": (lambda t: ["--generation_batch_size", "65"], "TRL does not take"),
+    "trl": (lambda t: ["--generation_batch_size", "65"], "TRL refuses"),
 }
 
 
@@ -225,7 +225,7 @@ def test_a_disk_without_room(tmp_path):
     how = {"capture_output": True, "text": True, "cwd": REPO, "env": environment()}
     result = subprocess.run(["unshare", "-rm", "sh", "-c", inside], **how)
     assert result.returncode == 2, result.stderr
-    assert "MiB free and the run needs about" in result.stderr
+    assert "MiB free, but the run needs about" in result.stderr
 
 
 @pytest.mark.slow

@@ -86,8 +86,8 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"max_step": 3}, r"unknown setting 'max_step': did you mean max_steps\?"),
         ({"steps": 3}, "unknown setting 'steps': did you mean max_steps"),
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
-        ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU, .*: say vllm: off"),
-        ({"output": " "}, "the output ' ' is no folder's name"),
+        ({"vllm": "colocate"}, "vllm is 'colocate', but vLLM is not installed, .*: set vllm: off"),
+        ({"output": " "}, "the output ' ' is not a folder name"),
     ],
 )
 def test_bad_values_are_named_with_the_fix(arguments, message):
@@ -241,5 +241,5 @@ def test_overrides_win_and_what_trl_refuses_is_named(tmp_path):
     made = run.to_grpo_config(overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
     assert (made.max_grad_norm, made.generation_batch_size) == (0.25, 128)
     assert made.steps_per_generation == 2
-    with pytest.raises(WorkbookError, match=r"TRL does not take .*batch_size': 65.*divisible"):
+    with pytest.raises(WorkbookError, match=r"TRL refuses .*batch_size': 65.*divisible"):
         run.to_grpo_config(overrides={"generation_batch_size": 65})

@@ -347,7 +347,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(in_a_run, tm
     command, how = ["unshare", "-rm", "sh", "-c", inside], {"capture_output": True, "text": True}
     result = subprocess.run(command, cwd=REPO, env=environment(), **how)
     assert result.returncode == 2, result.stderr
-    assert "MiB free and the merged model needs about" in " ".join(result.stderr.split())
+    assert "MiB free, but the merged model needs about" in " ".join(result.stderr.split())
 
 
 # ------------------------------------------------------------------ folders that are swapped

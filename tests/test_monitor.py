@@ -186,9 +186,9 @@ def history(steps=12, **more):
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"completions__empty_share": lambda s: 0.9}, "empty"),
+        ({"completions__empty_fraction": lambda s: 0.9}, "empty"),
         ({"grad_norm": lambda s: math.nan if s > 8 else 0.2}, "nan"),
-        ({"memory__share": lambda s: 0.95 if s > 6 else 0.4}, "memory"),
+        ({"memory__fraction": lambda s: 0.95 if s > 6 else 0.4}, "memory"),
         ({"kl": lambda s: 0.1 * s, "entropy": lambda s: 0.3}, "kl_too_high"),
         ({"rewards__correctness_reward__mean": lambda s: math.nan}, "reward_nan"),
     ],
@@ -198,7 +198,7 @@ def test_what_no_recorded_run_shows_is_found_too(more, expected):
 
 
 def test_slow_generation_is_a_note_beside_healthy():
-    found = diagnose(history(time__generation_share=lambda s: 0.95))
+    found = diagnose(history(time__generation_fraction=lambda s: 0.95))
     assert [f.name for f in found] == ["healthy", "generation_slow"]
 
 
@@ -276,8 +276,8 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
     run = read_run(tmp_path)
     assert any("no loss" in note for note in run.notes)
-    assert run.table["completions/empty_share"].tolist() == [0.5] * 25
-    assert run.table["completions/unique_share"].tolist() == [0.75] * 25
+    assert run.table["completions/empty_fraction"].tolist() == [0.5] * 25
+    assert run.table["completions/unique_fraction"].tolist() == [0.75] * 25
     assert run.table["rewards/good_reward/mean"].tolist() == [1.5] * 25
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [
         ("best", 3.0),
@@ -379,9 +379,9 @@ def test_watched_rewards_are_the_same_and_counted():
     assert values[:2] == [0.5, None]
     assert watched.__name__ == "half_reward"
     assert logged == {
-        "rewards/invalid_share": 1 / 3,
-        "completions/unique_share": 0.75,
-        "completions/empty_share": 0.25,
+        "rewards/invalid_fraction": 1 / 3,
+        "completions/unique_fraction": 0.75,
+        "completions/empty_fraction": 0.25,
     }
 
     def bad_reward(completions, **columns):
@@ -401,7 +401,10 @@ def test_a_reward_that_is_an_object_is_watched_too():
         prompts=["p"] * 2, completions=["a", "a"], answer=["1", "1"], log_metric=logged.__setitem__
     )
     assert values == [0.0, 0.0]
-    assert (logged["completions/unique_share"], logged["completions/empty_share"]) == (0.5, 0.0)
+    assert (logged["completions/unique_fraction"], logged["completions/empty_fraction"]) == (
+        0.5,
+        0.0,
+    )
     assert watched.__name__ == adaptive.__name__ == "adaptive_strict_format_reward"
     assert watched.called_at is not None
     assert watched.role == "format"
@@ -566,7 +569,7 @@ def test_the_json_has_no_infinity(tmp_path, capsys):
     _, said, _ = diagnosed(capsys, tmp_path, "--json")
 
     def refuse(name):
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
     findings = json.loads(said, parse_constant=refuse)["findings"]
     assert findings[0]["evidence"][0]["value"] == "-inf"

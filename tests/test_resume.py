@@ -22,7 +22,7 @@ HARD = {
     "probe": True,
 }
 EASY = {"rows": 12}  # in the smoke profile's way; an epoch has 6 steps
-TIMED = ("step_time", "time/generation_share", "memory/share", "heldout/seconds")
+TIMED = ("step_time", "time/generation_fraction", "memory/fraction", "heldout/seconds")
 
 
 class Runs:

@@ -451,9 +451,9 @@ def test_a_room_brings_its_own():
             "corectness:2",
             "unknown reward 'corectness': did you mean correctness",
         ),
-        ("", "is no reward: give name"),
+        ("", "is not a reward: give name"),
         ("correctness,", "'' in 'correctness,' is no reward"),
-        ("correctness:2,correctness:1", "correctness_reward have one name in the log"),
+        ("correctness:2,correctness:1", "correctness_reward have the same name"),
         ("correctness:lots", "'correctness:lots' in .* is no reward: .* the weight from 0 up"),
         ("correctness:", "'correctness:' in .* is no reward: .* the weight from 0 up"),
         ("correctness:nan", "'correctness:nan' in .* is no reward: .* the weight from 0 up"),
@@ -568,7 +568,7 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("wants_level", r"wants the column 'level', and the data has prompt, .*levle"),
+        ("wants_level", r"needs the column 'level', but the data has prompt, .*levle"),
         ("too_few", "too_few broke the contract: 4 completions in"),
         ("breaks", r"breaks failed in step 1: ZeroDivisionError: .* \(line 23\)"),
         ("closed", r"closed failed in step 1: TypeError: .*take \*\*kwargs"),
@@ -584,12 +584,12 @@ def test_a_slip_shows_before_training(rewards_py, name, message):
 
 def test_a_reward_of_the_course_wants_its_columns_before_training():
     rows = [{"prompt": "6*7?", "solution": "42"}]
-    with pytest.raises(WorkbookError, match="correctness_reward wants the column 'answer'"):
+    with pytest.raises(WorkbookError, match="correctness_reward needs the column 'answer'"):
         try_rewards([correctness_reward], rows)
 
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
-    with pytest.raises(WorkbookError, match="two of .*correctness_reward have one name in the log"):
+    with pytest.raises(WorkbookError, match="two of .*correctness_reward have the same name"):
         parse_rewards(f"correctness,{rewards_py}:correctness_reward")
     with pytest.raises(WorkbookError, match="every weight in .* is 0"):
         parse_rewards(f"{rewards_py}:my_reward:0")

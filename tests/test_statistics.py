@@ -285,11 +285,11 @@ def test_pairing_never_needs_more_than_independent_answers():
 
 @pytest.mark.slow
 def test_what_makes_no_sense_is_said():
-    with pytest.raises(ValueError, match="no gain to be seen"):
+    with pytest.raises(ValueError, match="give two different rates"):
         unpaired_items(0.5, 0.5)
-    with pytest.raises(ValueError, match="no gain that a million show"):
+    with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.1, 0.1)
-    with pytest.raises(ValueError, match="no gain that a million show"):
+    with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.3, 0.29999)
     with pytest.raises(ValueError, match="together is 1"):
         paired_power(10, 0.7, 0.6)

@@ -27,9 +27,9 @@ SAMPLE = 4096  # values of each adapter matrix, to be compared with where they b
 def watch(functions: Sequence[Callable]) -> list[Callable]:
     """The same reward functions, under their names; through TRL's log_metric they also log:
 
-    completions/unique_share   different texts in a group, of its size (1 / size: all are the same)
-    completions/empty_share    the fraction of completions of nothing but white space
-    rewards/invalid_share      the fraction of values that are no finite numbers, of every function
+    completions/unique_fraction   different texts in a group / its size (1 / size: all are equal)
+    completions/empty_fraction    the fraction of completions of white space alone
+    rewards/invalid_fraction      the fraction of reward values that are not finite numbers
 
     An exception passes through, with a note that names the function. Reward models and async
     functions stay as they are.
@@ -54,9 +54,9 @@ def _watched(function: Callable) -> Callable:
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
             texts = [text_of(c).strip() for c in completions]
-            log("rewards/invalid_share", sum(bad) / max(1, len(bad)))
-            log("completions/unique_share", unique_fraction(prompts, texts))
-            log("completions/empty_share", texts.count("") / len(texts))
+            log("rewards/invalid_fraction", sum(bad) / max(1, len(bad)))
+            log("completions/unique_fraction", unique_fraction(prompts, texts))
+            log("completions/empty_fraction", texts.count("") / len(texts))
         return values
 
     reward.called_at = None
@@ -89,10 +89,10 @@ class HealthCallback(Callback):
     default beside a tqdm bar. Raises WorkbookError for a name in `stop_on` that no finding has, and
     for `every` under 1. Each entry of the log also gets:
 
-    adapter/change          how far the adapters are from where they began, relative to their norm
-    memory/share            the most GPU memory held, of what there is; on a CPU this process's
-    time/generation_share   the part of a step before its rewards are asked for: sampling
-                            completions. It needs `watched`, the functions that `watch` gave
+    adapter/change            the adapters' distance from their start, relative to their norm
+    memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
+    time/generation_fraction  the fraction of a step before its rewards are called, for sampling
+                              completions. It needs `watched`, the functions from `watch`
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class HealthCallback(Callback):
         moved = float((_sample(self._trained) - self._start).norm())
         moved /= float(self._start.norm()) or 1.0  # what begins at 0 has no norm to compare with
         entry = state.log_history[-1]
-        entry |= {"adapter/change": moved, "memory/share": _memory_used()}
+        entry |= {"adapter/change": moved, "memory/fraction": _memory_used()}
         if self._generating is not None:
-            entry["time/generation_share"] = self._generating
+            entry["time/generation_fraction"] = self._generating
         if not self._pace.due(state.global_step, logs):
             return
         run, step = _read(args, state, self.watched), state.global_step

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from grpo_workbook.diagnosis.findings import ALARMS, Evidence, Finding, bound, in_order, make
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
-UNIQUE, EMPTY = "completions/unique_share", "completions/empty_share"
+UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
+INVALID = "rewards/invalid_fraction"
 CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
 ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
-MEMORY, GENERATING, INVALID = "memory/share", "time/generation_share", "rewards/invalid_share"
+MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
 RISE = "rise of the reward, in standard errors"
 GRADIENT = "grad_norm", "more than 0"
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this is none

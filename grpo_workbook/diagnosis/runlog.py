@@ -171,8 +171,8 @@ def _read_completions(paths: Sequence[Path]) -> list[dict]:
     for step, rows in _completions(paths).groupby("step"):
         texts = [text.strip() for text in rows["completion"]]
         rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number")
-        entry = {"step": step, "completions/empty_share": texts.count("") / len(texts)}
-        entry["completions/unique_share"] = unique_fraction(rows["prompt"], texts)
+        entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}
+        entry["completions/unique_fraction"] = unique_fraction(rows["prompt"], texts)
         entry |= {f"rewards/{name}/mean": values.mean() for name, values in rewards.items()}
         entry |= {f"rewards/{name}/std": values.std() for name, values in rewards.items()}
         entries.append(entry)

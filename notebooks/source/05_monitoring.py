@@ -308,9 +308,9 @@ print(len(events.Tags()["scalars"]), "curves; reward:", rewards[:2], "...", rewa
 
 # %%
 table = live.table
-sampling = table["time/generation_share"].mean()
+sampling = table["time/generation_fraction"].mean()
 print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
-print(f"memory: {table['memory/share'].max():.1%} of this machine's")
+print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 
 # %% [markdown]
 # With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
@@ -534,7 +534,7 @@ from grpo_workbook.exercises.ch05 import CLINIC
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
 sheet = {"reward, of at most 3": ("reward", -1, 3),
          "zero variance": ("frac_reward_zero_std", 0, 1),
-         "unique texts": ("completions/unique_share", 0, 1),
+         "unique texts": ("completions/unique_fraction", 0, 1),
          "cut off": ("completions/clipped_ratio", 0, 1),
          "gradient norm": ("grad_norm", 0, 1.5),
          "adapter change": ("adapter/change", 0, 0.3),
@@ -637,7 +637,7 @@ def treat() -> dict:
     reward = log.table["reward"].dropna()
     ends = reward.head(3).mean(), reward.tail(3).mean()
     return {"finding": diagnose(log)[0].name, "reward": ends,
-            "unique": log.table["completions/unique_share"].tail(5).mean()}
+            "unique": log.table["completions/unique_fraction"].tail(5).mean()}
 
 
 predict("05.3", prediction, treat);
