@@ -190,7 +190,7 @@ def test_before_and_after_training(main_runs, tmp_path):
     [
         (["nowhere"], "unknown model 'nowhere'"),
         (["qwen", "--data", "no.jsonl"], "no.jsonl"),
-        (["qwen", "--adapter", str(REPO / "data" / "tiny-qwen3")], "holds no adapter"),
+        (["qwen", "--adapter", str(REPO / "data" / "tiny-qwen3")], "is not an adapter"),
         (["qwen", "--samples", "0"], "--samples is 0"),
         (["qwen", "--samples", "4", "--temperature", "0"], "several --samples need more"),
         (["qwen", "--temperature", "-1"], "--temperature is -1.0"),

@@ -194,7 +194,9 @@ def test_a_merge_that_is_another_model_is_refused_everywhere(trained, tmp_path, 
     base, _ = trained
     broken = lora(base, tmp_path / "adapter", std=0.2, target_modules=["lm_head"])
     output = tmp_path / "merged"
-    with pytest.raises(WorkbookError, match=r"differ by \d+\.\d% of .* of the places .at least 98"):
+    with pytest.raises(
+        WorkbookError, match=r"differ by \d+\.\d% of .* of the positions .at least 98"
+    ):
         merge(base, broken, output)
     assert main(["merge", str(broken), "--output", str(output)]) == 2
     assert "Nothing was written" in " ".join(capsys.readouterr().err.split())
@@ -241,7 +243,7 @@ def test_bad_input_is_named(in_a_run, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
     for arguments, words in (
-        ([tmp_path, "--output", tmp_path / "m"], "holds no adapter"),
+        ([tmp_path, "--output", tmp_path / "m"], "is not an adapter"),
         ([in_a_run, "--output", tmp_path / "full"], "is not empty"),
         ([in_a_run, "--output", tmp_path / "full", "--overwrite"], "holds no model"),
         ([in_a_run, "--output", tmp_path / "full" / "x"], "holds no model"),
@@ -262,7 +264,7 @@ def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp
     """The same logits as base-plus-adapter, and not what the run measured."""
     assert main(["merge", str(in_a_run), "--output", str(tmp_path / "merged")]) == 2
     words = " ".join(capsys.readouterr().err.split())
-    assert "of 40 held-out problems right, and the policy that was trained 97.5%" in words
+    assert "of 40 held-out problems, but the trained policy 97.5%" in words
     assert "(95 % interval 87.1% to 99.6%)" in words
     assert list(tmp_path.iterdir()) == []
 

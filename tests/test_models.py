@@ -49,7 +49,7 @@ def test_a_model_that_the_hub_does_not_give_is_said():
 def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter):
     with pytest.raises(WorkbookError, match="is an adapter: give it as --adapter"):
         find_model(adapter)
-    with pytest.raises(WorkbookError, match="holds no adapter"):
+    with pytest.raises(WorkbookError, match="is not an adapter"):
         find_adapter(TINY)
     assert find_adapter(adapter, str(TINY)) == (str(adapter), None)
     with pytest.raises(WorkbookError, match="data/tiny-gemma3 is not the base of .*--any-base"):
@@ -85,7 +85,7 @@ def test_a_base_in_4bit_on_the_hub_is_the_same_base(adapter):
 def test_an_adapter_of_another_shape_is_refused(adapter):
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))
-    with pytest.raises(WorkbookError, match=r"does not fit .*name the base that it was trained on"):
+    with pytest.raises(WorkbookError, match=r"does not fit .*give the base that it was trained on"):
         load_model(TINY, adapter)
 
 

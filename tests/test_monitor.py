@@ -489,7 +489,7 @@ def test_severities_are_known():
 def test_an_unknown_finding_to_stop_on_is_named():
     with pytest.raises(WorkbookError, match="no finding is called exploded"):
         HealthCallback(stop_on={"exploded"})
-    with pytest.raises(WorkbookError, match="every is 0: give the steps between two looks"):
+    with pytest.raises(WorkbookError, match="every is 0: give the steps between two checks"):
         HealthCallback(every=0)
 
 

@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"merged into {readable(args.output)}, 16-bit safetensors for plain Transformers")
     print(f"  largest logit difference  {proof['max_abs_logit_difference']}")
     print(f"  of the logits' spread     {proof['relative_logit_difference']:.2%}")
-    print(f"  the same greedy token     {proof['same_greedy_tokens']:.2%} of the places")
+    print(f"  the same greedy token     {proof['same_greedy_tokens']:.2%} of the positions")
     if "heldout_n" in proof:
         low, high = proof["policy_ci95"]
         merged, policy = proof["merged_strict_greedy"], proof["policy_strict_greedy"]

@@ -68,7 +68,7 @@ class _Pace:
 
     def __init__(self, every: int):
         if every < 1:  # it would end training at its first step
-            raise WorkbookError(f"every is {every}: give the steps between two looks, at least 1")
+            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
         self.every, self.last = every, 0
 
     def due(self, step: int, logs: dict) -> bool:
