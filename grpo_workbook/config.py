@@ -285,9 +285,9 @@ def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) ->
     if half and not torch.cuda.is_bf16_supported(including_emulation=False):
         chosen["dtype"], why["dtype"] = "float16", "the GPU has no bfloat16"
     if chosen.get("vllm") in ("colocate", "server") and (device == "cpu" or not find_spec("vllm")):
-        missing = "vLLM is not installed, or there is no CUDA GPU"
+        missing = "vLLM needs a CUDA GPU, and to be installed"
         if "vllm" in given:
-            raise WorkbookError(f"vllm is {given['vllm']!r}, but {missing}: set vllm: off")
+            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing}: say vllm: off")
         chosen["vllm"], why["vllm"] = "off", missing
 
 

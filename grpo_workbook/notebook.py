@@ -69,7 +69,7 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
     missing = {}
     for name, pin in pins().items():
         has = there.get(name.lower().replace("_", "-"), "0")
-        fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 accepts 2.13.0+cu130 too
+        fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
         if name not in LEFT_OUT and has not in fits:
             missing[name] = pin
     return missing
@@ -78,7 +78,7 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
 def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:
     """The pip commands that install `missing`; a constraints file protects the kept packages.
 
-    Unsloth comes last and without its dependencies, as in `make setup`; then the course.
+    Unsloth comes last and without its dependencies, as `make setup` does it; then the course.
     """
     keep = [f"{name}=={there[name]}\n" for name in KEPT if name in there and name not in missing]
     file.write_text("".join(keep), encoding="utf-8")

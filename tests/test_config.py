@@ -86,7 +86,7 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"max_step": 3}, r"unknown setting 'max_step': did you mean max_steps\?"),
         ({"steps": 3}, "unknown setting 'steps': did you mean max_steps"),
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
-        ({"vllm": "colocate"}, "vllm is 'colocate', but vLLM is not installed, .*: set vllm: off"),
+        ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU, .*: say vllm: off"),
         ({"output": " "}, "the output ' ' is not a folder name"),
     ],
 )
