@@ -95,7 +95,7 @@ class RunConfig:
             said = f"{self.batch_size} completions cannot be cut into groups of"
             fix = f"at least 2: choose a multiple such as {fit}"
             raise WorkbookError(f"a batch of {said} {self.num_generations}, {fix}")
-        # For TRL a batch is per_device_batch x a whole number of accumulation steps.
+        # TRL takes per_device_batch x whole accumulation steps.
         fits = _largest_divisor(self.batch_size, self.per_device_batch)
         object.__setattr__(self, "per_device_batch", fits)
 
@@ -140,7 +140,7 @@ class RunConfig:
         seed = int(seed) if str(seed).isdecimal() else seed  # a text in the environment
         output = str(choose("output", output, "outputs/run", "the default"))
         if not output.strip():
-            raise WorkbookError(f"the output {output!r} is not a folder name: give --output")
+            raise WorkbookError(f"the output {output!r} is no folder's name: give one (--output)")
         return cls(device, profile, model, _family(model), seed, Path(output), why=why, **chosen)
 
     def replace(self, **values) -> "RunConfig":

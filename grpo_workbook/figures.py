@@ -156,7 +156,7 @@ def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, fi
 
 
 def reward_curves(log: Sequence[dict]) -> Drawn:
-    """Each reward function by step from TRL's log history: raw values pale, and means of 7 steps."""
+    """Each reward function by step from TRL's log history: raw values pale, means of 7 steps."""
     import pandas as pd
 
     table = pd.DataFrame([entry for entry in log if "reward" in entry])

@@ -20,13 +20,13 @@ from pathlib import Path
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
 
-# Other programs on Colab need their versions of these. torch: the range that Unsloth accepts.
+# Other programs of Colab need these as they are. torch: what Unsloth takes.
 KEPT = {
     "torch": ">=2.4,<2.15", "pandas": ">=2.2", "scipy": ">=1.11", "matplotlib": ">=3.8",
     "tensorboard": ">=2.15", "protobuf": ">=4", "psutil": ">=5.9", "packaging": ">=24.1",
     "filelock": ">=3.15", "tqdm": ">=4.66", "rich": ">=13",
 }  # fmt: skip
-# Only for JupyterLab and tests: Colab has its own notebook server.
+# For JupyterLab and for tests: Colab has its own notebook server.
 LEFT_OUT = "jupyterlab ipykernel jupytext nbclient nbformat nbmake pytest pytest-xdist ruff".split()
 
 
@@ -63,7 +63,7 @@ def installed() -> dict[str, str]:
 
 
 def wanted(there: Mapping[str, str]) -> dict[str, str]:
-    """Packages to install, with their pins: those that are missing or have another version."""
+    """Package and version of everything whose right version is not there."""
     from packaging.specifiers import SpecifierSet
 
     missing = {}
@@ -76,7 +76,7 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
 
 
 def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:
-    """The pip commands that install `missing`; a constraints file protects the kept packages.
+    """The pip commands that install `missing` and move nothing that is kept, by a constraints file.
 
     Unsloth comes last and without its dependencies, as `make setup` does it; then the course.
     """

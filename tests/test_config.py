@@ -87,7 +87,7 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"steps": 3}, "unknown setting 'steps': did you mean max_steps"),
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
         ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU, .*: say vllm: off"),
-        ({"output": " "}, "the output ' ' is not a folder name"),
+        ({"output": " "}, "the output ' ' is no folder's name"),
     ],
 )
 def test_bad_values_are_named_with_the_fix(arguments, message):
