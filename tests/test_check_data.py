@@ -251,5 +251,5 @@ def test_the_report_is_never_written_over_the_data(messy, tmp_path, capsys, name
     before = held.read_bytes(), messy.read_bytes()
     files = [str(messy), *COLUMNS, "--heldout-data", str(held), "--json", str(tmp_path / name)]
     assert main(["check-data", *files]) == 2
-    assert "is the data and --json at once" in capsys.readouterr().err
+    assert "is both the data and --json" in capsys.readouterr().err
     assert (held.read_bytes(), messy.read_bytes()) == before

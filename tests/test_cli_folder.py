@@ -30,7 +30,7 @@ def test_a_run_is_replaced_only_while_it_is_ours(tmp_path):
     assert json.loads((folder / "run.json").read_text()) == {"seed": 1}
     (folder / "log.json").write_text("[]")
     (folder / "run.json").unlink()
-    with pytest.raises(WorkbookError, match=r"no run\.json, so it is no run"):
+    with pytest.raises(WorkbookError, match=r"no run\.json, so it is not a run"):
         check_folder(folder, {}, **REPLACE)
 
 

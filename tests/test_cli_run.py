@@ -178,7 +178,7 @@ BAD_INPUT = {
     "in a file": (lambda t: ["--output", _write(t / "file", "") / "run"], "file"),
     "backend": (lambda t: ["--backend", "jax"], "unknown backend 'jax'"),
     "both": (lambda t: ["--resume", "--overwrite"], "resume and overwrite are both given"),
-    "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "nothing would be logged"),
+    "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "the report needs a log"),
     "config": (lambda t: ["--config", _write(t / "m.yaml", "seeed: 3")], "did you mean seed?"),
     "trl": (lambda t: ["--generation_batch_size", "65"], "TRL refuses"),
 }
@@ -317,7 +317,7 @@ def test_a_bad_merge_is_refused_and_the_adapter_kept(tmp_path, capsys, monkeypat
     folder = tmp_path / "run"
     sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
     assert main(["run", *sizes, "--output", str(folder)]) == 2
-    assert "the merged model is another one" in capsys.readouterr().err
+    assert "the merged model is not the same" in capsys.readouterr().err
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "merged").exists()
     assert not (folder / "report.json").exists()
@@ -343,7 +343,7 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
         process.kill()
         process.wait()
     assert "Interrupted: stopped after step" in said.read_text()
-    assert "The same command with --resume goes on from there." in said.read_text()
+    assert "The same command with --resume continues from there." in said.read_text()
     assert not (folder / "report.json").exists()
     base = AutoModelForCausalLM.from_pretrained(REPO / "data" / "tiny-qwen3")
     model = PeftModel.from_pretrained(base, folder / "adapter")

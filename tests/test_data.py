@@ -115,7 +115,7 @@ def test_a_folder_several_splits_and_odd_objects_are_refused(tmp_path):
     from datasets import Dataset, DatasetDict
 
     assert "is not a data file" in message_of(tmp_path)
-    assert "is no source: name a file, or one split" in message_of(7)
+    assert "is not a source: give a file, or one split" in message_of(7)
     splits = DatasetDict(train=Dataset.from_list(GOOD))
     assert "a DatasetDict is no source" in message_of(splits)
 

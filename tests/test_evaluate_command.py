@@ -122,7 +122,7 @@ def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
         shutil.copytree(sampled, unfinished)
         (unfinished / name).unlink()
         assert run(tmp_path / "c", "--baseline", unfinished) == 2
-        assert "is no finished evaluation: run its command" in capsys.readouterr().err
+        assert "is not finished: run its command again" in capsys.readouterr().err
     assert run(tmp_path / "d", "--items", 8, "--baseline", sampled) == 2
     assert "answered other problems" in capsys.readouterr().err
 
@@ -167,7 +167,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
-    assert "The same command goes on from what is there." in said
+    assert "The same command continues from here." in said
 
 
 def test_before_and_after_training(main_runs, tmp_path):
@@ -196,7 +196,7 @@ def test_before_and_after_training(main_runs, tmp_path):
         (["qwen", "--temperature", "-1"], "--temperature is -1.0"),
         (["qwen", "--temperature", "nan"], "--temperature is nan"),
         (["qwen", "--items", "0"], "--items is 0"),
-        (["qwen", "--baseline", str(REPO / "tests")], "is no finished evaluation"),
+        (["qwen", "--baseline", str(REPO / "tests")], "is not finished"),
         (["qwen", "--output", "full"], "full holds something else"),
     ],
 )
@@ -270,7 +270,7 @@ def test_chance_is_called_chance_and_other_settings_are_noted():
     before, after = table_of([GOOD], [BAD], [GOOD]), table_of([GOOD], [GOOD], [GOOD])
     found, new = compared(before, after, temperature=0.5)
     assert "which may be chance (p = 1)" in found["verdict"][0]
-    assert new["notes"] == ["the baseline was measured otherwise: temperature"]
+    assert new["notes"] == ["the baseline has other settings: temperature"]
     with pytest.raises(WorkbookError, match="answered other problems"):
         compared(before, after, data_sha256="2")
 

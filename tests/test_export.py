@@ -235,7 +235,7 @@ def test_a_base_in_4bit_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path / "base")
     adapter = lora(TINY["qwen"], tmp_path / "adapter", target_modules=["q_proj"])
     (adapter / "base.json").unlink()
-    with pytest.raises(WorkbookError, match="holds quantized weights"):
+    with pytest.raises(WorkbookError, match="has quantized weights"):
         merge(tmp_path / "base", adapter, tmp_path / "merged")
 
 
@@ -245,8 +245,8 @@ def test_bad_input_is_named(in_a_run, tmp_path, capsys):
     for arguments, words in (
         ([tmp_path, "--output", tmp_path / "m"], "is not an adapter"),
         ([in_a_run, "--output", tmp_path / "full"], "is not empty"),
-        ([in_a_run, "--output", tmp_path / "full", "--overwrite"], "holds no model"),
-        ([in_a_run, "--output", tmp_path / "full" / "x"], "holds no model"),
+        ([in_a_run, "--output", tmp_path / "full", "--overwrite"], "has files but no model"),
+        ([in_a_run, "--output", tmp_path / "full" / "x"], "has files but no model"),
         ([in_a_run, "--output", in_a_run, "--overwrite"], "holds the adapter"),
         ([in_a_run, "--output", in_a_run.parent, "--overwrite"], "holds the adapter"),
         (
@@ -527,7 +527,7 @@ def test_outside_of_a_run_the_card_claims_nothing(card):
     data, text = card({"merge": REPORT["merge"]}, {}, base="Qwen/Qwen3-0.6B")
     assert data.eval_results is data.tags is None
     assert "the same greedy token at 100.00%" in text
-    assert "was not known where it was merged" in text
+    assert "were not known when it was merged" in text
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_a_healthy_run_is_never_accused_at_any_step(name, seed):
 def test_loss_near_0_is_explained_only_without_a_kl_penalty():
     plain, tied = (diagnose(LOGS / f"{n}.json")[0] for n in ("healthy_0", "healthy_beta_0"))
     assert "normal here, because beta is 0" in plain.means
-    assert "holds the KL penalty" in tied.means
+    assert "includes the KL penalty" in tied.means
 
 
 def test_healthy_is_proved_by_groups_that_differ_and_not_by_the_spread_of_the_batch():
@@ -294,7 +294,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     assert (tmp_path / "health.txt").is_file()
     assert samples(folder / "completions_00001.parquet", 2) == samples(tmp_path, 2)
     pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
-    with pytest.raises(WorkbookError, match="no completions table of TRL: advantage missing"):
+    with pytest.raises(WorkbookError, match="not a completions table of TRL: advantage missing"):
         samples(tmp_path / "other.parquet", 2)
     status, _, errors = diagnosed(capsys, tmp_path, "--completions", 99)
     assert status == 2
@@ -304,9 +304,9 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"log_history": [{"step": 1, "rew', "name an older checkpoint"),
-        ('{"epochs": 3}', "is no log"),
-        ("[1, 2]", "is no log"),
+        ('{"log_history": [{"step": 1, "rew', "choose an older checkpoint"),
+        ('{"epochs": 3}', "is not a log"),
+        ("[1, 2]", "is not a log"),
         ('[{"reward": 1.0}]', "has the step None"),
         ('[{"step": null, "reward": 1.0}]', "has the step None: give trainer.state.log_history"),
         ("[]", "the log is empty: no step was logged"),
@@ -487,7 +487,7 @@ def test_severities_are_known():
 
 
 def test_an_unknown_finding_to_stop_on_is_named():
-    with pytest.raises(WorkbookError, match="no finding is called exploded"):
+    with pytest.raises(WorkbookError, match="unknown finding exploded"):
         HealthCallback(stop_on={"exploded"})
     with pytest.raises(WorkbookError, match="every is 0: give the steps between two checks"):
         HealthCallback(every=0)

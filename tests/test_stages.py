@@ -459,7 +459,7 @@ def test_the_command_refuses_a_bad_file(tmp_path, stage, said, capsys):
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert main(["stages", "--output", str(tmp_path / "out")]) == 2
-    assert "name the file of stages first" in capsys.readouterr().err
+    assert "there is no file of stages" in capsys.readouterr().err
 
 
 def test_the_folder_may_come_from_the_environment(tmp_path, monkeypatch, capsys):
