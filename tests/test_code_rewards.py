@@ -121,7 +121,7 @@ def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
         0.0,
     )
     with pytest.raises(
-        WorkbookError, match="0 of 2 programs could not be judged and 1 timed out.*max_failed"
+        WorkbookError, match="0 of 2 programs had no verdict and 1 timed out.*max_failed"
     ):
         rewarded(unit_tests(sandbox, max_failed=0.2), [endless, FENCED])
 

@@ -311,7 +311,7 @@ def test_what_does_not_fit_gets_the_cheapest_changes_in_order():
     done = plan("unsloth/gemma-3-4b-it", "t4", per_device_batch=1, gradient_checkpointing=False)
     assert total(done.parts) == sizes[-1]
     assert done.fits
-    assert "take a smaller model or a larger GPU" in str(plan("qwen3-8b", "t4", lora_rank=4000))
+    assert "choose a smaller model or a larger GPU" in str(plan("qwen3-8b", "t4", lora_rank=4000))
 
 
 def test_vllm_takes_its_part_and_needs_room():
@@ -319,7 +319,7 @@ def test_vllm_takes_its_part_and_needs_room():
     held = found.parts["always"]["KV cache of vLLM"] + found.parts["always"]["weights"]
     assert held == pytest.approx(0.3 * 22.1 * GIB)
     assert found.parts["sampling"] == {}
-    with pytest.raises(WorkbookError, match="no room for one completion: give more, or vllm=off"):
+    with pytest.raises(WorkbookError, match="cannot hold one completion: give more, or vllm=off"):
         plan("qwen3-4b", "24gb", vllm_gpu_memory=0.1)
 
 
