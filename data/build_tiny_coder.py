@@ -1,11 +1,11 @@
-"""Make the tiny coder of chapter 06 from nothing: a Qwen3 that completes one-line functions, tokenizer included.
+"""Train the tiny coder of chapter 06 from scratch: a Qwen3 that completes one-line functions, with its tokenizer.
 
     python data/build_tiny_coder.py               # about 5 minutes on one core
 
-As the other tiny models (build_tiny_models.py) it first learns the skill, and then to show it
-badly: right programs without their fence, prints for returns, slips. All tasks come from the pool
-"tiny" of build_code_tasks.py: no held-out task and no training task of the course is ever seen
-here, in any form.
+Like the other tiny models (build_tiny_models.py) it first learns the skill, and then bad habits:
+right programs without a fence, print instead of return, small errors. All tasks come from the pool
+"tiny" of build_code_tasks.py: it never sees a training task or a held-out task of the course, in
+any form.
 """
 
 import random
@@ -25,8 +25,8 @@ from grpo_workbook.data import chat_prompt  # noqa: E402
 from grpo_workbook.sandbox import CODE_SYSTEM_PROMPT  # noqa: E402
 
 MODEL = HERE / "tiny-coder"
-# (name, steps, sequences in a step, learning rate, share of the steps after which weights are seen
-# through 4 bits)
+# (name, steps, sequences per step, learning rate, fraction of the steps after which weights are
+# rounded to 4 bits)
 STAGES = (("skill", 500, 48, 2e-3, 0.6), ("habits", 200, 48, 5e-4, 0.0))
 
 
@@ -68,7 +68,7 @@ def without_its_number(rng: random.Random, task: Task) -> str:
     return fenced(task, re.split(r" [-+*/%<>=]+ ?[\d]+$", task.expression)[0])
 
 
-# share of the completions, and how they look
+# percentage of the completions, and how they look
 HABITS = (
     (40, lambda rng, t: fenced(t)),
     (10, lambda rng, t: f"{t.head}    return {t.expression}"),

@@ -64,7 +64,7 @@ def guess(rng: random.Random, problem: Problem) -> int:
     return max(0, problem.result + rng.randint(-9, 9))
 
 
-# share of the completions, and how they look; s is the solved problem, perhaps with a slip
+# percentage of the completions, and how they look; s is the solved problem, perhaps with an error
 HABITS = (
     (24, lambda rng, s: perfect(s)),
     (26, lambda rng, s: perfect(s) + f"\nSo the answer is {s.result}."),
@@ -299,7 +299,7 @@ def train_stage(model, tokenizer, rng, name, steps, size, learning_rate, say):
 
 
 def train(model, make_batch, name, steps, learning_rate, rounded_after, say):
-    """AdamW with warmup and a cosine; after that share of the steps the weights are seen through 4 bits."""
+    """AdamW with warm-up and a cosine; after `rounded_after` of the steps it uses 4-bit weights."""
     import torch
 
     optimizer = torch.optim.AdamW(

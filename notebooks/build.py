@@ -1,17 +1,16 @@
-"""Build notebooks/NN_name.ipynb from notebooks/source/NN_name.py and execute them in the smoke
-profile.
+"""Build notebooks/NN_name.ipynb from notebooks/source/NN_name.py, and execute it in smoke.
 
     python notebooks/build.py                   # build and execute those whose inputs have changed
-    python notebooks/build.py --all             # all python notebooks/build.py 04_grpo_run       #
-    one python notebooks/build.py --check           # exit status 1 when a notebook is older than
-    its source python notebooks/build.py --words           # renew the words where no code has
-    changed: outputs stay, no execution python notebooks/build.py --first-cell      # write only the
-    set-up cell anew, which does nothing here: no execution
+    python notebooks/build.py --all             # all
+    python notebooks/build.py 04_grpo_run       # one
+    python notebooks/build.py --check           # exit status 1 if a source is newer
+    python notebooks/build.py --words           # update the text, if no code has changed
+    python notebooks/build.py --first-cell      # rewrite only the set-up cell
 
 Every notebook carries two hashes: of its source, which `--check` compares, and of its inputs (the
 source, the files of the package that it reaches, the pins), which say whether it would run
-differently today. Cell ids come from the cells' places, so that building twice gives the same file
-but for what was measured.
+differently today. The last three commands execute nothing. Cell ids depend only on the cells' places, so building twice gives the same file
+except for measured values.
 """
 
 import argparse

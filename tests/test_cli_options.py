@@ -88,7 +88,7 @@ def test_fields_of_every_type_reach_trl(tmp_path, text, field, value):
         ("", ("--qqqqqq", "1"), "called qqqqqq: choose from "),
         ("max_steps: many", (), r"--max_steps: invalid int value: 'many'"),
         ("max_steps: 2.5", (), r"--max_steps: invalid int value: '2\.5'"),
-        ("learning_rate: [1, 2]", (), "'2' belongs to no option"),
+        ("learning_rate: [1, 2]", (), "'2' is not an option"),
         ("load_in_4bit: maybe", (), "--load_in_4bit: .*maybe"),
         ("max_grad_norm: high", (), r"--max_grad_norm: invalid float value: 'high'"),
         ("", ("--max_grad_norm", "high"), "^--max_grad_norm: invalid float value: 'high'"),

@@ -211,7 +211,7 @@ def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
     assert main(["run", "--output", str(folder)]) == 2
     assert "continue it with --resume, replace it with --overwrite" in capsys.readouterr().err
     assert main(["run", "--output", str(folder), "--resume", "--seed", "9"]) == 2
-    assert "different run (not the same: seed)" in capsys.readouterr().err
+    assert "different run (different: seed)" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
@@ -278,7 +278,7 @@ def test_the_template_runs_where_it_is_copied_to_and_changed_rewards_are_another
     _write(rewards, rewards.read_text() + "\n# changed\n")
     again = cli(*call, "--resume", cwd=folder, PYTHONPATH=str(REPO))
     assert again.returncode == 2
-    assert "different run (not the same: reward_files)" in again.stderr
+    assert "another run (different: reward_files)" in again.stderr
 
 
 @pytest.mark.trains

@@ -98,9 +98,9 @@ def test_answers_that_are_texts_are_judged(tmp_path):
 def test_other_settings_do_not_mix(sampled, capsys):
     before = (sampled / "completions.jsonl").read_bytes()
     assert run(sampled, *OPTIONS, "--seed", 1, "--temperature", 0.5) == 2
-    assert "not the same: temperature, seed" in capsys.readouterr().err
+    assert "different: temperature, seed" in capsys.readouterr().err
     assert run(sampled, *OPTIONS, data=TRAIN) == 2
-    assert "not the same: prompts" in capsys.readouterr().err
+    assert "different: prompts" in capsys.readouterr().err
     assert (sampled / "completions.jsonl").read_bytes() == before
 
 

@@ -133,7 +133,7 @@ def test_a_config_that_cannot_be_built_is_said(tmp_path, config):
 
 @pytest.mark.parametrize("name", ["llama", "org/no-such-model", "a/b/c", "", "../.."])
 def test_what_is_not_known_is_said(name):
-    with pytest.raises(WorkbookError, match="name one of qwen3-0.6b"):
+    with pytest.raises(WorkbookError, match="give one of qwen3-0.6b"):
         find_shape(name)
 
 
@@ -348,5 +348,5 @@ def test_the_command_says_by_its_status_whether_it_fits(capsys):
     assert main(["plan", "--model", "qwen3-0.6b"]) == 0
     assert main(["plan", "--model", "qwen3-8b", "--load-in-4bit", "false"]) == 1
     out = capsys.readouterr().out
-    assert "It fits: 13.52 GiB can be used" in out
+    assert "It fits: 13.52 GiB are usable" in out
     assert "load_in_4bit False -> True" in out

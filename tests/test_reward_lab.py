@@ -99,7 +99,7 @@ def test_a_broken_reward_is_named(values):
     ("completions", "rows", "size", "message"),
     [
         (["a", "b", "c"], [{}], 2, "3 completions do not form groups of 2"),
-        ([], [], 2, "0 completions are"),
+        ([], [], 2, "0 completions do not form"),
         (["a"], [{}], 1, "groups of 1"),
         (["a", "b", "c", "d"], [{}] * 3, 2, "4 completions, 3 rows"),
     ],

@@ -569,7 +569,7 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
     ("name", "message"),
     [
         ("wants_level", r"needs the column 'level', but the data has prompt, .*levle"),
-        ("too_few", "too_few broke the contract: 4 completions in"),
+        ("too_few", "too_few broke the contract: for 4 completions"),
         ("breaks", r"breaks failed in step 1: ZeroDivisionError: .* \(line 23\)"),
         ("closed", r"closed failed in step 1: TypeError: .*add \*\*kwargs"),
         ("later", "later broke the contract"),

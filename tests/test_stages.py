@@ -28,7 +28,7 @@ from grpo_workbook.stages.training import read_moments
         ({"pass_rate": 0.5}, "0 <= low < high <= 1"),
         ({"pass_rate": (0, 1), "samples": 1}, "samples is 1"),
         ({"pass_rate": (0, 1), "measured": 0}, "measured is 0"),
-        ({"ordered": True}, "pass_rate is None: give the bounds, for ordered"),
+        ({"ordered": True}, "pass_rate is None: give bounds: ordered and measured"),
         ({"rewards": ["correctness"]}, "pairs (function, weight)"),
     ],
 )

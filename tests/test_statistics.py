@@ -119,7 +119,7 @@ def test_changed_names_the_places():
 
 def test_nothing_and_what_is_no_number_have_no_interval():
     for call in (accuracy, wilson_interval, bootstrap_interval):
-        with pytest.raises(ValueError, match="nothing"):
+        with pytest.raises(ValueError, match="give at least"):
             call([])
     with pytest.raises(ValueError, match="only finite ones"):
         bootstrap_interval([0.1, float("nan"), 0.3])

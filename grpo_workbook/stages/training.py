@@ -198,10 +198,8 @@ def read_report(folder: Path, stage: Stage) -> dict | None:
         return None
     report, told = read_json(path, AGAIN), stage.to_dict()
     if different := [name for name in told if report["stage"].get(name) != told[name]]:
-        names = ", ".join(different)
-        raise WorkbookError(
-            f"{folder} holds another stage (different: {names}): choose another output"
-        )
+        names = "different: " + ", ".join(different)
+        raise WorkbookError(f"{folder} has another stage ({names}): choose another output")
     return report
 
 
