@@ -9,8 +9,8 @@
 
 Every notebook carries two hashes: of its source, which `--check` compares, and of its inputs (the
 source, the files of the package that it reaches, the pins), which say whether it would run
-differently today. The last three commands execute nothing. Cell ids depend only on the cells' places, so building twice gives the same file
-except for measured values.
+differently today. The last three commands execute nothing. Cell ids depend only on the cells'
+places, so building twice gives the same file except for measured values.
 """
 
 import argparse

@@ -117,7 +117,7 @@ def test_a_folder_several_splits_and_odd_objects_are_refused(tmp_path):
     assert "is not a data file" in message_of(tmp_path)
     assert "is not a source: give a file, or one split" in message_of(7)
     splits = DatasetDict(train=Dataset.from_list(GOOD))
-    assert "a DatasetDict is no source" in message_of(splits)
+    assert "a DatasetDict is not a source" in message_of(splits)
 
 
 def test_gsm8k_as_csv_and_parquet_is_gsm8k(tmp_path):

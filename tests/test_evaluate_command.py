@@ -197,7 +197,7 @@ def test_before_and_after_training(main_runs, tmp_path):
         (["qwen", "--temperature", "nan"], "--temperature is nan"),
         (["qwen", "--items", "0"], "--items is 0"),
         (["qwen", "--baseline", str(REPO / "tests")], "is not finished"),
-        (["qwen", "--output", "full"], "full holds something else"),
+        (["qwen", "--output", "full"], "full holds other files"),
     ],
 )
 def test_bad_input_is_named_with_its_fix(arguments, words, tmp_path, monkeypatch, capsys):
