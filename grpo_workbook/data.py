@@ -303,9 +303,9 @@ def split(
 def load_split(
     run: RunConfig, data: Any = None, heldout_data: Any = None, **reading
 ) -> tuple["Dataset", "Dataset", int]:
-    """(training rows, held-out rows, number of leaked training rows dropped).
+    """(training rows, held-out rows, leaked training rows dropped); without data the course's own.
 
-    Without `data` they are the course's own; `reading` are options of `load_problems` for `data`.
+    `reading` is what `load_problems` takes; it is for the user's data.
     """
     if data and not heldout_data:
         train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)

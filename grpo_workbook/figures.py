@@ -116,7 +116,8 @@ def bar_chart(
         pairs = zip(values, labels, strict=True)
         parts[name] = ", ".join(f"{_number(v, form)} for {label}" for v, label in pairs)
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
-        look = {"color": STYLES[i][0], "hatch": _HATCHES[i % 5], "edgecolor": "white"}
+        colour = {"before": GREY, "after": BLUE}.get(name, STYLES[i][0])  # as in every chapter
+        look = {"color": colour, "hatch": _HATCHES[i % 5], "edgecolor": "white"}
         bars = axes.bar(places, values, width * 0.94, label=name, **look)
         text = axes.bar_label(bars, [_number(v, form) for v in values], padding=2, fontsize=9)
         if ci and name in ci:

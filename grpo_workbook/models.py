@@ -60,9 +60,9 @@ def load_model(
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer) by plain Transformers, and PEFT for an adapter.
 
-    It reads safetensors only and runs no code from a model. `name` (see `find_model`) must be the
-    base of the `adapter`, a folder, unless `any_base`. `dtype` is for all weights that are not
-    4-bit; `load_in_4bit` gives NF4, as in training. WorkbookError for what cannot be loaded.
+    From safetensors, and no code that comes with a model is run. `name`, as `find_model` has it,
+    must be the base of the `adapter`, a folder, unless `any_base`. `dtype` is of all weights that
+    are not 4-bit; `load_in_4bit` takes NF4, as in training. WorkbookError where one cannot be.
     """
     from peft import PeftModel
 
@@ -78,7 +78,7 @@ def load_model(
         loaded = loaded if adapter is None else PeftModel.from_pretrained(loaded, adapter)
     except (RuntimeError, ValueError) as error:
         said = f"{adapter} does not fit {readable(model)} ({first_line(error)})"
-        raise WorkbookError(f"{said}: give the base that it was trained on") from error
+        raise WorkbookError(f"{said}: name the base that it was trained on") from error
     return loaded.eval(), tokenizer
 
 

@@ -40,7 +40,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
     how: dict[str, Any] = {"dtype": getattr(torch, run.dtype), "load_in_4bit": run.load_in_4bit}
     if has_many_senses(run.model):
         loader = unsloth.FastModel
-        if run.device != "cpu":  # on a CPU it takes only the text part, and not this argument
+        if run.device != "cpu":  # there it takes the text part anyway, without the argument
             how["text_only"] = True
     if run.vllm == "colocate":  # vLLM uses the weights in training; TRL connects to a server
         how |= {"fast_inference": True, "max_lora_rank": run.lora_rank}

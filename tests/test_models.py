@@ -85,7 +85,7 @@ def test_a_base_in_4bit_on_the_hub_is_the_same_base(adapter):
 def test_an_adapter_of_another_shape_is_refused(adapter):
     config = json.loads((adapter / "adapter_config.json").read_text())
     (adapter / "adapter_config.json").write_text(json.dumps(config | {"r": 8}))
-    with pytest.raises(WorkbookError, match=r"does not fit .*give the base that it was trained on"):
+    with pytest.raises(WorkbookError, match=r"does not fit .*name the base that it was trained on"):
         load_model(TINY, adapter)
 
 

@@ -46,7 +46,7 @@ def examine() -> list[Finding]:
 
 
 def packages(wanted: dict[str, str]) -> list[Finding]:
-    """Whether each pinned package is installed in its pinned version."""
+    """Whether each pinned package is there, in its pinned version."""
     found, findings = installed(), []
     for name, pin in wanted.items():
         there = found.get(name.lower().replace("_", "-"), "not installed")

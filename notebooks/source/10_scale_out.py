@@ -160,7 +160,7 @@ boxes = {
 }
 arrows = [(*pair, "") for pair in ("0r", "1r", "ra", "rb", "ag", "bg")]
 figures.show(
-    figures.diagram(boxes, arrows, (10.0, 2.9)),
+    figures.diagram(boxes, arrows, (8.0, 2.6)),
     "Two GPUs hold four completions of one group each. All eight rewards are gathered, "
     f"mean {earned.mean():.2f}, deviation {earned.std():.2f}; each GPU gets its four "
     "advantages back and computes a gradient, and the gradients are averaged.",
@@ -587,13 +587,13 @@ def token_weights(moved, **how):
 
 
 # %% [markdown]
-# On the left the first update, where every ratio is 1. On the right the policy has moved: the first two tokens of the
-# right answer are 1.5 and 3 times as likely as when they were sampled.
+# Above is the first update, where every ratio is 1. Below the policy has moved: the first two tokens of the right answer
+# are 1.5 and 3 times as likely as when they were sampled.
 
 # %%
 import numpy as np
 
-figure, grid = figures.new_panels(10.0, 3.0, 2, 2)
+figure, grid = figures.new_panels(7.0, 5.6, 2)
 titles = ("First update: length decides", "After a move: clipping decides, too")
 for axes, moved, title in zip(grid, (at_first, later), titles):
     table = np.array([token_weights(moved, **how) for how in names.values()])
@@ -601,7 +601,7 @@ for axes, moved, title in zip(grid, (at_first, later), titles):
     axes.imshow(table, cmap="Blues", vmin=0, vmax=300, aspect="auto")
     for (row, column), value in np.ndenumerate(table):
         if not np.isnan(value):
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7)
+            axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=9)
     axes.set(yticks=range(len(names)), yticklabels=list(names), xticks=[1.5, 10.5])
     axes.set_xticklabels(["right, 4 tokens", "wrong, 12 tokens"])
     axes.set_title(title, fontsize=11)
@@ -703,7 +703,7 @@ arrows = [("trainer", "vllm", "prompts", -0.4),
           ("vllm", "trainer", "completions", -0.4),
           ("other", "server", "prompts, new weights", 0.4),
           ("server", "other", "completions", 0.4)]
-figure = figures.diagram(boxes, arrows, (10.0, 2.8))
+figure = figures.diagram(boxes, arrows, (8.0, 2.6))
 heads = {0.02: "colocate: one GPU, by turns", 0.54: "server: GPUs of its own"}
 for x, words in heads.items():
     frame = Rectangle((x - 0.01, 0.03), 0.46, 0.77, fill=False, ls="--", color="grey")
@@ -798,23 +798,24 @@ for axes, (name, steps) in zip(grid, found.items()):
     little = [1 - a - b for a, b in zip(near, dropped)]
     colours = [figures.PALE["data"], "#BBBBBB", figures.ORANGE]
     axes.stackplot(counts, near, little, dropped, colors=colours,
-                   labels=["counts", "counts less than a third", "dropped"])
+                   labels=["weight above 1/3", "weight below 1/3", "dropped"])
     axes.set_xscale("log", base=2)
     axes.set(xticks=counts, xticklabels=counts, xlim=(32, 8192), ylim=(0, 1))
     axes.set_xlabel("tokens of a completion")
-    axes.set_title(f"{name} sampler: at 2,048 tokens {near[3]:.0%} count", fontsize=11)
-    said = f"{near[3]:.0%} count, {dropped[3]:.0%} are dropped"
+    axes.set_title(f"{name}: {near[3]:.0%} above 1/3 at 2,048 tokens", fontsize=11)
+    said = f"{near[3]:.0%} have a weight above 1/3, {dropped[3]:.0%} are dropped"
     lines.append(f"{name} sampler: at 2,048 tokens {said}")
 grid[0].set_ylabel("fraction of the completions")
 handles = grid[0].get_legend_handles_labels()
 figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
 figures.show(figure, (
     "What sequence_mask does to completions of 32 to 8,192 tokens, joined from "
-    "measured differences. " + "; ".join(lines) + ". The rest count below a third."))
+    "measured differences. " + "; ".join(lines) + ". The rest have a weight below 1/3."))
 
 # %% [markdown]
 # The tiny model's own completions, of about 25 tokens, lose nothing. A bfloat16 sampler does no harm up to thousands of
-# tokens. With the 4-bit sampler some are dropped, and with more tokens nearly all others count next to nothing. So
+# tokens. With the 4-bit sampler some are dropped, and the longer the completions, the more of them have a weight near 0.
+# (On average the trainer finds a sampled token a little less likely than the sampler did, so the product shrinks.) So
 # watch three metrics when vLLM samples:
 #
 # - `sampling/sampling_logp_difference/mean`: the mean difference a token. It jumps when the sampler has stale weights.
