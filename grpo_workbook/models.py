@@ -10,8 +10,8 @@ from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable
 
-PIECE = 2**20  # bytes to hash at a time
-BASE_RECORD = "base.json"  # beside an adapter: name and hash of its base
+PIECE = 2**20  # bytes that are hashed at a time
+BASE_RECORD = "base.json"  # beside an adapter: the base that it was trained on, by its hash
 
 
 def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:

@@ -42,7 +42,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         loader = unsloth.FastModel
         if run.device != "cpu":  # there it takes the text part anyway, without the argument
             how["text_only"] = True
-    if run.vllm == "colocate":  # vLLM uses the weights in training; TRL connects to a server
+    if run.vllm == "colocate":  # it shares its weights with the training; a server is TRL's affair
         how |= {"fast_inference": True, "max_lora_rank": run.lora_rank}
         how |= {"gpu_memory_utilization": run.vllm_gpu_memory}
     checkpointing = {"use_gradient_checkpointing": run.gradient_checkpointing and "unsloth"}
