@@ -187,7 +187,7 @@ experiment(
 
 
 def _examined(reward, row, honest, cheats):
-    """What holds of a reward for a task of one's own, by name."""
+    """The checks of a reward for the learner's own task, by name."""
     texts = [honest, *cheats, "", "x 1 \n" * 20_000]
     columns = {name: [value] * len(texts) for name, value in row.items()}
     values = call(reward, texts, prompt=[_chat("?")[0]] * len(texts), **columns)

@@ -16,7 +16,7 @@ def _teaches(rate, size):
 
 
 def _smallest(rate, enough):
-    """The first size from 2 on that is enough; ValueError where none can be."""
+    """The first size from 2 on that is enough; ValueError if there is none."""
     if not 0 < rate < 1:
         raise ValueError(f"a rate of {rate}")
     return next(size for size in range(2, 10_000) if enough(size))

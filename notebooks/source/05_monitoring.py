@@ -155,7 +155,7 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
              f"at 0, meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# **This is no norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
+# **This is not the norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
 # that has learned it has little left to be undecided about. A real model that loses its entropy at this speed stops
 # exploring, and then stops learning. In the runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion
 # weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476)
