@@ -1,15 +1,14 @@
-"""Collect the missing wheels for a GPU machine without network, in one folder of at most 64 MiB.
+"""Collect the wheels that a GPU machine without network lacks, in one folder of at most 64 MiB.
 
     python benchmarks/wheelhouse.py                           # for Python 3.12: make wheelhouse
     python benchmarks/wheelhouse.py --python 3.11 --cuda 12.8
-    python benchmarks/wheelhouse.py --without pyarrow pandas  # the machine has these too
-    python benchmarks/wheelhouse.py --also transformers       # its version is too old
+    python benchmarks/wheelhouse.py --without pyarrow pandas  # that machine has these as well
+    python benchmarks/wheelhouse.py --also transformers       # and this one there is too old
 
-The machine has Linux on x86-64, glibc 2.28 or newer, and HAS: torch, transformers, accelerate, peft
-and their dependencies. Large wheels are written again without the parts that training does not
-import (SLIM), and get a build tag. Copy the folder there, then run:
-
-    python benchmarks/gpu.py --wheelhouse DIR
+That machine is Linux on x86-64, glibc 2.28 or newer, and has HAS: torch, transformers, accelerate,
+peft and what these need. Large wheels are written again without the parts that training does not
+import (SLIM); such a wheel says so by its build tag. Copy the folder there, then: python
+benchmarks/gpu.py --wheelhouse DIR
 """
 
 import argparse
@@ -33,7 +32,7 @@ REPO = Path(__file__).resolve().parent.parent
 MIB = 2**20
 LIMIT = 64  # MiB
 
-# Packages on the other machine: torch, transformers, accelerate, peft, and their dependencies.
+# What the other machine has: torch, transformers, accelerate, peft, and what these need.
 HAS = set(
     "torch triton numpy sympy mpmath networkx jinja2 markupsafe fsspec filelock typing-extensions "
     "setuptools "
@@ -43,7 +42,7 @@ HAS = set(
     "psutil peft pydantic "
     "shellingham".split()
 )
-# Packages that are missing there; versions from requirements*.txt, or given here.
+# What it lacks; the versions are those of requirements*.txt, or stand here.
 WANTED = {
     "unsloth": "",
     "unsloth_zoo": "",
@@ -57,7 +56,7 @@ WANTED = {
     "dill": "0.4.1",
     "multiprocess": "0.70.19",
     "xxhash": "4.1.0",
-    "fsspec": "2026.2.0",  # datasets refuses newer ones
+    "fsspec": "2026.2.0",  # a newer one is refused by datasets
     "requests": "2.34.2",
     "urllib3": "2.8.0",
     "charset-normalizer": "3.5.2",
@@ -66,13 +65,13 @@ WANTED = {
     "tzdata": "2026.6",
     "pillow": "13.0.0",
 }
-# In a wheel's metadata, but never imported in training.
+# Asked for in a wheel's metadata, and imported nowhere on the way through training.
 UNNEEDED = set(
     "xformers torchvision torchao diffusers hf_transfer sentencepiece tyro json5 nest-asyncio "
     "structlog wheel einops "
     "msgspec".split()
 )
-# Parts of a wheel to leave out, as patterns of file names.
+# Parts of a wheel that are left out, as patterns of the files' names.
 SLIM = {
     "unsloth": ("studio/*",),  # a web studio; training imports nothing of it
     "bitsandbytes": ("*/libbitsandbytes_cuda*", "*/libbitsandbytes_rocm*",
@@ -106,7 +105,7 @@ def pins() -> dict[str, str]:
 
 def download(names: dict[str, str], python: str, folder: Path) -> list[Path]:
     """The wheels of exactly these packages for Linux x86-64. CalledProcessError, after pip's
-    message, if one fails."""
+    words, when one fails."""
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)]
     platforms += [f"--platform=manylinux{year}_x86_64" for year in (2014, 2010, 1)]
     known = pins()
@@ -130,9 +129,10 @@ def download(names: dict[str, str], python: str, folder: Path) -> list[Path]:
 
 
 def slim(wheel: Path, drop: tuple[str, ...], keep: tuple[str, ...], folder: Path) -> Path:
-    """Write a valid copy of `wheel` into `folder`, without files that match `drop` and not `keep`.
+    """Write `wheel` again into `folder` without the files that match `drop` and not `keep`; a
+    wheel as pip wants it.
 
-    Its RECORD lists the remaining files, and its build tag (1slim) marks it as changed.
+    Its RECORD lists what is left, and its build tag (1slim) says that it is not the publisher's.
     """
 
     def is_kept(name: str) -> bool:
@@ -185,8 +185,8 @@ def cuda_libraries(wheel: Path, versions: list[str]) -> tuple[str, ...]:
 
 
 def unmet(wheels: list[Path], has: set[str], python: str) -> list[str]:
-    """Requirements of a wheel that are neither in the folder, nor on the other machine, nor known
-    as unneeded."""
+    """What a wheel asks for that is neither in the folder, nor on the other machine, nor known to
+    be unneeded."""
     environment = {
         "python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux",
         "os_name": "posix",
@@ -225,7 +225,8 @@ def unmet(wheels: list[Path], has: set[str], python: str) -> list[str]:
 def collect(
     python: str, cuda: list[str], out: Path, without: list[str], also: list[str]
 ) -> list[tuple[str, int, int]]:
-    """Fill `out` after removing its wheels; (wheel, published bytes, bytes here) of each."""
+    """Fill `out` (it is emptied of wheels first); (wheel, bytes as published, bytes here) of
+    each."""
     leave = {canonicalize_name(n) for n in without}
     names = {n: v for n, v in WANTED.items() if canonicalize_name(n) not in leave}
     unknown = [n for n in also if canonicalize_name(n) not in pins()]
@@ -257,7 +258,7 @@ def collect(
 
 
 def show(rows: list[tuple[str, int, int]], limit: int) -> int:
-    """Print the table of sizes; 1 if the folder is larger than `limit` MiB, else 0."""
+    """Print the table of sizes; 1 when the folder is larger than `limit` MiB, else 0."""
     print(f"{'wheel':44} {'published':>10} {'here':>8}  MiB")
     for name, before, after in rows:
         short = "-".join(name.split("-")[:2])
@@ -270,7 +271,7 @@ def show(rows: list[tuple[str, int, int]], limit: int) -> int:
     if total <= limit * MIB:
         return 0
     print(
-        f"That is more than {limit} MiB: leave out packages of the other machine with --without",
+        f"That is more than {limit} MiB: leave out with --without what the other machine has",
         file=sys.stderr,
     )
     return 1
@@ -313,7 +314,9 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except subprocess.CalledProcessError:
-        print("error: pip could not download all of them (see its message above)", file=sys.stderr)
+        print(
+            "error: pip could not download all of them (its reason stands above)", file=sys.stderr
+        )
         return 2
     return show(rows, args.limit)
 
