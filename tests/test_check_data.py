@@ -79,7 +79,7 @@ def test_each_harm_is_named(report_on):
         "1 held-out questions are also training questions and 0 near-duplicates": (good, [good[7]]),
         "1 questions have a second answer": ([*good, good[3] | {"answer": "0"}], None),
         "10 rows repeat a question": (good + good[:10], None),
-        "63 rows are few": (plain(63), None),
+        "63 rows are too few": (plain(63), None),
     }
     for finding, (rows, heldout) in cases.items():
         report, said, status = report_on(rows, heldout)

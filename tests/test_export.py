@@ -319,7 +319,7 @@ def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
     proof = merge(None, adapter, tmp_path / "m", heldout=heldout, policy=policy, **how)
     assert proof["policy_ci95"] == list(wilson_interval(policy.strict))
     better = replace(policy, strict=[True] * 12)
-    with pytest.raises(WorkbookError, match=r"of 12 held-out problems right, .* 100.0%"):
+    with pytest.raises(WorkbookError, match=r"of 12 held-out problems, .* 100.0%"):
         merge(None, adapter, tmp_path / "m", heldout=heldout, policy=better, **how)
     assert (tmp_path / "m" / "model.safetensors").is_file()  # the old one
 

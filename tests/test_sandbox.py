@@ -389,9 +389,9 @@ def test_what_is_no_program_is_rejected(sandbox, program):
     [
         (Job(GOOD, "", "add"), "there is no test"),
         (Job(GOOD, None, "add"), "the test is not a text of at most"),
-        (Job(GOOD, TEST, ""), "entry point '' is no name"),
-        (Job(GOOD, TEST, "add "), "entry point 'add ' is no name"),
-        (Job(GOOD, TEST, None), "entry point 'None' is no name"),
+        (Job(GOOD, TEST, ""), "entry point '' is not a name"),
+        (Job(GOOD, TEST, "add "), "entry point 'add ' is not a name"),
+        (Job(GOOD, TEST, None), "entry point 'None' is not a name"),
     ],
 )
 def test_one_bad_job_is_rejected_and_the_others_are_judged(sandbox, bad, words):
