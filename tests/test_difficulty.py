@@ -10,7 +10,7 @@ def test_the_hopeless_and_the_mastered_are_left_out_and_the_easy_come_first():
     found = curriculum([0.0, 0.5, 1.0, 0.25, 0.875, 0.5])
     assert found.rows == [4, 1, 5, 3]
     assert found.left_out == {"hopeless": 1, "too hard": 0, "too easy": 0, "mastered": 1}
-    assert str(found) == "4 rows are useful; left out: 1 hopeless, 1 mastered"
+    assert str(found) == "4 rows can teach; left out: 1 hopeless, 1 mastered"
 
 
 def test_narrower_bounds_are_counted_by_kind():

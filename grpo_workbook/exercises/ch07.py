@@ -163,7 +163,7 @@ def _teachable(measured):
     if len(rates) < 8:
         raise ValueError(f"{len(rates)} problems are too few: give at least 8")
     some = sum(0 < rate < 1 for rate in rates) / len(rates)
-    said = f"{some:.0%} of {len(rates)} problems are useful; {rates.count(0)} are hopeless and "
+    said = f"{some:.0%} of {len(rates)} problems can teach; {rates.count(0)} are hopeless and "
     said += f"{rates.count(1)} are mastered."
     return "most" if some >= 2 / 3 else "few" if some <= 1 / 3 else "about half", said
 
@@ -176,7 +176,7 @@ experiment(
     {
         "most": "Too many of them are always wrong or always right for this model.",
         "about half": "The rates of this model are less mixed: look at both ends.",
-        "few": "The model solves more of them sometimes, and those are useful.",
+        "few": "The model solves more of them sometimes, and those can teach.",
     },
     # made up, not recorded yet
     [({"pass_rates": [0.5, 0.25, 0.0, 0.0, 0.125, 0.0, 0.0, 0.0]}, "about half")],

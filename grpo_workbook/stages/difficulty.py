@@ -40,7 +40,7 @@ class Curriculum:
 
     def __str__(self) -> str:
         said = ", ".join(f"{n} {kind}" for kind, n in self.left_out.items() if n)
-        return f"{len(self.rows)} rows are useful; left out: {said or 'none'}"
+        return f"{len(self.rows)} rows can teach; left out: {said or 'none'}"
 
 
 def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> Curriculum:
