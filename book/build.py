@@ -88,17 +88,11 @@ def _link_what_is_not_shown(source: Path) -> None:
             page.write_text(led(page.read_text(encoding="utf-8")), encoding="utf-8")
             continue
         notebook = nbformat.read(page, as_version=4)
+        # the set-up cell and its words: a page is read, not run
+        notebook.cells = [c for c in notebook.cells if not c.id.startswith("first-")]
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = led(cell.source)
-            for output in cell.get(
-                "outputs", []
-            ):  # Sphinx resolves links in words, not in what a cell has shown
-                shown = output.get("data", {}).get("text/markdown")
-                if shown:
-                    output["data"]["text/markdown"] = re.sub(
-                        r"\]\((\w+)\.ipynb\)", r"](\1.html)", shown
-                    )
         nbformat.write(notebook, page)
 
 

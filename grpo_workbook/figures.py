@@ -1,7 +1,7 @@
 """Every plot of the course: each function returns (figure, text alternative).
 
-The text is made from the data; `finding` is the lesson's own sentence before it. The colours are
-Okabe and Ito's; dash, marker and hatch differ too, so a chart can be read without colours.
+The text is made from the data. The colours are Okabe and Ito's; dash, marker and hatch differ
+too, so a chart can be read without colours.
 """
 
 import base64
@@ -104,32 +104,34 @@ def line_chart(
 
 
 def bar_chart(
-    series: Mapping, labels: Sequence[str], *, y: str, title: str, finding="", form=".3g", ci=None
+    series: Mapping, labels: Sequence[str], *, y: str, title: str, form=".3g", ci=None
 ) -> Drawn:
     """Bars in groups from {name: a value for each label}; `form` formats the value above a bar.
 
-    `ci`: {name: the (low, high) of its first value}, shown as a whisker.
+    `ci`: {name: (low, high) of each value}, shown as whiskers.
     """
     figure, (axes,) = new_panels()
     width, parts = 0.8 / len(series), {}
     for i, (name, values) in enumerate(series.items()):
-        pairs = zip(values, labels, strict=True)
-        parts[name] = ", ".join(f"{_number(v, form)} for {label}" for v, label in pairs)
+        ends = (ci or {}).get(name, [(v, v) for v in values])
+        said = [_number(v, form) for v in values]
+        if ci:
+            spans = [f"({low:{form}} to {high:{form}})" for low, high in ends]
+            said = [" ".join(pair) for pair in zip(said, spans, strict=True)]
+        parts[name] = ", ".join(f"{v} for {k}" for v, k in zip(said, labels, strict=True))
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
         colour = {"before": GREY, "after": BLUE}.get(name, STYLES[i][0])  # as in every chapter
         look = {"color": colour, "hatch": _HATCHES[i % 5], "edgecolor": "white"}
-        bars = axes.bar(places, values, width * 0.94, label=name, **look)
-        text = axes.bar_label(bars, [_number(v, form) for v in values], padding=2, fontsize=9)
-        if ci and name in ci:
-            low, high = ci[name]
-            ends = [[values[0] - low], [high - values[0]]]
-            axes.errorbar(places[0], values[0], ends, color="black", capsize=4)
-            parts[name] += f" (95 % interval of the first: {low:{form}} to {high:{form}})"
-            text[0].xy = (text[0].xy[0], high)  # above the whisker
+        axes.bar(places, values, width * 0.94, label=name, **look)
+        for x, v, (low, high) in zip(places, values, ends, strict=True):
+            if ci:
+                axes.errorbar(x, v, [[v - low], [high - v]], color="black", capsize=4)
+            above = {"ha": "center", "textcoords": "offset points", "fontsize": 9}
+            axes.annotate(_number(v, form), (x, high), (0, 3), **above)
     axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel=y, title=title)
     axes.margins(y=0.15)
     figure.legend(frameon=False, loc="outside right center")
-    return figure, _words(f"Bar chart of {y}", finding, parts)
+    return figure, _words(f"Bar chart of {y}", "", parts)
 
 
 def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, finding="") -> Drawn:
@@ -177,11 +179,17 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
 
 def before_after(before: dict, after: dict, n: int) -> Drawn:
     """Held-out accuracy before and after training, from `evaluation.summary`, on `n` problems."""
+    from scipy.stats import binomtest
+
     keys, both = ("strict_sampled", "strict_greedy", "lenient_sampled"), (before, after)
     bars = {when: [both[i][key] for key in keys] for i, when in enumerate(("before", "after"))}
-    ci = {"before": before["ci95"], "after": after["ci95"]}
-    labels = [key.replace("_", ", ") for key in keys]
-    return bar_chart(bars, labels, y="accuracy", title=f"{n} held-out problems", form=".1%", ci=ci)
+    ci = {
+        when: [binomtest(round(rate * n), n).proportion_ci(method="wilson") for rate in rates]
+        for when, rates in bars.items()
+    }
+    labels, title = [key.replace("_", ", ") for key in keys], f"{n} held-out problems"
+    y = "accuracy, with 95 % intervals"
+    return bar_chart(bars, labels, y=y, title=title, form=".1%", ci=ci)
 
 
 def save(figure: Any, words: str, path: Path) -> None:

@@ -84,7 +84,8 @@ def inputs_hash(source: Path) -> str:
     while new:
         reached |= new
         new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
-    pins = HERE.parent.glob("requirements*.txt")
+    own = ("requirements", "requirements-unsloth")  # the others are for the book and the tests
+    pins = [path for path in HERE.parent.glob("requirements*.txt") if path.stem in own]
     files = [source, *sorted(reached), *sorted(pins)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 

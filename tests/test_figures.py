@@ -53,10 +53,11 @@ def test_every_reward_gets_a_line_of_its_own_look_from_where_it_joins():
     assert "r8: 0.8 at 2, 0.8 at 3" in words
 
 
-def test_bars_say_before_and_after_with_the_interval():
+def test_bars_say_before_and_after_with_their_intervals():
     figure, words = figures.before_after(BEFORE, AFTER, 480)
-    assert "after: 92.0% for strict, sampled, 97.0% for strict, greedy" in words
-    assert "(95 % interval of the first: 89.0% to 94.0%)" in words
+    assert "after: 92.0% (89.3% to 94.2%) for strict, sampled, 97.0% (95.2% to 98.3%)" in words
+    whiskers = figure.axes[0].collections
+    assert len(whiskers) == 6, "one for each bar"
     heights = sorted(bar.get_height() for bar in figure.axes[0].patches)
     assert heights == sorted([0.14, 0.7, 0.6, 0.92, 0.97, 0.93])
 
@@ -77,9 +78,9 @@ def test_a_notebook_image_carries_its_words(monkeypatch):
     monkeypatch.setattr("IPython.display.display", shown.append)
     figures.show(*figures.before_after(BEFORE, AFTER, 480))
     found, _ = shown[0]._repr_mimebundle_()
-    assert 'alt="Bar chart of accuracy.' in found["text/html"]
+    assert 'alt="Bar chart of accuracy, with 95 % intervals.' in found["text/html"]
     assert f'src="data:image/png;base64,{found["image/png"]}"' in found["text/html"]
-    assert found["text/plain"].startswith("Bar chart of accuracy.")
+    assert found["text/plain"].startswith("Bar chart of accuracy, with")
 
 
 def test_smoothing_shifts_nothing():

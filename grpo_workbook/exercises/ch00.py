@@ -52,7 +52,7 @@ experiment(
         "stays": "The number was right in most answers before; what failed was the form.",
         "falls": "No answer is punished for its number: the arithmetic is left as it was.",
     },
-    [],
+    [({"strict": (0.2125, 0.75), "lenient": 0.75, "n": 160}, "rises")],
 )
 
 _FACTS = {

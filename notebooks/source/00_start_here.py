@@ -13,7 +13,7 @@
 # the mean of their **group** become a little more likely, answers below it a little less likely. Then comes the next
 # question. This is **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)).
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 data_colour, model_colour, check_colour, number_colour, off = figures.PALE.values()
@@ -76,7 +76,7 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 #
 # The model's own weights are frozen and stored in 4 bits (a format called NF4). Training changes only a **LoRA
 # adapter**: small matrices beside the frozen ones, in float32. The arrow marks your profile. The last column is the
-# number format of everything else that is not quantized.
+# number format of the arithmetic and of all other weights.
 
 # %%
 import os
@@ -183,9 +183,9 @@ print(after.completions[0])
 
 # %% [markdown]
 # If training had done nothing, each change would be a coin toss: as likely a gain as a loss. The p-value is the
-# probability that so many coins, or more, fall on one side.
+# probability of a result at least this one-sided.
 
-# %%
+# %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
 rates = [mean(scores.strict) for scores in (before, after)]
 ends = [wilson_interval(scores.strict) for scores in (before, after)]
@@ -242,8 +242,9 @@ from grpo_workbook.cli import main
 main(["doctor"]);
 
 # %% [markdown]
-# `diagnose` reads the log of a run, names what is wrong and says what to do. First this notebook's run, then a
-# recorded one whose reward function gives every completion the same.
+# `diagnose` reads the log of a run, names what is wrong and says what to do. It compares the last quarter of the steps
+# with the first quarter ("at first"). First this notebook's run, then a recorded one whose reward function gives every
+# completion the same.
 
 # %%
 from grpo_workbook import files
@@ -272,7 +273,7 @@ print("\n" + as_text(diagnose(sick), sick))
 # %% [markdown]
 # ## Which method when
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "check": (0.5, 0.92, "Can a program check an answer?", model_colour),
     "often": (0.27, 0.64, "How often does the\nmodel pass the check?", model_colour),

@@ -178,7 +178,7 @@ print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
 # %% [markdown]
 # B starts at zero, so the adapters change nothing until the first update. From then on the layer computes `W x + 2 B A x`.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 from matplotlib.patches import Rectangle
 
@@ -303,7 +303,7 @@ before = summary(before_sampled, before_greedy)
 before
 
 # %% [markdown]
-# The model mostly knows its arithmetic and presents it badly. Numbers hide that, so read some sampled completions:
+# The model can do the arithmetic but often misses the form. Read some sampled completions to see how:
 
 # %%
 for completion in before_sampled.completions[1:5]:
@@ -340,8 +340,8 @@ algorithm = {
 
 # %%
 args = run.to_grpo_config(weights, algorithm)
-print(f"{args.per_device_train_batch_size} completions at once, "
-      f"{args.gradient_accumulation_steps} times before each optimizer step")
+print("completions at once:", args.per_device_train_batch_size)
+print("batches accumulated for an optimizer step:", args.gradient_accumulation_steps)
 print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 
 # %% [markdown]
@@ -376,7 +376,7 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 #
 # Each optimizer step is one round of this loop:
 
-# %%
+# %% tags=["hide-input"]
 n, problems, colours = run.batch_size, run.prompts_per_step, figures.PALE
 weights_moved = f"{training.count_trained_parameters(model):,}"
 boxes = {

@@ -28,7 +28,7 @@ print(f"loss: {abs(mean(1.0 * a for a in advantages)):.3f}")
 # completion counts more. Each box is a completion, as wide as its length and as high as its advantage; the loss is
 # minus the sum of the areas, per token.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 cases = {"all equal": [20] * 4, "right ones longer": [30, 30, 20, 20],
@@ -59,7 +59,7 @@ figures.show(figure, "Three bar charts of two right and two wrong completions, e
 # group*. `frac_reward_zero_std` counts the groups that have none, the zero-variance groups. Here are two batches of
 # four groups, with the same sixteen rewards:
 
-# %%
+# %% tags=["hide-input"]
 import torch
 
 apart = torch.tensor([[1.0] * 4, [0.0] * 4, [1.0] * 4, [0.0] * 4])
@@ -138,7 +138,7 @@ figures.show(*run_panels(healthy, title=title))
 # at 0 because the policy is still its reference. The KL of one step is an estimate and can jump (step 29 here) for a
 # few tokens that the reference finds nearly impossible, so the bold line is a median.
 
-# %%
+# %% tags=["hide-input"]
 parted = with_kl.table[["kl", "entropy"]].dropna()
 figure, (axes,) = figures.new_panels(7.0, 3.0)
 for name, colour in (("entropy", figures.GREEN), ("kl", figures.BLUE)):
@@ -165,7 +165,7 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
 # On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
 # %% [markdown]
-# A program can read the panels too:
+# A program can read the panels too. "At first" is its mean over the first quarter of the steps:
 
 # %%
 from grpo_workbook.diagnosis import as_text, diagnose
@@ -177,7 +177,7 @@ print(as_text(diagnose(healthy), healthy))
 #
 # TRL logs most of what is needed, and four helpers add the rest:
 
-# %%
+# %% tags=["hide-input"]
 pale = figures.PALE
 boxes = {
     "step": (0.12, 0.8, "GRPOTrainer\none step", pale["model"]),
@@ -336,7 +336,7 @@ named = {f"{name}: {found[name].name}": log for name, log in sick.items()}
 figures.show(*side_by_side(named))
 
 # %% [markdown]
-# The reward alone separates few of them. `shows_work` has the finest curve of all, and four flat curves have four
+# The reward alone separates few of them. `shows_work` has the best-looking curve, and four flat curves have four
 # different causes. So the diagnosis reads more metrics, and compares most of them with the run's own beginning. The
 # first piece of evidence for each finding (a rise is counted in standard errors):
 
@@ -388,9 +388,9 @@ for reward in (0.71, 0.87, 1.01):
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# Ask these questions from top to bottom. The first one whose answer is not as hoped names the disease:
+# Ask these questions from top to bottom. The first unwanted answer names the disease:
 
-# %%
+# %% tags=["hide-input"]
 questions = {
     "Is every number finite?": ("no", "nan, reward_nan"),
     "Do completions end, and hold text?": ("no", "truncated, never_ends, empty"),
@@ -528,7 +528,7 @@ check("05.1", is_gamed);
 # Twelve runs, A to L. Some are healthy, and two have two findings. Each row is a patient, each column a metric, on one
 # scale for all twelve (what lies beyond it is drawn at its edge):
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook.exercises.ch05 import CLINIC
 
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
@@ -729,7 +729,7 @@ for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
 #   completions of different lengths. The sign of failure is a gradient norm of 0 with zero-variance groups.
 # - `reward_std` is the whole batch's and proves nothing. Read `frac_reward_zero_std`.
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
-#   Most diseases look alike in one of them and different in two.
+#   Most diseases look alike in any one of them; two together tell them apart.
 # - A reward that rises proves nothing by itself.
 # - `HealthCallback` speaks while the run goes on, `python -m grpo_workbook diagnose` afterwards.
 #
