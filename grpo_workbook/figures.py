@@ -1,7 +1,7 @@
 """Every plot of the course: each function returns (figure, text alternative).
 
-The text is made from the data. The colours are Okabe and Ito's; dash, marker and hatch differ
-too, so a chart can be read without colours.
+The text is made from the data; `finding` is the lesson's own sentence before it. The colours are
+Okabe and Ito's; dash, marker and hatch differ too, so a chart can be read without colours.
 """
 
 import base64
