@@ -1,4 +1,4 @@
-"""How long each notebook takes, and how much memory, in the smoke profile.
+"""The time and memory of each notebook in the smoke profile.
 
     python benchmarks/notebooks.py                 # every notebook alone: about 20 minutes
     python benchmarks/notebooks.py 00 04           # some
@@ -24,7 +24,7 @@ SECONDS, MEGABYTES = 180, 4000  # what a notebook may take on two cores
 
 
 def held(process: psutil.Process) -> int:
-    """Bytes that the process and all below it hold."""
+    """The memory of the process and its children, in bytes."""
     total = 0
     for one in (process, *process.children(recursive=True)):
         try:

@@ -89,7 +89,7 @@ SLIM = {
 
 
 class WheelhouseError(ValueError):
-    """What cannot be collected, with the mend."""
+    """Something cannot be collected; the message has the fix."""
 
 
 def pins() -> dict[str, str]:

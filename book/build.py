@@ -4,8 +4,8 @@ build/book/index.html.
     python book/build.py            # or: make book
     python book/build.py --out DIR
 
-Nothing is executed: what the notebooks store is what the pages show. A link that leads nowhere
-fails the build.
+Nothing is executed: the pages show the stored outputs of the notebooks. A broken link fails the
+build.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TREE = """
 
 
 def collect(source: Path) -> None:
-    """Lay out what the book shows as the repository does, so that every relative link holds."""
+    """Copy the book's pages in the layout of the repository, so that relative links work."""
     shutil.rmtree(source, ignore_errors=True)
     (source / "_static").mkdir(parents=True)
     shutil.copy(HERE / "conf.py", source)

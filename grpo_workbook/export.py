@@ -1,7 +1,7 @@
 """Save the adapter, merge it into 16-bit weights with a proof, and write the model's card.
 
-Base-plus-adapter and the merged weights read the same prompts and answers: their logits must agree.
-Then the merged model answers held-out problems: it must not do worse than the policy did.
+The base with its adapter and the merged weights read the same texts: their logits must agree.
+Then the merged model answers held-out problems, and must not do worse than the policy.
 """
 
 import copy
@@ -17,28 +17,29 @@ from grpo_workbook.files import readable
 from grpo_workbook.statistics import accuracy, paired_p_value, wilson_interval
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
-RELATIVE = 0.02  # of the logits' spread: rounding gives 0.002 to 0.004, wrong merges 0.04 and more
+RELATIVE = 0.02  # of the logits' spread: rounding gives 0.002 to 0.004, a wrong merge at least 0.04
 QUESTION = "Ada has {} pens and buys {} more. How many pens does Ada have now?"
 REFUSED = (
-    "the merged model is another one: its logits differ by {relative_logit_difference:.1%} of "
-    "their spread (at most {0:.0%}), the same token at {same_greedy_tokens:.2%} of the places (at "
-    "least {1:.0%}){2}. Nothing was written"
+    "the merged model is not the same: its logits differ by {relative_logit_difference:.1%} of "
+    "their spread (at most {0:.0%}), it chooses the same token at {same_greedy_tokens:.2%} of the "
+    "positions (at least {1:.0%}){2}. Nothing was written"
 )
 WORSE = (
-    ", {merged_strict_greedy:.1%} of {heldout_n} held-out problems right, and the policy that was "
-    "trained {policy_strict_greedy:.1%} (95 % interval {0:.1%} to {1:.1%})"
+    ", and it solves {merged_strict_greedy:.1%} of {heldout_n} held-out problems, but the trained "
+    "policy {policy_strict_greedy:.1%} (95 % interval {0:.1%} to {1:.1%})"
 )
 
 
 def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = None) -> None:
-    """Write the adapter (its `weights`, where they were gathered from several processes), the
-    tokenizer, and a hash of the base it was trained on.
+    """Write the adapter, the tokenizer, and a hash of the base model.
+
+    `weights` are the adapter's weights if they were gathered from several processes.
     """
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
         model.save_pretrained(target, state_dict=weights)
-        (target / "README.md").unlink(missing_ok=True)  # PEFT's form, with the path of the base
+        (target / "README.md").unlink(missing_ok=True)  # PEFT's template holds the base's path
         tokenizer.save_pretrained(target)
         record = {"base": readable(base), "hash": models.fingerprint(base)}
         files.write_json(target / models.BASE_RECORD, record)
@@ -49,14 +50,14 @@ def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = No
 def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how) -> dict:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
-    The three are paths, `base` may be a hub id, and None takes the one that the adapter names.
-    `heldout` is a Dataset, or rows, with `prompt` and `answer` (without answers only the logits
-    count; default: those of the run in whose folder the adapter lies, else a few sums), `policy`
-    the trained policy's greedy Scores on them (else base-plus-adapter is asked), `judge` as in
-    `evaluation.score`; `how` is max_new_tokens (default: the run's, or 256) and batch_size.
+    All three are paths; `base` may be a hub id, or None for the base that the adapter names.
+    `heldout`: a Dataset or rows with `prompt` and `answer` (without answers only the logits count;
+    default: the held-out set of the adapter's run, else a few sums). `policy`: the trained policy's
+    greedy Scores on them (default: the base with the adapter answers). `judge`: see
+    `evaluation.score`. `how`: max_new_tokens (default: the run's, or 256) and batch_size.
 
-    Returns the proof. Raises WorkbookError, with the numbers, for a merge that is another model:
-    then, and after a kill, `folder` is what it was.
+    Returns the proof. Raises WorkbookError, with the numbers, if the merged model is not the same;
+    then, and after a kill, `folder` is unchanged.
     """
     adapter, _ = models.find_adapter(adapter)
     named = _read(Path(adapter) / "adapter_config.json")["base_model_name_or_path"]
@@ -72,9 +73,9 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
     where = _where(size)
     ours, tokenizer = models.load_model(base, adapter, any_base=True, **where)
     if getattr(ours.config, "quantization_config", None):
-        said = f"{readable(base)} holds quantized weights, and a merge into them would be rounded"
-        raise WorkbookError(f"{said}: name its 16-bit model with --base")
-    # as the model was trained on them: without a system role its text opens the user's turn
+        said = f"{readable(base)} has quantized weights, which would round the merge"
+        raise WorkbookError(f"{said}: give its 16-bit model with --base")
+    # as in training: without a system role, the system text opens the user's turn
     fold = data.fold_system if data.needs_folding(tokenizer) else list
     prompts = [fold(row["prompt"]) for row in heldout]
     answers = [row["answer"] for row in heldout if "answer" in row]
@@ -84,7 +85,7 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
     proof: dict = {}
 
     def write(target: Path) -> None:
-        # a copy, for the proof still needs ours
+        # a copy, because the proof still needs ours
         copy.deepcopy(ours).merge_and_unload().bfloat16().save_pretrained(target)
         tokenizer.save_pretrained(target)
         merged, words = models.load_model(target, **where)
@@ -106,7 +107,7 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
 
 
 def run_of(adapter: str | Path) -> tuple[dict, dict]:
-    """(report, settings) of the run in whose folder, or a stage's, the adapter lies; else empty."""
+    """(report, settings) of the run or stage whose folder holds the adapter; else empty."""
     place = Path(adapter).resolve().parent
     run = _read(place / "run.json") or _read(place.parent / "run.json")
     return _read(place / "report.json"), run.get("settings", {})
@@ -117,7 +118,7 @@ def _read(path: Path) -> dict:
 
 
 def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
-    """(rows, policy or None, judge) from the run's after.json, else prompts alone."""
+    """(rows, policy or None, judge) from the run's after.json; without it only prompts."""
     after = _read(Path(adapter).parent / "after.json")
     judge = judge if after.get("kind") == "text" else None
     sums = [QUESTION.format(n, 17 - n) for n in range(2, 14)]
@@ -129,17 +130,17 @@ def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
 
 
 def _check_folder(folder: Path, adapter: str, base: str, size: int) -> None:
-    """Raise WorkbookError where the merged model must not go, or the disk cannot hold it."""
+    """Raise WorkbookError if the merged model must not go there, or does not fit on the disk."""
     place = files.place_of(folder)
     if any(files.place_of(kept).is_relative_to(place) for kept in (adapter, base)):
-        raise WorkbookError(f"{folder} holds the adapter or its base: name another folder")
+        raise WorkbookError(f"{folder} holds the adapter or its base: choose another folder")
     if (folder.is_file() or any(folder.glob("*"))) and not (folder / "config.json").is_file():
-        raise WorkbookError(f"{folder} holds no model, so it is not replaced: name another folder")
+        raise WorkbookError(f"{folder} has files but no model: choose another folder")
     files.check_disk(folder, size + 20 * 2**20, "the merged model")
 
 
 def _where(size: int) -> dict:
-    """Device and dtype of the proof: float32, but on a GPU that may not hold both models in it."""
+    """Device and dtype of the proof: float32; half precision if two models may not fit the GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -150,11 +151,11 @@ def _where(size: int) -> dict:
 
 
 def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequence[str]) -> dict:
-    """Largest logit difference, its root mean square relative to the logits' own spread, and the
-    fraction of positions where both models would choose the same token.
+    """The largest logit difference, the root mean square difference relative to the logits' spread,
+    and the fraction of positions where both models choose the same token.
 
-    Both read the same chat prompts, each with its completion, whose every position counts (and the
-    one before it). A logit that is NaN makes both differences NaN.
+    Both read the same chat prompts with their completions; all positions of a completion count, and
+    the one before it. A NaN among the logits makes both differences NaN.
     """
     import torch
 
@@ -177,11 +178,11 @@ def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequ
 
 
 def is_proved(proof: Mapping) -> bool:
-    """Whether base-plus-adapter and merged weights are the same policy but for rounding.
+    """Whether the base with the adapter and the merged weights are the same policy up to rounding.
 
-    The held-out accuracy, where it was measured, must not lie below the policy's 95 % interval,
-    unless so few answers changed that it may be chance (paired test, p from 0.01 on). Above it is
-    no fault: the policy answered on a 4-bit base, and 16 bits may answer better.
+    The held-out accuracy, if measured, must not lie below the policy's 95 % interval, unless chance
+    can explain it (paired test, p from 0.01 on). A higher accuracy is fine: the policy answered on
+    a 4-bit base, and 16 bits may answer better.
     """
     same = proof["same_greedy_tokens"] >= SAME_TOKENS
     close = proof["relative_logit_difference"] <= RELATIVE
@@ -194,7 +195,7 @@ _PATH = re.compile(r"(?<![\w:/.<])(?:/|~/)(?:[^\s/,:;\"'|=]+/)+([^\s/,:;\"'|=]+)
 
 
 def _hub_id(name: object) -> str | None:
-    """The hub id that a model's or data set's name stands for; None for what is on this machine."""
+    """The hub id in the name of a model or data set; None for a local path."""
     text = str(name).split(":")[0]
     file = Path(text).suffix in data.FORMATS or files.place_of(text).exists()
     return text if re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) and not file else None
@@ -203,8 +204,8 @@ def _hub_id(name: object) -> str | None:
 def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: str | Path) -> None:
     """Write the model card, README.md, into the folder of a merged model or an adapter.
 
-    `report` is a run's report.json, or what is known of it; `settings` are the run's, its system
-    prompt among them. What is no hub id is named in the text alone, and no path of this machine.
+    `report` is a run's report.json, or parts of it; `settings` are the run's, with its system
+    prompt. Local names appear in the text only, and without their path.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

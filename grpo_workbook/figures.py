@@ -1,7 +1,7 @@
-"""Every plot of the course: each function returns (figure, text alternative), the finding in words.
+"""Every plot of the course: each function returns (figure, text alternative).
 
-The words are made from the data; `finding` puts the lesson's own sentence before them. Colours are
-Okabe and Ito's; dash, marker and hatch differ as well, so that no colour is needed.
+The text is made from the data; `finding` is the lesson's own sentence before it. The colours are
+Okabe and Ito's; dash, marker and hatch differ too, so a chart can be read without colours.
 """
 
 import base64
@@ -28,7 +28,7 @@ STYLES = [(_COLOURS[i % 7], _DASHES[i % 4], _MARKERS[i % 5]) for i in range(28)]
 
 
 def new_panels(width: float = 7.0, height: float = 3.6, count: int = 1, across: int = 1):
-    """(figure, its `count` axes, `across` in a row) in the look of the course; sizes in inches."""
+    """(figure, its `count` axes, `across` in a row) in the course's style; sizes in inches."""
     from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -52,8 +52,8 @@ def _number(value: float, form: str = ".3g") -> str:
 def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (8.0, 3.0)) -> Any:
     """A figure of boxes and arrows; x and y run from 0 to 1.
 
-    `boxes`: {name: (x, y, words, colour)}; `arrows`: (from, to, words), and as a fourth how far the
-    arrow bends (0.3, or -0.3 to the other side).
+    `boxes`: {name: (x, y, words, colour)}; `arrows`: (from, to, words) and optionally the bend
+    of the arrow (0.3, or -0.3 to the other side).
     """
     from matplotlib.figure import Figure
 
@@ -64,7 +64,7 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
     for name, (x, y, words, colour) in boxes.items():
         look = {"boxstyle": "round,pad=0.5", "facecolor": colour, "edgecolor": GREY}
         drawn[name] = axes.text(x, y, words, ha="center", va="center", bbox=look, zorder=3)
-    figure.canvas.draw()  # now the boxes have a size, and arrows can end at them
+    figure.canvas.draw()  # gives the boxes a size, so that arrows can end at them
     for start, end, words, *bend in arrows:
         (x0, y0), (x1, y1) = (drawn[name].get_position() for name in (start, end))
         rad = bend[0] if bend else 0.0
@@ -106,9 +106,9 @@ def line_chart(
 def bar_chart(
     series: Mapping, labels: Sequence[str], *, y: str, title: str, form=".3g", ci=None
 ) -> Drawn:
-    """Bars in groups: {name: a value for each label}, written above its bar as `form` says.
+    """Bars in groups from {name: a value for each label}; `form` formats the value above a bar.
 
-    `ci`: {name: (low, high) of each value}, drawn as whiskers.
+    `ci`: {name: (low, high) of each value}, shown as whiskers.
     """
     figure, (axes,) = new_panels()
     width, parts = 0.8 / len(series), {}
@@ -135,9 +135,9 @@ def bar_chart(
 
 
 def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, finding="") -> Drawn:
-    """A small bar chart for each of {name: a value for each label}, on one scale, four in a row.
+    """A small bar chart for each name in {name: a value for each label}, four in a row.
 
-    A value of 0 is a cross.
+    All have the same scale. A value of 0 is a cross.
     """
     across, parts = min(4, len(panels)), {}
     height = 0.8 + 1.7 * -(-len(panels) // across)
@@ -159,7 +159,7 @@ def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, fi
 
 
 def reward_curves(log: Sequence[dict]) -> Drawn:
-    """Each reward function over the steps of TRL's log history: faint, and the mean of 7 steps."""
+    """Each reward function by step from TRL's log history: raw values pale, means of 7 steps."""
     import pandas as pd
 
     table = pd.DataFrame([entry for entry in log if "reward" in entry])
@@ -193,17 +193,16 @@ def before_after(before: dict, after: dict, n: int) -> Drawn:
 
 
 def save(figure: Any, words: str, path: Path) -> None:
-    """Write the PNG with its text alternative inside (as Description) and beside it (.txt)."""
+    """Write the PNG, with its text alternative inside (Description) and in a .txt beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = {"Description": words, "Software": None}  # no version: the same run, the same bytes
+    about = {"Description": words, "Software": None}  # no version, so that the bytes are the same
     figure.savefig(path, dpi=120, bbox_inches="tight", metadata=about)
     path.with_suffix(".txt").write_text(words + "\n", encoding="utf-8")
 
 
 class Picture:
-    """A figure as a notebook shows it: at twice a screen's resolution, with its words.
-
-    As HTML, which carries the text alternative, and as PNG for viewers that take no HTML.
+    """A figure for a notebook, at twice a screen's resolution: as HTML with its text alternative,
+    and as PNG for viewers without HTML.
     """
 
     def __init__(self, figure: Any, words: str):

@@ -241,5 +241,5 @@ def test_overrides_win_and_what_trl_refuses_is_named(tmp_path):
     made = run.to_grpo_config(overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
     assert (made.max_grad_norm, made.generation_batch_size) == (0.25, 128)
     assert made.steps_per_generation == 2
-    with pytest.raises(WorkbookError, match=r"TRL does not take .*batch_size': 65.*divisible"):
+    with pytest.raises(WorkbookError, match=r"TRL refuses .*batch_size': 65.*divisible"):
         run.to_grpo_config(overrides={"generation_batch_size": 65})

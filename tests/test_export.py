@@ -194,7 +194,9 @@ def test_a_merge_that_is_another_model_is_refused_everywhere(trained, tmp_path, 
     base, _ = trained
     broken = lora(base, tmp_path / "adapter", std=0.2, target_modules=["lm_head"])
     output = tmp_path / "merged"
-    with pytest.raises(WorkbookError, match=r"differ by \d+\.\d% of .* of the places .at least 98"):
+    with pytest.raises(
+        WorkbookError, match=r"differ by \d+\.\d% of .* of the positions .at least 98"
+    ):
         merge(base, broken, output)
     assert main(["merge", str(broken), "--output", str(output)]) == 2
     assert "Nothing was written" in " ".join(capsys.readouterr().err.split())
@@ -233,7 +235,7 @@ def test_a_base_in_4bit_is_refused(tmp_path):
     tokenizer.save_pretrained(tmp_path / "base")
     adapter = lora(TINY["qwen"], tmp_path / "adapter", target_modules=["q_proj"])
     (adapter / "base.json").unlink()
-    with pytest.raises(WorkbookError, match="holds quantized weights"):
+    with pytest.raises(WorkbookError, match="has quantized weights"):
         merge(tmp_path / "base", adapter, tmp_path / "merged")
 
 
@@ -241,10 +243,10 @@ def test_bad_input_is_named(in_a_run, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("mine")
     for arguments, words in (
-        ([tmp_path, "--output", tmp_path / "m"], "holds no adapter"),
+        ([tmp_path, "--output", tmp_path / "m"], "is not an adapter"),
         ([in_a_run, "--output", tmp_path / "full"], "is not empty"),
-        ([in_a_run, "--output", tmp_path / "full", "--overwrite"], "holds no model"),
-        ([in_a_run, "--output", tmp_path / "full" / "x"], "holds no model"),
+        ([in_a_run, "--output", tmp_path / "full", "--overwrite"], "has files but no model"),
+        ([in_a_run, "--output", tmp_path / "full" / "x"], "has files but no model"),
         ([in_a_run, "--output", in_a_run, "--overwrite"], "holds the adapter"),
         ([in_a_run, "--output", in_a_run.parent, "--overwrite"], "holds the adapter"),
         (
@@ -262,7 +264,7 @@ def test_a_merged_model_that_answers_worse_than_its_run_is_refused(in_a_run, tmp
     """The same logits as base-plus-adapter, and not what the run measured."""
     assert main(["merge", str(in_a_run), "--output", str(tmp_path / "merged")]) == 2
     words = " ".join(capsys.readouterr().err.split())
-    assert "of 40 held-out problems right, and the policy that was trained 97.5%" in words
+    assert "of 40 held-out problems, but the trained policy 97.5%" in words
     assert "(95 % interval 87.1% to 99.6%)" in words
     assert list(tmp_path.iterdir()) == []
 
@@ -317,7 +319,7 @@ def test_heldout_rows_and_the_policys_scores_are_taken(tmp_path):
     proof = merge(None, adapter, tmp_path / "m", heldout=heldout, policy=policy, **how)
     assert proof["policy_ci95"] == list(wilson_interval(policy.strict))
     better = replace(policy, strict=[True] * 12)
-    with pytest.raises(WorkbookError, match=r"of 12 held-out problems right, .* 100.0%"):
+    with pytest.raises(WorkbookError, match=r"of 12 held-out problems, .* 100.0%"):
         merge(None, adapter, tmp_path / "m", heldout=heldout, policy=better, **how)
     assert (tmp_path / "m" / "model.safetensors").is_file()  # the old one
 
@@ -347,7 +349,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(in_a_run, tm
     command, how = ["unshare", "-rm", "sh", "-c", inside], {"capture_output": True, "text": True}
     result = subprocess.run(command, cwd=REPO, env=environment(), **how)
     assert result.returncode == 2, result.stderr
-    assert "MiB free and the merged model needs about" in " ".join(result.stderr.split())
+    assert "MiB free, but the merged model needs about" in " ".join(result.stderr.split())
 
 
 # ------------------------------------------------------------------ folders that are swapped
@@ -525,7 +527,7 @@ def test_outside_of_a_run_the_card_claims_nothing(card):
     data, text = card({"merge": REPORT["merge"]}, {}, base="Qwen/Qwen3-0.6B")
     assert data.eval_results is data.tags is None
     assert "the same greedy token at 100.00%" in text
-    assert "was not known where it was merged" in text
+    assert "were not known when it was merged" in text
 
 
 @pytest.mark.slow

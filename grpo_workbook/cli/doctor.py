@@ -1,4 +1,4 @@
-"""`python -m grpo_workbook doctor`: this machine, what the course chooses on it, what is wrong."""
+"""`python -m grpo_workbook doctor`: check this machine, and show the course's settings on it."""
 
 import argparse
 import platform
@@ -11,18 +11,18 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.notebook import installed, pins
 
 REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
-# One line of the report; `fix` is empty when all is well.
+# One line of the report; `fix` is empty if nothing is wrong.
 Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
 
 def add_parser(commands) -> None:
     """Add doctor to the command line."""
-    words = "what this machine is, what is wrong with it, how to fix it"
+    words = "check this machine, and say how to fix what is wrong"
     commands.add_parser("doctor", help=words, description=f"Shows {words}.")
 
 
 def main(args: argparse.Namespace | None = None) -> int:
-    """Print the report; 1 when something needs a fix, else 0."""
+    """Print the report; 1 if something needs a fix, else 0."""
     findings = examine()
     for name, value, fix in findings:
         print(f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix))
@@ -32,15 +32,15 @@ def main(args: argparse.Namespace | None = None) -> int:
 
 
 def examine() -> list[Finding]:
-    """All findings, in the order in which they are printed. Loads torch and bitsandbytes."""
+    """All findings in the order of printing. Loads torch and bitsandbytes."""
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     findings = [Finding("python", system), *packages(pins())]
     checks = {machine: REINSTALL, four_bit: REINSTALL}
-    checks |= {sandbox: "chapter 06 needs it", settings: "set it right, or leave it out"}
+    checks |= {sandbox: "chapter 06 needs it", settings: "correct the value, or remove it"}
     for check, fix in checks.items():
         try:
             findings += check()
-        except Exception as problem:  # whatever it is, it goes on the page
+        except Exception as problem:  # any error is a line of the report
             findings.append(Finding(check.__name__, f"fails: {problem}", fix))
     return findings
 
@@ -76,7 +76,7 @@ def machine() -> list[Finding]:
 
 
 def four_bit() -> list[Finding]:
-    """Quantize and restore a small tensor: the import alone proves nothing."""
+    """Quantize and restore a small tensor, because the import alone proves nothing."""
     import torch
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
@@ -88,7 +88,7 @@ def four_bit() -> list[Finding]:
 
 
 def sandbox() -> list[Finding]:
-    """How well model-written code is isolated here. Less than full is no fault: no fix."""
+    """How well model-written code is isolated here. Less than full isolation needs no fix."""
     from grpo_workbook.sandbox import Sandbox
 
     with warnings.catch_warnings(action="ignore"), Sandbox(workers=1) as box:
@@ -97,7 +97,7 @@ def sandbox() -> list[Finding]:
 
 
 def settings() -> list[Finding]:
-    """What a run chooses here, and why."""
+    """The settings of a run on this machine, and the reason for each."""
     run = RunConfig.from_env()
     told = {"device": run.device, "profile": run.profile, "model": Path(run.model).name}
     return [Finding(name, f"{value} ({run.why[name]})") for name, value in told.items()]

@@ -285,7 +285,7 @@ def _read_reuse(run):
 
 _WRONG = {
     "better": "More updates do not help if they overfit the batch or the rate is too high.",
-    "the same": "The clip stops single tokens; all others go on learning, for better or worse.",
+    "the same": "The clip stops single tokens; all others keep learning, for better or worse.",
     "worse": "The ratio and the clip keep a few more updates on one batch useful.",
 }
 _EXAMPLES = [

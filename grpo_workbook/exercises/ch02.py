@@ -183,7 +183,7 @@ exercise(
         ),
         (
             lambda: _sums(answer=lambda n: ["yes"]),
-            "an answer is no text: write numbers as texts too, as in a file",
+            "an answer is not a text: write numbers as texts too, as in a file",
         ),
     ],
     call=lambda fn, fact: _FACTS[fact](fn()),

@@ -155,7 +155,7 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
              f"at 0, meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
-# **This is no norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
+# **This is not the norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
 # that has learned it has little left to be undecided about. A real model that loses its entropy at this speed stops
 # exploring, and then stops learning. In the runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion
 # weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476)
@@ -308,9 +308,9 @@ print(len(events.Tags()["scalars"]), "curves; reward:", rewards[:2], "...", rewa
 
 # %%
 table = live.table
-sampling = table["time/generation_share"].mean()
+sampling = table["time/generation_fraction"].mean()
 print(f"a step takes {table['step_time'].mean():.1f} s, {sampling:.0%} of it sampling")
-print(f"memory: {table['memory/share'].max():.1%} of this machine's")
+print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 
 # %% [markdown]
 # With vLLM look at two more groups of TRL's metrics, `sampling/sampling_logp_difference/*` and
@@ -534,7 +534,7 @@ from grpo_workbook.exercises.ch05 import CLINIC
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
 sheet = {"reward, of at most 3": ("reward", -1, 3),
          "zero variance": ("frac_reward_zero_std", 0, 1),
-         "unique texts": ("completions/unique_share", 0, 1),
+         "unique texts": ("completions/unique_fraction", 0, 1),
          "cut off": ("completions/clipped_ratio", 0, 1),
          "gradient norm": ("grad_norm", 0, 1.5),
          "adapter change": ("adapter/change", 0, 0.3),
@@ -637,7 +637,7 @@ def treat() -> dict:
     reward = log.table["reward"].dropna()
     ends = reward.head(3).mean(), reward.tail(3).mean()
     return {"finding": diagnose(log)[0].name, "reward": ends,
-            "unique": log.table["completions/unique_share"].tail(5).mean()}
+            "unique": log.table["completions/unique_fraction"].tail(5).mean()}
 
 
 predict("05.3", prediction, treat);

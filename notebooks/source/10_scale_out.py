@@ -550,7 +550,7 @@ for name in values_shown.split():  # what a profile leaves out is RunConfig's de
 # | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
 # | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. The GPU has nothing to do with it (chapter 04) |
 # | `gradient_checkpointing` | on, because without it one completion fills gigabytes |
-# | `vllm` | off where there is no room beside the training, otherwise colocate (see below) |
+# | `vllm` | off if training leaves too little memory for it, otherwise colocate (see below) |
 # | `beta` | 0 needs no reference model and no second forward pass |
 #
 # ## The loss types, on one batch
