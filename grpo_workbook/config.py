@@ -95,6 +95,9 @@ class RunConfig:
             said = f"{self.batch_size} completions cannot be cut into groups of"
             fix = f"at least 2: choose a multiple such as {fit}"
             raise WorkbookError(f"a batch of {said} {self.num_generations}, {fix}")
+        if self.vllm == "server" and self.load_in_4bit:
+            said = "a vLLM server would be sent packed 4-bit weights, which it cannot read"
+            raise WorkbookError(f"{said}: say load_in_4bit: false, or vllm: colocate")
         # TRL takes per_device_batch x whole accumulation steps.
         fits = _largest_divisor(self.batch_size, self.per_device_batch)
         object.__setattr__(self, "per_device_batch", fits)
@@ -286,7 +289,8 @@ def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) ->
     if chosen.get("vllm") in ("colocate", "server") and (device == "cpu" or not find_spec("vllm")):
         missing = "vLLM needs a CUDA GPU, and to be installed"
         if "vllm" in given:
-            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing}: say vllm: off")
+            fix = "pip install -e '.[vllm]', or say vllm: off"
+            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing}: {fix}")
         chosen["vllm"], why["vllm"] = "off", missing
 
 

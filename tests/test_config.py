@@ -3,14 +3,18 @@
 import json
 import subprocess
 import sys
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import REPO, environment
+from packaging.requirements import Requirement
 
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig, _fitting_profile
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.notebook import pins, wanted
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (TRL 1.15, Unsloth 2026.10).
 DIFFERS = """learning_rate per_device_train_batch_size gradient_accumulation_steps weight_decay
@@ -86,13 +90,38 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"max_step": 3}, r"unknown setting 'max_step': did you mean max_steps\?"),
         ({"steps": 3}, "unknown setting 'steps': did you mean max_steps"),
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
-        ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU, .*: say vllm: off"),
+        ({"vllm": "colocate"}, r"vLLM needs a CUDA GPU, .*: pip install -e '\.\[vllm\]', or say"),
         ({"output": " "}, "the output ' ' is no folder's name"),
     ],
 )
 def test_bad_values_are_named_with_the_fix(arguments, message):
     with pytest.raises(WorkbookError, match=message):
         RunConfig.from_env(**arguments)
+
+
+def test_a_vllm_server_gets_no_packed_weights(tmp_path):
+    with pytest.raises(WorkbookError, match="packed 4-bit weights.*: say load_in_4bit: false"):
+        profile("24gb", tmp_path, vllm="server")
+    assert profile("24gb", tmp_path, vllm="server", load_in_4bit=False).vllm == "server"
+
+
+# What vllm 0.31.0 asks for, as far as the course has it too (its metadata on the package index).
+VLLM = """torch==2.13.0 transformers>=5.10.4,<5.18.0 openai>=2.25.0 psutil
+    fastapi>=0.133.0,<0.137.0 protobuf>=5.29.6,!=6.30.*,!=6.31.*,!=6.32.* sentencepiece tqdm pyyaml
+    filelock>=3.16.1""".split()
+
+
+def test_the_vllm_of_the_extra_goes_with_the_pins_but_for_fastapi():
+    """A pin that is raised past it is found here, before pip takes another torch."""
+    needs = {(need := Requirement(line)).name: need.specifier for line in VLLM}
+    pinned = {name.lower(): version for name, version in pins().items()}
+    assert [name for name, takes in needs.items() if pinned[name] not in takes] == ["fastapi"]
+    with_vllm = {n.lower().replace("_", "-"): v for n, v in pins().items()} | {"vllm": "0.31.0"}
+    assert wanted(with_vllm | {"fastapi": "0.136.0"}) == {}
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())
+    assert project["project"]["optional-dependencies"]["vllm"] == ["vllm==0.31.0"]
+    trl = Path(find_spec("trl").origin).with_name("import_utils.py").read_text()
+    assert "versions from 0.21.0 to 0.31.0" in trl
 
 
 def test_replace_keeps_the_rest_and_checks():
@@ -226,7 +255,8 @@ def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
 @pytest.mark.parametrize("vllm", ["off", "colocate", "server"])
 @pytest.mark.parametrize("name", PROFILES)
 def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, name, vllm):
-    run = profile(name, tmp_path, vllm=vllm, vllm_server="10.0.0.7:8123", dtype="float32")
+    values = {"vllm": vllm, "load_in_4bit": vllm != "server", "vllm_server": "10.0.0.7:8123"}
+    run = profile(name, tmp_path, dtype="float32", **values)
     made = run.to_grpo_config()
     assert made.use_vllm is made.vllm_importance_sampling_correction is (vllm != "off")
     assert run.heldout >= 400

@@ -729,7 +729,7 @@ figures.show(figure, (
 #     --tensor-parallel-size 2 --weight-transfer-config '{"backend": "nccl"}' \
 #     --logprobs-mode processed_logprobs --max-logprobs -1  # vLLM 0.30 and later: --enable-scale-out too
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
-#     --vllm server --vllm-server 127.0.0.1:8000
+#     --vllm server --vllm-server 127.0.0.1:8000 --load-in-4bit false
 # ```
 #
 # Two settings of TRL to know: `vllm_enable_sleep_mode` lets a colocated vLLM give its memory back during the update,
