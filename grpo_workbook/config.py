@@ -95,6 +95,9 @@ class RunConfig:
             said = f"{self.batch_size} completions cannot be cut into groups of"
             fix = f"at least 2: choose a multiple such as {fit}"
             raise WorkbookError(f"a batch of {said} {self.num_generations}, {fix}")
+        if self.loss_type == "dr_grpo" and self.scale_rewards == "group":
+            said = "dr_grpo with scale_rewards 'group', which Unsloth turns into none on a GPU"
+            raise WorkbookError(f"{said}: say scale_rewards: none, as Dr. GRPO has it, or batch")
         if self.vllm == "server" and self.load_in_4bit:
             said = "a vLLM server would be sent packed 4-bit weights, which it cannot read"
             raise WorkbookError(f"{said}: say load_in_4bit: false, or vllm: colocate")

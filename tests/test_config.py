@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, environment, finished
 from packaging.requirements import Requirement
 
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig, _fitting_profile
@@ -97,6 +97,23 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
 def test_bad_values_are_named_with_the_fix(arguments, message):
     with pytest.raises(WorkbookError, match=message):
         RunConfig.from_env(**arguments)
+
+
+def test_dr_grpo_is_the_same_on_a_gpu_as_here(tmp_path):
+    with pytest.raises(WorkbookError, match="Unsloth turns into none on a GPU: say scale_rewards"):
+        RunConfig.from_env(loss_type="dr_grpo")
+    run = RunConfig.from_env(loss_type="dr_grpo", scale_rewards="none", output=tmp_path)
+    assert run.to_grpo_config().scale_rewards == "none"
+
+
+@pytest.mark.slow
+def test_unsloth_changes_none_of_our_values_on_a_gpu(tmp_path):
+    """Every profile, loss type, scaling and sampler, in the GRPOConfig that Unsloth makes there."""
+    command = [sys.executable, str(REPO / "tests" / "unsloth_config.py")]
+    result = finished(command, tmp_path, PYTHONPATH=str(REPO))
+    assert result.returncode == 0, result.stderr[-3000:]
+    # With vLLM, 0 and -1 both mean that no word is cut off.
+    assert json.loads(result.stdout.splitlines()[-1]) == [["top_k", "0", "-1"]]
 
 
 def test_a_vllm_server_gets_no_packed_weights(tmp_path):
