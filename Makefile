@@ -18,7 +18,7 @@ endif
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
 	@echo "make test-fast  what takes no training, no notebook and no seconds"
-	@echo "make test       that, one main run, short trainings, the notebooks whose inputs changed: what CI runs"
+	@echo "make test       that, one main run, short trainings, changed notebooks in short (CI: FULL=1, in full)"
 	@echo "make test-all   everything: what the nightly runs"
 	@echo "make lint       form, types, budgets and which module may import which: seconds"
 	@echo "make lab        JupyterLab on the notebooks"

@@ -80,8 +80,9 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
 
 
 def smooth(values: Sequence[float], window: int = 7) -> list[float]:
-    """The mean of each value and up to window - 1 before it."""
-    return [mean(values[max(0, i - window + 1) : i + 1]) for i in range(len(values))]
+    """The mean around each value: window // 2 values before it and as many after it."""
+    half = window // 2
+    return [mean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
 
 
 def line_chart(
@@ -115,7 +116,8 @@ def bar_chart(
         pairs = zip(values, labels, strict=True)
         parts[name] = ", ".join(f"{_number(v, form)} for {label}" for v, label in pairs)
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
-        look = {"color": STYLES[i][0], "hatch": _HATCHES[i % 5], "edgecolor": "white"}
+        colour = {"before": GREY, "after": BLUE}.get(name, STYLES[i][0])  # as in every chapter
+        look = {"color": colour, "hatch": _HATCHES[i % 5], "edgecolor": "white"}
         bars = axes.bar(places, values, width * 0.94, label=name, **look)
         text = axes.bar_label(bars, [_number(v, form) for v in values], padding=2, fontsize=9)
         if ci and name in ci:
@@ -155,7 +157,7 @@ def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, fi
 
 
 def reward_curves(log: Sequence[dict]) -> Drawn:
-    """Each reward function over the steps of TRL's log history, smoothed over the faint steps."""
+    """Each reward function over the steps of TRL's log history: faint, and the mean of 7 steps."""
     import pandas as pd
 
     table = pd.DataFrame([entry for entry in log if "reward" in entry])
@@ -166,7 +168,7 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
         name = "total" if key == "reward" else key.split("/")[1].removesuffix("_reward")
         raw[name] = table.set_index("step")[key].dropna()
     lines = {name: (list(values.index), smooth(values)) for name, values in raw.items()}
-    x, y, title = "optimizer step", "mean reward", "Reward while training"
+    x, y, title = "optimizer step", "mean reward (of 7 steps)", "Reward while training"
     figure, words = line_chart(lines, x=x, y=y, title=title, markers=False)
     for values, (colour, _, _) in zip(raw.values(), STYLES, strict=False):
         figure.axes[0].plot(values.index, values, color=colour, alpha=0.18, linewidth=1)
@@ -180,95 +182,6 @@ def before_after(before: dict, after: dict, n: int) -> Drawn:
     ci = {"before": before["ci95"], "after": after["ci95"]}
     labels = [key.replace("_", ", ") for key in keys]
     return bar_chart(bars, labels, y="accuracy", title=f"{n} held-out problems", form=".1%", ci=ci)
-
-
-def length_histogram(counts: Sequence[int], budget: int) -> Drawn:
-    """Prompt lengths in tokens on a logarithmic scale; those over the budget are hatched."""
-    import numpy as np
-
-    figure, (axes,) = new_panels(7.0, 3.2)
-    fit, over = ([n for n in counts if (n > budget) is long] for long in (False, True))
-    edges = np.unique(np.linspace(min(counts), max(counts) + 1, 25).round()).tolist()
-    look: dict = {"color": [BLUE, ORANGE], "label": ["fit", "over"], "hatch": ["", "//"]}
-    axes.hist([fit, over], edges, stacked=True, log=True, **look)
-    axes.axvline(budget, color="black", linestyle="--")
-    axes.set(xlabel="tokens in the prompt", ylabel="prompts (log scale)", title="Prompt lengths")
-    figure.legend(frameon=False, loc="outside right center")
-    low, half, most, high = np.percentile(counts, (0, 50, 95, 100), method="inverted_cdf")
-    return figure, (
-        f"Histogram of the lengths of {len(counts):,} prompts: {low} to {high} tokens, half at "
-        f"most {half}, 95 % at most {most}. {len(over):,} are over the budget of {budget} tokens."
-    )
-
-
-def reward_distributions(groups: Mapping[str, Sequence[Sequence[float | None]]]) -> Drawn:
-    """The rewards in each group, a panel for each of {function: groups}; None: does not apply.
-
-    Groups of equal rewards are grey crosses.
-    """
-    (figure, grid), parts = new_panels(7.0, 0.5 + 1.15 * len(groups), len(groups)), {}
-    for axes, (name, table) in zip(grid, groups.items(), strict=True):
-        equal = [len(set(group)) == 1 for group in table]
-        told = f"{sum(equal)} of {len(table)} groups all equal"
-        for x, (group, same) in enumerate(zip(table, equal, strict=True), 1):
-            values = sorted(v for v in group if v is not None)
-            places = [x + 0.5 * (i + 0.5) / len(values) - 0.25 for i in range(len(values))]
-            look = {"color": GREY, "marker": "x"} if same else {"color": BLUE}
-            axes.scatter(places, values, s=14, linewidths=1, **look)
-        axes.set_title(f"{name.removesuffix('_reward')}: {told}", fontsize=10, loc="left")
-        axes.set(xticks=range(1, len(table) + 1), xlim=(0.4, len(table) + 0.6))
-        axes.margins(y=0.2)
-        given = [v for group in table for v in group if v is not None]
-        parts[name] = (f"mean {_number(mean(given))}" if given else "never applies") + f", {told}"
-    figure.supxlabel("group (a dot per completion; grey crosses: all equal, no gradient)")
-    figure.supylabel("reward")
-    return figure, _words("Dot plot of rewards within groups", "", parts)
-
-
-def attack_rates(earned: Mapping[str, Mapping[str, Sequence[float]]]) -> Drawn:
-    """What attacks earn, as a fraction of the honest answer's reward; 1 or more gets through.
-
-    `earned` is {rewards: {kind of attack: fractions}}; dots stay between -0.5 and 1.5.
-    """
-    kinds, parts = list(next(iter(earned.values()))), {}
-    figure, (axes,) = new_panels(7.0, 0.9 + 0.3 * len(kinds))
-    for i, (name, table) in enumerate(earned.items()):
-        dots = [(v, row) for row, kind in enumerate(kinds) for v in table[kind]]
-        places = [(min(1.5, max(-0.5, v)), row + 0.3 * i - 0.15) for v, row in dots]
-        (colour, _, marker), through = STYLES[i], sum(v >= 1 for v, _ in dots)
-        axes.scatter(*zip(*places, strict=True), color=colour, marker=marker, s=18, label=name)
-        parts[name] = f"{through} of {len(dots)} get through, at most {max(dots)[0]:.0%}"
-    axes.axvline(1.0, color="black", linewidth=1)
-    axes.set(yticks=range(len(kinds)), yticklabels=kinds, title="What attacks earn")
-    axes.set_xlabel("fraction of the honest answer's reward (1 and more: gets through)")
-    axes.invert_yaxis()
-    figure.legend(frameon=False, loc="outside right center")
-    return figure, _words(f"Dot plot of {len(kinds)} kinds of attack", "", parts)
-
-
-def stage_curve(curves: Mapping[str, Sequence], goal: float) -> Drawn:
-    """Held-out accuracy over all stages: {stage: [(optimizer step, accuracy), ...]}."""
-    lines = {name: tuple(zip(*points, strict=True)) for name, points in curves.items()}
-    x, y = "optimizer step, over all stages", "strictly right, held out"
-    figure, words = line_chart(lines, x=x, y=y, title="A new stage begins at each dotted line")
-    for steps, _ in list(lines.values())[1:]:
-        figure.axes[0].axvline(steps[0], color="black", linestyle=":", linewidth=1)
-    figure.axes[0].axhline(goal, color=GREY, linewidth=1)
-    return figure, f"{words} A grey line marks {goal:.0%}."
-
-
-def pass_rate_histogram(measured: Mapping[str, Sequence[float]], samples: int) -> Drawn:
-    """How many rows have each of {title: pass rates of `samples` completions}, a panel each.
-
-    Grey and hatched: all or none are right, which a curriculum leaves out.
-    """
-    right = {name: [round(rate * samples) for rate in rates] for name, rates in measured.items()}
-    counts = {name: [found.count(k) for k in range(samples + 1)] for name, found in right.items()}
-    title, labels = f"Right completions of {samples}; grey: left out", range(samples + 1)
-    figure, words = bar_panels(counts, [str(k) for k in labels], y="rows", title=title)
-    for bar in (axes.patches[k] for axes in figure.axes[: len(counts)] for k in (0, samples)):
-        bar.set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
-    return figure, words
 
 
 def save(figure: Any, words: str, path: Path) -> None:

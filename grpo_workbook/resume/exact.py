@@ -1,6 +1,7 @@
 """Exact resume: what stock resuming loses (Transformers 5.17, PEFT 0.21, TRL 1.15) is brought back.
 
-- the adapters' dtype: TRL trains those on a 4-bit base in bfloat16, and PEFT loads them in float32;
+- the adapters' dtype: a TRL script of one's own trains those on a 4-bit base in bfloat16, and PEFT
+  loads them in float32;
 - with beta > 0, the adapters: only TRL's reference copy is loaded, training begins from fresh ones;
 - the order of the data after the first epoch: TRL's sampler begins again with the first one's;
 - completions sampled and not yet used up (steps_per_generation, num_iterations above one step);

@@ -919,7 +919,7 @@ import pandas as pd
 
 trl = json.loads((config.DATA / "trl_curve.json").read_text())
 table = pd.DataFrame(log).set_index("step")
-table["TRL's reward"] = trl["reward"]
+table["TRL's reward"] = trl["reward"][: len(log)]
 wanted = {
     "The reward rises, as TRL's does": ["reward", "TRL's reward"],
     "Groups agree more and more": ["reward_std", "group_std", "frac_reward_zero_std"],

@@ -152,7 +152,7 @@ lost = 1 - parted["entropy"].tail(5).mean() / parted["entropy"].head(5).mean()
 axes.set(xlabel="optimizer step", ylabel="nats per token", ylim=(0, 0.3),
          title=f"A tiny task is learned: {lost:.0%} of the entropy is gone in 30 steps")
 figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the KL starts "
-             f"at 0 and meets it near 0.03. One step's KL is {peak:.2f}.")
+             f"at 0, meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
 # **This is no norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model

@@ -310,11 +310,18 @@ show_stages(report)
 
 # %%
 curves = {stage["stage"]["name"]: stage["curve"] for stage in report["stages"]}
-figure, words = figures.stage_curve(curves, goal=0.8)
-form, correct = ([rate for _, rate in curve] for curve in curves.values())
-title = f"Form: {form[0]:.0%} to {form[-1]:.0%}. Then correctness: to {correct[-1]:.0%}"
-figure.axes[0].set_title(title)
-figures.show(figure, words)
+lines = {name: tuple(zip(*curve)) for name, curve in curves.items()}
+form, correct = (rates for _, rates in lines.values())
+figure, words = figures.line_chart(
+    lines,
+    x="optimizer step, over both stages",
+    y="strictly right, held out",
+    title=f"Form: {form[0]:.0%} to {form[-1]:.0%}. Then correctness: to {correct[-1]:.0%}",
+)
+begin = lines[list(lines)[1]][0][0]
+figure.axes[0].axvline(begin, color="black", linestyle=":", lw=1)
+figure.axes[0].axhline(0.8, color=figures.GREY, lw=1)
+figures.show(figure, f"{words} The second stage begins at step {begin}; grey: 80 %.")
 
 # %% [markdown]
 # The first stage lifts *strict* accuracy although it rewarded no right answer: answers that were right before now count.
@@ -349,10 +356,17 @@ print(sorted(path.name for path in folder.iterdir()))
 # %%
 rates_after = pass_rates(model, tokenizer, some, n=8, **how)
 measured = {"before training": rates_before, "after two stages": rates_after}
-figure, words = figures.pass_rate_histogram(measured, samples=8)
-counts = [sum(rate in (0, 1) for rate in found) for found in measured.values()]
+counts = {
+    when: [sum(round(8 * rate) == k for rate in found) for k in range(9)]
+    for when, found in measured.items()
+}
+idle = [found[0] + found[8] for found in counts.values()]  # none right, or all
 title = "Of 64 problems {} teach nothing before training, {} after"
-figure.suptitle(title.format(*counts))
+labels = [str(k) for k in range(9)]
+figure, words = figures.bar_panels(counts, labels, y="problems", title=title.format(*idle))
+for axes in figure.axes[:2]:  # what a curriculum leaves out is grey
+    for k in (0, 8):
+        axes.patches[k].set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
 figures.show(figure, words)
 
 # %% [markdown]

@@ -824,8 +824,8 @@ check("09.2", left_pad);
 # try a prompt of your own words, and a temperature of 1.
 
 # %% tags=["exercise"]
+from grpo_workbook import statistics
 from grpo_workbook.exercises import predict
-from grpo_workbook.statistics import changed
 
 prediction = ...  # "falls", "stays" or "rises"
 
@@ -836,7 +836,7 @@ def other_prompt(system_prompt="") -> dict:
     for dataset in (heldout, to_dataset(rows, system_prompt)):
         strict.append(evaluate(model, tokenizer, dataset, **how).strict)
         print(f"{mean(strict[-1]):.1%} strict")
-    better, worse = changed(*strict)
+    better, worse = statistics.changed(*strict)
     return {"better": len(better), "worse": len(worse), "problems": len(rows)}
 
 
@@ -883,7 +883,7 @@ def fewer_bits() -> dict:
         mine, words = load_model(folder / "mine", **where)
         strict.append(evaluate(mine, words, to_dataset(problems), **how).strict)
         print(f"{bits:2} bits: {mean(strict[-1]):.1%} strict")
-    better, worse = changed(*strict)
+    better, worse = statistics.changed(*strict)
     return {"better": len(better), "worse": len(worse), "problems": len(problems)}
 
 
