@@ -25,10 +25,8 @@ KEPT = {
     "torch": ">=2.4,<2.15", "pandas": ">=2.2", "scipy": ">=1.11", "matplotlib": ">=3.8",
     "tensorboard": ">=2.15", "protobuf": ">=4", "psutil": ">=5.9", "packaging": ">=24.1",
     "filelock": ">=3.15", "tqdm": ">=4.66", "rich": ">=13",
-    "fastapi": ">=0.115", "uvicorn": ">=0.30", "openai": ">=1.98",
+    "fastapi": ">=0.115", "uvicorn": ">=0.30", "openai": ">=1.98", "torchao": ">=0.16",
 }  # fmt: skip
-# PEFT refuses an older one for every LoRA, where there is one: Colab has 0.10. Else none is needed.
-TORCHAO = {"pin": "0.18.0", "takes": ">=0.16"}
 # For JupyterLab and for tests: Colab has its own notebook server.
 LEFT_OUT = "jupyterlab ipykernel jupytext nbclient nbformat nbmake pytest pytest-xdist ruff".split()
 
@@ -69,12 +67,12 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
     """Package and version of everything whose right version is not there."""
     from packaging.specifiers import SpecifierSet
 
-    missing, pinned, ranges = {}, pins(), dict(KEPT)
-    if "torchao" in there:
-        pinned["torchao"], ranges["torchao"] = TORCHAO.values()
+    missing, pinned = {}, pins()
+    if "torchao" in there:  # PEFT refuses an older one for every LoRA: Colab has 0.10
+        pinned["torchao"] = "0.18.0"
     for name, pin in pinned.items():
         has = there.get(name.lower().replace("_", "-"), "0")
-        fits = SpecifierSet(ranges.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
+        fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
         if name not in LEFT_OUT and has not in fits:
             missing[name] = pin
     return missing
@@ -83,8 +81,7 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
 def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:
     """The pip commands that install `missing` and move nothing that is kept, by a constraints file.
 
-    Unsloth comes last and without its dependencies, as `make setup` does it, and torchao, which
-    would bring another torch; then the course.
+    Unsloth and torchao come last and without their dependencies; then the course.
     """
     keep = [f"{name}=={there[name]}\n" for name in KEPT if name in there and name not in missing]
     file.write_text("".join(keep), encoding="utf-8")

@@ -89,8 +89,7 @@ print(GRPOTrainer.__name__, "from", GRPOTrainer.__module__)
 # %%
 from grpo_workbook import data, load_problems, to_dataset
 
-train_rows = load_problems(data.WORD_PROBLEMS["train"])
-heldout_rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(run.heldout))
+train_rows, heldout_rows, _ = data.load_split(run)
 print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
 print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
 
