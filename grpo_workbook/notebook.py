@@ -20,7 +20,7 @@ from pathlib import Path
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
 
-# Other programs of Colab need these as they are. torch: what Unsloth takes.
+# What will do beside the pins: Colab needs its own as they are, and vLLM an older fastapi.
 KEPT = {
     "torch": ">=2.4,<2.15", "pandas": ">=2.2", "scipy": ">=1.11", "matplotlib": ">=3.8",
     "tensorboard": ">=2.15", "protobuf": ">=4", "psutil": ">=5.9", "packaging": ">=24.1",
@@ -63,8 +63,8 @@ def installed() -> dict[str, str]:
     return {name.lower().replace("_", "-"): version for name, version in found if name}
 
 
-def wanted(there: Mapping[str, str]) -> dict[str, str]:
-    """Package and version of everything whose right version is not there."""
+def wanted(there: Mapping[str, str], left_out=LEFT_OUT) -> dict[str, str]:
+    """Package and version of everything that is not there in a version that will do."""
     from packaging.specifiers import SpecifierSet
 
     missing, pinned = {}, pins()
@@ -73,7 +73,7 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
     for name, pin in pinned.items():
         has = there.get(name.lower().replace("_", "-"), "0")
         fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
-        if name not in LEFT_OUT and has not in fits:
+        if name not in left_out and has not in fits:
             missing[name] = pin
     return missing
 

@@ -1,6 +1,7 @@
 """`python -m grpo_workbook doctor`: this machine, what the course chooses on it, what is wrong."""
 
 import argparse
+import os
 import platform
 import shutil
 import warnings
@@ -8,7 +9,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from grpo_workbook.config import RunConfig
-from grpo_workbook.notebook import installed, pins
+from grpo_workbook.notebook import LEFT_OUT, installed, pins, wanted
 
 REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
 # One line of the report; `fix` is empty when all is well.
@@ -34,7 +35,7 @@ def main(args: argparse.Namespace | None = None) -> int:
 def examine() -> list[Finding]:
     """All findings, in the order in which they are printed. Loads torch and bitsandbytes."""
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    findings = [Finding("python", system), *packages(pins())]
+    findings = [Finding("python", system), *packages(installed())]
     checks = {machine: REINSTALL, four_bit: REINSTALL}
     checks |= {sandbox: "chapter 06 needs it", settings: "set it right, or leave it out"}
     for check, fix in checks.items():
@@ -45,14 +46,16 @@ def examine() -> list[Finding]:
     return findings
 
 
-def packages(wanted: dict[str, str]) -> list[Finding]:
-    """Whether each pinned package is there, in its pinned version."""
-    found, findings = installed(), []
-    for name, pin in wanted.items():
-        there = found.get(name.lower().replace("_", "-"), "not installed")
-        same = there.split("+")[0] == pin  # torch 2.13.0+cpu is torch 2.13.0
-        fix = "" if same else f"the course is tested with {pin}: {REINSTALL}"
-        findings.append(Finding(name, there, fix))
+def packages(there: dict[str, str]) -> list[Finding]:
+    """Whether each pinned package is there, in a version that will do."""
+    colab = "COLAB_RELEASE_TAG" in os.environ
+    left_out = LEFT_OUT if colab else []
+    fix = "run the first cell of a notebook" if colab else REINSTALL
+    wrong, findings = wanted(there, left_out), []
+    for name in (n for n in pins() | wrong if n not in left_out):
+        value = there.get(name.lower().replace("_", "-"), "not installed")
+        said = f"the course is tested with {wrong[name]}: {fix}" if name in wrong else ""
+        findings.append(Finding(name, value, said))
     return findings
 
 

@@ -277,21 +277,20 @@ def _format_ignored(v: View) -> Iterator[Finding]:
 
 def _penalty(v: View) -> Iterator[Finding]:
     beta, large = v.settings.get("beta"), bound.large_beta
-    # Unsloth's trainer logs no entropy on a GPU, and a KL of 0 where there is no penalty.
-    said, entropy = "the entropy of the first steps", [v.first("entropy"), v.last("entropy")]
-    if not len(v.of("entropy")):
-        said, entropy = "about the entropy of a model's answers", [bound.usual_entropy] * 2
-    held = v.last("kl") / max(entropy[1], 1e-9)
+    first, last = v.first("entropy"), v.last("entropy")
+    if not len(v.of("entropy")):  # Unsloth's trainer logs none on a GPU
+        first = last = bound.usual_entropy
+    held = v.last("kl") / max(last, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
     if tied and (beta or 0) >= large and not v.learned and v.steps >= bound.flat_after:
         low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
-        high = Evidence("beta", beta, f"under {large}")
-        yield make("beta_too_high", v.of("kl").index[0], high, low)
+        said = Evidence("beta", beta, f"under {large}"), low
+        yield make("beta_too_high", v.of("kl").index[0], *said)
     # the median: the estimate of one step can be far too high, when one token was very unlikely
-    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * entropy[0]
+    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * first
     if usual > limit > 0 and beta != 0:
-        far = Evidence("kl", usual, f"under {limit:.3g}, {said}")
-        yield make("kl_too_high", v.since("kl", lambda x: x > limit), far)
+        said = Evidence("kl", usual, f"under {limit:.3g}, the entropy of the first steps")
+        yield make("kl_too_high", v.since("kl", lambda x: x > limit), said)
 
 
 def _movement(v: View) -> Iterator[Finding]:
