@@ -55,6 +55,33 @@ def test_on_colab_what_colab_keeps_is_no_fault(kind, monkeypatch):
     assert "2.11.0" in dict(f[:2] for f in doctor.packages(fresh))["torch"]
 
 
+@pytest.mark.parametrize(
+    ("takes", "built", "fix"),
+    [
+        ("12.4", "13.0", "torch==2.13.0 --index-url https://download.pytorch.org/whl/cu126"),
+        ("12.8", None, "torch==2.13.0 --index-url https://download.pytorch.org/whl/cu126"),
+        ("13.1", None, "torch==2.13.0 --index-url https://download.pytorch.org/whl/cu130"),
+    ],
+)
+def test_a_driver_that_is_too_old_for_torchs_build_is_named(
+    takes, built, fix, tmp_path, monkeypatch
+):
+    import torch
+
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho '| Driver Version: 1.2     CUDA Version: {takes}     |'\n")
+    tool.chmod(0o755)
+    assert doctor.other_build() == ""  # hidden from this suite
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(torch.version, "cuda", built)
+    assert fix in doctor.machine()[0].fix
+    monkeypatch.setattr(torch.version, "cuda", takes)  # such a build is right
+    assert doctor.other_build() == ""
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert doctor.other_build() == ""
+
+
 @pytest.mark.slow
 def test_bad_settings_are_a_finding_and_not_a_crash():
     result = cli("doctor", GRPO_WORKBOOK_PROFILE="giant")

@@ -3,7 +3,9 @@
 import argparse
 import os
 import platform
+import re
 import shutil
+import subprocess
 import warnings
 from collections import namedtuple
 from pathlib import Path
@@ -71,11 +73,26 @@ def machine() -> list[Finding]:
     full = "free at least 1 GiB, or choose another disk with --output"
     left = f"{memory.available / gib:.1f} GiB free of {memory.total / gib:.1f} GiB"
     return [
-        Finding("gpus", f"{gpus} visible", one if gpus > 1 else ""),
+        Finding("gpus", f"{gpus} visible", one if gpus > 1 else "" if gpus else other_build()),
         Finding("cpu", f"{psutil.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         Finding("memory", left, "" if memory.available > 3 * gib else small),
         Finding("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),
     ]
+
+
+def other_build() -> str:
+    """What to install where torch is built for a newer CUDA than the driver takes, or for none."""
+    import torch
+
+    tool = shutil.which("nvidia-smi")
+    told = subprocess.run([tool], capture_output=True, text=True).stdout if tool else ""
+    takes, built = re.search(r"CUDA Version: (\d+)", told), torch.version.cuda or "0"
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if hidden or not takes or 0 < int(built.split(".")[0]) <= int(takes[1]):
+        return ""
+    said = f"the driver takes CUDA {takes[1]}, torch is built for {torch.version.cuda or 'CPUs'}"
+    index = f"https://download.pytorch.org/whl/{'cu130' if int(takes[1]) >= 13 else 'cu126'}"
+    return f"{said}: pip install --force-reinstall torch=={pins()['torch']} --index-url {index}"
 
 
 def four_bit() -> list[Finding]:
