@@ -106,12 +106,15 @@ class RunConfig:
         object.__setattr__(self, "per_device_batch", fits)
 
     @classmethod
-    def from_env(cls, *, profile=None, model=None, seed=None, output=None, **values) -> Self:
+    def from_env(
+        cls, *, profile=None, model=None, seed=None, output=None, default_profile=None, **values
+    ) -> Self:
         """Choose everything: an argument wins over the environment, the environment over the rest.
 
         Reads GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and _OUTPUT. Other `values` replace the profile's
-        (`max_steps=30`); None leaves them. In the smoke profile a process gets one thread, unless
-        OMP_NUM_THREADS is set. Raises WorkbookError with the fix.
+        (`max_steps=30`); None leaves them. `default_profile` stands for the one that fits the GPU.
+        In the smoke profile a process gets one thread, unless OMP_NUM_THREADS is set. Raises
+        WorkbookError with the fix.
         """
         import torch
 
@@ -125,7 +128,9 @@ class RunConfig:
             return value
 
         device, gib, why["device"] = find_device()
-        profile = choose("profile", profile, *_fitting_profile(device, gib))
+        usual = default_profile, "the chapter's: minutes on any machine"
+        usual = usual if default_profile else _fitting_profile(device, gib)
+        profile = choose("profile", profile, *usual)
         if profile not in PROFILES:
             raise WorkbookError(f"unknown profile {profile!r}: {nearest(profile, PROFILES)}")
         if profile == "smoke":

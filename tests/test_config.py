@@ -1,6 +1,7 @@
 """RunConfig: what is chosen and why, which values cannot be, and what TRL gets of it."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 from conftest import REPO, environment, finished
 from packaging.requirements import Requirement
 
+from grpo_workbook import config
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig, _fitting_profile
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.notebook import pins, wanted
@@ -204,6 +206,36 @@ def test_a_gpu_profile_without_a_gpu():
 )
 def test_the_profile_follows_the_memory(device, gib, name):
     assert _fitting_profile(device, gib)[0] == name
+
+
+T4 = lambda: ("cuda", 14.7, "torch sees Tesla T4")  # noqa: E731
+
+
+def test_a_chapter_takes_minutes_on_a_t4_unless_told_otherwise(monkeypatch):
+    """With the T4's own model, 40 steps would take most of an hour."""
+    monkeypatch.setattr(config, "find_device", T4)
+    run = RunConfig.from_env(default_profile="smoke", max_steps=40)
+    assert (run.device, run.profile, run.model_name) == ("cuda", "smoke", "data/tiny-qwen3")
+    assert "minutes" in run.why["profile"]
+    assert RunConfig.from_env().model == "unsloth/Qwen3-1.7B"
+    monkeypatch.setenv("GRPO_WORKBOOK_PROFILE", "t4")
+    run = RunConfig.from_env(default_profile="smoke", max_steps=40)
+    assert (run.model, run.max_steps) == ("unsloth/Qwen3-1.7B", 40)
+
+
+SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_only_chapter_04_trains_the_gpus_own_model_by_default(path):
+    """Chapters 09 and 10 hold several models or float32 weights: their tiny one is not asked."""
+    calls = re.findall(r"\bRunConfig\.from_env\(([^)]*)", path.read_text())
+    number = int(path.stem[:2])
+    wanted = "" if number in (1, 4) else 'default_profile="smoke"'
+    wanted = 'profile="smoke"' if number in (9, 10) else wanted
+    assert calls
+    assert all(wanted in call for call in calls if call != 'profile="smoke", model=str(TINY_CODER')
+    assert number not in (9, 10) or all("default_profile" not in call for call in calls)
 
 
 @pytest.mark.slow

@@ -207,7 +207,7 @@ import os
 from grpo_workbook import RunConfig, quiet
 
 quiet()
-run = RunConfig.from_env(max_steps=20)
+run = RunConfig.from_env(default_profile="smoke", max_steps=20)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 
