@@ -304,9 +304,7 @@ def split(
 
 @functools.cache
 def course_data(profile: str) -> dict[str, Any]:
-    """The sources "train" and "heldout" of a run that names none: for the tiny models the word
-    problems; for a real one, which solves most of those, GSM8K, if the hub or its cache has it.
-    """
+    """The data of a run that names none: GSM8K for a real model, if it can be had, else ours."""
     try:
         if profile != "smoke" and all(map(read_rows, GSM8K.values())):
             return GSM8K

@@ -67,10 +67,8 @@ def wanted(there: Mapping[str, str], left_out=LEFT_OUT) -> dict[str, str]:
     """Package and version of everything that is not there in a version that will do."""
     from packaging.specifiers import SpecifierSet
 
-    missing, pinned = {}, pins()
-    if "torchao" in there:  # PEFT refuses an older one for every LoRA: Colab has 0.10
-        pinned["torchao"] = "0.18.0"
-    for name, pin in pinned.items():
+    missing, optional = {}, {"torchao": "0.18.0"}  # PEFT refuses Colab's 0.10 for every LoRA
+    for name, pin in (pins() | {n: pin for n, pin in optional.items() if n in there}).items():
         has = there.get(name.lower().replace("_", "-"), "0")
         fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
         if name not in left_out and has not in fits:

@@ -1,6 +1,7 @@
 """RunConfig: what is chosen and why, which values cannot be, and what TRL gets of it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"max_step": 3}, r"unknown setting 'max_step': did you mean max_steps\?"),
         ({"steps": 3}, "unknown setting 'steps': did you mean max_steps"),
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
-        ({"vllm": "colocate"}, r"vLLM needs a CUDA GPU, .*: pip install -e '\.\[vllm\]', or say"),
+        ({"vllm": "colocate"}, r"vLLM needs a CUDA GPU, .*\(\.\[vllm\]\): say vllm"),
         ({"output": " "}, "the output ' ' is no folder's name"),
     ],
 )
@@ -102,7 +103,7 @@ def test_bad_values_are_named_with_the_fix(arguments, message):
 
 
 def test_dr_grpo_is_the_same_on_a_gpu_as_here(tmp_path):
-    with pytest.raises(WorkbookError, match="Unsloth turns into none on a GPU: say scale_rewards"):
+    with pytest.raises(WorkbookError, match="is 'group', which dr_grpo loses on a GPU: say none"):
         RunConfig.from_env(loss_type="dr_grpo")
     run = RunConfig.from_env(loss_type="dr_grpo", scale_rewards="none", output=tmp_path)
     assert run.to_grpo_config().scale_rewards == "none"
@@ -119,7 +120,7 @@ def test_unsloth_changes_none_of_our_values_on_a_gpu(tmp_path):
 
 
 def test_a_vllm_server_gets_no_packed_weights(tmp_path):
-    with pytest.raises(WorkbookError, match="packed 4-bit weights.*: say load_in_4bit: false"):
+    with pytest.raises(WorkbookError, match="cannot read 4-bit weights: say load_in_4bit: false"):
         profile("24gb", tmp_path, vllm="server")
     assert profile("24gb", tmp_path, vllm="server", load_in_4bit=False).vllm == "server"
 
@@ -221,6 +222,35 @@ def test_a_chapter_takes_minutes_on_a_t4_unless_told_otherwise(monkeypatch):
     monkeypatch.setenv("GRPO_WORKBOOK_PROFILE", "t4")
     run = RunConfig.from_env(default_profile="smoke", max_steps=40)
     assert (run.model, run.max_steps) == ("unsloth/Qwen3-1.7B", 40)
+
+
+def test_a_colocated_vllm_sleeps_during_the_update(monkeypatch):
+    """Unsloth reads it when it is imported, which is after the run was chosen."""
+    monkeypatch.setattr(config, "find_device", lambda: ("cuda", 22.1, "torch sees an L4"))
+    monkeypatch.setattr(config, "find_spec", lambda name: object())
+    names = ("UNSLOTH_VLLM_STANDBY", "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE")
+    for name in names:
+        monkeypatch.setenv(name, "")  # to be set back after the test
+        monkeypatch.delenv(name)
+    RunConfig.from_env(vllm="off")
+    assert not set(names) & set(os.environ)
+    monkeypatch.setenv(names[0], "0")
+    assert RunConfig.from_env().vllm == "colocate"
+    assert [os.environ[name] for name in names] == ["0", "1"]  # what was said, wins
+
+
+def test_cispo_caps_the_weight_and_not_the_ratio(tmp_path):
+    """At 0.2 it would cap every weight, and the gradient, to a fifth."""
+    run = RunConfig.from_env(loss_type="cispo", output=tmp_path)
+    assert run.to_grpo_config().epsilon_high == 5.0
+    assert run.replace(loss_type="dapo").to_grpo_config().epsilon_high == 0.2
+
+
+@pytest.mark.parametrize("name", ["t4", "24gb", "80gb"])
+def test_measuring_holds_no_more_answers_than_training_samples_at_once(name):
+    """What the plan of a run counts, so that a run that fits is measured too."""
+    assert PROFILES[name]["eval_batch"] <= PROFILES[name]["batch_size"]
+    assert PROFILES[name]["eval_batch"] >= 32  # unpacking 4-bit weights costs the same for fewer
 
 
 SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))

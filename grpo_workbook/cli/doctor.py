@@ -51,14 +51,11 @@ def examine() -> list[Finding]:
 def packages(there: dict[str, str]) -> list[Finding]:
     """Whether each pinned package is there, in a version that will do."""
     colab = "COLAB_RELEASE_TAG" in os.environ
-    left_out = LEFT_OUT if colab else []
-    fix = "run the first cell of a notebook" if colab else REINSTALL
-    wrong, findings = wanted(there, left_out), []
-    for name in (n for n in pins() | wrong if n not in left_out):
-        value = there.get(name.lower().replace("_", "-"), "not installed")
-        said = f"the course is tested with {wrong[name]}: {fix}" if name in wrong else ""
-        findings.append(Finding(name, value, said))
-    return findings
+    left_out, fix = (LEFT_OUT, "run a notebook's first cell") if colab else ([], REINSTALL)
+    wrong = wanted(there, left_out)
+    fixes = {name: f"the course is tested with {pin}: {fix}" for name, pin in wrong.items()}
+    has = {n: there.get(n.lower().replace("_", "-"), "not installed") for n in pins() | wrong}
+    return [Finding(n, has[n], fixes.get(n, "")) for n in has if n not in left_out]
 
 
 def machine() -> list[Finding]:
@@ -84,11 +81,11 @@ def other_build() -> str:
     """What to install where torch is built for a newer CUDA than the driver takes, or for none."""
     import torch
 
-    tool = shutil.which("nvidia-smi")
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    tool = None if hidden else shutil.which("nvidia-smi")
     told = subprocess.run([tool], capture_output=True, text=True).stdout if tool else ""
     takes, built = re.search(r"CUDA Version: (\d+)", told), torch.version.cuda or "0"
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if hidden or not takes or 0 < int(built.split(".")[0]) <= int(takes[1]):
+    if not takes or 0 < int(built.split(".")[0]) <= int(takes[1]):
         return ""
     said = f"the driver takes CUDA {takes[1]}, torch is built for {torch.version.cuda or 'CPUs'}"
     index = f"https://download.pytorch.org/whl/{'cu130' if int(takes[1]) >= 13 else 'cu126'}"
