@@ -88,7 +88,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/code_rewards.py --heavy
 
 .PHONY: wheelhouse bench-gpu test-gpu test-wheelhouse test-colab
-# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS='--without pyarrow pandas' where it has these.
+# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS=--without where it has not even pandas.
 PYTHON_VERSION ?= 3.12
 wheelhouse: $(STAMP)
 	$(BIN)/python benchmarks/wheelhouse.py --python $(PYTHON_VERSION) $(WHEELHOUSE_ARGS)

@@ -28,7 +28,9 @@ CHOICES = {
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
 
-# Settings that fit each machine. Only smoke has been tried on its machine.
+# Settings that fit each machine. Only smoke has been tried on its machine. On GPUs rank 32
+# with alpha 64 is Unsloth's (Qwen3-4B-GRPO), groups of 8 TRL's (grpo_trl_lora_qlora; Unsloth's: 4),
+# 1e-5 of TRL's "LoRA Without Regret" (Unsloth's 5e-6, that notebook's 2e-5); the rest is ours.
 _GPU = {"num_generations": 8, "lora_rank": 32, "heldout": 400, "gradient_checkpointing": True}
 _QWEN, _GEMMA = "unsloth/Qwen3-", "unsloth/gemma-3-"
 PROFILES: dict[str, dict[str, Any]] = {
@@ -41,7 +43,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     # A T4 (16 GB) has no bfloat16.
     "t4": dict(_GPU, qwen=f"{_QWEN}1.7B", gemma=f"{_GEMMA}1b-it", dtype="float16", max_steps=250,
                batch_size=32, per_device_batch=8, learning_rate=1e-5, max_prompt_length=384,
-               max_completion_length=512, eval_batch=16),
+               max_completion_length=512, eval_batch=32),
     "24gb": dict(_GPU, qwen=f"{_QWEN}4B", gemma=f"{_GEMMA}4b-it", dtype="bfloat16", max_steps=300,
                  batch_size=64, per_device_batch=8, learning_rate=1e-5, max_prompt_length=512,
                  max_completion_length=768, eval_batch=32, vllm="colocate"),
@@ -95,6 +97,10 @@ class RunConfig:
             said = f"{self.batch_size} completions cannot be cut into groups of"
             fix = f"at least 2: choose a multiple such as {fit}"
             raise WorkbookError(f"a batch of {said} {self.num_generations}, {fix}")
+        if self.loss_type == "dr_grpo" and self.scale_rewards == "group":
+            raise WorkbookError("scale_rewards is 'group', which dr_grpo loses on a GPU: say none")
+        if self.vllm == "server" and self.load_in_4bit:
+            raise WorkbookError("a vLLM server cannot read 4-bit weights: say load_in_4bit: false")
         # TRL takes per_device_batch x whole accumulation steps.
         fits = _largest_divisor(self.batch_size, self.per_device_batch)
         object.__setattr__(self, "per_device_batch", fits)
@@ -104,8 +110,8 @@ class RunConfig:
         """Choose everything: an argument wins over the environment, the environment over the rest.
 
         Reads GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and _OUTPUT. Other `values` replace the profile's
-        (`max_steps=30`); None leaves them. In the smoke profile a process gets one thread, unless
-        OMP_NUM_THREADS is set. Raises WorkbookError with the fix.
+        (`max_steps=30`), None leaves them; `default_profile` is for what fits the GPU. In the smoke
+        profile a process gets one thread, unless OMP_NUM_THREADS is set. Raises WorkbookError.
         """
         import torch
 
@@ -119,7 +125,9 @@ class RunConfig:
             return value
 
         device, gib, why["device"] = find_device()
-        profile = choose("profile", profile, *_fitting_profile(device, gib))
+        usual = values.pop("default_profile", None), "the chapter's: minutes on any machine"
+        usual = usual if usual[0] else _fitting_profile(device, gib)
+        profile = choose("profile", profile, *usual)
         if profile not in PROFILES:
             raise WorkbookError(f"unknown profile {profile!r}: {nearest(profile, PROFILES)}")
         if profile == "smoke":
@@ -203,7 +211,8 @@ class RunConfig:
             vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
             # The algorithm.
             loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
-            importance_sampling_level="token", epsilon=0.2, epsilon_high=0.2,
+            importance_sampling_level="token", epsilon=0.2,
+            epsilon_high=5.0 if self.loss_type == "cispo" else 0.2,  # at ratio 1 no other one clips
             mask_truncated_completions=False, reward_weights=weights and list(weights),
             learning_rate=self.learning_rate, lr_scheduler_type="linear",
             warmup_steps=min(5, self.max_steps), optim="adamw_torch_fused", weight_decay=0.0,
@@ -287,8 +296,11 @@ def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) ->
     if chosen.get("vllm") in ("colocate", "server") and (device == "cpu" or not find_spec("vllm")):
         missing = "vLLM needs a CUDA GPU, and to be installed"
         if "vllm" in given:
-            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing}: say vllm: off")
+            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing} (.[vllm]): say vllm: off")
         chosen["vllm"], why["vllm"] = "off", missing
+    if chosen.get("vllm") == "colocate":  # as Unsloth's notebooks: vLLM sleeps during the update
+        for name in ("STANDBY", "STANDBY_UTIL_OVERRIDE"):  # and vllm_gpu_memory counts all the same
+            os.environ.setdefault(f"UNSLOTH_VLLM_{name}", "1")
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

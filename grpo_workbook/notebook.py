@@ -20,11 +20,12 @@ from pathlib import Path
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
 
-# Other programs of Colab need these as they are. torch: what Unsloth takes.
+# What will do beside the pins: Colab needs its own as they are, and vLLM an older fastapi.
 KEPT = {
     "torch": ">=2.4,<2.15", "pandas": ">=2.2", "scipy": ">=1.11", "matplotlib": ">=3.8",
     "tensorboard": ">=2.15", "protobuf": ">=4", "psutil": ">=5.9", "packaging": ">=24.1",
     "filelock": ">=3.15", "tqdm": ">=4.66", "rich": ">=13",
+    "fastapi": ">=0.115", "uvicorn": ">=0.30", "openai": ">=1.98", "torchao": ">=0.16",
 }  # fmt: skip
 # For JupyterLab and for tests: Colab has its own notebook server.
 LEFT_OUT = "jupyterlab ipykernel jupytext nbclient nbformat nbmake pytest pytest-xdist ruff".split()
@@ -62,15 +63,15 @@ def installed() -> dict[str, str]:
     return {name.lower().replace("_", "-"): version for name, version in found if name}
 
 
-def wanted(there: Mapping[str, str]) -> dict[str, str]:
-    """Package and version of everything whose right version is not there."""
+def wanted(there: Mapping[str, str], left_out=LEFT_OUT) -> dict[str, str]:
+    """Package and version of everything that is not there in a version that will do."""
     from packaging.specifiers import SpecifierSet
 
-    missing = {}
-    for name, pin in pins().items():
+    missing, optional = {}, {"torchao": "0.18.0"}  # PEFT refuses Colab's 0.10 for every LoRA
+    for name, pin in (pins() | {n: pin for n, pin in optional.items() if n in there}).items():
         has = there.get(name.lower().replace("_", "-"), "0")
         fits = SpecifierSet(KEPT.get(name, f"=={pin}"))  # ==2.13.0 takes 2.13.0+cu130 too
-        if name not in LEFT_OUT and has not in fits:
+        if name not in left_out and has not in fits:
             missing[name] = pin
     return missing
 
@@ -78,13 +79,13 @@ def wanted(there: Mapping[str, str]) -> dict[str, str]:
 def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:
     """The pip commands that install `missing` and move nothing that is kept, by a constraints file.
 
-    Unsloth comes last and without its dependencies, as `make setup` does it; then the course.
+    Unsloth and torchao come last and without their dependencies; then the course.
     """
     keep = [f"{name}=={there[name]}\n" for name in KEPT if name in there and name not in missing]
     file.write_text("".join(keep), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     asked = [f"{name}=={pin}" for name, pin in missing.items()]
-    last = [name for name in asked if name.startswith("unsloth")]
+    last = [name for name in asked if name.startswith(("unsloth", "torchao"))]
     first = [name for name in asked if name not in last]
     found = [[*pip, "-c", str(file), *first]] if first else []
     return [*found, [*pip, "--no-deps", *last, "-e", str(REPO)]]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, SHARED
 
+from grpo_workbook import data
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import (
     KNOWLEDGE_BASE,
@@ -368,6 +369,35 @@ def test_a_split_that_cannot_be_made_says_why(table):
     with pytest.raises(WorkbookError, match="the rows cannot be split by 'answer'"):
         split(table, 10, 0, by="answer")
     assert len(split(table.select(range(5)), 400, seed=3)[1]) == 1
+
+
+def gpu_run(heldout: int) -> RunConfig:
+    """A run in a GPU's profile, on this machine's CPU."""
+    run = RunConfig.from_env(heldout=heldout)
+    return run.replace(profile="t4")
+
+
+def test_a_gpu_profile_without_the_hub_takes_the_bundled_problems_and_says_so(capsys):
+    """A real model solves most of the word problems from the start: GSM8K where it can be had."""
+    data.course_data.cache_clear()
+    train, heldout, _ = load_split(gpu_run(40))
+    said = capsys.readouterr().out
+    assert (len(train), len(heldout)) == (2400, 40)
+    assert said.startswith("The course's own word problems instead of GSM8K: openai/gsm8k")
+    load_split(gpu_run(40))
+    assert capsys.readouterr().out == ""  # once
+
+
+def test_a_gpu_profile_takes_gsm8k(tmp_path, monkeypatch):
+    for part, asked in {"train": "Ann has 3 pens, buys 4.", "heldout": "Is 7 even?"}.items():
+        row = {"question": asked, "answer": "3+4=7\n#### 7"}
+        path = write(tmp_path / f"{part}.jsonl", json.dumps(row))
+        monkeypatch.setitem(data.GSM8K, part, str(path))
+    data.course_data.cache_clear()
+    train, heldout, leaked = load_split(gpu_run(40))
+    assert (len(train), len(heldout), leaked) == (1, 1, 0)
+    assert (train["answer"][0], heldout["question"][0]) == ("7", "Is 7 even?")
+    data.course_data.cache_clear()
 
 
 def test_what_a_run_trains_on_and_is_measured_on(tmp_path):

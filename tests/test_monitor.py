@@ -250,6 +250,20 @@ def test_names_of_the_gpu_log_are_understood():
     assert list(read_run(entries).table["completions/mean_length"]) == [30.0] * 12
 
 
+@pytest.mark.parametrize("path", sorted(LOGS.glob("*.json")), ids=lambda p: p.stem)
+def test_a_run_is_called_the_same_where_unsloths_gpu_trainer_has_logged_it(path):
+    """It logs no entropy, a KL of 0 where there is no penalty, and the length by its own name."""
+    here = read_run(path)
+    table = here.table.drop(columns=["entropy"], errors="ignore")
+    table = table.rename(columns={"completions/mean_length": "completion_length"})
+    table["kl"] = table.get("kl", 0.0)
+    entries = [{"step": step} | dict(row.dropna()) for step, row in table.iterrows()]
+    known = {"settings": here.settings, "log_history": entries}
+    names = [f.name for f in diagnose(here)]
+    if here.error is None and not here.broken:  # those end another way than by a log
+        assert [f.name for f in diagnose(read_run(known))] == names
+
+
 def diagnosed(capsys, *arguments):
     """(exit status, output, errors) of the command line, in this process."""
     status = main(["diagnose", *map(str, arguments)])

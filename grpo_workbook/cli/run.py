@@ -123,7 +123,7 @@ class Job:
     """
 
     def __init__(self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, **how):
-        from grpo_workbook.data import load_split, sha256_of, to_dataset
+        from grpo_workbook.data import GSM8K, course_data, load_split, sha256_of, to_dataset
 
         self.run, self.backend = run, backend
         if training.sharded() and backend == "unsloth":
@@ -143,7 +143,9 @@ class Job:
         try_rewards(used, list(to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge, self.reward_files = judge_for(answers), file_hashes(used)
         self.data_sha256 = sha256_of(self.train, self.heldout)
-        named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in (data, heldout_data)]
+        hub = not own and course_data(run.profile) is GSM8K
+        given = GSM8K.values() if hub else (data, heldout_data)
+        named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in given]
         self.data = {"source": named[0], "heldout_source": named[1], "dropped_leaked": leaked}
         self.data["max_prompt_length"] = run.max_prompt_length
 

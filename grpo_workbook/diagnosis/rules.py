@@ -278,14 +278,17 @@ def _format_ignored(v: View) -> Iterator[Finding]:
 
 def _penalty(v: View) -> Iterator[Finding]:
     beta, large = v.settings.get("beta"), bound.large_beta
-    held = v.last("kl") / max(v.last("entropy"), 1e-9)
+    first, last = v.first("entropy"), v.last("entropy")
+    if not len(v.of("entropy")):  # Unsloth's trainer logs none on a GPU
+        first = last = bound.usual_entropy
+    held = v.last("kl") / max(last, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
     if tied and (beta or 0) >= large and not v.learned and v.steps >= bound.flat_after:
         low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
         said = Evidence("beta", beta, f"under {large}"), low
         yield make("beta_too_high", v.of("kl").index[0], *said)
     # the median: the estimate of one step can be far too high, when one token was very unlikely
-    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * v.first("entropy")
+    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * first
     if usual > limit > 0 and beta != 0:
         said = Evidence("kl", usual, f"under {limit:.3g}, the entropy of the first steps")
         yield make("kl_too_high", v.since("kl", lambda x: x > limit), said)

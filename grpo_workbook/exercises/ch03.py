@@ -182,7 +182,7 @@ experiment(
         "stays": "The gradient is small, but AdamW divides it by its own recent size.",
         "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
     },
-    [({"says_answer_is": [0.2865, 0.901]}, "rises")],
+    [({"says_answer_is": [0.2865, 0.8646]}, "rises")],
 )
 
 

@@ -93,7 +93,7 @@ experiment(
         "here one of them outweighs the other.",
         "x 8": "A token position is one call and one reading of the weights for all completions.",
     },
-    [({8: n, 64: m}, "below proportion") for n, m in ((0.1965, 0.7020), (0.3964, 1.8368))],
+    [({8: n, 64: m}, "below proportion") for n, m in ((0.1965, 0.7020), (0.3526, 0.8349))],
 )
 
 

@@ -4,7 +4,7 @@
 # **After this notebook you can** explain how GRPO learns, train a small model with it in about a minute, check on
 # unseen problems that the model improved, and say when another method fits better.
 #
-# **Time:** about 2 minutes on two CPU cores, half of it training. On a GPU the same cells train Qwen3 or Gemma 3.
+# **Time:** about 2 minutes on two CPU cores, half of it training, and on a GPU with the tiny model too.
 
 # %% [markdown]
 # ## The loop
@@ -70,9 +70,9 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 # %% [markdown]
 # ## One minute of GRPO
 #
-# The course picks a model that fits your machine: without a GPU a tiny Qwen3 from `data/` (the **smoke** profile), on
-# a GPU a real Qwen3 or Gemma 3. There Unsloth also replaces parts of TRL's trainer; [chapter 04](04_grpo_run.ipynb)
-# lists them.
+# The chapters train a tiny Qwen3 from `data/` (the **smoke** profile), so that they take minutes on any machine.
+# [Chapter 04](04_grpo_run.ipynb) and `make run` take a real Qwen3 or Gemma 3 where there is a GPU for it, and hours. There
+# Unsloth also replaces parts of TRL's trainer.
 #
 # The model's own weights are frozen and stored in 4 bits (a format called NF4). Training changes only a **LoRA
 # adapter**: small matrices beside the frozen ones, in float32. The arrow marks your profile. The last column is the
@@ -84,7 +84,7 @@ import os
 from grpo_workbook import PROFILES, RunConfig, quiet
 
 quiet()  # fewer warnings of the libraries
-run = RunConfig.from_env(max_steps=40, heldout=160)
+run = RunConfig.from_env(default_profile="smoke", max_steps=40, heldout=160)
 print(run, "\n")
 print(f"   {'profile':7} {'qwen':12} {'gemma':15} numbers in")
 for name, values in PROFILES.items():
@@ -94,7 +94,7 @@ for name, values in PROFILES.items():
 
 # %% [markdown]
 # `GRPO_WORKBOOK_PROFILE` (such as `t4`) and `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or a hub id) in the
-# environment choose otherwise.
+# environment choose otherwise; a real model takes longer than this chapter says.
 #
 # Now load the model. Unsloth must be imported before TRL and Transformers, because it patches them. On a CPU its first
 # line names only `SFTTrainer`; `GRPOTrainer` works too, and chapter 04 explains why the line says so.

@@ -40,7 +40,7 @@ from grpo_workbook import RunConfig, quiet
 quiet()  # fewer warnings of the libraries
 from transformers import AutoTokenizer
 
-run = RunConfig.from_env()
+run = RunConfig.from_env(default_profile="smoke")
 tokenizer = AutoTokenizer.from_pretrained(run.model)
 text = tokenizer.apply_chat_template(
     prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False

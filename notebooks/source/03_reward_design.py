@@ -286,7 +286,7 @@ for name, text in samples.items():
 # %%
 from grpo_workbook import load_policy
 
-config = RunConfig.from_env()
+config = RunConfig.from_env(default_profile="smoke")
 model, tokenizer = load_policy(config)
 
 # %% [markdown]

@@ -207,7 +207,7 @@ import os
 from grpo_workbook import RunConfig, quiet
 
 quiet()
-run = RunConfig.from_env(max_steps=20)
+run = RunConfig.from_env(default_profile="smoke", max_steps=20)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 
@@ -477,8 +477,9 @@ proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
           "stopped_at": stopped.state.global_step,
           "stopped_for": [f.name for f in guard.found]}
 (run.output / "notebook_05.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == 20 and len(rewards) == 20 and not health.found
+assert trainer.state.global_step == 20 and len(rewards) == 20
 if run.profile == "smoke":
+    assert not health.found
     assert findings[0].name == "healthy" and proved["after"] > proved["before"] + 0.2
     assert "rate_too_high" in proved["stopped_for"] and stopped.state.global_step <= 10
 

@@ -4,8 +4,8 @@
 # **After this notebook you can** reward a model for programs that pass their unit tests, without letting a program
 # reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile). On a GPU the same cells train a real model and measure it
-# on HumanEval.
+# **Time:** about 2 minutes on two CPU cores (smoke profile). With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU
+# the same cells train a real model, for an hour or so, and measure it on HumanEval.
 #
 # Unit tests look like the perfect reward: the program works or it does not. But a program that is judged also *runs*,
 # and a program that runs can do anything, even change its own verdict.
@@ -266,17 +266,17 @@ print(f"ratio                               {theirs / ours:6.1f}")
 # ## The model
 #
 # In the smoke profile it is the *tiny coder*, a Qwen3 of 0.7 million parameters that knows these one-line functions but
-# rarely writes them down cleanly. On a GPU it is the Qwen3 that fits.
+# rarely writes them down cleanly. In a GPU's profile it is a real Qwen3.
 
 # %%
 import os
 from grpo_workbook import RunConfig, quiet
 
 quiet()
-run = RunConfig.from_env()
+run = RunConfig.from_env(default_profile="smoke")
 if run.profile == "smoke":
     smaller = {"max_steps": 60, "max_completion_length": 48}
-    run = RunConfig.from_env(model=str(TINY_CODER), **smaller)
+    run = RunConfig.from_env(profile="smoke", model=str(TINY_CODER), **smaller)
 run = run.replace(output=run.output / "code")
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network

@@ -5,7 +5,7 @@
 # whether each stage helped, choose problems by how hard they are for *this* policy, refresh the KL reference, resume
 # a run exactly, and say when none of that is worth its price.
 #
-# **Time:** about 2 minutes on two CPU cores. On a GPU the same cells train Qwen3 or Gemma 3.
+# **Time:** about 2 minutes on two CPU cores, and on a GPU with the tiny model too.
 
 # %% [markdown]
 # ## Why stages: a reward that is never earned teaches nothing
@@ -107,7 +107,7 @@ import os
 from grpo_workbook import RunConfig, quiet
 
 quiet()
-run = RunConfig.from_env(heldout=96)
+run = RunConfig.from_env(default_profile="smoke", heldout=96)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
@@ -695,7 +695,7 @@ from grpo_workbook.resume import train
 
 
 def small_trainer(name):
-    small = RunConfig.from_env(
+    small = run.replace(
         max_steps=4, batch_size=16, num_generations=4, output=run.output / name
     )
     policy, tokens = load_policy(small)
@@ -947,7 +947,7 @@ def both_ways() -> dict:
     from grpo_workbook.stages import Carry
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    small = RunConfig.from_env(max_steps=4, batch_size=32)
+    small = RunConfig.from_env(default_profile="smoke", max_steps=4, batch_size=32)
     first, moved = small.output / "stage-1-format", {}
     small = small.replace(output=small.output / "both-ways")
     functions, weights = parse_rewards("correctness:2,strict_format:0.5")
@@ -1010,7 +1010,7 @@ PROBLEMS = [  # or the path of your file
 
 def own_pass_rates() -> dict:
     """Eight completions for each of my problems, before training"""
-    policy, tokens = load_policy(own := RunConfig.from_env())
+    policy, tokens = load_policy(own := RunConfig.from_env(default_profile="smoke"))
     mine = to_dataset(load_problems(PROBLEMS))
     mine = mine.select(range(min(64, len(mine))))
     how = {"max_new_tokens": own.max_completion_length, "batch_size": own.eval_batch}

@@ -112,7 +112,7 @@ import os
 from grpo_workbook import RunConfig, quiet, show
 
 quiet()
-run = RunConfig.from_env(max_steps=40, heldout=160)
+run = RunConfig.from_env(default_profile="smoke", max_steps=40, heldout=160)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth

@@ -117,7 +117,7 @@ import os
 
 from grpo_workbook import RunConfig, load_policy
 
-run = RunConfig.from_env(max_steps=24, heldout=120)
+run = RunConfig.from_env(profile="smoke", max_steps=24, heldout=120)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth

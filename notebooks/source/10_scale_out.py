@@ -20,7 +20,7 @@ import os
 from grpo_workbook import RunConfig, load_policy, quiet
 
 quiet()  # no loading bars, no advice
-run = RunConfig.from_env()
+run = RunConfig.from_env(profile="smoke")
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 import unsloth
@@ -462,8 +462,9 @@ figures.show(figure, (
 # %%
 import psutil
 
-gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
-print(plan(run.model, run.profile, gib=gib))
+cpu = run.device == "cpu"
+size = psutil.virtual_memory().total if cpu else torch.cuda.mem_get_info()[1]
+print(plan(run.model, run.profile, gib=size / GIB))
 
 # %% [markdown]
 # When a run does not fit, `plan` lists changes, the cheapest first. Smaller pieces (`per_device_batch`) cost nearly
@@ -729,7 +730,7 @@ figures.show(figure, (
 #     --tensor-parallel-size 2 --weight-transfer-config '{"backend": "nccl"}' \
 #     --logprobs-mode processed_logprobs --max-logprobs -1  # vLLM 0.30 and later: --enable-scale-out too
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
-#     --vllm server --vllm-server 127.0.0.1:8000
+#     --vllm server --vllm-server 127.0.0.1:8000 --load-in-4bit false
 # ```
 #
 # Two settings of TRL to know: `vllm_enable_sleep_mode` lets a colocated vLLM give its memory back during the update,
