@@ -12,6 +12,12 @@ from grpo_workbook.files import readable
 
 PIECE = 2**20  # bytes that are hashed at a time
 BASE_RECORD = "base.json"  # beside an adapter: the base that it was trained on, by its hash
+# A text part's weights: their names in a checkpoint with vision or sound, and in the model alone.
+TEXT_NAMES = {
+    r"^language_model\.model\.": "model.",
+    r"^model\.language_model\.": "model.",
+    r"^language_model\.lm_head\.": "lm_head.",
+}
 
 
 def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:
@@ -60,9 +66,10 @@ def load_model(
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer) by plain Transformers, and PEFT for an adapter.
 
-    From safetensors, and no code that comes with a model is run. `name`, as `find_model` has it,
-    must be the base of the `adapter`, a folder, unless `any_base`. `dtype` is of all weights that
-    are not 4-bit; `load_in_4bit` takes NF4, as in training. WorkbookError where one cannot be.
+    From safetensors, and no code that comes with a model is run; of a checkpoint with vision or
+    sound the text part. `name`, as `find_model` has it, must be the base of the `adapter`, a
+    folder, unless `any_base`, and each weight of the adapter must find its place. `dtype` is of all
+    weights that are not 4-bit; `load_in_4bit` takes NF4, as in training. WorkbookError otherwise.
     """
     from peft import PeftModel
 
@@ -74,12 +81,34 @@ def load_model(
         words = adapter if (Path(adapter) / "tokenizer_config.json").is_file() else model
     tokenizer = load_tokenizer(words)
     loaded = load_base(model, dtype, device, load_in_4bit)
+    if adapter is None:
+        return loaded.eval(), tokenizer
+    said = f"{readable(adapter)} does not fit {readable(model)} ({{}}): name the base that it was "
     try:
-        loaded = loaded if adapter is None else PeftModel.from_pretrained(loaded, adapter)
+        loaded = PeftModel.from_pretrained(loaded, adapter)
+        found = loaded.load_adapter(adapter, "default")  # again: this one says what was not placed
     except (RuntimeError, ValueError) as error:
-        said = f"{adapter} does not fit {readable(model)} ({first_line(error)})"
-        raise WorkbookError(f"{said}: name the base that it was trained on") from error
+        raise WorkbookError(said.format(first_line(error)) + "trained on") from error
+    if wrong := [*found.unexpected_keys, *found.missing_keys]:
+        told = f"{len(wrong)} weights are only in one of the two, such as {wrong[0]}"
+        raise WorkbookError(said.format(told) + "trained on")
     return loaded.eval(), tokenizer
+
+
+def text_part(model: str) -> dict:
+    """What `from_pretrained` takes to load the text part of a checkpoint with vision or sound.
+
+    Empty for any other model. Trained, measured and merged is that part, wherever it is loaded.
+    """
+    from transformers import AutoConfig
+
+    whole = AutoConfig.from_pretrained(model)
+    text = getattr(whole, "text_config", None)
+    if text is None:
+        return {}
+    if hasattr(whole, "quantization_config"):
+        text.quantization_config = whole.quantization_config
+    return {"config": text, "key_mapping": dict(TEXT_NAMES)}
 
 
 def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) -> Any:
@@ -93,10 +122,18 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
         nf4 |= {"load_in_4bit": True, "bnb_4bit_compute_dtype": dtype}
         how["quantization_config"] = BitsAndBytesConfig(**nf4)
     try:
-        return AutoModelForCausalLM.from_pretrained(model, **how)
+        part = text_part(model)
+        how |= {"output_loading_info": True, **part}
+        base, found = AutoModelForCausalLM.from_pretrained(model, **how)
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         said = f"{readable(model)} cannot be loaded from safetensors ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
+    if lost := sorted(found["missing_keys"]):
+        said = f"{readable(model)} has no weights for {len(lost)} places, such as {lost[0]}"
+        raise WorkbookError(f"{said}: copy or download it again")
+    if part:
+        del base._weight_conversions  # else it would be saved under the whole checkpoint's names
+    return base
 
 
 def fingerprint(folder: str | Path | None) -> str | None:

@@ -12,7 +12,6 @@ from grpo_workbook.training import (
     HeldoutProbe,
     RewardBar,
     count_4bit_layers,
-    has_many_senses,
     load_policy,
 )
 
@@ -152,16 +151,3 @@ def test_the_probe_logs_rates_and_takes_a_judge(tiny):
     for name in ("strict", "lenient", "well_formed"):
         assert 0 <= entry[f"heldout/{name}"] <= 1
     assert [len(texts) for _, texts in probe.seen] == [3]
-
-
-@pytest.mark.parametrize(
-    ("model", "many"),
-    [("unsloth/gemma-3-4b-it", True), ("unsloth/gemma-3-1b-it", False), ("Qwen/Qwen3-4B", False)],
-)
-def test_checkpoints_with_vision_are_known_by_name(model, many):
-    assert has_many_senses(model) is many
-
-
-def test_checkpoints_with_vision_are_known_by_their_config(tmp_path):
-    (tmp_path / "config.json").write_text('{"vision_config": {}}')
-    assert has_many_senses(str(tmp_path))
