@@ -12,12 +12,6 @@ from grpo_workbook.files import readable
 
 PIECE = 2**20  # bytes that are hashed at a time
 BASE_RECORD = "base.json"  # beside an adapter: the base that it was trained on, by its hash
-# A text part's weights: their names in a checkpoint with vision or sound, and in the model alone.
-TEXT_NAMES = {
-    r"^language_model\.model\.": "model.",
-    r"^model\.language_model\.": "model.",
-    r"^language_model\.lm_head\.": "lm_head.",
-}
 
 
 def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:
@@ -83,32 +77,30 @@ def load_model(
     loaded = load_base(model, dtype, device, load_in_4bit)
     if adapter is None:
         return loaded.eval(), tokenizer
-    said = f"{readable(adapter)} does not fit {readable(model)} ({{}}): name the base that it was "
     try:
         loaded = PeftModel.from_pretrained(loaded, adapter)
         found = loaded.load_adapter(adapter, "default")  # again: this one says what was not placed
+        if wrong := [*found.unexpected_keys, *found.missing_keys]:
+            raise ValueError(f"{len(wrong)} weights are in one of the two only, such as {wrong[0]}")
     except (RuntimeError, ValueError) as error:
-        raise WorkbookError(said.format(first_line(error)) + "trained on") from error
-    if wrong := [*found.unexpected_keys, *found.missing_keys]:
-        told = f"{len(wrong)} weights are only in one of the two, such as {wrong[0]}"
-        raise WorkbookError(said.format(told) + "trained on")
+        said = f"{adapter} does not fit {readable(model)} ({first_line(error)})"
+        raise WorkbookError(f"{said}: name the base that it was trained on") from error
     return loaded.eval(), tokenizer
 
 
 def text_part(model: str) -> dict:
-    """What `from_pretrained` takes to load the text part of a checkpoint with vision or sound.
-
-    Empty for any other model. Trained, measured and merged is that part, wherever it is loaded.
+    """What `from_pretrained` takes to load of a checkpoint with vision or sound its text part, by
+    its config and its weights' names; empty for any other model.
     """
     from transformers import AutoConfig
 
     whole = AutoConfig.from_pretrained(model)
-    text = getattr(whole, "text_config", None)
-    if text is None:
+    if (text := getattr(whole, "text_config", None)) is None:
         return {}
     if hasattr(whole, "quantization_config"):
         text.quantization_config = whole.quantization_config
-    return {"config": text, "key_mapping": dict(TEXT_NAMES)}
+    names = {r"^language_model\.model\.": "model.", r"^model\.language_model\.": "model."}
+    return {"config": text, "key_mapping": names | {r"^language_model\.lm_head\.": "lm_head."}}
 
 
 def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) -> Any:
@@ -122,15 +114,13 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
         nf4 |= {"load_in_4bit": True, "bnb_4bit_compute_dtype": dtype}
         how["quantization_config"] = BitsAndBytesConfig(**nf4)
     try:
-        part = text_part(model)
-        how |= {"output_loading_info": True, **part}
+        how |= (part := text_part(model)) | {"output_loading_info": True}
         base, found = AutoModelForCausalLM.from_pretrained(model, **how)
+        if lost := sorted(found["missing_keys"]):  # else they would be random numbers
+            raise ValueError(f"it lacks {len(lost)} of the model's weights, such as {lost[0]}")
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         said = f"{readable(model)} cannot be loaded from safetensors ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
-    if lost := sorted(found["missing_keys"]):
-        said = f"{readable(model)} has no weights for {len(lost)} places, such as {lost[0]}"
-        raise WorkbookError(f"{said}: copy or download it again")
     if part:
         del base._weight_conversions  # else it would be saved under the whole checkpoint's names
     return base

@@ -84,7 +84,14 @@ def test_the_installed_unsloth_takes_what_its_loaders_are_given():
         for fn in cls.body
         if isinstance(fn, ast.FunctionDef) and fn.name == "from_pretrained"
     }
-    given = {"model_name", "max_seq_length", "dtype", "load_in_4bit", "use_gradient_checkpointing"}
+    given = {
+        "use_exact_model_name",
+        "model_name",
+        "max_seq_length",
+        "dtype",
+        "load_in_4bit",
+        "use_gradient_checkpointing",
+    }
     assert given <= taken["FastLanguageModel"]
     assert given | {"text_only"} <= taken["FastModel"]
 
@@ -114,7 +121,7 @@ def test_an_adapter_of_the_text_part_is_loaded_and_merged_with_it(gemma, tmp_pat
 
 
 def test_an_adapter_that_finds_no_place_is_an_error(gemma, tmp_path):
-    """One of the whole checkpoint, as PEFT alone trains it: PEFT would warn, and measure the base."""
+    """One of the whole checkpoint: PEFT would warn, and the base be measured."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForImageTextToText
 
@@ -126,7 +133,7 @@ def test_an_adapter_that_finds_no_place_is_an_error(gemma, tmp_path):
         lambda: merge(gemma, tmp_path / "adapter", tmp_path / "merged"),
     ):
         with pytest.raises(
-            WorkbookError, match=r"only in one of the two, such as .*language_model"
+            WorkbookError, match=r"in one of the two only, such as .*language_model"
         ):
             act()
     assert not (tmp_path / "merged").exists()
@@ -140,7 +147,9 @@ def test_a_checkpoint_without_all_its_weights_is_an_error(tmp_path):
     weights = load_file(folder / "model.safetensors")
     del weights[next(name for name in weights if "layers.1.mlp.up_proj" in name)]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(WorkbookError, match=r"no weights for 1 places, .*layers\.1\.mlp\.up_proj"):
+    with pytest.raises(
+        WorkbookError, match=r"lacks 1 of the model's weights, .*layers\.1\.mlp\.up_proj"
+    ):
         load_model(folder)
 
 
