@@ -76,6 +76,20 @@ def test_16bit_loads_no_4bit_layer():
     assert count_4bit_layers(load_policy(RunConfig.from_env(load_in_4bit=False))[0]) == 0
 
 
+@pytest.mark.slow
+def test_the_plain_backends_adapters_are_float32_beside_a_base_in_4bit_and_float16(tmp_path):
+    """TRL makes them bfloat16, which float16's gradient scaler on a GPU does not know: the T4."""
+    from grpo_workbook import data, load_problems, make_trainer, parse_rewards, to_dataset
+
+    run = RunConfig.from_env(dtype="float16", output=tmp_path, max_steps=1)
+    model, tokenizer = load_policy(run, "plain")
+    rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
+    trainer = make_trainer(run, model, tokenizer, rows, *parse_rewards(run.rewards))
+    assert trainer.args.fp16
+    learning = {p.dtype for p in trainer.model.parameters() if p.requires_grad}
+    assert {str(dtype) for dtype in learning} == {"torch.float32"}
+
+
 def test_an_unknown_backend_is_named():
     with pytest.raises(WorkbookError, match="unknown backend 'pain': choose one of unsloth, plain"):
         load_policy(RunConfig.from_env(), "pain")
