@@ -103,7 +103,8 @@ def _task(value, size=9, answer=lambda i: f"item {i}"):
     """A project whose reward is `value(text, answer)` for each completion."""
 
     def reward(completions, answer, **columns):
-        return [value(text_of(c).strip(), gold) for c, gold in zip(completions, answer, strict=True)]
+        pairs = zip(map(text_of, completions), answer, strict=True)
+        return [value(text.strip(), gold) for text, gold in pairs]
 
     rows = [{"question": f"Which is number {i}?", "answer": answer(i)} for i in range(1, size + 1)]
     return lambda: (reward, rows, lambda row: row["answer"])
@@ -132,7 +133,7 @@ exercise(
             _task(lambda text, gold: 5.0 * (text == gold)),
         "one text is right in more than half of your rows: a policy that always says it needs no "
         "skill, so balance the rows":
-            _task(lambda text, gold: float(text == gold), answer=lambda i: "yes no"[3 * (i == 1) :]),
+            _task(lambda text, gold: float(text == gold), answer=lambda i: ["yes", "no"][i == 1]),
         "you have fewer than eight rows: take them from your file, as different as they come":
             _task(lambda text, gold: float(text == gold), size=5),
     },
@@ -154,13 +155,23 @@ def _paired(up, same, down):
     return read
 
 
+def _lists(stayed, better, worse, never):
+    before = [True] * stayed + [False] * better + [True] * worse + [False] * never
+    return {"before": before, "after": [True] * (stayed + better) + [False] * (worse + never)}
+
+
 experiment("14.3", "first_draft", NOTEBOOK, _paired("rise", "stay", "fall"), {
-    "rise": "PLACEHOLDER PLACEHOLDER PLACEHOLDER",
-    "stay": "PLACEHOLDER PLACEHOLDER PLACEHOLDER.",
-    "fall": "PLACEHOLDER PLACEHOLDER PLACEHOLDER,",
-}, [])  # fmt: skip
+    "rise": "The draft pays for the number wherever it stands and for two opening tags, so a clean "
+    "answer block earns no more than the text that the model wrote before.",
+    "stay": "A hedge and a text behind the answer cost nothing under the draft, and with more "
+    "steps they spread: read the completions.",
+    "fall": "The draft does not pay for the strict form, but strict accuracy was low already, so "
+    "few problems can get worse.",
+}, [(_lists(6, 5, 12, 97), "stay")])  # fmt: skip
 experiment("14.4", "few_rows", NOTEBOOK, _paired("higher", "no difference", "lower"), {
-    "lower": "PLACEHOLDER PLACEHOLDER PLACEHOLDER",
-    "no difference": "PLACEHOLDER PLACEHOLDER PLACEHOLDER.",
-    "higher": "PLACEHOLDER PLACEHOLDER PLACEHOLDER,",
-}, [])  # fmt: skip
+    "lower": "The form is the same in every problem, so a few of them teach it, and the form is "
+    "most of the gain here.",
+    "no difference": "The few problems were learned by heart, or lack what the others have: see "
+    "what the wrong answers have in common.",
+    "higher": "Fewer problems hold nothing that all of them do not: suspect chance, or the seed.",
+}, [(_lists(92, 6, 8, 14), "no difference")])  # fmt: skip

@@ -6,7 +6,7 @@
 #
 # **Time:** about 2 minutes on two CPU cores; half of it is the training run.
 #
-# The chapter runs as it stands, on an example. Then put your file into the first cell of code and go through it again.
+# The chapter runs as it stands, on an example. Then change the cell under "What is yours", and go through it again.
 
 # %% [markdown]
 # ## The way
@@ -38,9 +38,9 @@ arrows += [("merge", "list", "every file"), ("list", "you", "")]
 arrows += [("you", "page", "")]
 figure = figures.diagram(boxes, arrows, (9.0, 3.8))
 figure.suptitle("Every step writes a file, and the checklist reads them all", y=1.03)
-figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacked, baseline, "
-             "GRPO run, diagnosis, held-out again, merge and card, checklist, your own "
-             "reading, page. Each names the file that it writes.")
+figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacked, "
+             "baseline, GRPO run, diagnosis, held-out again, merge and card, checklist, "
+             "your own reading, page. Each names the file that it writes.")
 
 # %% [markdown]
 # ## What is yours
@@ -51,6 +51,7 @@ figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacke
 MY_FILE = None  # "my.csv", "my.jsonl", "owner/name:config:split"; None: the example
 MY_DATA = {"question_column": "question", "answer_column": "answer",
            "answers": "auto"}  # "number" or "text" says it for all rows
+MY_PROMPT = None  # the system prompt; None: the course's
 MY_STEPS = None  # None: 32 in the smoke profile, elsewhere the profile's own number
 MY_JUDGE = None  # for answers that are texts: a function (given, answer) -> bool
 
@@ -66,7 +67,8 @@ run = RunConfig.from_env()
 run = run.replace(output=run.output / "capstone")
 if run.profile == "smoke":
     run = run.replace(max_steps=32, heldout=120)
-run = run.replace(max_steps=MY_STEPS or run.max_steps)
+run = run.replace(max_steps=MY_STEPS or run.max_steps,
+                  system_prompt=MY_PROMPT or run.system_prompt)
 if os.path.isdir(run.model) and (MY_FILE is None or os.path.exists(MY_FILE)):
     os.environ["HF_HUB_OFFLINE"] = "1"  # all is on this disk: no network needed
 import unsloth
@@ -311,8 +313,8 @@ axes.set_title(f"Of {len(attempts)} attacks {through['draft']} fool the draft, "
 figure.legend(frameon=False, loc="outside lower center", ncols=3)
 parts = zip(kinds, counts["draft"], counts["all"])
 said = ", ".join(f"{kind} {fooled} of {tried}" for kind, fooled, tried in parts)
-figures.show(figure, f"Bar chart by kind of attack. The draft is fooled by: {said}. The "
-             f"final rewards by {through['final']}.")
+figures.show(figure, f"Bar chart by kind of attack. The draft is fooled by: {said}. "
+             f"The final rewards by {through['final']}.")
 
 # %% [markdown]
 # ## 4 · Can the model learn it?
@@ -487,6 +489,11 @@ low, high = bootstrap_interval([float(a) - float(b) for b, a in zip(*pair)])
 gain = after["strict_sampled"] - before["strict_sampled"]
 print(f"{len(better)} problems got better, {len(worse)} worse, p = {p_value:.1g}")
 print(f"gain {gain:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
+print(f"lenient {before['lenient_sampled']:.1%} to {after['lenient_sampled']:.1%}")
+
+# %% [markdown]
+# *Lenient* accepts the right number in any form. In the example it rises far less than *strict*, so most of the gain is
+# form. Report both, or a reader takes all of it for arithmetic.
 
 # %% [markdown]
 # ## 10 · Report, merge, card
@@ -627,12 +634,34 @@ for item, (holds, evidence) in spoiled.items():
 # %% [markdown]
 # ## 12 · The page
 #
-# One page to send: the gain, the curve, three problems, the checklist. It needs two pictures:
+# One page to send: the gain, the curve, three problems, the checklist. First the picture of the gain:
 
 # %%
-gain_figure, gain_words = figures.before_after(before, after, len(heldout_set))
 rose = f"{before['strict_sampled']:.0%} to {after['strict_sampled']:.0%}"
-gain_figure.axes[0].set_title(f"{len(heldout_set)} held-out problems: {rose} strict")
+gain_figure, (axes,) = figures.new_panels(7.0, 3.6)
+kinds = ["strict", "lenient", "well_formed"]
+sides = {"before": (before_sampled, figures.GREY),
+         "after": (after_sampled, figures.BLUE)}
+said = []
+for shift, (when, (scores, colour)) in zip((-0.2, 0.2), sides.items()):
+    rates = [mean(getattr(scores, kind)) for kind in kinds]
+    bounds = [wilson_interval(getattr(scores, kind)) for kind in kinds]
+    ends_of = [[r - b[0] for r, b in zip(rates, bounds)],
+               [b[1] - r for r, b in zip(rates, bounds)]]
+    places = [i + shift for i in range(len(kinds))]
+    axes.bar(places, rates, 0.38, color=colour, label=when)
+    axes.errorbar(places, rates, ends_of, fmt="none", color="black", capsize=4)
+    said.append(when + " " + ", ".join(f"{k} {r:.1%}" for k, r in zip(kinds, rates)))
+axes.set(xticks=range(len(kinds)), xticklabels=[k.replace("_", "-") for k in kinds],
+         ylim=(0, 1.05), ylabel="rate, sampled",
+         title=f"{len(heldout_set)} held-out problems: {rose} strict")
+gain_figure.legend(frameon=False, loc="outside right center")
+gain_words = f"Bars with 95 % intervals, held-out problems: {'; '.join(said)}."
+
+# %% [markdown]
+# And the rewards while training:
+
+# %%
 curve_figure, curve_words = figures.reward_curves(log)
 totals = [mean(e["reward"] for e in part) for part in ends.values()]
 curve_figure.axes[0].set_title(f"Reward: {totals[0]:.1f} to {totals[1]:.1f}")
@@ -658,12 +687,11 @@ def sample_html(i):
 
 
 def list_html(done):
-    """The checklist as table rows."""
-    rows = ((("&#10003;" if holds else "&#10007;"), item, evidence)
-            for item, (holds, evidence) in done.items())
-    return "".join(f"<tr><td style='text-align:left'>{mark} {escape(item)}</td>"
-                   f"<td style='text-align:left'>{escape(evidence)}</td></tr>"
-                   for mark, item, evidence in rows)
+    """The checklist, an item a line."""
+    lines = ((("&#10003;" if holds else "&#10007;"), item, evidence)
+             for item, (holds, evidence) in done.items())
+    return "".join(f"<p style='margin:3px 0'>{mark} <b>{escape(item)}</b>: "
+                   f"{escape(evidence)}</p>" for mark, item, evidence in lines)
 
 # %% [markdown]
 # Put together, written to `page.html`, and shown:
@@ -683,7 +711,7 @@ page = f"""<div style='background:#fff;color:#111;padding:12px;max-width:960px'>
 (gain {gain:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}, p = {p_value:.1g}).</p>
 <div style='{row_style}'>{images}</div>
 <div style='{row_style}'>{samples}</div>
-<table>{list_html(done)}</table></div>"""
+<h4>Checked</h4>{list_html(done)}</div>"""
 head = "<!doctype html><html lang=en><meta charset=utf-8><title>My model</title>"
 head += "<meta name=viewport content='width=device-width'>"
 (run.output / "page.html").write_text(head + page, encoding="utf-8")
@@ -709,12 +737,27 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Three projects
 #
-# | | your knowledge base | functions that pass their tests | fields from messy text |
-# | --- | --- | --- | --- |
-# | data | questions whose answer is a number, a date, a name from a list, or yes or no, each with the passage that says it | small functions of your code base, each with 6 or more tests; the docstring is the prompt | e-mails or invoices with the fields that someone once typed in; the answer is JSON |
-# | reward | the one answer, compared exactly after normalising; 0.5 for the right passage's number | the rate of hidden tests that pass in the sandbox ([chapter 06](06_code_rewards.ipynb)) | the JSON parses, has exactly the keys, and then the rate of right fields |
-# | trap | questions from one document on both sides of the split; and GRPO teaches no facts, so the passage must be in the prompt | tests that the prompt shows are passed by looking the values up | most fields are empty in most rows, so "all empty" earns a lot |
-# | first step | 100 rows, eight samples each: in how many groups is the model neither always right nor always wrong? | run the attacks of `grpo_workbook.sandbox` on your own tests | compute what the constant answer earns, and pay only what lies above it |
+# ### Answers from your knowledge base
+#
+# - **Data:** questions whose answer is a number, a date, a name from a list, or yes or no. Each comes with the passage that
+#   says it, and the passage is part of the prompt, because GRPO teaches how to answer, not facts.
+# - **Reward:** the answer, compared exactly after `strip().lower()`, and a smaller one for the number of the right passage.
+# - **Trap:** questions from one document stand on both sides of the split (exercise 14.1).
+# - **First step:** 100 rows, eight samples each. In how many groups is the model neither always right nor always wrong?
+#
+# ### Functions that pass their tests
+#
+# - **Data:** small functions of your own code, each with six tests or more. The docstring is the prompt.
+# - **Reward:** the rate of passed tests, in the sandbox: `unit_tests` of [chapter 06](06_code_rewards.ipynb).
+# - **Trap:** tests that stand in the prompt are passed by looking the values up. Show two, and pay for the others.
+# - **First step:** run `code_attacks` of `grpo_workbook.sandbox` against your own tests.
+#
+# ### Fields from messy text
+#
+# - **Data:** e-mails or invoices, with the fields that someone once typed in. The answer is JSON.
+# - **Reward:** 0 unless the JSON parses and has exactly the right keys, then the rate of right fields.
+# - **Trap:** in most rows most fields are empty, so a constant "all empty" earns a lot.
+# - **First step:** compute what the constant answer earns, and pay only what lies above it.
 #
 # For all three: measure first with the model you have. If it is right in fewer than 5 % of the samples, fine-tune on some
 # answers first (SFT). If it is right in more than 90 %, choose harder rows.
@@ -851,7 +894,8 @@ predict("14.3", prediction, first_draft);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# PLACEHOLDER
+# Print a few completions of the base that the draft pays in full. What is left for training to improve, and does the
+# draft pay for a clean end?
 #
 # </details>
 #
@@ -861,7 +905,9 @@ predict("14.3", prediction, first_draft);
 # prediction = "stay"
 # ```
 #
-# PLACEHOLDER
+# Measured: the draft's own reward rose from 2.4 to 2.7 of 3, and of 120 problems 18 were strictly right before and 11 after
+# (p = 0.14). Read the printed completion: behind the answer block it says another number. That costs nothing under the
+# draft, and a second number is a second chance.
 #
 # </details>
 
@@ -893,7 +939,7 @@ predict("14.4", prediction, few_rows);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# PLACEHOLDER
+# Look at *strict* and *lenient* above: what is most of the gain? How many different problems does it take to learn that?
 #
 # </details>
 #
@@ -903,7 +949,10 @@ predict("14.4", prediction, few_rows);
 # prediction = "no difference"
 # ```
 #
-# PLACEHOLDER
+# Measured: 100 of 120 with 590 problems, 98 with 16. Most of the gain is the form, which is the same in every problem. So a
+# first run of your own needs few rows, as long as the model solves them sometimes. [Wang et al.
+# 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on a single problem, and MATH-500 rose from 36.0 % to 73.6 %.
+# Still, 120 held-out problems show only differences from about ten points on, and a new skill takes more rows than a form.
 #
 # </details>
 
