@@ -39,8 +39,8 @@ arrows += [("you", "page", "")]
 figure = figures.diagram(boxes, arrows, (9.0, 3.8))
 figure.suptitle("Every step writes a file, and the checklist reads them all", y=1.03)
 figures.show(figure, "Boxes in order: raw file, clean and split, rewards attacked, "
-             "baseline, GRPO run, diagnosis, held-out again, merge and card, checklist, "
-             "your own reading, page. Each names the file that it writes.")
+             "baseline, GRPO run, diagnosis, held-out again, merge and card, "
+             "checklist, your own reading, page. Each names the file that it writes.")
 
 # %% [markdown]
 # ## What is yours
@@ -278,7 +278,7 @@ def attack(functions, weights):
     table = score(functions, texts, [row], group_size=len(texts), weights=weights)
     full, *earned = table.groups["total"][0]
     assert full > 0, "the honest completion earns nothing: correct it, or the reward"
-    return [reward / full for reward in earned]
+    return [value / full for value in earned]
 
 
 from grpo_workbook import files
@@ -407,8 +407,8 @@ print(plan("qwen", "t4") if smoke else plan(run.model, run.profile))
 # %%
 from grpo_workbook import statistics
 
-smallest = statistics.paired_gain(len(heldout_set), worse=0.03)
-print(f"{len(heldout_set)} problems show a gain from {smallest:.1%} on")
+smallest = statistics.paired_gain(len(heldout_set), worse=0.03) or 1.0
+print(f"{len(heldout_set)} problems show a gain from {100 * smallest:.1f} points on")
 
 # %% [markdown]
 # ## 6 · The baseline
@@ -438,8 +438,8 @@ from grpo_workbook.diagnosis import HealthCallback, roles_of, watch
 watched = watch(functions)
 trainer = make_trainer(run, policy, tokenizer, train_set, watched, weights)
 trainer.add_callback(HealthCallback(watched, stop_on={"nan", "collapsed"}))
-probe = {"every": max(1, run.max_steps // 4), "max_new_tokens": how["max_new_tokens"]}
-trainer.add_callback(HeldoutProbe(policy, tokenizer, heldout_set, **probe))
+every = max(1, run.max_steps // 4)
+trainer.add_callback(HeldoutProbe(policy, tokenizer, heldout_set, every=every, **how))
 print(type(trainer).__name__, "of", type(trainer).__module__.split(".")[0])
 with stop_on_interrupt(trainer):
     trainer.train()
@@ -461,7 +461,8 @@ print(len(log), "of", run.max_steps, "steps are in the log")
 # %% [markdown]
 # ## 8 · The diagnosis
 #
-# It reads the folder, as `python -m grpo_workbook diagnose FOLDER` does.
+# It reads the folder, as `python -m grpo_workbook diagnose FOLDER` does. If it finds something severe, correct that and
+# train again *before* you look at the held-out problems.
 
 # %%
 from grpo_workbook.diagnosis import SEVERE, as_text, diagnose, read_run, run_panels
@@ -486,9 +487,10 @@ pair = before_sampled.strict, after_sampled.strict
 p_value = paired_p_value(*pair)
 better, worse = statistics.changed(*pair)
 low, high = bootstrap_interval([float(a) - float(b) for b, a in zip(*pair)])
-gain = after["strict_sampled"] - before["strict_sampled"]
+gain = 100 * (after["strict_sampled"] - before["strict_sampled"])
+gain_said = f"{gain:+.1f} points, 95 % interval {100 * low:+.1f} to {100 * high:+.1f}"
 print(f"{len(better)} problems got better, {len(worse)} worse, p = {p_value:.1g}")
-print(f"gain {gain:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
+print("gain", gain_said)
 print(f"lenient {before['lenient_sampled']:.1%} to {after['lenient_sampled']:.1%}")
 
 # %% [markdown]
@@ -681,7 +683,7 @@ def sample_html(i):
     texts = [f"<b>{escape(heldout_set[i]['question'])}</b>"]
     for when, scores in (("before", before_sampled), ("after", after_sampled)):
         text, right = escape(scores.completions[i]), scores.strict[i]
-        texts.append(f"{when}, {'right' if right else 'wrong'}:<pre style="
+        texts.append(f"{when}, {'' if right else 'not '}strictly right:<pre style="
                      f"'white-space:pre-wrap;margin:2px 12px'>{text}</pre>")
     return f"<div style='flex:1 1 220px'>{'<br>'.join(texts)}</div>"
 
@@ -708,7 +710,7 @@ samples = "".join(sample_html(i) for i in range(3))
 page = f"""<div style='background:#fff;color:#111;padding:12px;max-width:960px'>
 <h3>{escape(run.model_name)} on {escape(str(source))}</h3>
 <p>Strictly right on {len(heldout_set)} held-out problems: {rose}
-(gain {gain:+.1%}, 95 % interval {low:+.1%} to {high:+.1%}, p = {p_value:.1g}).</p>
+({gain_said}, p = {p_value:.1g}).</p>
 <div style='{row_style}'>{images}</div>
 <div style='{row_style}'>{samples}</div>
 <h4>Checked</h4>{list_html(done)}</div>"""
