@@ -417,3 +417,26 @@ def measured_what_it_computes_and_trained_in_two_processes(folder, proved):
     without, with_ = proved["kept"]["False"], proved["kept"]["True"]
     assert without[0] == pytest.approx(without[1], rel=0.07)
     assert with_[0] < without[0] / 5
+
+
+@proof("14_capstone", "capstone/notebook_14.json")
+def took_a_raw_file_to_a_proved_model(folder, proved):
+    assert proved["steps"] == 32
+    assert proved["linear4bit_layers"] == 4 * 7
+    assert proved["after"]["strict_sampled"] > proved["before"]["strict_sampled"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert proved["leaks"] > 0  # of the rows as they came: the split has none
+    rows = proved["rows"]
+    assert rows["in the file"] > rows["valid"] > rows["undisputed"] > rows["no repeats"]
+    assert rows["for training"] + rows["held out"] == rows["within the budget"]
+    assert proved["through"]["draft"] > 20
+    assert proved["through"]["final"] == 0
+    assert len(proved["checklist"]) == 10
+    assert all(proved["checklist"].values())
+    held_out, hashed = "no training question is held out", "the data files are the run's"
+    assert proved["spoiled"] == [held_out, hashed]
+    capstone = folder / "outputs" / "capstone"
+    assert (capstone / "merged" / "model.safetensors").is_file()
+    page = (capstone / "page.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == 2
+    assert page.count("&#10003;") == 10
