@@ -29,9 +29,9 @@ REFUSED = (
     f"{{same_greedy_tokens:.2%}} of the positions (at least {SAME_TOKENS:.0%})"
 )
 MORE = {
-    "effect_kept": f", {{effect_kept:.0%}} of what training changed is in it (at least {KEPT:.0%})",
-    "policy_ci95": ", and it solves {merged_strict_greedy:.1%} of {heldout_n} held-out problems, but "
-    "the trained policy {policy_strict_greedy:.1%} (95 % interval {policy_ci95[0]:.1%} to "
+    "effect_kept": f", {{effect_kept:.0%}} of training's effect is in it (at least {KEPT:.0%})",
+    "policy_ci95": ", and it solves {merged_strict_greedy:.1%} of {heldout_n} held-out problems, "
+    "but the trained policy {policy_strict_greedy:.1%} (95 % interval {policy_ci95[0]:.1%} to "
     "{policy_ci95[1]:.1%})",
 }
 
@@ -47,9 +47,13 @@ def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = No
         prompts = [data.chat_prompt(text, None) for text in SUMS]
         texts = generate(model.eval(), tokenizer, prompts, max_new_tokens=48, share=False)
         record = {"prompts": prompts, "texts": texts}
-        record["policy"] = _surely(_read_logits(model, tokenizer, prompts, texts)).tolist()
+        record["policy"] = _log_probabilities(
+            _read_logits(model, tokenizer, prompts, texts)
+        ).tolist()
         with model.disable_adapter():
-            record["base"] = _surely(_read_logits(model, tokenizer, prompts, texts)).tolist()
+            record["base"] = _log_probabilities(
+                _read_logits(model, tokenizer, prompts, texts)
+            ).tolist()
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
@@ -226,7 +230,7 @@ def _read_logits(model, tokenizer, prompts: Sequence, completions: Sequence[str]
     return found
 
 
-def _surely(read: list):
+def _log_probabilities(read: list):
     """The log-probability of every token that was read."""
     import numpy as np
 
@@ -242,7 +246,7 @@ def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
     import numpy as np
 
     trained = np.array(record["policy"], float) - np.array(record["base"], float)
-    plain, before, after = (_surely(read[: len(base)]) for read in (base, ours, merged))
+    plain, before, after = (_log_probabilities(read[: len(base)]) for read in (base, ours, merged))
     if trained @ trained <= 16 * np.square(after - before).sum():
         return {"effect_kept": 1.0}
     return {"effect_kept": round(float(trained @ (after - plain) / (trained @ trained)), 3)}

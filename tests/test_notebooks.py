@@ -195,6 +195,8 @@ PROOFS = {}  # notebook -> (the file in which it wrote what it proved, what must
 SHORT = {  # notebook -> {what stands in its code once: what stands there in short}
     "00_start_here": {"max_steps=40, heldout=160": "max_steps=2, heldout=24"},
     "01_grpo_from_scratch": {
+        "tokenizer, heldout, max_new_tokens=64, sample": "tokenizer, heldout.select(range(64)), "
+        "max_new_tokens=64, sample",
         "rows[: 40 * 8]": "rows[: 4 * 8]",
         "total=40": "total=4",
         "rows[320:352]": "rows[320:336]",
