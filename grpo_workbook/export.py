@@ -108,10 +108,11 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         nonlocal ours
         ours = ours.to(**where)
         texts = policy.completions if policy else generate(ours, tokenizer, prompts, **how)
-        read = [record.get(n, []) + more for n, more in (("prompts", prompts), ("texts", texts))]
+        own = [record.get(name, []) for name in ("prompts", "texts")]
+        read = own[0] + prompts, own[1] + texts
         before = _read_logits(ours, tokenizer, *read)
         with ours.disable_adapter():
-            without = record and _read_logits(ours, tokenizer, record["prompts"], record["texts"])
+            without = _read_logits(ours, tokenizer, *own)
         ours = ours.merge_and_unload().bfloat16()
         ours.save_pretrained(target)
         tokenizer.save_pretrained(target)
@@ -120,12 +121,11 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         merged, words = models.load_model(target, **where)
         after = _read_logits(merged, words, *read)
         proof.update(compare_logits(before, after, words, *read))
-        proof.update(record and _effect_kept(record, without, before, after))
+        proof.update(_effect_kept(record, without, before, after) if record else {})
         if answers:
             said = generate(merged, words, prompts, **how)
-            proof["merged_answers"] = said[:5]
             right = (policy or score(texts, answers, judge)).strict
-            proof.update(_scored(right, score(said, answers, judge).strict))
+            proof.update(_scored(right, score(said, answers, judge).strict, said))
         if not is_proved(proof):
             said = [text.format(**proof) for name, text in MORE.items() if name in proof]
             raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
@@ -135,11 +135,11 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
     return proof
 
 
-def _scored(right: Sequence[bool], now: Sequence[bool]) -> dict:
+def _scored(right: Sequence[bool], now: Sequence[bool], said: Sequence[str]) -> dict:
     """The policy's answers beside the merged model's."""
     rates = {"merged_strict_greedy": accuracy(now), "policy_strict_greedy": accuracy(right)}
     rates |= {"p_value": paired_p_value(right, now), "policy_ci95": [*wilson_interval(right)]}
-    return {"heldout_n": len(right), **rates}
+    return {"heldout_n": len(right), "merged_answers": said[:5], **rates}
 
 
 def run_of(adapter: str | Path) -> tuple[dict, dict]:
@@ -217,7 +217,7 @@ def _read_logits(model, tokenizer, prompts: Sequence, completions: Sequence[str]
     import torch
 
     found, room = [], LOGIT_BYTES // (4 * model.config.vocab_size)
-    most = max(64, room // len(prompts))
+    most = max(64, room // max(1, len(prompts)))
     for pair in zip(data.render(prompts, tokenizer), completions, strict=True):  # no padding
         prompt, answer = tokenizer(list(pair), add_special_tokens=False)["input_ids"]
         ids = torch.tensor([prompt + answer[:most]], device=model.device)

@@ -115,7 +115,8 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
         how["quantization_config"] = BitsAndBytesConfig(**nf4)
     try:
         how |= (part := text_part(model)) | {"output_loading_info": True}
-        base, found = AutoModelForCausalLM.from_pretrained(model, **how)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(model, **how)
+        base, found = loaded
         if lost := sorted(found["missing_keys"]):  # else they would be random numbers
             raise ValueError(f"it lacks {len(lost)} of the model's weights, such as {lost[0]}")
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:

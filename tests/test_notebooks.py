@@ -203,7 +203,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
     },
     "03_reward_design": {"[2.0, 0.1, 0.0], steps=10": "[2.0, 0.1, 0.0], steps=2"},
     "04_grpo_run": {"RunConfig.from_env()": "RunConfig.from_env(max_steps=10, heldout=24)"},
-    "05_monitoring": {"max_steps=20": "max_steps=12"},
+    "05_monitoring": {"max_steps=20": "max_steps=12", "for step in (1, 20)": "for step in (1, 12)"},
     "06_code_rewards": {'"max_steps": 60': '"max_steps": 4, "heldout": 24'},
     "07_stages_and_curriculum": {"heldout=96": "heldout=32"},
     "08_evaluation": {"max_steps=40, heldout=160": "max_steps=2, heldout=40"},
