@@ -8,6 +8,7 @@ model answers held-out problems, and must not do worse than the policy.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_workbook import data, files, models
@@ -302,6 +303,8 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     facts |= {"base": hub or readable(base), "base_hash": models.fingerprint(base)}
     facts |= {"source": Path(source).name, "dataset": _hub_id(source) or Path(source).stem}
     facts |= {"messages": json.dumps(prompt, indent=4, ensure_ascii=False)}
+    with suppress(OSError):  # a base on the hub, and no network
+        facts["text_part"] = models.text_part(str(base)).get("key_mapping")
     template = str(Path(__file__).with_name("model_card.jinja"))
     text = str(ModelCard.from_template(metadata, template_path=template, **facts))
     with files.whole_file(Path(folder) / "README.md") as path:

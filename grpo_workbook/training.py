@@ -34,6 +34,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
 
     loader: Any = unsloth.FastLanguageModel
     how: dict[str, Any] = {"dtype": getattr(torch, run.dtype), "load_in_4bit": run.load_in_4bit}
+    how["use_exact_model_name"] = True  # else another repository's 4-bit weights, partly in 16 bits
     if run.vllm == "colocate":  # it shares its weights with the training; a server is TRL's affair
         how |= {"fast_inference": True, "max_lora_rank": run.lora_rank}
         how |= {"gpu_memory_utilization": run.vllm_gpu_memory}
@@ -44,6 +45,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         if part := text_part(run.model):  # Unsloth's own way to it is on a GPU alone
             loader = unsloth.FastModel
             how |= part if run.device == "cpu" else {"text_only": True}
+            lora = {**lora, "finetune_vision_layers": False}  # vLLM beside it refuses the others
         model, tokenizer = loader.from_pretrained(
             model_name=run.model, max_seq_length=length, **checkpointing, **how
         )
@@ -110,6 +112,8 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     from trl import GRPOTrainer
 
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
+    # On a GPU Unsloth computes a float32 run in bfloat16, unless it reads here to add no autocast.
+    os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if run.dtype == "float32" else "float32"
     try:
         trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:

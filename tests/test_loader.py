@@ -10,7 +10,7 @@ from conftest import REPO, slow
 from grpo_workbook.data import chat_prompt, load_tokenizer
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import generate
-from grpo_workbook.export import merge, save_adapter
+from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.models import load_model, text_part
 
 UNSLOTH = Path(importlib.util.find_spec("unsloth").submodule_search_locations[0])
@@ -109,6 +109,10 @@ def test_an_adapter_of_the_text_part_is_loaded_and_merged_with_it(gemma, tmp_pat
     wanted, again = logits(policy, tokenizer), logits(*load_model(gemma, tmp_path / "adapter"))
     assert (wanted - plain).abs().max() > 1
     assert (wanted - again).abs().max() < 1e-4
+    write_card(tmp_path / "adapter", {}, {}, base=gemma)
+    card = (tmp_path / "adapter" / "README.md").read_text()
+    assert 'AutoConfig.from_pretrained("' in card
+    assert f"""key_mapping"] = {text_part(str(gemma))["key_mapping"]}\n""" in card
     proof = merge(None, tmp_path / "adapter", tmp_path / "merged")
     assert proof["relative_logit_difference"] < 0.02
     merged, words = load_model(tmp_path / "merged")
