@@ -433,7 +433,7 @@ def took_a_raw_file_to_a_proved_model(folder, proved):
     assert rows["for training"] + rows["held out"] == rows["within the budget"]
     assert proved["through"]["draft"] > 20
     assert proved["through"]["final"] == 0
-    assert len(proved["checklist"]) == 10
+    assert len(proved["checklist"]) == 11
     assert all(proved["checklist"].values())
     held_out, hashed = "no training question is held out", "the data files are the run's"
     assert proved["spoiled"] == [held_out, hashed]
@@ -441,4 +441,4 @@ def took_a_raw_file_to_a_proved_model(folder, proved):
     assert (capstone / "merged" / "model.safetensors").is_file()
     page = (capstone / "page.html").read_text(encoding="utf-8")
     assert page.count("<img ") == 2
-    assert page.count("&#10003;") == 10
+    assert page.count("&#10003;") == 11

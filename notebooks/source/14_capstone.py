@@ -565,6 +565,8 @@ def input_checks(folder):
     most = f"the best of {attacked['attacks']} earns {attacked['most']:.0%}"
     return {
         "no invalid or repeated row": (faults == 0, f"{faults} found"),
+        "nothing in the data would hurt":
+            (not told["hurts"], "; ".join(told["hurts"]) or "0 found"),
         "no training question is held out": (leaks == 0, f"{leaks} found"),
         "the data files are the run's":
             (found == report["data_sha256"], f"SHA-256 {found[:8]}"),
