@@ -109,11 +109,11 @@ train_set[0]
 
 # %%
 import torch
-from grpo_workbook.models import text_part
+from grpo_workbook import models
 from unsloth import FastLanguageModel, FastModel
 
 torch.manual_seed(run.seed)
-loader, part, sees = FastLanguageModel, {}, text_part(run.model)
+loader, part, sees = FastLanguageModel, {}, models.text_part(run.model)
 if sees:  # a checkpoint that sees as well: its text part
     loader, part = FastModel, sees if run.device == "cpu" else {"text_only": True}
 vllm = {}
