@@ -1,13 +1,14 @@
 """Save the adapter, merge it into 16-bit weights with a proof, and write the model's card.
 
-The base with its adapter and the merged weights read the same texts: their logits must agree.
-Then the merged model answers held-out problems, and must not do worse than the policy.
+The base with its adapter and the merged weights read the same texts: their logits must agree. What
+the trained policy answered when it was saved must be as likely to the merged model. Then the merged
+model answers held-out problems, and must not do worse than the policy.
 """
 
-import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_workbook import data, files, models
@@ -18,31 +19,51 @@ from grpo_workbook.statistics import accuracy, paired_p_value, wilson_interval
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
 RELATIVE = 0.02  # of the logits' spread: rounding gives 0.002 to 0.004, a wrong merge at least 0.04
+KEPT = 0.5  # of the effect of training: quantizing takes some of it, a lost adapter takes all
+LOGIT_BYTES = 2**30  # of one model's logits, which stay in memory for the comparison
+POLICY_RECORD = "policy.json"  # beside an adapter: the trained policy's answers, log-probabilities
 QUESTION = "Ada has {} pens and buys {} more. How many pens does Ada have now?"
+SUMS = [QUESTION.format(n, 17 - n) for n in range(2, 14)]
 REFUSED = (
     "the merged model is not the same: its logits differ by {relative_logit_difference:.1%} of "
-    "their spread (at most {0:.0%}), it chooses the same token at {same_greedy_tokens:.2%} of the "
-    "positions (at least {1:.0%}){2}. Nothing was written"
+    f"their spread (at most {RELATIVE:.0%}), it chooses the same token at "
+    f"{{same_greedy_tokens:.2%}} of the positions (at least {SAME_TOKENS:.0%})"
 )
-WORSE = (
-    ", and it solves {merged_strict_greedy:.1%} of {heldout_n} held-out problems, but the trained "
-    "policy {policy_strict_greedy:.1%} (95 % interval {0:.1%} to {1:.1%})"
-)
+MORE = {
+    "effect_kept": f", {{effect_kept:.0%}} of training's effect is in it (at least {KEPT:.0%})",
+    "policy_ci95": ", and it solves {merged_strict_greedy:.1%} of {heldout_n} held-out problems, "
+    "but the trained policy {policy_strict_greedy:.1%} (95 % interval {policy_ci95[0]:.1%} to "
+    "{policy_ci95[1]:.1%})",
+}
 
 
 def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = None) -> None:
-    """Write the adapter, the tokenizer, and a hash of the base model.
+    """Write the adapter, the tokenizer, a hash of the base model, and a record of the policy.
 
-    `weights` are the adapter's weights if they were gathered from several processes.
+    The record: its answers to a few sums, and the log-probability of each token by the policy and
+    by its base. `weights` are the adapter's weights if they were gathered from several processes.
     """
+    record: dict = {}
+    if not weights:
+        prompts = [data.chat_prompt(text, None) for text in SUMS]
+        texts = generate(model.eval(), tokenizer, prompts, max_new_tokens=48, share=False)
+        record = {"prompts": prompts, "texts": texts}
+        record["policy"] = _log_probabilities(
+            _read_logits(model, tokenizer, prompts, texts)
+        ).tolist()
+        with model.disable_adapter():
+            record["base"] = _log_probabilities(
+                _read_logits(model, tokenizer, prompts, texts)
+            ).tolist()
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
         model.save_pretrained(target, state_dict=weights)
         (target / "README.md").unlink(missing_ok=True)  # PEFT's template holds the base's path
         tokenizer.save_pretrained(target)
-        record = {"base": readable(base), "hash": models.fingerprint(base)}
-        files.write_json(target / models.BASE_RECORD, record)
+        named = {"base": readable(base), "hash": models.fingerprint(base)}
+        files.write_json(target / models.BASE_RECORD, named)
+        files.write_json(target / POLICY_RECORD, record)
 
     files.swap_folder(Path(folder), write)
 
@@ -56,54 +77,70 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
     greedy Scores on them (default: the base with the adapter answers). `judge`: see
     `evaluation.score`. `how`: max_new_tokens (default: the run's, or 256) and batch_size.
 
-    Returns the proof. Raises WorkbookError, with the numbers, if the merged model is not the same;
-    then, and after a kill, `folder` is unchanged.
+    Returns the proof, made with one model in memory at a time. Raises WorkbookError, with the
+    numbers, if the merged model is not the same; then, and after a kill, `folder` is unchanged.
     """
+    from accelerate.utils.memory import clear_device_cache
+
     adapter, _ = models.find_adapter(adapter)
     named = _read(Path(adapter) / "adapter_config.json")["base_model_name_or_path"]
     base, folder = models.find_model(base or str(named)), Path(folder).expanduser()
     if models.check_base(adapter, base) is False:
         said = f"{readable(base)} is not the base that {readable(adapter)} was trained on"
         raise WorkbookError(f"{said}, by its hash: name the right one with --base")
-    size = sum(f.stat().st_size for f in Path(base).glob("*.safetensors"))  # 0 on the hub
-    _check_folder(folder, adapter, base, size)
+    _check_folder(folder, adapter, base)
     report, settings = run_of(adapter)
     if heldout is None:
         heldout, policy, judge = _heldout_of(adapter, settings.get("system_prompt"), judge)
-    where = _where(size)
-    ours, tokenizer = models.load_model(base, adapter, any_base=True, **where)
+    ours, tokenizer = models.load_model(base, adapter, dtype="auto", any_base=True)
     if getattr(ours.config, "quantization_config", None):
         said = f"{readable(base)} has quantized weights, which would round the merge"
         raise WorkbookError(f"{said}: give its 16-bit model with --base")
+    where, record = _where(ours.num_parameters()), _read(Path(adapter) / POLICY_RECORD)
     # as in training: without a system role, the system text opens the user's turn
     fold = data.fold_system if data.needs_folding(tokenizer) else list
     prompts = [fold(row["prompt"]) for row in heldout]
     answers = [row["answer"] for row in heldout if "answer" in row]
-    how = {"max_new_tokens": settings.get("max_completion_length", 256)} | how
-    how |= {"share": False, "progress": "answering"}
-    texts = policy.completions if policy else generate(ours, tokenizer, prompts, **how)
+    how = {"share": False, "progress": "answering", **how}
+    how.setdefault("max_new_tokens", settings.get("max_completion_length", 256))
     proof: dict = {}
 
     def write(target: Path) -> None:
-        # a copy, because the proof still needs ours
-        copy.deepcopy(ours).merge_and_unload().bfloat16().save_pretrained(target)
+        nonlocal ours
+        ours = ours.to(**where)
+        texts = policy.completions if policy else generate(ours, tokenizer, prompts, **how)
+        own = [record.get(name, []) for name in ("prompts", "texts")]
+        read = own[0] + prompts, own[1] + texts
+        before = _read_logits(ours, tokenizer, *read)
+        with ours.disable_adapter():
+            without = _read_logits(ours, tokenizer, *own)
+        ours = ours.merge_and_unload().bfloat16()
+        ours.save_pretrained(target)
         tokenizer.save_pretrained(target)
+        ours = None
+        clear_device_cache(garbage_collection=True)  # one model at a time
         merged, words = models.load_model(target, **where)
-        proof.update(compare_logits(ours, merged, tokenizer, prompts, texts))
+        after = _read_logits(merged, words, *read)
+        proof.update(compare_logits(before, after, words, *read))
+        proof.update(_effect_kept(record, without, before, after) if record else {})
         if answers:
             said = generate(merged, words, prompts, **how)
             right = (policy or score(texts, answers, judge)).strict
-            now = score(said, answers, judge).strict
-            proof.update(heldout_n=len(answers), merged_answers=said[:5])
-            proof.update(merged_strict_greedy=accuracy(now), policy_strict_greedy=accuracy(right))
-            proof.update(p_value=paired_p_value(right, now), policy_ci95=[*wilson_interval(right)])
+            proof.update(_scored(right, score(said, answers, judge).strict, said))
         if not is_proved(proof):
-            held = WORSE.format(*proof["policy_ci95"], **proof) if answers else ""
-            raise WorkbookError(REFUSED.format(RELATIVE, SAME_TOKENS, held, **proof))
+            said = [text.format(**proof) for name, text in MORE.items() if name in proof]
+            raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
         write_card(target, {**report, "merge": proof}, settings, base=base)
 
     files.swap_folder(folder, write)
     return proof
+
+
+def _scored(right: Sequence[bool], now: Sequence[bool], said: Sequence[str]) -> dict:
+    """The policy's answers beside the merged model's."""
+    rates = {"merged_strict_greedy": accuracy(now), "policy_strict_greedy": accuracy(right)}
+    rates |= {"p_value": paired_p_value(right, now), "policy_ci95": [*wilson_interval(right)]}
+    return {"heldout_n": len(right), "merged_answers": said[:5], **rates}
 
 
 def run_of(adapter: str | Path) -> tuple[dict, dict]:
@@ -121,33 +158,36 @@ def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
     """(rows, policy or None, judge) from the run's after.json; without it only prompts."""
     after = _read(Path(adapter).parent / "after.json")
     judge = judge if after.get("kind") == "text" else None
-    sums = [QUESTION.format(n, 17 - n) for n in range(2, 14)]
-    prompts = [data.chat_prompt(text, prompt) for text in after.get("question", sums)]
+    prompts = [data.chat_prompt(text, prompt) for text in after.get("question", SUMS)]
     if not after or (after.get("kind") == "text" and judge is None):
         return [{"prompt": prompt} for prompt in prompts], None, None
     rows = [{"prompt": p, "answer": a} for p, a in zip(prompts, after["answer"], strict=True)]
     return rows, after.get("greedy") and score(after["greedy"], after["answer"], judge), judge
 
 
-def _check_folder(folder: Path, adapter: str, base: str, size: int) -> None:
+def _check_folder(folder: Path, adapter: str, base: str) -> None:
     """Raise WorkbookError if the merged model must not go there, or does not fit on the disk."""
     place = files.place_of(folder)
     if any(files.place_of(kept).is_relative_to(place) for kept in (adapter, base)):
         raise WorkbookError(f"{folder} holds the adapter or its base: choose another folder")
     if (folder.is_file() or any(folder.glob("*"))) and not (folder / "config.json").is_file():
         raise WorkbookError(f"{folder} has files but no model: choose another folder")
+    size = sum(f.stat().st_size for f in Path(base).glob("*.safetensors"))  # 0 on the hub
     files.check_disk(folder, size + 20 * 2**20, "the merged model")
 
 
-def _where(size: int) -> dict:
-    """Device and dtype of the proof: float32; half precision if two models may not fit the GPU."""
+def _where(weights: int) -> dict:
+    """Device and dtype for so many weights: the GPU and float32 if they leave room to answer."""
+    import psutil
     import torch
 
-    if not torch.cuda.is_available():
-        return {"device": "cpu", "dtype": "float32"}
-    half = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-    fits = 0 < 2 * 2 * size < 0.7 * torch.cuda.mem_get_info()[0]
-    return {"device": "cuda", "dtype": "float32" if fits else half}
+    room = {"cpu": psutil.virtual_memory().available}
+    if torch.cuda.is_available():
+        room = {"cuda": torch.cuda.mem_get_info()[0], **room}
+    each = ((torch.float32, 9), (torch.bfloat16, 3))  # bytes for a weight, its part of the rest too
+    fits = [(at, dtype) for at in room for dtype, size in each if size * weights < room[at]]
+    device, dtype = [*fits, ("cpu", torch.bfloat16)][0]
+    return {"device": device, "dtype": dtype}
 
 
 def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequence[str]) -> dict:
@@ -155,26 +195,62 @@ def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequ
     and the fraction of positions where both models choose the same token.
 
     Both read the same chat prompts with their completions; all positions of a completion count, and
-    the one before it. A NaN among the logits makes both differences NaN.
+    the one before it, as far as LOGIT_BYTES go; of a model that is gone, the logits that were kept.
+    A NaN among the logits makes both differences NaN.
     """
     import torch
 
-    found = []
-    for pair in zip(
-        data.render(prompts, tokenizer), completions, strict=True
-    ):  # one by one: no padding
-        prompt, answer = tokenizer(list(pair), add_special_tokens=False)["input_ids"]
-        ids = torch.tensor([prompt + answer], device=ours.device)
-        with torch.no_grad():
-            a, b = (m(input_ids=ids).logits[0, len(prompt) - 1 :].float() for m in (ours, merged))
+    found, asked = [], (tokenizer, prompts, completions)
+    read = (x if isinstance(x, list) else _read_logits(x, *asked) for x in (ours, merged))
+    for (_, a), (_, b) in zip(*read, strict=True):
         gap, same = a - b, (a.argmax(-1) == b.argmax(-1)).float()
         found.append(torch.stack([gap.abs().amax(-1), gap.square().mean(-1), a.var(-1), same]))
-    largest, square, spread, same = torch.cat(found, dim=1).double().cpu()  # by position
+    largest, square, spread, same = torch.cat(found, dim=1).double()  # by position
     return {
         "max_abs_logit_difference": round(largest.max().item(), 5),
         "relative_logit_difference": round((square.mean() / spread.mean()).sqrt().item(), 5),
         "same_greedy_tokens": round(same.mean().item(), 5),
     }
+
+
+def _read_logits(model, tokenizer, prompts: Sequence, completions: Sequence[str]) -> list:
+    """[(the completion's tokens, the logits before each and after the last)], on the CPU."""
+    import torch
+
+    found, room = [], LOGIT_BYTES // (4 * model.config.vocab_size)
+    most = max(64, room // max(1, len(prompts)))
+    for pair in zip(data.render(prompts, tokenizer), completions, strict=True):  # no padding
+        prompt, answer = tokenizer(list(pair), add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([prompt + answer[:most]], device=model.device)
+        places = ids.shape[1] - len(prompt) + 1
+        if (room := room - places) < 0 and found:
+            break
+        with torch.no_grad():
+            logits = model(input_ids=ids, logits_to_keep=places).logits[0, -places:]
+        found.append((answer[:most], logits.float().cpu()))
+    return found
+
+
+def _log_probabilities(read: list):
+    """The log-probability of every token that was read."""
+    import numpy as np
+
+    each = [x[:-1].log_softmax(-1)[range(len(ids)), ids].double().numpy() for ids, x in read]
+    return np.concatenate(each).round(5)
+
+
+def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
+    """How much of what training changed, by the log-probabilities of the record, is in the merge.
+
+    1 where the change is so small that it drowns in the rounding of the merged weights.
+    """
+    import numpy as np
+
+    trained = np.array(record["policy"], float) - np.array(record["base"], float)
+    plain, before, after = (_log_probabilities(read[: len(base)]) for read in (base, ours, merged))
+    if trained @ trained <= 16 * np.square(after - before).sum():
+        return {"effect_kept": 1.0}
+    return {"effect_kept": round(float(trained @ (after - plain) / (trained @ trained)), 3)}
 
 
 def is_proved(proof: Mapping) -> bool:
@@ -185,7 +261,7 @@ def is_proved(proof: Mapping) -> bool:
     a 4-bit base, and 16 bits may answer better.
     """
     same = proof["same_greedy_tokens"] >= SAME_TOKENS
-    close = proof["relative_logit_difference"] <= RELATIVE
+    close = proof["relative_logit_difference"] <= RELATIVE and proof.get("effect_kept", 1) >= KEPT
     worse = proof.get("merged_strict_greedy", 1.0) < proof.get("policy_ci95", (0.0,))[0]
     return same and close and not (worse and proof.get("p_value", 0.0) < 0.01)
 
@@ -227,6 +303,8 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     facts |= {"base": hub or readable(base), "base_hash": models.fingerprint(base)}
     facts |= {"source": Path(source).name, "dataset": _hub_id(source) or Path(source).stem}
     facts |= {"messages": json.dumps(prompt, indent=4, ensure_ascii=False)}
+    with suppress(OSError):  # a base on the hub, and no network
+        facts["text_part"] = models.text_part(str(base)).get("key_mapping")
     template = str(Path(__file__).with_name("model_card.jinja"))
     text = str(ModelCard.from_template(metadata, template_path=template, **facts))
     with files.whole_file(Path(folder) / "README.md") as path:

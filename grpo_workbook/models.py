@@ -60,9 +60,10 @@ def load_model(
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer) by plain Transformers, and PEFT for an adapter.
 
-    From safetensors, and no code that comes with a model is run. `name`, as `find_model` has it,
-    must be the base of the `adapter`, a folder, unless `any_base`. `dtype` is of all weights that
-    are not 4-bit; `load_in_4bit` takes NF4, as in training. WorkbookError where one cannot be.
+    From safetensors, and no code that comes with a model is run; of a checkpoint with vision or
+    sound the text part. `name`, as `find_model` has it, must be the base of the `adapter`, a
+    folder, unless `any_base`, and each weight of the adapter must find its place. `dtype` is of all
+    weights that are not 4-bit; `load_in_4bit` takes NF4, as in training. WorkbookError otherwise.
     """
     from peft import PeftModel
 
@@ -74,12 +75,32 @@ def load_model(
         words = adapter if (Path(adapter) / "tokenizer_config.json").is_file() else model
     tokenizer = load_tokenizer(words)
     loaded = load_base(model, dtype, device, load_in_4bit)
+    if adapter is None:
+        return loaded.eval(), tokenizer
     try:
-        loaded = loaded if adapter is None else PeftModel.from_pretrained(loaded, adapter)
+        loaded = PeftModel.from_pretrained(loaded, adapter)
+        found = loaded.load_adapter(adapter, "default")  # again: this one says what was not placed
+        if wrong := [*found.unexpected_keys, *found.missing_keys]:
+            raise ValueError(f"{len(wrong)} weights are in one of the two only, such as {wrong[0]}")
     except (RuntimeError, ValueError) as error:
         said = f"{adapter} does not fit {readable(model)} ({first_line(error)})"
         raise WorkbookError(f"{said}: name the base that it was trained on") from error
     return loaded.eval(), tokenizer
+
+
+def text_part(model: str) -> dict:
+    """What `from_pretrained` takes to load of a checkpoint with vision or sound its text part, by
+    its config and its weights' names; empty for any other model.
+    """
+    from transformers import AutoConfig
+
+    whole = AutoConfig.from_pretrained(model)
+    if (text := getattr(whole, "text_config", None)) is None:
+        return {}
+    if hasattr(whole, "quantization_config"):
+        text.quantization_config = whole.quantization_config
+    names = {r"^language_model\.model\.": "model.", r"^model\.language_model\.": "model."}
+    return {"config": text, "key_mapping": names | {r"^language_model\.lm_head\.": "lm_head."}}
 
 
 def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) -> Any:
@@ -93,10 +114,17 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
         nf4 |= {"load_in_4bit": True, "bnb_4bit_compute_dtype": dtype}
         how["quantization_config"] = BitsAndBytesConfig(**nf4)
     try:
-        return AutoModelForCausalLM.from_pretrained(model, **how)
+        how |= (part := text_part(model)) | {"output_loading_info": True}
+        loaded: Any = AutoModelForCausalLM.from_pretrained(model, **how)
+        base, found = loaded
+        if lost := sorted(found["missing_keys"]):  # else they would be random numbers
+            raise ValueError(f"it lacks {len(lost)} of the model's weights, such as {lost[0]}")
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         said = f"{readable(model)} cannot be loaded from safetensors ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
+    if part:
+        del base._weight_conversions  # else it would be saved under the whole checkpoint's names
+    return base
 
 
 def fingerprint(folder: str | Path | None) -> str | None:

@@ -1,22 +1,18 @@
 """Load a model in 4-bit with adapters, build TRL's GRPOTrainer for it, and the callbacks."""
 
-import json
 import os
 import signal
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.models import load_base
+from grpo_workbook.models import load_base, text_part
 
 BACKENDS = ("unsloth", "plain")
 TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-# Checkpoints with vision or sound: Unsloth's FastModel takes their text part.
-MANY_SENSES = ("gemma-3-4b", "gemma-3-12b", "gemma-3-27b", "gemma-4-", "qwen3.5-")
 
 
 def load_policy(run: RunConfig, backend: str = "unsloth") -> tuple[Any, Any]:
@@ -38,10 +34,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
 
     loader: Any = unsloth.FastLanguageModel
     how: dict[str, Any] = {"dtype": getattr(torch, run.dtype), "load_in_4bit": run.load_in_4bit}
-    if has_many_senses(run.model):
-        loader = unsloth.FastModel
-        if run.device != "cpu":  # there it takes the text part anyway, without the argument
-            how["text_only"] = True
+    how["use_exact_model_name"] = True  # else another repository's 4-bit weights, partly in 16 bits
     if run.vllm == "colocate":  # it shares its weights with the training; a server is TRL's affair
         how |= {"fast_inference": True, "max_lora_rank": run.lora_rank}
         how |= {"gpu_memory_utilization": run.vllm_gpu_memory}
@@ -49,6 +42,10 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
     length = run.max_prompt_length + run.max_completion_length
     set_seed(run.seed)  # the adapters' initial weights
     try:
+        if part := text_part(run.model):  # Unsloth's own way to it is on a GPU alone
+            loader = unsloth.FastModel
+            how |= part if run.device == "cpu" else {"text_only": True}
+            lora = {**lora, "finetune_vision_layers": False}  # vLLM beside it refuses the others
         model, tokenizer = loader.from_pretrained(
             model_name=run.model, max_seq_length=length, **checkpointing, **how
         )
@@ -78,14 +75,6 @@ def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         model = prepare_model_for_kbit_training(model, run.gradient_checkpointing)
     model = get_peft_model(model, LoraConfig(**lora, task_type="CAUSAL_LM"))
     return model, load_tokenizer(run.model)
-
-
-def has_many_senses(model: str) -> bool:
-    """Whether this hub id or folder is a checkpoint with vision or sound."""
-    config = Path(model).expanduser() / "config.json"
-    if config.is_file():
-        return bool({"vision_config", "audio_config"} & json.loads(config.read_text()).keys())
-    return model.rsplit("/", 1)[-1].lower().startswith(MANY_SENSES)
 
 
 def sharded() -> bool:
@@ -123,6 +112,8 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     from trl import GRPOTrainer
 
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
+    # On a GPU Unsloth computes a float32 run in bfloat16, unless it reads here to add no autocast.
+    os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if run.dtype == "float32" else "float32"
     try:
         trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:

@@ -320,7 +320,35 @@ def test_a_bad_merge_is_refused_and_the_adapter_kept(tmp_path, capsys, monkeypat
     assert "the merged model is not the same" in capsys.readouterr().err
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "merged").exists()
-    assert not (folder / "report.json").exists()
+    assert {"heldout", "rewards"} <= report_of(folder).keys()
+    assert "merge" not in report_of(folder)
+
+
+@pytest.mark.trains
+def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, monkeypatch):
+    """The trained model is gone before the merge begins, and everything else is written."""
+    import gc
+
+    from peft import PeftModel
+
+    from grpo_workbook.cli import run as the_run
+
+    def alive():
+        return sum(isinstance(x, PeftModel) for x in gc.get_objects())
+
+    def full(*given, **more):
+        seen.append(alive())
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    seen, before, folder = [], alive(), tmp_path / "run"
+    monkeypatch.setattr(the_run, "merge", full)
+    sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
+    assert main(["run", *sizes, "--output", str(folder)]) == 2
+    assert seen == [before]
+    assert {"heldout", "rewards", "verdict", "examples"} <= report_of(folder).keys()
+    again = capsys.readouterr().err.split("python -m grpo_workbook ")[1].split()
+    assert main(again) == 0
+    assert (folder / "merged" / "model.safetensors").is_file()
 
 
 @pytest.mark.trains

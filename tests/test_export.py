@@ -203,6 +203,91 @@ def test_a_merge_that_is_another_model_is_refused_everywhere(trained, tmp_path, 
     assert [p.name for p in tmp_path.iterdir()] == ["adapter"]
 
 
+def test_a_base_that_is_compared_with_itself_is_refused(trained, tmp_path):
+    """An adapter that does nothing once it is loaded: both sides are the base, and agree."""
+    from safetensors.torch import load_file, save_file
+
+    base, adapter = trained
+    lost = shutil.copytree(adapter, tmp_path / "adapter")
+    weights = load_file(lost / "adapter_model.safetensors")
+    none = {name: w * ("lora_A" in name) for name, w in weights.items()}
+    save_file(none, lost / "adapter_model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(WorkbookError, match=r"at 100.00% of .*, -?\d% of what training changed"):
+        merge(base, lost, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.slow
+def test_what_training_changed_is_found_again_whatever_the_base_was_rounded_to(trained, tmp_path):
+    """Trained in 4 bits and merged in 16; trained so little that 16 bits hold nothing of it."""
+    base, adapter = trained
+    save_adapter(*load_model(base, adapter, load_in_4bit=True), tmp_path / "from-4bit")
+    assert 0.7 < merge(base, tmp_path / "from-4bit", tmp_path / "a")["effect_kept"] < 1.3
+    little = lora(base, tmp_path / "little", std=1e-6)
+    assert merge(base, little, tmp_path / "b")["effect_kept"] == 1.0
+    (adapter_of_peft := shutil.copytree(adapter, tmp_path / "peft")).joinpath(
+        "policy.json"
+    ).unlink()
+    assert "effect_kept" not in merge(base, adapter_of_peft, tmp_path / "c")
+
+
+def test_logits_are_kept_as_far_as_the_bytes_go(tiny, monkeypatch):
+    """Of 300 words a place takes 1.2 kB; of 262,144 words, 1 MB."""
+    from grpo_workbook import export
+
+    model, tokenizer = tiny["qwen"]
+    completions = generate(model, tokenizer, PROMPTS, max_new_tokens=48)
+    asked = (model, tokenizer, PROMPTS, completions)
+    everything = export._read_logits(*asked)
+    assert [len(ids) for ids, _ in everything] == [len(logits) - 1 for _, logits in everything]
+    assert len(everything) == len(PROMPTS)
+    room = 100 * 4 * model.config.vocab_size
+    monkeypatch.setattr(export, "LOGIT_BYTES", room)
+    some = export._read_logits(*asked)
+    assert 0 < sum(logits.nbytes for _, logits in some) <= room
+    assert all((a == b).all() for (_, a), (_, b) in zip(some, everything, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("model", "gib", "device", "dtype"),
+    [
+        ("Qwen3-0.6B", 14.3, "cuda", "float32"),
+        ("Qwen3-1.7B", 14.3, "cuda", "bfloat16"),
+        ("gemma-3-1b", 14.3, "cuda", "float32"),
+        ("Qwen3-4B", 14.3, "cuda", "bfloat16"),
+        ("Qwen3-8B", 14.3, "cpu", None),
+        ("Qwen3-4B", 21.5, "cuda", "bfloat16"),
+        ("gemma-3-4b", 21.5, "cuda", "bfloat16"),
+        ("Qwen3-8B", 78.0, "cuda", "float32"),
+        ("gemma-3-12b", 78.0, "cuda", "bfloat16"),
+        ("gemma-3-12b", 21.5, "cpu", None),
+    ],
+)
+def test_a_merge_goes_to_the_gpu_where_it_fits_with_its_answers(
+    model, gib, device, dtype, monkeypatch
+):
+    """The models of the profiles: weights, keys and values of a batch, and two GiB of the rest."""
+    import torch
+
+    from grpo_workbook.config import PROFILES
+    from grpo_workbook.export import _where
+    from grpo_workbook.planning import PROFILE_GIB, find_shape, kv_cache_bytes
+
+    shape, free = find_shape(model), gib * 2**30
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
+    where = _where(shape.weights[0])
+    assert where["device"] == device
+    if device == "cuda":
+        assert where["dtype"] == getattr(torch, dtype)
+        profile = next(name for name in PROFILE_GIB if PROFILE_GIB[name] > gib)
+        values = PROFILES[profile]
+        tokens = values["max_prompt_length"] + values["max_completion_length"]
+        cache = kv_cache_bytes(shape, values["eval_batch"], tokens, dtype)
+        each = where["dtype"].itemsize
+        assert each * shape.weights[0] + cache + 2 * 2**30 < free
+
+
 def test_the_base_is_checked(trained, tmp_path):
     base, adapter = trained
     other = shutil.copytree(base, tmp_path / "other")

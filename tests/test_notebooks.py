@@ -195,13 +195,15 @@ PROOFS = {}  # notebook -> (the file in which it wrote what it proved, what must
 SHORT = {  # notebook -> {what stands in its code once: what stands there in short}
     "00_start_here": {"max_steps=40, heldout=160": "max_steps=2, heldout=24"},
     "01_grpo_from_scratch": {
+        "tokenizer, heldout, max_new_tokens=64, sample": "tokenizer, heldout.select(range(64)), "
+        "max_new_tokens=64, sample",
         "rows[: 40 * 8]": "rows[: 4 * 8]",
         "total=40": "total=4",
         "rows[320:352]": "rows[320:336]",
     },
     "03_reward_design": {"[2.0, 0.1, 0.0], steps=10": "[2.0, 0.1, 0.0], steps=2"},
     "04_grpo_run": {"RunConfig.from_env()": "RunConfig.from_env(max_steps=10, heldout=24)"},
-    "05_monitoring": {"max_steps=20": "max_steps=12"},
+    "05_monitoring": {"max_steps=20": "max_steps=12", "for step in (1, 20)": "for step in (1, 12)"},
     "06_code_rewards": {'"max_steps": 60': '"max_steps": 4, "heldout": 24'},
     "07_stages_and_curriculum": {"heldout=96": "heldout=32"},
     "08_evaluation": {"max_steps=40, heldout=160": "max_steps=2, heldout=40"},
@@ -417,3 +419,26 @@ def measured_what_it_computes_and_trained_in_two_processes(folder, proved):
     without, with_ = proved["kept"]["False"], proved["kept"]["True"]
     assert without[0] == pytest.approx(without[1], rel=0.07)
     assert with_[0] < without[0] / 5
+
+
+@proof("14_capstone", "capstone/notebook_14.json")
+def took_a_raw_file_to_a_proved_model(folder, proved):
+    assert proved["steps"] == 32
+    assert proved["linear4bit_layers"] == 4 * 7
+    assert proved["after"]["strict_sampled"] > proved["before"]["strict_sampled"] + 0.3
+    assert proved["p_value"] < 1e-6
+    assert proved["leaks"] > 0  # of the rows as they came: the split has none
+    rows = proved["rows"]
+    assert rows["in the file"] > rows["valid"] > rows["undisputed"] > rows["no repeats"]
+    assert rows["for training"] + rows["held out"] == rows["within the budget"]
+    assert proved["through"]["draft"] > 20
+    assert proved["through"]["final"] == 0
+    assert len(proved["checklist"]) == 11
+    assert all(proved["checklist"].values())
+    held_out, hashed = "no training question is held out", "the data files are the run's"
+    assert proved["spoiled"] == [held_out, hashed]
+    capstone = folder / "outputs" / "capstone"
+    assert (capstone / "merged" / "model.safetensors").is_file()
+    page = (capstone / "page.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == 2
+    assert page.count("&#10003;") == 11

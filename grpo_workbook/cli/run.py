@@ -22,7 +22,7 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import evaluate, score, summary
 from grpo_workbook.export import merge, save_adapter, write_card
-from grpo_workbook.files import read_json, write_json
+from grpo_workbook.files import read_json, readable, write_json
 from grpo_workbook.models import load_model
 from grpo_workbook.rewards import try_rewards
 from grpo_workbook.statistics import paired_p_value
@@ -73,6 +73,8 @@ def main_run(
     Errors in the input are found before the first file is written. Connected processes (see
     together.py) all train and measure; only the main one writes and merges, the others get None.
     """
+    from accelerate.utils.memory import clear_device_cache
+
     from grpo_workbook.diagnosis import roles_of
 
     started, overrides, output = time.monotonic(), overrides or {}, run.output
@@ -101,12 +103,20 @@ def main_run(
         after = measure(job, model, tokenizer, "after")
         if not is_main():
             return None
-        del model
         log = [entry for entry in history if "reward" in entry]
         report |= {**told, "heldout": compared(before, after)}
-        report["merge"], report["examples"] = merged(job, before, after)
+        report |= {"examples": examples(job, before, after[1].completions)}
         report |= from_log(log, run) | {"verdict": verdict(report["heldout"])}
         draw(run, log, report)
+        write_json(output / "report.json", report)  # whatever becomes of the merge
+        if hasattr(model, "vllm_engine"):  # it holds its part of the GPU to its end
+            from unsloth_zoo.vllm_utils import delete_vllm
+
+            delete_vllm(model.vllm_engine)
+        del model
+        clear_device_cache(garbage_collection=True)
+        report["merge"] = merged(job, after[1])
+        report["examples"] = examples(job, before, report["merge"].pop("merged_answers"))
         seconds = round(time.monotonic() - started, 1)
         report |= {"total_seconds": seconds, "peak_rss_mb": peak_rss_mb()}
         for kind in ("adapter", "merged"):
@@ -245,13 +255,24 @@ def compared(before, after) -> dict:
     return report
 
 
-def merged(job: Job, before, after) -> tuple[dict, list[dict]]:
-    """(the merge's proof, five questions with answers before and after); refuses a bad merge."""
-    run, names = job.run, ("question", "answer", "before", "after")
+def examples(job: Job, before, answers: list[str]) -> list[dict]:
+    """Five held-out questions, answered before and after."""
+    columns = (job.heldout["question"], job.heldout["answer"], before[1].completions, answers[:5])
+    names = ("question", "answer", "before", "after")
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=False)]
+
+
+def merged(job: Job, policy) -> dict:
+    """The merge's proof. Raises WorkbookError for a bad merge, and for a GPU that is too small."""
+    import torch
+
+    run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
     print("Merging the adapter into 16-bit weights and proving it")
-    how = {"heldout": job.heldout, "policy": after[1], "judge": job.judge}
+    how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
     how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
-    proof = merge(run.model, run.output / "adapter", run.output / "merged", **how)
-    columns = (job.heldout["question"], job.heldout["answer"], before[1].completions)
-    rows = zip(*columns, proof.pop("merged_answers"), strict=False)
-    return proof, [dict(zip(names, row, strict=True)) for row in rows]
+    try:
+        return merge(run.model, adapter, folder, **how)
+    except torch.OutOfMemoryError:
+        again = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
+        said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
+        raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None

@@ -352,7 +352,7 @@ figures.show(figure, f"Bar chart of memory for a model of 4 billion weights: {sa
 # ## The map
 #
 # Chapters 01 to 03 explain the parts. Chapter 04 is a whole run, 05 to 08 make it trustworthy, 09 and 10 take it
-# further. If you would rather train first, jump to chapter 04 and come back later.
+# further, and 14 is your own project. If you would rather train first, jump to chapter 04 and come back later.
 
 # %%
 from grpo_workbook.exercises.course import course_map

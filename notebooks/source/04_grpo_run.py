@@ -109,19 +109,25 @@ train_set[0]
 
 # %%
 import torch
-from unsloth import FastLanguageModel
+from grpo_workbook.models import text_part
+from unsloth import FastLanguageModel, FastModel
 
 torch.manual_seed(run.seed)
+loader, part, sees = FastLanguageModel, {}, text_part(run.model)
+if sees:  # a checkpoint that sees as well: its text part
+    loader, part = FastModel, sees if run.device == "cpu" else {"text_only": True}
 vllm = {}
 if run.vllm == "colocate":  # only on a GPU: vLLM samples, and shares the weights
     vllm = {"fast_inference": True, "max_lora_rank": run.lora_rank,
             "gpu_memory_utilization": run.vllm_gpu_memory}
-model, tokenizer = FastLanguageModel.from_pretrained(
+model, tokenizer = loader.from_pretrained(
     model_name=run.model,
+    use_exact_model_name=True,  # these weights, not others that are in 4 bits already
     max_seq_length=run.max_prompt_length + run.max_completion_length,
     dtype=getattr(torch, run.dtype),
     load_in_4bit=run.load_in_4bit,
     use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
+    **part,
     **vllm,
 )
 
@@ -132,7 +138,7 @@ model, tokenizer = FastLanguageModel.from_pretrained(
 # ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
 
 # %%
-model = FastLanguageModel.get_peft_model(
+model = loader.get_peft_model(
     model,
     r=run.lora_rank,
     lora_alpha=2 * run.lora_rank,
@@ -141,6 +147,7 @@ model = FastLanguageModel.get_peft_model(
                     "gate_proj", "up_proj", "down_proj"],
     use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
     random_state=run.seed,
+    **({"finetune_vision_layers": False} if sees else {}),
 )
 tokenizer.padding_side = "left"  # the model continues its prompt: padding comes before
 

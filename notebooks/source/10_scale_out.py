@@ -1080,6 +1080,6 @@ check("10.5", my_plan);
 # - `loss_type="dapo"` is one part of DAPO. `bnpo` depends on the size of the pieces.
 # - vLLM speeds sampling up. Watch the sampling metrics, because its correction can drop long completions.
 #
-# Next: your own project. Copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards
-# and your values, and run `python -m grpo_workbook run --config my.yaml`. [Chapter 00](00_start_here.ipynb) has the
-# map.
+# Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step. To skip that,
+# copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards and your values, and run
+# `python -m grpo_workbook run --config my.yaml`.

@@ -1,0 +1,103 @@
+"""What a GPU would run of Unsloth, on a CPU (see fake_cuda.py): loading, adapters, the trainer."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REPO, environment
+from test_loader import make
+
+pytestmark = [
+    pytest.mark.trains,
+    pytest.mark.skipif(
+        not importlib.util.find_spec("triton"),
+        reason="Unsloth's path for a GPU needs Triton: pip install --no-deps triton",
+    ),
+]
+START = """
+import json, sys
+sys.path.insert(0, "tests")
+import fake_cuda
+import unsloth
+fake_cuda.arm()
+from dataclasses import replace
+from grpo_workbook import RunConfig, load_model, load_policy, load_problems, to_dataset
+from grpo_workbook import data, make_trainer, parse_rewards, save_adapter
+sizes = {"batch_size": 8, "num_generations": 4, "per_device_batch": 4, "max_steps": 1}
+sizes |= {"max_completion_length": 8, "load_in_4bit": False}
+run = RunConfig.from_env(profile="smoke", model=sys.argv[1], output=sys.argv[2], **sizes)
+run = replace(run, device="cuda")
+told = {}
+"""
+VISION = """
+loader, given = unsloth.FastModel, {}
+load, adapt = loader.from_pretrained, loader.get_peft_model
+
+def loaded(**how):
+    given.update(how)
+    return load(**how)
+
+def beside_vllm(model, **how):
+    model.vllm_engine = object()
+    try:
+        return adapt(model, **how)
+    finally:
+        del model.vllm_engine
+
+loader.from_pretrained, loader.get_peft_model = map(staticmethod, (loaded, beside_vllm))
+policy, tokenizer = load_policy(run)
+for name, weight in policy.named_parameters():
+    if "lora_B" in name:
+        weight.data.normal_(std=0.05)
+save_adapter(policy, tokenizer, run.output / "adapter")
+again = dict(load_model(run.model, run.output / "adapter")[0].named_parameters())
+trained = {name: w for name, w in policy.named_parameters() if w.requires_grad}
+told["text_only"], told["exact"] = given["text_only"], given["use_exact_model_name"]
+told["base"] = policy.peft_config["default"].base_model_name_or_path
+told["adapters"] = list(trained)
+told["same"] = all(bool((again[name] == w).all()) for name, w in trained.items())
+"""
+TRAINS = """
+policy, tokenizer = load_policy(run)
+rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
+trainer = make_trainer(run, policy, tokenizer, rows, *parse_rewards(run.rewards))
+trainer.train()
+told["trainer"] = type(trainer).__mro__[1].__name__
+told["half"] = [trainer.args.bf16, trainer.args.fp16, trainer.accelerator.mixed_precision]
+told["autocast"] = trainer._autocast_enabled
+told["adapters"] = sorted({str(p.dtype) for p in policy.parameters() if p.requires_grad})
+told["gradient"] = trainer.state.log_history[0]["grad_norm"]
+"""
+
+
+def on_a_gpu(code: str, model: Path, folder: Path) -> dict:
+    """What the code told, in a process that takes this machine for one with an L4."""
+    code = START + code + "print(json.dumps(told))"
+    command = [sys.executable, "-c", code, str(model), str(folder)]
+    how = {"capture_output": True, "text": True, "env": environment()}
+    result = subprocess.run(command, cwd=REPO, **how)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_model_that_sees_is_adapted_beside_vllm_and_its_adapter_found_again(tmp_path):
+    base = make("gemma3", tmp_path / "base")
+    told = on_a_gpu(VISION, base, tmp_path)
+    assert told["text_only"]
+    assert told["exact"]
+    assert told["base"] == str(base)
+    assert told["same"]
+    assert len(told["adapters"]) == 4 * 7 * 2
+    assert not [name for name in told["adapters"] if "vision" in name]
+
+
+def test_float32_stays_float32_where_the_gpu_has_bfloat16(tmp_path):
+    told = on_a_gpu(TRAINS, REPO / "data" / "tiny-qwen3", tmp_path)
+    assert told["trainer"].startswith(("Unsloth", "_Unsloth"))
+    assert told["half"] == [False, False, "no"]
+    assert not told["autocast"]
+    assert told["adapters"] == ["torch.float32"]
+    assert told["gradient"] > 0
