@@ -211,12 +211,11 @@ class RunConfig:
             vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
             # The algorithm.
             loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
-            importance_sampling_level="token", epsilon=0.2,
+            importance_sampling_level="token", epsilon=0.2, mask_truncated_completions=False,
             epsilon_high=5.0 if self.loss_type == "cispo" else 0.2,  # at ratio 1 no other one clips
-            mask_truncated_completions=False, reward_weights=weights and list(weights),
-            learning_rate=self.learning_rate, lr_scheduler_type="linear",
-            warmup_steps=min(5, self.max_steps), optim="adamw_torch_fused", weight_decay=0.0,
-            adam_beta1=0.9, adam_beta2=0.99, max_grad_norm=1.0,
+            reward_weights=weights and list(weights), learning_rate=self.learning_rate,
+            lr_scheduler_type="linear", warmup_steps=min(5, self.max_steps), weight_decay=0.0,
+            optim="adamw_torch_fused", adam_beta1=0.9, adam_beta2=0.99, max_grad_norm=1.0,
             bf16=self.dtype == "bfloat16", fp16=self.dtype == "float16",
             use_cpu=self.device == "cpu", dataloader_pin_memory=self.device != "cpu",
             gradient_checkpointing=self.gradient_checkpointing,

@@ -303,14 +303,13 @@ def split(
 
 
 @functools.cache
-def course_data(profile: str) -> dict[str, Any]:
-    """The data of a run that names none: GSM8K for a real model, if it can be had, else ours."""
+def course_data(name: str) -> dict[str, Any]:
+    """What a run of this profile trains on by default: GSM8K on a GPU, if it can be had."""
     try:
-        if profile != "smoke" and all(map(read_rows, GSM8K.values())):
-            return GSM8K
+        return GSM8K if name != "smoke" and all(map(read_rows, GSM8K.values())) else WORD_PROBLEMS
     except WorkbookError as error:
         print(f"The course's own word problems instead of GSM8K: {first_line(error)}")
-    return WORD_PROBLEMS
+        return WORD_PROBLEMS
 
 
 def load_split(

@@ -111,12 +111,17 @@ def test_dr_grpo_is_the_same_on_a_gpu_as_here(tmp_path):
 
 @pytest.mark.slow
 def test_unsloth_changes_none_of_our_values_on_a_gpu(tmp_path):
-    """Every profile, loss type, scaling and sampler, in the GRPOConfig that Unsloth makes there."""
+    """Every profile, loss type, scaling and sampler, in the GRPOConfig that Unsloth makes there;
+    and the metrics that the diagnosis has to do without, or to rename.
+    """
     command = [sys.executable, str(REPO / "tests" / "unsloth_config.py")]
     result = finished(command, tmp_path, PYTHONPATH=str(REPO))
     assert result.returncode == 0, result.stderr[-3000:]
+    there = json.loads(result.stdout.splitlines()[-1])
     # With vLLM, 0 and -1 both mean that no word is cut off.
-    assert json.loads(result.stdout.splitlines()[-1]) == [["top_k", "0", "-1"]]
+    assert there["changed"] == [["top_k", "0", "-1"]]
+    assert {"kl", "completion_length"} <= set(there["logged"])
+    assert "entropy" not in there["logged"]
 
 
 def test_a_vllm_server_gets_no_packed_weights(tmp_path):
@@ -263,6 +268,7 @@ def test_only_the_main_run_and_the_capstone_train_the_gpus_own_model_by_default(
     number = int(path.stem[:2])
     wanted = "" if number in (1, 4, 14) else 'default_profile="smoke"'
     wanted = 'profile="smoke"' if number in (9, 10) else wanted
+    wanted = "default_profile=MY_PROFILE" if number == 14 else wanted  # "smoke" until it is changed
     assert calls
     assert all(wanted in call for call in calls if call != 'profile="smoke", model=str(TINY_CODER')
     assert number not in (9, 10) or all("default_profile" not in call for call in calls)

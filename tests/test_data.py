@@ -13,6 +13,7 @@ import pytest
 from conftest import REPO, SHARED
 
 from grpo_workbook import data
+from grpo_workbook.cli.run import Job
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import (
     KNOWLEDGE_BASE,
@@ -397,6 +398,20 @@ def test_a_gpu_profile_takes_gsm8k(tmp_path, monkeypatch):
     train, heldout, leaked = load_split(gpu_run(40))
     assert (len(train), len(heldout), leaked) == (1, 1, 0)
     assert (train["answer"][0], heldout["question"][0]) == ("7", "Is 7 even?")
+    data.course_data.cache_clear()
+
+
+@pytest.mark.slow
+def test_the_report_names_what_was_trained_on_by_default(tmp_path, monkeypatch):
+    sources = {"train": "train.jsonl", "heldout": "heldout.jsonl"}
+    for number, (part, name) in enumerate(sources.items()):
+        rows = [{"question": f"Is {n} a {part}?", "answer": f"#### {number}"} for n in range(9)]
+        path = write(tmp_path / name, "".join(json.dumps(row) + "\n" for row in rows))
+        monkeypatch.setitem(data.GSM8K, part, str(path))
+    data.course_data.cache_clear()
+    named = [Job(gpu_run(9)).data[name] for name in ("source", "heldout_source")]
+    assert named == ["train.jsonl", "heldout.jsonl"]
+    assert Job(RunConfig.from_env(heldout=9)).data["source"] is None  # the course's own
     data.course_data.cache_clear()
 
 

@@ -1,14 +1,17 @@
-"""Which of a run's values Unsloth's own GRPOConfig changes: the one that it makes on a GPU.
+"""Unsloth's own GRPOConfig and GRPOTrainer, those that it makes on a GPU, made without one.
 
-No GPU is needed for it, nor a kernel. Prints a JSON list of [field, the run's value, Unsloth's].
+Prints JSON: "changed", a list of [field, the run's value, Unsloth's], and "logged", the metrics of
+the loss.
 """
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 
 os.environ["UNSLOTH_ALLOW_CPU"] = "1"
@@ -44,4 +47,6 @@ for profile, *values in itertools.product(PROFILES, *(CHOICES[name] for name in 
         pair = repr(getattr(ours, field.name)), repr(getattr(theirs, field.name))
         if field.name in given and pair[0] != pair[1]:
             found.add((field.name, *pair))
-print(json.dumps(sorted(found)))
+source = inspect.getsource(trl.GRPOTrainer.compute_loss)
+logged = set(re.findall(r'_metrics\[mode\]\["([^"]+)"\]', source))
+print(json.dumps({"changed": sorted(found), "logged": sorted(logged)}))

@@ -52,6 +52,7 @@ MY_FILE = None  # "my.csv", "my.jsonl", "owner/name:config:split"; None: the exa
 MY_DATA = {"question_column": "question", "answer_column": "answer",
            "answers": "auto"}  # "number" or "text" says it for all rows
 MY_PROMPT = None  # the system prompt; None: the course's
+MY_PROFILE = "smoke"  # the tiny model; None: the model that fits your GPU, for hours
 MY_STEPS = None  # None: 32 in the smoke profile, elsewhere the profile's own number
 MY_JUDGE = None  # for answers that are texts: a function (given, answer) -> bool
 
@@ -63,7 +64,7 @@ import os
 
 from grpo_workbook import RunConfig
 
-run = RunConfig.from_env()
+run = RunConfig.from_env(default_profile=MY_PROFILE)
 run = run.replace(output=run.output / "capstone")
 if run.profile == "smoke":
     run = run.replace(max_steps=32, heldout=120)
