@@ -118,10 +118,14 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         proof.update(compare_logits(before, after, words, *read))
         proof.update(record and _effect_kept(record, without, before, after))
         if answers:
-            said = generate(merged, words, prompts, **how)
-            proof["merged_answers"] = said[:5]
             right = (policy or score(texts, answers, judge)).strict
-            proof.update(_scored(right, score(said, answers, judge).strict))
+            said = generate(merged, words, prompts, **how)
+            now = score(said, answers, judge).strict
+            proof.update(
+                merged_strict_greedy=accuracy(now), policy_strict_greedy=accuracy(right),
+                policy_ci95=[*wilson_interval(right)], p_value=paired_p_value(right, now),
+                heldout_n=len(right), merged_answers=said[:5],
+            )  # fmt: skip
         if not is_proved(proof):
             said = [text.format(**proof) for name, text in MORE.items() if name in proof]
             raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
@@ -129,13 +133,6 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
 
     files.swap_folder(folder, write)
     return proof
-
-
-def _scored(right: Sequence[bool], now: Sequence[bool]) -> dict:
-    """The policy's answers beside the merged model's."""
-    rates = {"merged_strict_greedy": accuracy(now), "policy_strict_greedy": accuracy(right)}
-    rates |= {"p_value": paired_p_value(right, now), "policy_ci95": [*wilson_interval(right)]}
-    return {"heldout_n": len(right), **rates}
 
 
 def run_of(adapter: str | Path) -> tuple[dict, dict]:
@@ -172,17 +169,14 @@ def _check_folder(folder: Path, adapter: str, base: str) -> None:
 
 
 def _where(weights: int) -> dict:
-    """Device and dtype for so many weights: the GPU and float32 where they leave room to answer."""
-    import psutil
+    """Device and dtype for so many weights: a GPU and float32 where they leave room to answer."""
     import torch
+    from accelerate.utils import get_max_memory
 
-    room = {"cpu": psutil.virtual_memory().available}
-    if torch.cuda.is_available():
-        room = {"cuda": torch.cuda.mem_get_info()[0], **room}
     each = ((torch.float32, 8), (torch.bfloat16, 3))  # bytes for a weight, its part of the rest too
-    fits = [(at, dtype) for at in room for dtype, size in each if size * weights < room[at]]
-    device, dtype = [*fits, ("cpu", torch.bfloat16)][0]
-    return {"device": device, "dtype": dtype}
+    room = get_max_memory().items()  # GPUs first
+    fits = ((at, dtype) for at, free in room for dtype, size in each if size * weights < free)
+    return dict(zip(("device", "dtype"), next(fits, ("cpu", torch.bfloat16)), strict=True))
 
 
 def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequence[str]) -> dict:

@@ -345,7 +345,7 @@ def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, m
     sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
     assert main(["run", *sizes, "--output", str(folder)]) == 2
     assert seen == [before]
-    assert {"heldout", "rewards", "verdict", "examples"} <= report_of(folder).keys()
+    assert {"heldout", "rewards", "verdict"} <= report_of(folder).keys()
     again = capsys.readouterr().err.split("python -m grpo_workbook ")[1].split()
     assert main(again) == 0
     assert (folder / "merged" / "model.safetensors").is_file()

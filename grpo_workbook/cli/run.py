@@ -105,7 +105,6 @@ def main_run(
             return None
         log = [entry for entry in history if "reward" in entry]
         report |= {**told, "heldout": compared(before, after)}
-        report |= {"examples": examples(job, before, after[1].completions)}
         report |= from_log(log, run) | {"verdict": verdict(report["heldout"])}
         draw(run, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
@@ -115,8 +114,7 @@ def main_run(
             delete_vllm(model.vllm_engine)
         del model
         clear_device_cache(garbage_collection=True)
-        report["merge"] = merged(job, after[1])
-        report["examples"] = examples(job, before, report["merge"].pop("merged_answers"))
+        report["merge"], report["examples"] = merged(job, before, after)
         seconds = round(time.monotonic() - started, 1)
         report |= {"total_seconds": seconds, "peak_rss_mb": peak_rss_mb()}
         for kind in ("adapter", "merged"):
@@ -253,24 +251,21 @@ def compared(before, after) -> dict:
     return report
 
 
-def examples(job: Job, before, answers: list[str]) -> list[dict]:
-    """Five held-out questions, answered before and after."""
-    columns = (job.heldout["question"], job.heldout["answer"], before[1].completions, answers[:5])
-    names = ("question", "answer", "before", "after")
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=False)]
-
-
-def merged(job: Job, policy) -> dict:
-    """The merge's proof. Raises WorkbookError for a bad merge, and where the GPU is too small."""
+def merged(job: Job, before, after) -> tuple[dict, list[dict]]:
+    """(the merge's proof, five questions answered before and after). A bad merge is refused."""
     import torch
 
-    run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
+    run, names = job.run, ("question", "answer", "before", "after")
+    adapter, folder = run.output / "adapter", run.output / "merged"
     print("Merging the adapter into 16-bit weights and proving it")
-    how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
+    how = {"heldout": job.heldout, "policy": after[1], "judge": job.judge}
     how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
     try:
-        return merge(run.model, adapter, folder, **how)
+        proof = merge(run.model, adapter, folder, **how)
     except torch.OutOfMemoryError:
         again = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
         said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
         raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None
+    columns = (job.heldout["question"], job.heldout["answer"], before[1].completions)
+    rows = zip(*columns, proof.pop("merged_answers"), strict=False)
+    return proof, [dict(zip(names, row, strict=True)) for row in rows]
