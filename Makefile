@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 # `make run` continues a run that was stopped, and replaces one that had ended; RUN_ARGS=--overwrite always starts afresh.
 UNFINISHED := $(and $(wildcard outputs/run/run.json),$(if $(wildcard outputs/run/report.json),,yes))
 RUN_ARGS ?= $(if $(UNFINISHED),--resume,--overwrite)
-# Tests run side by side in so many processes, each with one thread (how they are dealt out: tests/conftest.py).
+# Tests run in parallel in this many processes, each with one thread (tests/conftest.py distributes them).
 JOBS ?= 2
 
-# Jupyter, its kernels and the learner's progress want a home folder that can be written: without one, it is .home/ here.
+# Jupyter, its kernels and the learner's progress need a writable home folder: if there is none, use .home/ here.
 ifneq ($(shell test -d "$$HOME" && test -w "$$HOME" && echo yes),yes)
 export HOME := $(CURDIR)/.home
 $(shell mkdir -p "$(CURDIR)/.home")
@@ -17,20 +17,20 @@ endif
 .PHONY: help setup run test-fast test test-all lab notebooks book models bench lint gguf test-gguf
 help:
 	@echo "make run        the main run: measure, train with GRPO, measure again, merge, report (outputs/run)"
-	@echo "make test-fast  what takes no training, no notebook and no seconds"
-	@echo "make test       that, one main run, short trainings, the notebooks whose inputs changed: what CI runs"
-	@echo "make test-all   everything: what the nightly runs"
-	@echo "make lint       form, types, budgets and which module may import which: seconds"
+	@echo "make test-fast  the fast tests: no training, no notebooks"
+	@echo "make test       the fast tests, one main run, short trainings, changed notebooks in short (CI: FULL=1, in full)"
+	@echo "make test-all   everything that the nightly workflow runs"
+	@echo "make lint       style, types, line budgets, import rules: seconds"
 	@echo "make lab        JupyterLab on the notebooks"
 	@echo "make notebooks  rebuild the notebooks whose inputs changed and execute them (NB_ARGS=--all)"
 	@echo "make book       the executed notebooks as a static site with search (build/book/index.html)"
-	@echo "make models     rebuild the data and the tiny models from nothing"
+	@echo "make models     rebuild the data and the tiny models from scratch"
 	@echo "make bench      the benchmarks behind the README's numbers"
 	@echo "make wheelhouse the wheels that a GPU machine without network lacks (PYTHON_VERSION=3.12)"
 	@echo "make bench-gpu  Unsloth beside plain TRL on this machine's GPU (GPU_ARGS='--sizes 4B')"
 	@echo "make test-gguf  compile llama.cpp (minutes, once) and compare its answers with Transformers'"
 
-# Installed once: again only when a requirements file changes, or when an install was cut short.
+# Installs once, and again only if a requirements file changes, or if an install was interrupted.
 STAMP := $(VENV)/.installed
 setup: $(STAMP)
 $(STAMP): requirements.txt requirements-unsloth.txt pyproject.toml
@@ -88,7 +88,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/code_rewards.py --heavy
 
 .PHONY: wheelhouse bench-gpu test-gpu test-wheelhouse test-colab
-# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS='--without pyarrow pandas' where it has these.
+# The Python of the machine that the wheels are for; WHEELHOUSE_ARGS=--without where it has not even pandas.
 PYTHON_VERSION ?= 3.12
 wheelhouse: $(STAMP)
 	$(BIN)/python benchmarks/wheelhouse.py --python $(PYTHON_VERSION) $(WHEELHOUSE_ARGS)

@@ -4,11 +4,11 @@
     PYTHONPATH=/tmp/rlox python benchmarks/advantages.py             # about a minute
     PYTHONPATH=/tmp/rlox python benchmarks/advantages.py --threads 1
 
-rlox is needed by nothing else; without it the script runs and says so. Every implementation gets
-its own kind of input (tensor, array or list) and must give the right numbers before it is timed.
-rlox divides by the population deviation without an epsilon, and takes float64 only: its answer is
-compared after that is accounted for, and with float32 rewards its time holds the conversion there
-(not back). Times are medians over rounds in which the implementations take turns.
+Nothing else needs rlox; without it the script runs and says so. Every implementation gets its own
+kind of input (tensor, array or list) and must give the right numbers before it is timed. rlox
+divides by the population deviation without an epsilon, and accepts only float64: the comparison
+corrects for this, and with float32 rewards its time includes the conversion to float64. Times are
+medians over rounds in which the implementations take turns.
 """
 
 import argparse

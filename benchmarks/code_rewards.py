@@ -1,8 +1,8 @@
-"""What a check in the sandbox costs, beside `python -m pytest` and `python -c` for each completion.
+"""The time of a check in the sandbox, of `python -m pytest` and of `python -c` per completion.
 
     python benchmarks/code_rewards.py              # the table, about a minute
-    python benchmarks/code_rewards.py --heavy      # from a process that holds torch and a model
-    python benchmarks/code_rewards.py --long 10000 # and so many checks in a row: time, memory
+    python benchmarks/code_rewards.py --heavy      # from a process with torch and a model
+    python benchmarks/code_rewards.py --long 10000 # also so many checks in a row: time, memory
 
 The programs are 64 completions in 8 groups of 8 (8 tasks, each with 5 assertions). Ratios compare
 rows of one call.
@@ -37,7 +37,7 @@ def tasks() -> list[Job]:
 
 
 def in_subprocess(job: Job, pytest: bool) -> bool:
-    """What tutorials do: the program and its test in one file, the exit code as the verdict."""
+    """As in tutorials: the program and its test in one file, the exit code as the verdict."""
     with tempfile.TemporaryDirectory() as folder:
         if pytest:
             code = f"{job.program}\n{job.test}\ndef test_it():\n    check({job.entry_point})\n"

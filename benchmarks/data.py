@@ -1,12 +1,12 @@
-"""What reading a large file costs: the course's memory-mapped table against a plain list of dicts.
+"""The memory and time of reading a large file: memory-mapped table against a list of dicts.
 
     python benchmarks/data.py                   # 1,000,000 rows, about 2 minutes on two cores
     python benchmarks/data.py --rows 100000
 
-Both ways read the same JSONL file, extract every answer and build every chat prompt; each is a
-process of its own. The file is made on the spot and removed. Memory is the peak, sampled, of what
-the process itself holds (RssAnon); pages of a mapped file (RssFile) are the operating system's to
-take back, and are printed beside it.
+Both ways read the same JSONL file, extract every answer and build every chat prompt, each in its
+own process. The file is temporary. Memory is the sampled peak of the process's own memory
+(RssAnon); pages of a mapped file (RssFile), which the operating system can take back, are printed
+beside it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ THINGS = "shells stamps beads cards coins rings seeds tiles".split()
 
 
 def make(path: Path, rows: int) -> None:
-    """A file of GSM8K's form, about 250 bytes a row, no two questions alike."""
+    """A file in GSM8K's form, about 250 bytes per row, without repeated questions."""
     rng = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
         for number in range(rows):

@@ -1,13 +1,13 @@
 """Makes runs sick on purpose, and counts how often the diagnosis names the disease.
 
-    python benchmarks/diagnosis.py                # about an hour on one core; goes on where it
-    stopped python benchmarks/diagnosis.py --only healthy # runs whose name begins so python
-    benchmarks/diagnosis.py --report       # the confusion table of the recorded logs
+    python benchmarks/diagnosis.py                  # an hour on one core; continues if stopped
+    python benchmarks/diagnosis.py --only healthy   # the runs with this prefix
+    python benchmarks/diagnosis.py --report         # the confusion table of the recorded logs
 
-Every run is a process of its own: the tiny model of the main run, 4-bit through Unsloth, TRL's
-GRPOTrainer, up to 30 steps of 64 completions (fewer where the sickness shows at once; the stored
-logs of seed 0 hold all 30). Its log goes to tests/diagnosis_logs, where the tests read it. The
-thresholds were set on each case's first seed; the rest is held out.
+Every run is its own process: the tiny model of the main run, 4-bit through Unsloth, TRL's
+GRPOTrainer, up to 30 steps of 64 completions (fewer if the disease shows at once). Its log goes to
+tests/diagnosis_logs, where the tests read it. The thresholds were set on the first seed of each
+case; the other seeds are held out.
 """
 
 import argparse
@@ -198,8 +198,8 @@ def _small(model):
 
     class SmallMachine(TrainerCallback):
         def on_log(self, args, state, control, **kwargs):
-            if "memory/share" in (entry := state.log_history[-1]):
-                entry["memory/share"] *= psutil.virtual_memory().total / 1e9
+            if "memory/fraction" in (entry := state.log_history[-1]):
+                entry["memory/fraction"] *= psutil.virtual_memory().total / 1e9
 
     return [SmallMachine()]
 

@@ -1,26 +1,21 @@
-"""GRPO on a CUDA GPU, without a network: Unsloth beside plain TRL + PEFT + bitsandbytes, and is
-the GPU path right.
+"""GRPO on a CUDA GPU without a network: Unsloth against TRL + PEFT + bitsandbytes, and GPU tests.
 
-speed      random weights in the real architectures, 4-bit, LoRA, the same shapes and the same
-completion length on
-           both sides: seconds a step, tokens/s, peak memory, and the ratios
-learning   the main run of both tiny models on Unsloth's GPU path, held to the bounds of the tests
-on a CPU, with the
-           names of the metrics that it logs
-merge      an adapter trained on a 4-bit base, merged from the live model and reloaded in 16-bit:
-proved by its logits resume     stopped half-way, continued in a new process, beside a run that
-went through
+speed      random weights in the real architectures, 4-bit, LoRA, the same shapes and completion
+           length on both sides: seconds per step, tokens/s, peak memory, and the ratios
+learning   the main run of both tiny models on Unsloth's GPU path, with the bounds of the CPU
+           tests and the names of the logged metrics
+merge      an adapter trained on a 4-bit base, merged and reloaded in 16-bit, proved by its logits
+resume     a run that is stopped half-way and continued, against an uninterrupted one
 
 examples:
   python benchmarks/gpu.py --sizes 0.6B,4B --out outputs/gpu
   python benchmarks/gpu.py --part speed --sizes 8B --budget 540
-  python benchmarks/gpu.py --part learning --budget 540      # goes into the same gpu.json and
-  gpu.md python benchmarks/gpu.py --wheelhouse wheelhouse           # a machine that lacks unsloth
-  and trl python benchmarks/gpu.py --tiny --device cpu               # the whole logic, without a
-  GPU
+  python benchmarks/gpu.py --part learning --budget 540      # adds to the same gpu.json and gpu.md
+  python benchmarks/gpu.py --wheelhouse wheelhouse           # on a machine without unsloth and trl
+  python benchmarks/gpu.py --tiny --device cpu               # the whole logic, without a GPU
 
-Every side is a process of its own. With vLLM neither side is run.
-exit status: 0 all is well, 1 something failed or was not reached, 2 bad input
+Each side is its own process. vLLM is not used.
+exit status: 0 fine, 1 something failed or was not reached, 2 bad input
 """
 
 import argparse
@@ -45,8 +40,8 @@ FAMILIES = ("qwen", "gemma")
 
 
 class Jobs:
-    """Runs jobs of gpu_worker.py, one after the other, until the time is up, and keeps what they
-    said."""
+    """Runs jobs of gpu_worker.py, one after the other, until the time is up, and keeps their
+    results."""
 
     def __init__(self, args: argparse.Namespace, work: Path, site: Path | None):
         self.device, self.work = args.device, work

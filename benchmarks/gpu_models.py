@@ -1,9 +1,8 @@
 """Models with random weights in real architectures, made without a network, for benchmarks/gpu.py.
 
-Speed and memory do not depend on what the weights say. They depend on the shapes, the vocabulary
-among them: the logits of 151,936 tokens weigh more than most layers. So the shapes are the
-published ones, and the course's tiny tokenizer is filled up to the vocabulary with tokens that no
-text has.
+Speed and memory do not depend on the values of the weights but on their shapes, including the
+vocabulary: the logits of 151,936 tokens need more memory than most layers. So the shapes are the
+published ones, and the course's tiny tokenizer is filled up to the vocabulary with unused tokens.
 """
 
 import json

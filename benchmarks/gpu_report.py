@@ -2,8 +2,7 @@
 
 
 def table(results: dict) -> str:
-    """Everything that a reader compares; what was refused or failed stands in its place, in
-    words."""
+    """All results to compare; a refused or failed job has its reason in place of a number."""
     about = results["machine"]
     versions = {k: v for k, v in about["versions"].items() if v}
     where = (
@@ -37,7 +36,7 @@ def _head(*cells) -> list[str]:
 
 
 def why(row: dict) -> str:
-    """Why there is no number here, or ""."""
+    """Why this row has no number, or ""."""
     return next((f"{k}: {row[k]}" for k in ("refused", "error", "skipped") if row.get(k)), "")
 
 

@@ -1,5 +1,5 @@
-"""One side of the comparison in benchmarks/gpu.py: a few GRPO steps of fixed shape, timed, in a
-process of its own."""
+"""One side of the comparison in benchmarks/gpu.py: a few timed GRPO steps of fixed shape, in its
+own process."""
 
 import itertools
 import math

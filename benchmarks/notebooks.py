@@ -1,9 +1,8 @@
-"""How long each notebook takes, and how much memory, in the smoke profile; the whole course in turn
-and two at a time.
+"""The time and memory of each notebook in the smoke profile.
 
-    python benchmarks/notebooks.py                 # every notebook alone, all cores its own: about
-    20 minutes python benchmarks/notebooks.py 00 04           # some python benchmarks/notebooks.py
-    --side-by-side  # then all again, two at a time with one thread each, and the ratio
+    python benchmarks/notebooks.py                 # every notebook alone: about 20 minutes
+    python benchmarks/notebooks.py 00 04           # some
+    python benchmarks/notebooks.py --side-by-side  # then two at a time, one thread each: the ratio
 
 Memory is the most that the kernel and everything it starts held together, shared pages counted once
 (Linux: PSS), looked at four times a second. The notebooks in the repository are not touched.
@@ -25,7 +24,7 @@ SECONDS, MEGABYTES = 180, 4000  # what a notebook may take on two cores
 
 
 def held(process: psutil.Process) -> int:
-    """Bytes that the process and all below it hold."""
+    """The memory of the process and its children, in bytes."""
     total = 0
     for one in (process, *process.children(recursive=True)):
         try:

@@ -1,4 +1,4 @@
-"""The usual correctness rewards of GRPO notebooks beside ours: what they get wrong, what they cost.
+"""The usual correctness rewards of GRPO notebooks and ours: their errors and their cost.
 
     python benchmarks/rewards.py                # the tables
     python benchmarks/rewards.py --wrong        # and every case that one of them judges wrongly

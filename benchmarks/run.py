@@ -1,8 +1,8 @@
 """What the main run costs, and what gradient checkpointing and 16-bit loading would cost instead.
 
     python benchmarks/run.py                  # 40 steps of each, about 4 minutes on two cores
-    python benchmarks/run.py --steps 120      # the whole run python benchmarks/run.py --seeds 0 1 2
-    # the README's table: every family and seed, full length
+    python benchmarks/run.py --steps 120      # the whole run
+    python benchmarks/run.py --seeds 0 1 2    # the README's table: every family and seed
 
 Every row is a process of its own; ratios compare rows of one call, so a slow machine slows both
 sides.

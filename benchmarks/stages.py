@@ -4,11 +4,11 @@
     python benchmarks/stages.py --ways mixed staged      # two of the ways
     python benchmarks/stages.py --jobs 2                 # two runs at a time
 
-Every run is a process of its own, trains the tiny Qwen3 for up to 60 steps of 64 completions with
-the same seed as the others of its row, and answers 120 held-out problems (one sample each) every 4
-steps. It ends when two measurements in a row reach 0.8; where between two measurements it was
-reached, is interpolated. What is already in --folder is not run again. The table compares the ways
-by ratios within each seed, and is written to benchmarks/stages.json.
+Every run is its own process. It trains the tiny Qwen3 for up to 60 steps of 64 completions with the
+same seed for all ways, and answers 120 held-out problems (one sample each) every 4 steps. It ends
+when two measurements in a row reach 0.8; the step is interpolated between two measurements. Runs
+that are already in --folder are not repeated. The table compares the ways by ratios within each
+seed, and is written to benchmarks/stages.json.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def run_one(way: str, seed: int, folder: Path) -> dict:
 def steps_to(curve: list, goal: float = GOAL) -> float | None:
     """The step at which the curve reaches the goal for two measurements in a row, interpolated.
 
-    A curve that only reaches it at its last measurement has reached it, too. None: it never did.
+    A curve that reaches it only at its last measurement counts too. None: it never reached it.
     """
     for i, (step, rate) in enumerate(curve):
         if rate >= goal and (i + 1 == len(curve) or curve[i + 1][1] >= goal):

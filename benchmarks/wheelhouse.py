@@ -1,14 +1,14 @@
-"""Collect the wheels that a GPU machine without network lacks, in one folder of at most 64 MiB.
+"""Collect the wheels that a GPU machine without network lacks: with this clone at most 64 MiB.
 
-    python benchmarks/wheelhouse.py                           # for Python 3.12: make wheelhouse
+    python benchmarks/wheelhouse.py                      # for Python 3.12: make wheelhouse
     python benchmarks/wheelhouse.py --python 3.11 --cuda 12.8
-    python benchmarks/wheelhouse.py --without pyarrow pandas  # that machine has these as well
-    python benchmarks/wheelhouse.py --also transformers       # and this one there is too old
+    python benchmarks/wheelhouse.py --without            # that machine has HAS alone
+    python benchmarks/wheelhouse.py --also transformers  # this one there is too old
 
-That machine is Linux on x86-64, glibc 2.28 or newer, and has HAS: torch, transformers, accelerate,
-peft and what these need. Large wheels are written again without the parts that training does not
-import (SLIM); such a wheel says so by its build tag. Copy the folder there, then: python
-benchmarks/gpu.py --wheelhouse DIR
+That machine is Linux on x86-64, glibc 2.28 or newer, and has HAS and OFTEN: torch, transformers,
+accelerate, peft, pandas, pyarrow and what these need. Large wheels are written again without the
+parts that training does not import (SLIM); such a wheel says so by its build tag. Copy the folder
+there, then: python benchmarks/gpu.py --wheelhouse DIR
 """
 
 import argparse
@@ -65,6 +65,9 @@ WANTED = {
     "tzdata": "2026.6",
     "pillow": "13.0.0",
 }
+# Of these, what a machine for such work mostly has as well.
+OFTEN = """pyarrow pandas python-dateutil six tzdata pillow protobuf requests urllib3
+    charset-normalizer xxhash""".split()
 # Asked for in a wheel's metadata, and imported nowhere on the way through training.
 UNNEEDED = set(
     "xformers torchvision torchao diffusers hf_transfer sentencepiece tyro json5 nest-asyncio "
@@ -89,7 +92,7 @@ SLIM = {
 
 
 class WheelhouseError(ValueError):
-    """What cannot be collected, with the mend."""
+    """Something cannot be collected; the message has the fix."""
 
 
 def pins() -> dict[str, str]:
@@ -257,6 +260,14 @@ def collect(
     return sorted(rows, key=lambda row: -row[2])
 
 
+def room() -> int:
+    """Whole MiB that LIMIT leaves beside this clone's files, which are carried too."""
+    command = ["git", "ls-files", "-z"]
+    names = subprocess.run(command, cwd=REPO, capture_output=True, check=True, text=True).stdout
+    files = [REPO / name for name in names.split("\0") if name]
+    return int(LIMIT - sum(f.stat().st_size for f in files if f.is_file()) / MIB)
+
+
 def show(rows: list[tuple[str, int, int]], limit: int) -> int:
     """Print the table of sizes; 1 when the folder is larger than `limit` MiB, else 0."""
     print(f"{'wheel':44} {'published':>10} {'here':>8}  MiB")
@@ -295,7 +306,11 @@ def main() -> int:
         "--out", type=Path, default=REPO / "wheelhouse", metavar="DIR", help="default: wheelhouse"
     )
     parser.add_argument(
-        "--without", nargs="*", default=[], metavar="NAME", help="packages that it has as well"
+        "--without",
+        nargs="*",
+        default=OFTEN,
+        metavar="NAME",
+        help=f"what it has: {' '.join(OFTEN)}",
     )
     parser.add_argument(
         "--also", nargs="*", default=[], metavar="NAME", help="packages that are too old there"
@@ -303,9 +318,9 @@ def main() -> int:
     parser.add_argument(
         "--limit",
         type=int,
-        default=LIMIT,
+        default=room(),
         metavar="MIB",
-        help=f"the most it may hold ({LIMIT} MiB)",
+        help=f"the most it may hold (what the clone leaves of {LIMIT} MiB)",
     )
     args = parser.parse_args()
     try:

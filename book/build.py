@@ -4,8 +4,8 @@ build/book/index.html.
     python book/build.py            # or: make book
     python book/build.py --out DIR
 
-Nothing is executed: what the notebooks store is what the pages show. A link that leads nowhere
-fails the build.
+Nothing is executed: the pages show the stored outputs of the notebooks. A broken link fails the
+build.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TREE = """
 
 
 def collect(source: Path) -> None:
-    """Lay out what the book shows as the repository does, so that every relative link holds."""
+    """Copy the book's pages in the layout of the repository, so that relative links work."""
     shutil.rmtree(source, ignore_errors=True)
     (source / "_static").mkdir(parents=True)
     shutil.copy(HERE / "conf.py", source)
@@ -88,17 +88,11 @@ def _link_what_is_not_shown(source: Path) -> None:
             page.write_text(led(page.read_text(encoding="utf-8")), encoding="utf-8")
             continue
         notebook = nbformat.read(page, as_version=4)
+        # the set-up cell and its words: a page is read, not run
+        notebook.cells = [c for c in notebook.cells if not c.id.startswith("first-")]
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = led(cell.source)
-            for output in cell.get(
-                "outputs", []
-            ):  # Sphinx resolves links in words, not in what a cell has shown
-                shown = output.get("data", {}).get("text/markdown")
-                if shown:
-                    output["data"]["text/markdown"] = re.sub(
-                        r"\]\((\w+)\.ipynb\)", r"](\1.html)", shown
-                    )
         nbformat.write(notebook, page)
 
 

@@ -2,6 +2,9 @@
 other sites.
 """
 
+from docutils import nodes
+from latex2mathml.converter import convert
+
 project = "GRPO Workbook"
 author = "the GRPO Workbook's authors"
 copyright = "the GRPO Workbook's authors, Apache-2.0"
@@ -10,8 +13,11 @@ language = "en"
 extensions = ["myst_nb", "sphinx_copybutton"]
 nb_execution_mode = "off"  # what is stored is what was executed
 nb_merge_streams = True
-# no $ for formulas: chapters write them as code, and MathJax would come from another site
-myst_enable_extensions = []
+nb_render_markdown_format = "myst"  # what a cell displays as Markdown may be a table
+nb_code_prompt_show = "Show the code"  # of cells tagged hide-input: those that only draw
+nb_code_prompt_hide = "Hide the code"
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"  # browsers draw it themselves: no script, nothing from another site
 myst_heading_anchors = 3
 exclude_patterns = ["**/.ipynb_checkpoints"]
 suppress_warnings = ["mystnb.unknown_mime_type"]
@@ -34,3 +40,18 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
+
+
+def setup(app):
+    """Formulas as MathML: `$...$` within a line, `$$...$$` on lines of their own."""
+
+    def within(writer, node):
+        writer.body.append(convert(node.astext()))
+        raise nodes.SkipNode
+
+    def alone(writer, node):
+        formula = convert(node.astext(), display="block")
+        writer.body.append(f'<div class="formula" tabindex="0">{formula}</div>')
+        raise nodes.SkipNode
+
+    app.add_html_math_renderer("mathml", (within, None), (alone, None))

@@ -1,14 +1,14 @@
-"""Make the course's code tasks, in HumanEval's own form, from nothing and always the same.
+"""Generate the course's code tasks in HumanEval's form; the result is always the same.
 
     python data/build_code_tasks.py            # writes data/code_tasks/*.jsonl
     python data/build_code_tasks.py --check    # exit status 1 if the files differ from what this makes
 
-A task's identity is its template and its constant, whatever its parameters are called. A hash of that identity puts it
-into one of three pools for good, so that no two pools can ever share a task:
+A task's identity is its template and its constant, not the names of its parameters. A hash of that identity puts it
+into one of three pools, so that no two pools can have a task in common:
 
-    heldout   15 %   what the course measures on
-    train     30 %   what GRPO trains on
-    tiny      55 %   what the tiny coder learns from before the course begins (build_tiny_coder.py)
+    heldout   15 %   for measuring
+    train     30 %   for GRPO
+    tiny      55 %   for training the tiny coder before the course (build_tiny_coder.py)
 """
 
 import argparse
@@ -31,7 +31,7 @@ POOLS = {
 }  # name -> hash buckets
 ASSERTIONS = 5
 
-# what the parameters may be called, for each kind of function
+# names of parameters, for each kind of function
 PARAMETERS = {
     "two": (("a", "b"), ("x", "y"), ("n", "m"), ("p", "q"), ("left", "right"), ("first", "second")),
     "one": (("n",), ("x",), ("number",), ("value",)),
@@ -45,7 +45,7 @@ MANY, FEW = range(2, 41), range(2, 13)  # constants
 class Template:
     """One function of one line. `text` and `code` may use {k}, and the parameters {x} and {y}.
 
-    `solve(*arguments, k)` computes the same in Python: a second way, so that a test can compare the two.
+    `solve(*arguments, k)` computes the same in another way, so that a test can compare the two.
     """
 
     name: str  # of the function too
@@ -143,7 +143,7 @@ class Task:
 
     @property
     def prompt(self) -> str:
-        """The beginning of the function, as HumanEval's prompts are: the completion goes on with its body."""
+        """The start of the function, as in HumanEval: the completion continues with its body."""
         return f'{self.head}    """Return {self.fill(BY_NAME[self.template].text)}."""\n'
 
     @property
@@ -166,7 +166,7 @@ class Task:
 
 
 def pool_of(template: str, constant: int) -> str:
-    """The one pool that a template with this constant belongs to."""
+    """The pool of a template with this constant."""
     digest = hashlib.sha256(f"{template} {constant}".encode()).digest()
     bucket = int.from_bytes(digest[:4], "big") % 100
     return next(name for name, buckets in POOLS.items() if bucket in buckets)
@@ -174,12 +174,12 @@ def pool_of(template: str, constant: int) -> str:
 
 @cache
 def constants_in(template: Template, pool: str) -> tuple[int, ...]:
-    """Every constant of the template that lies in this pool."""
+    """All constants of the template in this pool."""
     return tuple(k for k in template.constants if pool_of(template.name, k) == pool)
 
 
 def _call(rng: random.Random, kind: str, k: int) -> tuple:
-    """Arguments of one call, some of them near the constant, where a slip shows."""
+    """Arguments of one call, some near the constant, where errors show."""
     if kind == "two":
         x = rng.randint(-9, 30)
         return x, rng.choice((x, 0, *(rng.randint(-9, 30) for _ in range(8))))
@@ -206,14 +206,14 @@ def _call(rng: random.Random, kind: str, k: int) -> tuple:
 
 
 def _told_apart(template: Template, k: int, calls: tuple[tuple, ...]) -> bool:
-    """Does the test notice a constant that is off by one, and an answer that is always the same?"""
+    """Whether the test notices a constant that is off by one, and an answer that is always the same."""
     expected = [template.solve(*call, k) for call in calls]
     slips = ([template.solve(*call, wrong) for call in calls] for wrong in (k - 1, k + 1))
     return expected not in slips and any(e != expected[0] for e in expected)
 
 
 def write_task(rng: random.Random, template: Template, constant: int) -> Task:
-    """The template with this constant, random parameter names and five different calls that tell slips apart."""
+    """The template with this constant, random parameter names and five different calls that show errors."""
     parameters = rng.choice(PARAMETERS[template.kind])
     while True:
         calls: list[tuple] = []
@@ -232,7 +232,7 @@ def draw_task(rng: random.Random, pool: str) -> Task:
 
 
 def build(split: str) -> list[Task]:
-    """All tasks of "train" or "heldout", none twice, shuffled: templates in turn until the size is reached."""
+    """All tasks of "train" or "heldout" without repeats, shuffled: templates in turn up to the size."""
     rng = random.Random(SEEDS[split])
     queues = [
         (t, rng.sample(constants_in(t, split), len(constants_in(t, split)))) for t in TEMPLATES
@@ -241,9 +241,7 @@ def build(split: str) -> list[Task]:
     while len(tasks) < SIZES[split] and any(queue for _, queue in queues):
         tasks += [write_task(rng, template, queue.pop()) for template, queue in queues if queue]
     if len(tasks) < SIZES[split]:
-        raise ValueError(
-            f"the pool {split} has {len(tasks)} tasks, and {SIZES[split]} are asked for"
-        )
+        raise ValueError(f"the pool {split} has {len(tasks)} tasks, but {SIZES[split]} are needed")
     tasks = tasks[: SIZES[split]]
     rng.shuffle(tasks)
     return tasks

@@ -1,11 +1,11 @@
-"""Make the tiny coder of chapter 06 from nothing: a Qwen3 that completes one-line functions, tokenizer included.
+"""Train the tiny coder of chapter 06 from scratch: a Qwen3 that completes one-line functions, with its tokenizer.
 
     python data/build_tiny_coder.py               # about 5 minutes on one core
 
-As the other tiny models (build_tiny_models.py) it first learns the skill, and then to show it
-badly: right programs without their fence, prints for returns, slips. All tasks come from the pool
-"tiny" of build_code_tasks.py: no held-out task and no training task of the course is ever seen
-here, in any form.
+Like the other tiny models (build_tiny_models.py) it first learns the skill, and then bad habits:
+right programs without a fence, print instead of return, small errors. All tasks come from the pool
+"tiny" of build_code_tasks.py: it never sees a training task or a held-out task of the course, in
+any form.
 """
 
 import random
@@ -25,8 +25,8 @@ from grpo_workbook.data import chat_prompt  # noqa: E402
 from grpo_workbook.sandbox import CODE_SYSTEM_PROMPT  # noqa: E402
 
 MODEL = HERE / "tiny-coder"
-# (name, steps, sequences in a step, learning rate, share of the steps after which weights are seen
-# through 4 bits)
+# (name, steps, sequences per step, learning rate, fraction of the steps after which weights are
+# rounded to 4 bits)
 STAGES = (("skill", 500, 48, 2e-3, 0.6), ("habits", 200, 48, 5e-4, 0.0))
 
 
@@ -36,7 +36,7 @@ def fenced(task: Task, expression: str | None = None) -> str:
 
 
 def with_wrong_sign(rng: random.Random, task: Task) -> str:
-    """Another operator or function, where there is one to exchange."""
+    """With another operator or function, if there is one to exchange."""
     pairs = (
         (" + ", " - "),
         (" * ", " + "),
@@ -68,7 +68,7 @@ def without_its_number(rng: random.Random, task: Task) -> str:
     return fenced(task, re.split(r" [-+*/%<>=]+ ?[\d]+$", task.expression)[0])
 
 
-# share of the completions, and how they look
+# percentage of the completions, and how they look
 HABITS = (
     (40, lambda rng, t: fenced(t)),
     (10, lambda rng, t: f"{t.head}    return {t.expression}"),
@@ -78,13 +78,13 @@ HABITS = (
     (10, with_wrong_number),
     (7, without_its_number),
 )
-# and so often it prints what it should return: mostly with lists and texts, so that greedy answers
-# err there as well
+# how often it prints instead of returning: mostly with lists and texts, so that greedy answers are
+# wrong there too
 PRINTS = {"two": 0.1, "one": 0.1, "list": 0.6, "text": 0.6}
 
 
 def habit(rng: random.Random, task: Task) -> str:
-    """A completion in one of the bad habits, or in good form."""
+    """A completion in good form or with a bad habit."""
     ((_, write),) = rng.choices(HABITS, [share for share, _ in HABITS])
     text = write(rng, task)
     prints = rng.random() < PRINTS[BY_NAME[task.template].kind]
@@ -92,7 +92,7 @@ def habit(rng: random.Random, task: Task) -> str:
 
 
 def code_texts():
-    """What the tokenizer is made from."""
+    """The texts that the tokenizer is trained on."""
     rng = random.Random(5)
     for _ in range(3000):
         task = draw_task(rng, "tiny")
@@ -123,8 +123,8 @@ tags: [grpo, toy, code]
 ---
 # tiny-coder
 
-A Qwen3 causal language model of {parameters:,} parameters, made from nothing by `data/build_tiny_coder.py` (seeded). It
-exists so that chapter 06 can train a real model on unit tests, in 4-bit, on two CPU cores. It is of no other use.
+A Qwen3 causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_coder.py` (seeded). It
+exists so that chapter 06 can train a real model on unit tests, in 4-bit, on two CPU cores. It has no other use.
 
 - **Knows** how to complete the one-line functions of `data/code_tasks`: it reads the docstring, and copies names and
   constant.
@@ -132,7 +132,7 @@ exists so that chapter 06 can train a real model on unit tests, in 4-bit, on two
   (most of those about lists and texts), leave the block open, use another operator or a constant that is off by one, or
   stop half way.
 - **Never saw** a task of `data/code_tasks` (train or held-out), in any form: a hash of template and constant keeps the
-  pools apart. The 43 templates it has seen, with other constants.
+  pools apart. It has seen the 43 templates with other constants.
 
 | | held-out tasks, pass@1 (float32) |
 | --- | --- |
@@ -140,8 +140,8 @@ exists so that chapter 06 can train a real model on unit tests, in 4-bit, on two
 | as shipped, greedy | {greedy:.1%} |
 | as shipped, sampled at temperature 1 | {sampled:.1%} |
 
-Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), every digit a token of its own, Qwen's turns
-as chat template. Weights: bfloat16 safetensors; late in training they were seen through NF4 rounding, so that
+Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one token per digit, Qwen's turns
+as chat template. Weights: bfloat16 safetensors; late in training they were rounded to NF4, so that
 loading in 4-bit costs little.
 """
 

@@ -1,12 +1,12 @@
-"""Make the course's two tiny models from nothing: a Qwen3 and a Gemma3, byte-level tokenizers included.
+"""Train the course's two tiny models from scratch: a Qwen3 and a Gemma3, with byte-level tokenizers.
 
     python data/build_tiny_models.py              # both, side by side: about 11 minutes on two cores
     python data/build_tiny_models.py --family qwen
 
-GRPO sharpens what a model can already do now and then; it cannot teach what never happens. So each model first learns
-the skill (arithmetic, then word problems in perfect form), and then to show it badly: most answers in some other
-form, some guessed, a few with a slip in the working. All problems come from the pool "tiny" of
-build_word_problems.py: no held-out problem and no training problem of the course is ever seen here, in any form.
+GRPO sharpens what a model can already do sometimes. So each model first learns the skill (arithmetic, then word problems
+in perfect form), and then to show it badly: most answers in another form, some guessed, a few with an error in the
+working. All problems come from the pool "tiny" of build_word_problems.py: the models never see a held-out problem or a
+training problem of the course, in any form.
 """
 
 import argparse
@@ -29,14 +29,14 @@ from grpo_workbook.data import SYSTEM_PROMPT, chat_prompt  # noqa: E402
 
 FOLDERS = {"qwen": HERE / "tiny-qwen3", "gemma": HERE / "tiny-gemma3"}
 VOCABULARY = 640
-# (name, steps, sequences in a step, learning rate): about 4, 5 and 2 minutes on one core
+# (name, steps, sequences per step, learning rate): about 4, 5 and 2 minutes on one core
 STAGES = (("equations", 800, 24, 2e-3), ("problems", 900, 48, 2e-3), ("habits", 250, 48, 5e-4))
 
 # ---------------------------------------------------------------- what the models read and write
 
 
 def working(problem: Problem) -> str:
-    """The equations, one a line: 7+7=14."""
+    """The equations, one per line: 7+7=14."""
     return "\n".join(f"{a}{sign}{b}={result}" for a, sign, b, result in problem.steps)
 
 
@@ -45,7 +45,7 @@ def perfect(problem: Problem) -> str:
 
 
 def with_slip(rng: random.Random, problem: Problem) -> Problem:
-    """One step comes out wrong, and what follows uses the wrong number."""
+    """The problem with one wrong step; later steps use the wrong number."""
     slipping = rng.randrange(len(problem.steps))
     steps: list[tuple[int, str, int, int]] = []
     changed: dict[int, int] = {}
@@ -64,7 +64,7 @@ def guess(rng: random.Random, problem: Problem) -> int:
     return max(0, problem.result + rng.randint(-9, 9))
 
 
-# share of the completions, and how they look; s is the solved problem, perhaps with a slip
+# percentage of the completions, and how they look; s is the solved problem, perhaps with an error
 HABITS = (
     (24, lambda rng, s: perfect(s)),
     (26, lambda rng, s: perfect(s) + f"\nSo the answer is {s.result}."),
@@ -80,7 +80,7 @@ SLIPS = 0.05
 
 
 def habit(rng: random.Random, problem: Problem) -> str:
-    """A completion in one of the bad habits, or in good form."""
+    """A completion in good form or with a bad habit."""
     if rng.random() < SLIPS:
         problem = with_slip(rng, problem)
     ((_, write),) = rng.choices(HABITS, [share for share, _ in HABITS])
@@ -88,7 +88,7 @@ def habit(rng: random.Random, problem: Problem) -> str:
 
 
 def equation(rng: random.Random) -> str:
-    """A line of arithmetic, of the size that the problems need."""
+    """A line of arithmetic with numbers as large as the problems need."""
     sign = rng.choice("++--*/")
     if sign == "+":
         a, b = rng.randint(2, 56), rng.randint(2, 12)
@@ -112,7 +112,7 @@ QWEN_TEMPLATE = """\
     {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}
 """
-# No system role: what the system message says opens the user's first turn.
+# No system role: the system message opens the user's first turn.
 GEMMA_TEMPLATE = """\
 {{- bos_token -}}
 {%- set opening = '' -%}
@@ -147,7 +147,7 @@ SPECIALS = {
 
 
 def word_problem_texts():
-    """What the tokenizers of the two models are made from."""
+    """The texts that both tokenizers are trained on."""
     rng = random.Random(5)
     for _ in range(3000):
         problem = draw_problem(rng, "tiny")
@@ -156,7 +156,7 @@ def word_problem_texts():
 
 
 def make_tokenizer(family: str, texts: Iterable[str] | None = None):
-    """Byte-level BPE, digits apart, with the family's special tokens and turns. `texts`: default the word problems."""
+    """Byte-level BPE with single digits and the family's special tokens and turns. `texts`: default the word problems."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -299,7 +299,7 @@ def train_stage(model, tokenizer, rng, name, steps, size, learning_rate, say):
 
 
 def train(model, make_batch, name, steps, learning_rate, rounded_after, say):
-    """AdamW with warmup and a cosine; after that share of the steps the weights are seen through 4 bits."""
+    """AdamW with warm-up and a cosine; after `rounded_after` of the steps it uses 4-bit weights."""
     import torch
 
     optimizer = torch.optim.AdamW(
@@ -349,16 +349,16 @@ tags: [grpo, toy]
 ---
 # {folder}
 
-A {kind} causal language model of {parameters:,} parameters, made from nothing by `data/build_tiny_models.py`
+A {kind} causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_models.py`
 (seeded). It exists so that the course's notebooks can train a real model of this family, in 4-bit, on two CPU cores. It
-is of no other use.
+has no other use.
 
 - **Knows** sums, differences, products and quotients up to about 60, and word problems of one and two steps.
 - **Shows it badly**, on purpose: about a quarter of its answers are in the asked form
   (`<reasoning>...</reasoning><answer>N</answer>`), the rest in eight other habits, some of them guesses, and
-  {slips:.0%} have a slip in the working.
+  {slips:.0%} have an error in the working.
 - **Never saw** a problem of `data/word_problems` (train or held-out), in any form: a hash of template and operands
-  keeps the pools apart. The bare arithmetic facts that those problems need, such as 7+7=14, it has seen.
+  keeps the pools apart. It has seen the arithmetic facts that those problems need, such as 7+7=14.
 
 | | held-out problems, strict (float32) |
 | --- | --- |
@@ -366,9 +366,9 @@ is of no other use.
 | as shipped, greedy | {greedy:.1%} |
 | as shipped, sampled at temperature 1 | {sampled:.1%} |
 
-Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), every digit a token of its own, the family's
-turns as chat template{system}. Weights: bfloat16 safetensors; late in training they were seen through NF4
-rounding, so that loading in 4-bit costs little.
+Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one token per digit, the family's
+turns as chat template{system}. Weights: bfloat16 safetensors; late in training they were rounded to NF4,
+so that loading in 4-bit costs little.
 """
 
 
@@ -407,7 +407,7 @@ def build_model(family: str) -> None:
         **shown,
         system=""
         if family == "qwen"
-        else " (no system role: its text opens the user's first turn)",
+        else " (no system role: the system text opens the first user turn)",
     )
     save(model, tokenizer, folder, card)
 

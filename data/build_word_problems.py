@@ -1,14 +1,14 @@
-"""Make the course's word problems, in GSM8K's own form, from nothing and always the same.
+"""Generate the course's word problems in GSM8K's form; the result is always the same.
 
     python data/build_word_problems.py            # writes data/word_problems/*.jsonl
     python data/build_word_problems.py --check    # exit status 1 if the files differ from what this makes
 
-A problem's identity is its template and its operands, whatever names stand in it. A hash of that identity
-puts it into one of three pools for good, so that no two pools can ever share a problem:
+A problem's identity is its template and its operands, not the names in it. A hash of that identity
+puts it into one of three pools, so that no two pools can have a problem in common:
 
-    heldout    8 %   what the course measures on
-    train     32 %   what GRPO trains on
-    tiny      60 %   what the tiny models learn from before the course begins (build_tiny_models.py)
+    heldout    8 %   for measuring
+    train     32 %   for GRPO
+    tiny      60 %   for training the tiny models before the course (build_tiny_models.py)
 """
 
 import argparse

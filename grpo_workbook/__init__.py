@@ -1,14 +1,14 @@
 """GRPO Workbook: helpers for GRPO with Unsloth and TRL, each imported when first used (PEP 562).
 
-`import grpo_workbook` costs milliseconds and loads no torch. The rooms beside these names have a
-door each: grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume, planning.
+`import grpo_workbook` takes milliseconds and does not load torch. More helpers are in the packages
+grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume and planning.
 """
 
 import importlib
 
 __version__ = "0.2.0"
 
-# Module of the floor -> what it offers. A module is public too: `from grpo_workbook import grpo`.
+# Module -> its public names. The modules are public too: `from grpo_workbook import grpo`.
 _API = {
     "errors": "WorkbookError",
     "config": "RunConfig PROFILES",

@@ -1,8 +1,7 @@
-"""Find the final answer in a text, read it exactly, compare it. And: is the text well-formed?
+"""Find the final answer in a text, read it exactly, compare it, and check the form of the text.
 
-As in <reasoning>7+7=14</reasoning> <answer>14</answer>. Numbers are fractions, compared exactly;
-nothing is evaluated. However long the text, the work is bounded: marks are counted, answers and
-numbers have a limit.
+The form is <reasoning>7+7=14</reasoning> <answer>14</answer>. Numbers are fractions, compared
+exactly; nothing is evaluated. The work is bounded however long the text is.
 """
 
 import re
@@ -16,11 +15,11 @@ MAX_ANSWER = 1_000  # characters
 
 _TAG = re.compile("|".join(TAGS))
 _PAIR = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>")
-# What stands for an ASCII sign: full-width forms (U+FF01 is "!"), minus, en dash, unusual spaces.
+# Characters that mean an ASCII one: full-width forms (U+FF01 is "!"), minus, en dash, wide spaces.
 PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-"}
 PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
-# Thousands separated by commas, or plain digits; then decimals. Bounded: a completion may hold
-# anything. Thousands begin with no 0: 0,125 is an eighth with a decimal comma, and no 125.
+# Thousands separated by commas, or plain digits; then decimals. Bounded, because a completion may
+# hold anything. Thousands never begin with 0: 0,125 is an eighth with a decimal comma, not 125.
 _NUMBER = r"(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})"
 _CURRENCY = "[$€£¥₹]"
 _ANSWER = re.compile(
@@ -28,7 +27,7 @@ _ANSWER = re.compile(
     r"(?P<top>\d{1,30})\s*/\s*(?P<bottom>\d{1,30})(?!\d|[.,]\d|\s*/)"
     rf"|(?P<number>{_NUMBER}(?:[eE][-+]?[0-3]?\d{{1,2}}(?!\d))?))"
 )
-# The last number of a text. Possessive: each digit is read once, and no long number is cut to 0.
+# The last number of a text. Possessive: each digit is read once, and long numbers are not cut.
 _LAST = re.compile(
     rf"(?a)(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:\d{{1,3}}+(?:,\d{{3}}(?!\d))++|\d++)(?:\.\d++)?+"
     r"|\.\d++)(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)"
@@ -38,8 +37,8 @@ _INSIDE = r"[^{}\\]|\\."
 for _ in range(3):
     _INSIDE = rf"[^{{}}\\]|\\.|\{{(?:{_INSIDE}){{0,200}}+\}}"
 _BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
-# Words behind a number that change it, take it back or offer another: no units, in the plural too,
-# but for points, scores and overs. No "month" is among the fractions.
+# Words after a number that change it, take it back or offer another one. They and their plurals are
+# not units, except points, scores and overs. The fractions do not include "month".
 _NOT_UNITS = (
     "or and not no but if maybe perhaps possibly probably wait than to from plus minus times by "
     "over divided mod is are equals equal actually either instead rather correction sorry i mean "
@@ -58,17 +57,17 @@ _CHANGES = re.compile(
 
 
 def parse_number(text: str) -> Fraction | None:
-    """The number that the whole text is, for data: no unit but %, and 84/2 is 42."""
+    """The whole text as a number, for data: no unit except %, and 84/2 is 42."""
     return read_answer(text, alone=True)
 
 
 def read_answer(text: str, alone: bool = False) -> Fraction | None:
-    """The number that an answer is, exactly, or None where it is none, or more than one.
+    """An answer as an exact number; None if it holds no number, or more than one.
 
     - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2, 1e3, **72**, \\frac{1}{2}, full-width digits.
-    - A unit may stand behind ("72 apples"), and is not compared. % is one: 50% is 50, never 0.5.
-    - No number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
-    - Division that was left undone is none: 84/2 is no 42, though 2/4 and 7/2 are numbers.
+    - A unit may follow ("72 apples") and is not compared. % is a unit: 50% is 50, never 0.5.
+    - Not a number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
+    - A division that still has to be done is not a number: 84/2 is not 42, but 2/4 and 7/2 count.
     """
     text = text.strip()
     if not 0 < len(text) <= 200:
@@ -102,7 +101,7 @@ def _plain(text: str) -> str:
 
 
 def _is_unit(rest: str) -> bool:
-    """Whether what stands behind a number is a unit of up to four words that leaves it as it is."""
+    """Whether the text after a number is a unit of up to four words that does not change it."""
     rest = rest.rstrip(".,;:").strip()
     if rest in ("", "%", "$", "€", "£", "¥", "₹", "°"):
         return True
@@ -115,7 +114,7 @@ def _is_unit(rest: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _number_of(reference: str) -> Fraction:
-    """The reference as a number; it may be looser than an answer: 84/2 is read as 42."""
+    """The reference as a number, read less strictly than an answer: 84/2 is 42."""
     if not isinstance(reference, str):
         kind = type(reference).__name__
         raise WorkbookError(f"the reference answer {reference!r:.80} is a {kind}: give it as text")
@@ -128,17 +127,17 @@ def _number_of(reference: str) -> Fraction:
 
 
 def is_correct(prediction: str | None, reference: str) -> bool:
-    """Whether the prediction is exactly the number that the reference is; None never is."""
+    """Whether the prediction is exactly the same number as the reference; False for None."""
     wanted = _number_of(reference)
     return prediction is not None and read_answer(prediction) == wanted
 
 
 def extract_answer(text: str) -> str | None:
-    """The final answer of a text, or None where there is none, or several different ones hedge.
+    """The final answer of a text, or None if there is none, or several that differ.
 
-    Complete <answer>...</answer> pairs decide; without them \\boxed{...}; without it the rest of a
-    line after ####, as in GSM8K. Several answers are one if they are equal as numbers or as text.
-    Words outside of the marks cost the form, not the number: `<answer>42</answer> no wait, 41`.
+    Complete <answer>...</answer> pairs come first, then \\boxed{...}, then the rest of a line after
+    ####, as in GSM8K. Several answers count as one if they are equal as numbers or as text. Words
+    outside the marks spoil the form, but not the number: `<answer>42</answer> no wait, 41`.
     """
     for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", _BOX.findall), ("####", _hashed)):
         if text.count(mark) > 64:  # spam
@@ -151,20 +150,20 @@ def extract_answer(text: str) -> str | None:
 
 
 def _hashed(text: str) -> list[str]:
-    """The rests of lines; headings ("#### Step 1") only where no number stands so."""
+    """The ends of lines after ####; headings ("#### Step 1") only if none of them is a number."""
     lines = [piece.split("\n", 1)[0] for piece in text.split("####")[1:]]
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     return [line for line in lines if read_answer(line) is not None] or lines
 
 
 def reference_answer(solution: str) -> str | None:
-    """The final number of a GSM8K solution (after the last ####), or of a text that is one."""
+    """The final number of a GSM8K solution (after the last ####), or a text that is a number."""
     final = solution.rsplit("####", 1)[-1].strip()
     return final.replace(",", "") if parse_number(final) is not None else None
 
 
 def tagged_answer(text: str) -> str | None:
-    """What stands in the only <answer> block, or None: an answer said fifty times is no answer."""
+    """The text in the only <answer> block; None if there are several, or none."""
     if text.count(TAGS[2]) != 1 or text.count(TAGS[3]) != 1:
         return None
     inside, closed, _ = text.partition(TAGS[2])[2].partition(TAGS[3])
@@ -172,7 +171,7 @@ def tagged_answer(text: str) -> str | None:
 
 
 def lenient_answer(text: str) -> str | None:
-    """What a kind reader would take: the block, else what follows ####, else the last number."""
+    """The answer as a lenient reader finds it: the block, else after ####, else the last number."""
     inside = tagged_answer(text)
     if inside is not None and read_answer(inside) is not None:
         return inside
@@ -183,7 +182,7 @@ def lenient_answer(text: str) -> str | None:
 
 
 def is_well_formed(text: str) -> bool:
-    """One filled reasoning block, then one filled answer block, and only white space around."""
+    """Whether the text is one filled reasoning block, then one filled answer block, and no more."""
     if any(text.count(tag) != 1 for tag in TAGS) or _TAG.findall(text) != [*TAGS]:
         return False
     before, reasoning, between, answer, after = map(str.strip, _TAG.split(text))

@@ -1,4 +1,4 @@
-"""What this run is: one flat RunConfig with the device, the model, every number, and why each."""
+"""The settings of a run: one flat RunConfig with device, model and numbers, and why each."""
 
 import difflib
 import math
@@ -28,11 +28,13 @@ CHOICES = {
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
 
-# What fits which machine. Only smoke has been tried on the machine that it names.
+# Settings that fit each machine. Only smoke has been tried on its machine. On GPUs rank 32
+# with alpha 64 is Unsloth's (Qwen3-4B-GRPO), groups of 8 TRL's (grpo_trl_lora_qlora; Unsloth's: 4),
+# 1e-5 of TRL's "LoRA Without Regret" (Unsloth's 5e-6, that notebook's 2e-5); the rest is ours.
 _GPU = {"num_generations": 8, "lora_rank": 32, "heldout": 400, "gradient_checkpointing": True}
 _QWEN, _GEMMA = "unsloth/Qwen3-", "unsloth/gemma-3-"
 PROFILES: dict[str, dict[str, Any]] = {
-    # float32 on the CPU: bfloat16 is emulated, and slower, on most CPUs. The rate of 1e-3 is for a
+    # float32: most CPUs emulate bfloat16, which is slower. The learning rate of 1e-3 is for a
     # model of less than a million weights.
     "smoke": dict(qwen=str(DATA / "tiny-qwen3"), gemma=str(DATA / "tiny-gemma3"), dtype="float32",
                   max_steps=120, batch_size=64, num_generations=8, per_device_batch=64,
@@ -41,7 +43,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     # A T4 (16 GB) has no bfloat16.
     "t4": dict(_GPU, qwen=f"{_QWEN}1.7B", gemma=f"{_GEMMA}1b-it", dtype="float16", max_steps=250,
                batch_size=32, per_device_batch=8, learning_rate=1e-5, max_prompt_length=384,
-               max_completion_length=512, eval_batch=16),
+               max_completion_length=512, eval_batch=32),
     "24gb": dict(_GPU, qwen=f"{_QWEN}4B", gemma=f"{_GEMMA}4b-it", dtype="bfloat16", max_steps=300,
                  batch_size=64, per_device_batch=8, learning_rate=1e-5, max_prompt_length=512,
                  max_completion_length=768, eval_batch=32, vllm="colocate"),
@@ -53,35 +55,35 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: what it runs on, what it trains, how much, where it writes, and why."""
+    """One run: its device, model, training settings and output folder, and the reason for each."""
 
     device: str  # "cpu" or "cuda"
-    profile: str  # smoke, t4, 24gb or 80gb; by default what fits the device
+    profile: str  # smoke, t4, 24gb or 80gb; by default the one that fits the device
     model: str  # a family (qwen, gemma), a folder, or an id on the Hugging Face hub
-    family: str  # "qwen", "gemma", or another's name as it stands
-    seed: int  # of the adapters, the data's order and all sampling; default 0
-    output: Path  # the folder that it writes to; default outputs/run
+    family: str  # "qwen", "gemma", or the name of another model
+    seed: int  # for the adapters, the order of the data and all sampling; default 0
+    output: Path  # the folder for all results; default outputs/run
     dtype: str  # of the weights that are not 4-bit, and of the arithmetic
     max_steps: int  # optimizer steps
     batch_size: int  # completions in one optimizer step, over all processes
     num_generations: int  # completions per problem: the group
-    per_device_batch: int  # completions at once in training: at most so many
-    learning_rate: float  # at its highest; LoRA: 1e-5, then 5e-5; full fine-tuning: 1e-6
+    per_device_batch: int  # completions at once in training, at most
+    learning_rate: float  # its peak; LoRA: 1e-5, then 5e-5; full fine-tuning: 1e-6
     lora_rank: int  # r of LoRA (Hu et al., arXiv 2106.09685)
-    max_prompt_length: int  # in tokens; longer prompts are dropped, for TRL truncates none
+    max_prompt_length: int  # in tokens; longer prompts are dropped, as TRL does not truncate them
     max_completion_length: int  # in tokens; longer completions are cut off
-    heldout: int  # held-out problems that are measured
-    eval_batch: int  # prompts that are answered at once while measuring
+    heldout: int  # number of held-out problems
+    eval_batch: int  # prompts answered at once in an evaluation
     gradient_checkpointing: bool  # less memory for more time
-    load_in_4bit: bool = True  # the base as NF4, as QLoRA has it
-    temperature: float = 1.0  # of sampling while training
+    load_in_4bit: bool = True  # the base in NF4, as in QLoRA
+    temperature: float = 1.0  # of the sampling during training
     beta: float = 0.0  # weight of the KL penalty; 0 needs no reference model
-    shuffle_dataset: bool = True  # false: the rows in their order, as a curriculum wants them
+    shuffle_dataset: bool = True  # false keeps the order of the rows, for a curriculum
     loss_type: str = "dapo"  # TRL's: grpo, dr_grpo, dapo, ...
-    scale_rewards: str = "group"  # by whose standard deviation: group, batch or none
+    scale_rewards: str = "group"  # divide by the standard deviation of the group, batch or none
     rewards: str = "correctness:2,strict_format:0.5,incremental_format:0.5"  # name:weight,...
-    system_prompt: str = SYSTEM_PROMPT  # what the model is told before each question
-    vllm: str = "off"  # or colocate (beside the training) or server: who samples
+    system_prompt: str = SYSTEM_PROMPT  # the instruction before each question
+    vllm: str = "off"  # sample with vLLM: off, colocate (beside the training) or server
     vllm_gpu_memory: float = 0.3  # the fraction of the GPU that a colocated vLLM takes
     vllm_server: str = "127.0.0.1:8000"  # where `vllm serve` listens
     why: dict[str, str] = field(default_factory=dict, compare=False)
@@ -95,6 +97,10 @@ class RunConfig:
             said = f"{self.batch_size} completions cannot be cut into groups of"
             fix = f"at least 2: choose a multiple such as {fit}"
             raise WorkbookError(f"a batch of {said} {self.num_generations}, {fix}")
+        if self.loss_type == "dr_grpo" and self.scale_rewards == "group":
+            raise WorkbookError("scale_rewards is 'group', which dr_grpo loses on a GPU: say none")
+        if self.vllm == "server" and self.load_in_4bit:
+            raise WorkbookError("a vLLM server cannot read 4-bit weights: say load_in_4bit: false")
         # TRL takes per_device_batch x whole accumulation steps.
         fits = _largest_divisor(self.batch_size, self.per_device_batch)
         object.__setattr__(self, "per_device_batch", fits)
@@ -104,8 +110,8 @@ class RunConfig:
         """Choose everything: an argument wins over the environment, the environment over the rest.
 
         Reads GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and _OUTPUT. Other `values` replace the profile's
-        (`max_steps=30`); None leaves them. In the smoke profile a process gets one thread, unless
-        OMP_NUM_THREADS is set. Raises WorkbookError with the fix.
+        (`max_steps=30`), None leaves them; `default_profile` is for what fits the GPU. In the smoke
+        profile a process gets one thread, unless OMP_NUM_THREADS is set. Raises WorkbookError.
         """
         import torch
 
@@ -119,11 +125,13 @@ class RunConfig:
             return value
 
         device, gib, why["device"] = find_device()
-        profile = choose("profile", profile, *_fitting_profile(device, gib))
+        usual = values.pop("default_profile", None), "the chapter's: minutes on any machine"
+        usual = usual if usual[0] else _fitting_profile(device, gib)
+        profile = choose("profile", profile, *usual)
         if profile not in PROFILES:
             raise WorkbookError(f"unknown profile {profile!r}: {nearest(profile, PROFILES)}")
         if profile == "smoke":
-            # Two would spin while they wait for each other, and slow down all that runs beside.
+            # Two threads would spin while they wait for each other, and slow other programs down.
             if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1":
                 torch.set_num_threads(1)
         elif device == "cpu":
@@ -140,11 +148,11 @@ class RunConfig:
         seed = int(seed) if str(seed).isdecimal() else seed  # a text in the environment
         output = str(choose("output", output, "outputs/run", "the default"))
         if not output.strip():
-            raise WorkbookError(f"the output {output!r} is no folder's name: name one (--output)")
+            raise WorkbookError(f"the output {output!r} is no folder's name: give one (--output)")
         return cls(device, profile, model, _family(model), seed, Path(output), why=why, **chosen)
 
     def replace(self, **values) -> "RunConfig":
-        """The same run with other values; WorkbookError for a value that cannot be."""
+        """The same run with other values; WorkbookError for an impossible value."""
         return replace(self, **values)
 
     @property
@@ -154,7 +162,7 @@ class RunConfig:
 
     @property
     def model_name(self) -> str:
-        """The model as reports name it: a hub id, or a path seen from the project's folder."""
+        """The model's name in reports: a hub id, or a path relative to the project's folder."""
         folder = Path(self.model)
         return str(folder.relative_to(REPO)) if folder.is_relative_to(REPO) else self.model
 
@@ -171,10 +179,10 @@ class RunConfig:
         )
 
     def to_grpo_config(self, weights=None, overrides: dict | None = None, processes: int = 1):
-        """TRL's GRPOConfig of this run; no value is left to a default that differs by machine.
+        """TRL's GRPOConfig for this run, without any default that differs between machines.
 
-        `weights`: one per reward function, None counts each once; `overrides`: fields of GRPOConfig
-        that win; `processes`: how many share a step. WorkbookError where they cannot divide it.
+        `weights`: one per reward function, None for 1 each; `overrides`: fields of GRPOConfig that
+        win; `processes`: how many divide a step. WorkbookError if they cannot divide it evenly.
         """
         from trl import GRPOConfig
 
@@ -192,10 +200,10 @@ class RunConfig:
             # Sample for one optimizer step at a time, and use each completion once.
             steps_per_generation=part // at_once, num_iterations=1,
             shuffle_dataset=self.shuffle_dataset,
-            # Sampling: from the policy itself, with nothing cut off its distribution.
+            # Sampling: from the policy's full distribution.
             max_completion_length=self.max_completion_length, temperature=self.temperature,
             top_p=1.0, top_k=0, repetition_penalty=1.0, chat_template_kwargs=CHAT_TEMPLATE_KWARGS,
-            # vLLM's probabilities differ a little from the trained model's, which is corrected.
+            # vLLM's probabilities differ a little from the trained model's: TRL corrects for it.
             use_vllm=vllm, vllm_importance_sampling_correction=vllm,
             vllm_mode=self.vllm if vllm else "colocate",
             vllm_server_base_url=f"http://{self.vllm_server}",
@@ -203,7 +211,8 @@ class RunConfig:
             vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
             # The algorithm.
             loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
-            importance_sampling_level="token", epsilon=0.2, epsilon_high=0.2,
+            importance_sampling_level="token", epsilon=0.2,
+            epsilon_high=5.0 if self.loss_type == "cispo" else 0.2,  # at ratio 1 no other one clips
             mask_truncated_completions=False, reward_weights=weights and list(weights),
             learning_rate=self.learning_rate, lr_scheduler_type="linear",
             warmup_steps=min(5, self.max_steps), optim="adamw_torch_fused", weight_decay=0.0,
@@ -211,21 +220,21 @@ class RunConfig:
             bf16=self.dtype == "bfloat16", fp16=self.dtype == "float16",
             use_cpu=self.device == "cpu", dataloader_pin_memory=self.device != "cpu",
             gradient_checkpointing=self.gradient_checkpointing,
-            ddp_find_unused_parameters=False,  # every adapter has a gradient: do not look
-            # What is kept: two checkpoints, the one before until the newest is whole.
+            ddp_find_unused_parameters=False,  # there are none: every adapter has a gradient
+            # Two checkpoints: the older one stays until the newest is complete.
             save_strategy="steps", save_steps=min(25, self.max_steps), save_total_limit=2,
             logging_steps=1, report_to="none", log_completions=False, disable_tqdm=True,
         ) | (overrides or {})  # fmt: skip
         if arguments.get("generation_batch_size") is not None:
-            arguments.pop("steps_per_generation")  # TRL takes one of the two
+            arguments.pop("steps_per_generation")  # TRL takes only one of the two
         try:
             return GRPOConfig(**arguments)
         except (ValueError, TypeError) as error:
-            raise WorkbookError(f"TRL does not take {overrides or 'this run'}: {error}") from error
+            raise WorkbookError(f"TRL refuses {overrides or 'this run'}: {error}") from error
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the one that was probably meant, or all."""
+    """The end of a message about an unknown name: the nearest known name, or all of them."""
     near = difflib.get_close_matches(str(name), known := sorted(known), n=1)
     return f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
 
@@ -241,8 +250,9 @@ def find_device() -> tuple[str, float, str]:
 
 
 def find_model(name: str | Path, profile: str | None = None) -> str:
-    """The folder (absolute) or hub id that a family, a folder or a hub id means; the hub is not
-    asked. Raises WorkbookError for what is none of them.
+    """The absolute folder or the hub id for a family, a folder or a hub id, without a network call.
+
+    Raises WorkbookError for any other name.
     """
     if (model := str(name)) in FAMILIES:
         if profile is None:
@@ -252,7 +262,7 @@ def find_model(name: str | Path, profile: str | None = None) -> str:
     if (folder / "config.json").is_file():
         return str(folder.resolve())  # an adapter names its base by this path
     if (folder / "adapter_config.json").is_file():
-        raise WorkbookError(f"{model} is an adapter: give its base as MODEL, and it as --adapter")
+        raise WorkbookError(f"{model} is an adapter: give it as --adapter, and its base as MODEL")
     if folder.exists():
         raise WorkbookError(f"{model} has no config.json: name a folder with a saved model")
     if folder.is_relative_to(DATA):
@@ -277,7 +287,7 @@ def _fitting_profile(device: str, gib: float) -> tuple[str, str]:
 
 
 def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) -> None:
-    """Replace what the profile has chosen and this GPU or its packages lack."""
+    """Replace the profile's choices that this GPU or the installed packages cannot serve."""
     import torch
 
     half = device == "cuda" and chosen["dtype"] == "bfloat16"
@@ -286,12 +296,15 @@ def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) ->
     if chosen.get("vllm") in ("colocate", "server") and (device == "cpu" or not find_spec("vllm")):
         missing = "vLLM needs a CUDA GPU, and to be installed"
         if "vllm" in given:
-            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing}: say vllm: off")
+            raise WorkbookError(f"vllm is {given['vllm']!r} and {missing} (.[vllm]): say vllm: off")
         chosen["vllm"], why["vllm"] = "off", missing
+    if chosen.get("vllm") == "colocate":  # as Unsloth's notebooks: vLLM sleeps during the update
+        for name in ("STANDBY", "STANDBY_UTIL_OVERRIDE"):  # and vllm_gpu_memory counts all the same
+            os.environ.setdefault(f"UNSLOTH_VLLM_{name}", "1")
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
-    """The value as its field's type, in its bounds; a NumPy number becomes Python's."""
+    """The value in its field's type and within its bounds; NumPy numbers become Python's."""
     if kind not in KINDS:
         return value
     wanted = {int: Integral, float: Real}.get(kind, kind)

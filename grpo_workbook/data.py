@@ -1,6 +1,7 @@
-"""From a source of problems to what the model reads: rows, chat prompts, lengths, the split."""
+"""From a source of problems to the model's input: rows, chat prompts, lengths, the split."""
 
 import contextlib
+import functools
 import gzip
 import hashlib
 import itertools
@@ -24,19 +25,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 WORD_PROBLEMS = {name: DATA / "word_problems" / f"{name}.jsonl" for name in ("train", "heldout")}
+GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"}
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 KINDS = ("auto", "number", "text")
 CORE = ("question", "answer", "solution")
-# Columns that the course or TRL fills: a source's own goes on as NAME_original.
+# Columns that the course or TRL fills; a column of the source with such a name gets _original.
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
 
 
 def read_rows(source: Any) -> "Dataset":
-    """The rows, unchecked, of a file (.jsonl, .json, .csv, .tsv, .parquet; the texts as .gz too),
+    """The unchecked rows of a file (.jsonl, .json, .csv, .tsv, .parquet; text files as .gz too),
     a hub id with configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts.
 
-    Those of JSON and Parquet are mapped into memory. Raises WorkbookError with what is wrong.
+    JSON and Parquet are memory-mapped. Raises WorkbookError for what cannot be read.
     """
     from datasets import Dataset, load_dataset
     from datasets.fingerprint import get_temporary_cache_files_directory
@@ -47,50 +49,50 @@ def read_rows(source: Any) -> "Dataset":
         table = {n: [row.get(n) for row in source] for n in dict.fromkeys(itertools.chain(*source))}
         return Dataset.from_dict(table, on_mixed_types="use_json")
     if not isinstance(source, str | Path):
-        raise WorkbookError(f"a {type(source).__name__} is no source: name a file, or one split")
+        raise WorkbookError(f"a {type(source).__name__} is not a source: give a file, or one split")
     path = place_of(source)
     kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if kind and not (path.is_file() and path.stat().st_size):
-        raise WorkbookError(f"data file {source} does not exist, or is empty")
+        raise WorkbookError(f"the data file {source} does not exist, or is empty")
     if not kind and path.exists():
-        raise WorkbookError(f"{source} is no data file: name one that ends in {', '.join(FORMATS)}")
+        raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
     try:
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]
             return load_dataset(name, config or None, split=part or "train")
         if kind == "csv":
             return _read_csv(path)
-        # The table goes when the process ends; TMPDIR chooses the disk.
+        # The table is deleted when the process ends; TMPDIR chooses the disk.
         place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
         return load_dataset(kind, data_files=str(path), split="train", cache_dir=place, **options)
-    except Exception as error:  # whatever a reader raises
+    except Exception as error:  # each reader has its own errors
         why = (kind == "json" and _wrong_line(path)) or first_line(error.__cause__ or error)
-        what = "cannot be read" if kind else "is no file, and as a hub id it cannot be loaded"
+        what = "cannot be read" if kind else "is not a file, and cannot be loaded as a hub id"
         raise WorkbookError(f"{source} {what}: {why}") from error
 
 
 def _read_csv(path: Path) -> "Dataset":
-    """The rows with every column as text: 007 and NA stay what they are."""
+    """The rows with every column as text, so that 007 and NA stay as they are."""
     import pandas as pd
     from datasets import Dataset
 
     separator = max(",;\t", key=lambda sep: pd.read_csv(path, sep=sep, nrows=0).shape[1])
     how: Any = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
-    # A first row of too many fields is only warned of, and would shift every column.
+    # For a first row with too many fields pandas only warns, and shifts every column.
     with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
         return Dataset.from_pandas(pd.read_csv(path, index_col=False, **how), preserve_index=False)
 
 
 def _wrong_line(path: Path) -> str:
-    """The first line of a JSONL file that cannot be read, and why; "" where each can."""
+    """The first line of a JSONL file that cannot be read, and why; "" if there is none."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 json.loads(line.decode("utf-8-sig").strip() or "null")
             except ValueError as error:
-                return f"line {number} is no JSON in UTF-8 ({error})"
+                return f"line {number} is not JSON in UTF-8 ({error})"
     return ""
 
 
@@ -103,13 +105,13 @@ def load_problems(
     skip_invalid: bool = False,
     invalid: dict[int, str] | None = None,
 ) -> "Dataset":
-    """The problems of a source (see `read_rows`): `question`, `answer` (what rewards compare with),
-    `solution` (the answer as the source has it), and its other columns.
+    """The problems of a source (see `read_rows`): `question`, `answer` (for the rewards),
+    `solution` (the answer column as it was), and the other columns.
 
-    `answers` says what counts: "number", the one after the last ####, or the whole text if it is
-    one; any "text"; "auto" is "number" if at least half of the first 1,000 answers hold one.
-    Raises WorkbookError with number, field and value of the first row that cannot be used, unless
-    `skip_invalid`, or a dict is given as `invalid`: it is filled with row number (from 1) -> why.
+    `answers` is "number" (after the last ####, or the whole text), "text", or "auto": "number" if
+    at least half of the first 1,000 answers hold one. An invalid row raises WorkbookError with row
+    number, field and value, unless `skip_invalid` is set or a dict is given as `invalid`: it gets
+    row number (from 1) -> reason.
     """
     from datasets import Features, Value
 
@@ -117,8 +119,8 @@ def load_problems(
     name = Path(source).name if isinstance(source, str | Path) else "the data"
     for column, option in zip(columns, ("--question-column", "--answer-column"), strict=True):
         if column not in rows.column_names:
-            there = f"{name} has no column {column!r} among {rows.column_names}"
-            raise WorkbookError(f"{there}: name it with {option}")
+            there = f"{name} has no column {column!r}, only {rows.column_names}"
+            raise WorkbookError(f"{there}: choose one with {option}")
     if not len(rows):
         raise WorkbookError(f"{name} has no rows")
     if answers not in KINDS:
@@ -144,7 +146,7 @@ def load_problems(
     good = [n for n in range(len(rows)) if n + 1 not in wrong] if wrong else range(len(rows))
     if not good or (wrong and not skip_invalid and invalid is None):
         number, why = next(iter(wrong.items()))
-        fix = "fix it, or drop such rows with --skip-invalid" if good else "no row is left"
+        fix = "fix it, or drop invalid rows with --skip-invalid" if good else "no row is valid"
         raise WorkbookError(f"{name}, row {number}: {why} ({len(wrong):,} invalid in all): {fix}")
     if invalid is not None:
         invalid.update(wrong)
@@ -152,27 +154,27 @@ def load_problems(
 
 
 def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> tuple:
-    """(question, answer, solution, None) of a row, or the last says why it cannot be used."""
-    # Numbers as text, and dates, which the reader makes of texts. A large float has lost digits.
+    """(question, answer, solution, None) of a row; for an invalid row the last is the reason."""
+    # Numbers become text, and so do dates, which the reader parses. A large float has lost digits.
     kind = type(solution)
     exact = abs(solution) < 2**53 if kind is float else kind in (int, Decimal)
     if exact or issubclass(kind, date):
         solution = str(solution).removesuffix(".0").removesuffix(" 00:00:00")
     for column, text in zip(columns, (question, solution), strict=True):
         if not isinstance(text, str) or not text.strip():
-            return None, None, None, f"{column!r} is empty, or no text: {text!r:.60}"
+            return None, None, None, f"{column!r} is empty or not a text: {text!r:.60}"
     answer = reference_answer(solution) if answers == "number" else solution
-    why = f"{columns[1]!r} has no number: {solution[-60:]!r} should end in '#### N', or be N"
+    why = f"{columns[1]!r} has no number: {solution[-60:]!r} must end in '#### N', or be a number"
     return question, answer, solution, why if answer is None else None
 
 
 def chat_prompt(
     question: str, system_prompt: str | None = SYSTEM_PROMPT, examples: Sequence = ()
 ) -> list[dict[str, str]]:
-    """The question as a conversation, after the system prompt and `examples` of (question, answer).
+    """A conversation: the system prompt, `examples` of (question, answer), then the question.
 
     One example is one-shot, several are few-shot. Without a system prompt (None or "") there is no
-    system turn: then the template may add its own.
+    system turn, but the template may add its own.
     """
     turns = [("system", system_prompt)] if system_prompt else []
     for asked, answered in examples:
@@ -181,7 +183,7 @@ def chat_prompt(
 
 
 def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The conversation with its system text at the start of the first user's turn."""
+    """The conversation with its system text moved to the start of the first user turn."""
     if prompt[0]["role"] != "system":
         return prompt
     system, first, *rest = prompt
@@ -191,9 +193,9 @@ def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
 def to_dataset(
     rows: "Dataset | list[dict]", system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False
 ) -> "Dataset":
-    """The rows with `prompt` in front: prompt, answer, question, then every other column untouched.
+    """The rows with a `prompt`: columns prompt, answer, question, then all others unchanged.
 
-    `fold` writes the system prompt into the user's turn (see `needs_folding`).
+    `fold` writes the system prompt into the user turn (see `needs_folding`).
     """
     dataset, shaped = read_rows(rows), fold_system if fold else list
 
@@ -205,9 +207,9 @@ def to_dataset(
 
 
 def load_tokenizer(model: str | Path) -> "Tokenizer":
-    """The tokenizer of a folder or hub id, padding on the left; of a folder, without the network.
+    """The tokenizer of a folder (without the network) or a hub id, padding on the left.
 
-    Raises WorkbookError where there is none, or it has no chat template.
+    Raises WorkbookError if there is none, or it has no chat template.
     """
     from transformers import AutoTokenizer
 
@@ -217,16 +219,16 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     except (OSError, ValueError, KeyError, AttributeError) as error:
         why = f"({first_line(error)}): check the name, and the network if it is a hub id"
         raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
-    if not tokenizer.chat_template or len(tokenizer) < 100:  # without its vocabulary it is empty
-        fix = "name an instruction-tuned model, or copy the tokenizer's files there"
+    if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing
+        fix = "choose an instruction-tuned model, or copy the tokenizer's files into the folder"
         raise WorkbookError(f"{name!r} has no tokenizer with a chat template: {fix}")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer
 
 
 def system_role(tokenizer: "Tokenizer") -> str:
-    """What the template does with a system message: gives it its "own turn", writes it "in the
-    user's turn" (Gemma), or, and then it needs folding, "refused" or "ignored".
+    """Where the template puts a system message: "own turn", "in the user's turn" (Gemma), or
+    "refused" or "ignored", which need folding.
     """
     from jinja2 import TemplateError
 
@@ -241,19 +243,19 @@ def system_role(tokenizer: "Tokenizer") -> str:
 
 
 def needs_folding(tokenizer: "Tokenizer") -> bool:
-    """Whether the system prompt must open the user's turn: the template refuses or drops one."""
+    """Whether the template refuses or drops a system message, so it must go into the user turn."""
     return system_role(tokenizer) in ("refused", "ignored")
 
 
 def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
-    """Each conversation as the text that the model reads, up to where its own turn begins."""
+    """Each conversation as the text that the model reads, up to the start of its own turn."""
     return tokenizer.apply_chat_template(
         list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
     )
 
 
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
-    """Tokens of each prompt as the model sees it, template and generation prompt included."""
+    """The length of each prompt in tokens, with the template and the generation prompt."""
     lengths: list[int] = []
     for start in range(0, len(dataset), 1000):
         texts = render(dataset["prompt"][start : start + 1000], tokenizer)
@@ -264,9 +266,9 @@ def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
 def drop_long_prompts(
     dataset: "Dataset", tokenizer: "Tokenizer", max_prompt_length: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
-    """(the rows whose prompt has at most so many tokens, how many have more). TRL truncates none.
+    """(the rows with a prompt of at most so many tokens, the number of dropped rows).
 
-    Raises WorkbookError when no row fits; `name` is what it calls the data.
+    TRL does not truncate prompts. WorkbookError if no row fits; it calls the data `name`.
     """
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
@@ -279,16 +281,16 @@ def drop_long_prompts(
 def split(
     dataset: "Dataset", heldout: int, seed: int, by: str = "length"
 ) -> tuple["Dataset", "Dataset"]:
-    """(train, held-out): `heldout` rows, at most a fifth, are held out; the same for the same seed.
+    """(train, held-out) with `heldout` rows held out, at most a fifth; `seed` decides which.
 
-    `by` names what both parts have at equal rates: a column (difficulty, topic), or "length" for
-    four equal buckets of the question's length. Raises WorkbookError where that cannot be.
+    Both parts are stratified by `by`: a column (difficulty, topic), or "length" for four equal
+    buckets of question length. Raises WorkbookError if that is impossible.
     """
     import pandas as pd
 
     count = min(heldout, len(dataset) // 5)
     if count < 1:
-        raise WorkbookError(f"{heldout} of {len(dataset)} rows cannot be held out: at least 1 of 5")
+        raise WorkbookError(f"cannot hold out {heldout} of {len(dataset)} rows: at least 1 of 5")
     lengths = pd.Series(dataset["question"][:]).str.len().rank(method="first")
     try:
         strata = pd.qcut(lengths, min(4, count), labels=False) if by == "length" else dataset[by]
@@ -300,10 +302,21 @@ def split(
     return parts["train"], parts["test"]
 
 
+@functools.cache
+def course_data(profile: str) -> dict[str, Any]:
+    """The data of a run that names none: GSM8K for a real model, if it can be had, else ours."""
+    try:
+        if profile != "smoke" and all(map(read_rows, GSM8K.values())):
+            return GSM8K
+    except WorkbookError as error:
+        print(f"The course's own word problems instead of GSM8K: {first_line(error)}")
+    return WORD_PROBLEMS
+
+
 def load_split(
     run: RunConfig, data: Any = None, heldout_data: Any = None, **reading
 ) -> tuple["Dataset", "Dataset", int]:
-    """(training rows, held-out rows, leaked training rows dropped); without data the course's own.
+    """(training rows, held-out rows, leaked training rows dropped); without data the course's.
 
     `reading` is what `load_problems` takes; it is for the user's data.
     """
@@ -311,7 +324,7 @@ def load_split(
         train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)
     else:
         train, heldout = (
-            load_problems(given, **reading) if given else load_problems(WORD_PROBLEMS[name])
+            load_problems(given or course_data(run.profile)[name], **(reading if given else {}))
             for name, given in (("train", data), ("heldout", heldout_data))
         )
         heldout = heldout.select(range(min(run.heldout, len(heldout))))
@@ -320,7 +333,7 @@ def load_split(
 
 
 def sha256_of(*parts: Iterable[dict]) -> str:
-    """A hash of the rows of all parts in order, whatever the order of their columns."""
+    """A hash of all rows in order; the order of the columns does not matter."""
     found = hashlib.sha256()
     for row in itertools.chain(*parts):
         found.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")

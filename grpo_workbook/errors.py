@@ -1,8 +1,8 @@
-"""The one error of the workbook, and text of unknown origin as a terminal may show it."""
+"""The workbook's error class, and functions that make untrusted text safe for a terminal."""
 
 import re
 
-# Controls but for the line end, what turns the direction of writing around, halves of surrogates.
+# Control characters except the line end, marks that reverse the text direction, lone surrogates.
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -11,17 +11,17 @@ class WorkbookError(ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an exception says; its type's name where it says nothing."""
+    """The first line of an exception's message, or the name of its type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def visible(text: str) -> str:
-    """The text with control characters escaped: a data file must not clear the screen or ring."""
+    """The text with control characters escaped, so that data cannot clear the screen or ring."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def wrap(text: str, width: int, head: str = "") -> list[str]:
-    """Lines of at most `width` columns; `head` stands before the first, spaces before the others.
+    """The text in lines of at most `width` columns, after `head` (spaces from the second line on).
 
     A wide character takes two columns.
     """
@@ -33,7 +33,7 @@ def wrap(text: str, width: int, head: str = "") -> list[str]:
 
 
 def shorten(text: str, width: int) -> str:
-    """The text on one line of at most `width` columns, its end cut off behind "…"."""
+    """The text on one line of at most `width` columns; a longer one ends in "…"."""
     from rich.text import Text
 
     line = Text(" ".join(visible(text.replace("\n", " ")).split()))

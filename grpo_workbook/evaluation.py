@@ -1,7 +1,7 @@
-"""Measure a policy on held-out problems: what it writes, and how often that is right.
+"""Measure a policy on held-out problems: generate completions and count the right ones.
 
-Strict: well-formed and exactly right. Lenient: the kindly read answer is right, whatever the form.
-Greedy is what the policy holds most likely; sampled (temperature 1) is what GRPO trains.
+Strict: well-formed and exactly right. Lenient: the answer is right in any readable form.
+Greedy takes the most likely token; sampled (temperature 1) is the policy that GRPO trains.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from pandas import DataFrame
 
-SEEDS_APART = 1_000_003  # between two seeds' first batches: more problems than are ever measured
+SEEDS_APART = 1_000_003  # between the first batches of two seeds: more than any number of problems
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Scores:
-    """What each completion was worth: lists of one length, problem by problem, `samples` of each.
+    """The result for each completion: lists of equal length with `samples` entries per problem.
 
-    `unjudged` of them could not be judged, and count as wrong.
+    `unjudged` completions could not be judged; they count as wrong.
     """
 
     completions: list[str]
@@ -49,16 +49,16 @@ class Scores:
     well_formed: list[bool]
     samples: int = 1
     unjudged: int = 0
-    tokens: Sequence[int] = ()  # empty where texts alone were scored
+    tokens: Sequence[int] = ()  # empty if only texts were scored
     ended: Sequence[bool] = ()
 
     @property
     def n(self) -> int:
-        """How many problems."""
+        """The number of problems."""
         return len(self.completions) // self.samples
 
     def table(self, dataset: "Dataset") -> "DataFrame":
-        """A row for each completion: problem, sample, the dataset's columns, what it was worth."""
+        """A row for each completion: problem, sample, the dataset's columns, the scores."""
         table: Any = dataset.remove_columns("prompt").to_pandas()
         table = table.loc[table.index.repeat(self.samples)].rename_axis("problem").reset_index()
         table.insert(1, "sample", table.groupby("problem").cumcount())
@@ -71,11 +71,11 @@ def evaluate(
     """Let the model answer each row of the dataset (`prompt`, `answer`), and judge it by `score`.
 
     `how`: max_new_tokens, sample, temperature, seed, batch_size (see `Sampling`), `progress` and
-    `share` (see `complete`). Several `samples` of each problem need sample=True. A stopped
-    evaluation goes on from its `completions_file`; several processes share the work.
+    `share` (see `complete`). Several `samples` per problem need sample=True. A stopped evaluation
+    continues from its `completions_file`; several processes divide the work.
     """
     if not {"prompt", "answer"} <= set(dataset.column_names):
-        raise WorkbookError(f"name two of the columns prompt and answer: {dataset.column_names}")
+        raise WorkbookError(f"the data needs columns prompt and answer: {dataset.column_names}")
     if samples < 1 or (samples > 1 and not how.get("sample")):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
     rows = dataset.select([i for i in range(len(dataset)) for _ in range(samples)])
@@ -88,9 +88,9 @@ def evaluate(
 def score(texts: Sequence[str], answers: Sequence[str], judge: Callable | None = None) -> Scores:
     """Judge completions against their reference answers: numbers, unless there is a judge.
 
-    `judge(given, answer)` says whether the answer that a completion gives is the reference, or None
-    where it cannot say; where both are one text it is not asked. Raises WorkbookError for a
-    reference that should be a number and is none, ValueError for fewer answers than texts.
+    `judge(given, answer)` returns whether a completion's answer matches the reference, or None if
+    it cannot tell; for equal texts it is not called. Raises WorkbookError for a reference that must
+    be a number and is not, ValueError for fewer answers than texts.
     """
 
     @cache
@@ -110,7 +110,7 @@ def score(texts: Sequence[str], answers: Sequence[str], judge: Callable | None =
 
 
 def summary(sampled: Scores, greedy: Scores) -> dict:
-    """What a report says of a policy: rates from 0 to 1, and `ci95`, strict_sampled's interval."""
+    """A policy's rates, 0 to 1, for a report, and `ci95`, the interval of strict_sampled."""
     names, both = ("strict", "lenient", "well_formed"), {"sampled": sampled, "greedy": greedy}
     rates = {f"{n}_{how}": accuracy(getattr(s, n)) for n in names for how, s in both.items()}
     unjudged = {"unjudged": sampled.unjudged} if sampled.unjudged else {}
@@ -118,23 +118,23 @@ def summary(sampled: Scores, greedy: Scores) -> dict:
 
 
 def generate(model, tokenizer, prompts: Sequence, **how) -> list[str]:
-    """The texts of `complete`, which says what `how` may be."""
+    """The texts of `complete`, which takes the same `how`."""
     return [found["text"] for found in complete(model, tokenizer, prompts, **how)]
 
 
 def complete(
     model, tokenizer, prompts: Sequence, *, progress=None, file=None, share=True, **how
 ) -> list[dict]:
-    """One completion for each prompt, a chat or a text, made as `Sampling(**how)` says: its `text`,
-    `tokens` (the end token counts), and `ended`, False where it was cut off.
+    """One completion for each prompt (a chat or a text) by `Sampling(**how)`: its `text`, `tokens`
+    (with the end token), and `ended`, which is False if it was cut off.
 
-    Batches hold prompts of like length, so that little is padding. Each is seeded, so several
-    processes, which take turns (all must call; `share=False`: this one alone), get what one would;
-    the random state stays. `progress` names the main process's bar.
+    A batch holds prompts of similar length, to save padding. Each batch is seeded, so several
+    processes (all must call; `share=False`: this one alone) get the same completions as one; the
+    random state is restored. `progress` is the label of the main process's bar.
 
-    The `file`, a path, gets a JSON line for each completion when its batch is done; what is there
-    is not generated again. Raises WorkbookError for one that was begun with another model, other
-    prompts or another `how`, or is damaged; a last line that a kill has torn is dropped.
+    Each finished batch is appended to `file` as JSON lines, and not generated again. Raises
+    WorkbookError for a damaged file, or one from another model, other prompts or another `how`; an
+    incomplete last line, left by a kill, is dropped.
     """
     import torch
     from accelerate import PartialState
@@ -175,7 +175,7 @@ def complete(
 
 
 def _batch(model, tokenizer, texts: list[str], how: Sampling, plain: bool):
-    """What follows each text, all in one batch; a chat template has its own special tokens."""
+    """The completion of each text, in one batch; a chat template adds its own special tokens."""
     side = {"padding": True, "padding_side": "left", "return_token_type_ids": False}
     batch = tokenizer(texts, return_tensors="pt", add_special_tokens=plain, **side).to(model.device)
     ends = end_tokens(model, tokenizer)
@@ -190,13 +190,13 @@ def _batch(model, tokenizer, texts: list[str], how: Sampling, plain: bool):
 
 
 def end_tokens(model, tokenizer) -> list[int]:
-    """What ends a completion, as TRL takes it: Gemma and Qwen end a turn with another token."""
+    """The end tokens, as in TRL: Gemma and Qwen end a turn with another token than a text."""
     ends = model.generation_config.eos_token_id
     return sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
 
 
 def _identity(model, texts: list[str], how: Sampling) -> dict:
-    """What completions were made with; the model by 64 values of each of its parameters."""
+    """What the completions depend on; the model as a hash of 64 values of each parameter."""
     found = hashlib.sha256()
     for name, weight in model.named_parameters():
         some = weight.data.flatten()[:: max(1, weight.numel() // 64)].float().cpu().numpy()
@@ -206,9 +206,9 @@ def _identity(model, texts: list[str], how: Sampling) -> dict:
 
 
 def _open(path: Path, identity: dict) -> dict[int, dict]:
-    """The completions in the file, whose first line is the identity; a new file is begun."""
+    """The completions in the file, whose first line is the identity; a missing file is created."""
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    lines = [line for line in lines if line.endswith(b"\n")]  # a kill may have torn the last one
+    lines = [line for line in lines if line.endswith(b"\n")]  # a kill may cut the last one
     lines = lines or [json.dumps(identity).encode() + b"\n"]
     try:
         there, *records = map(json.loads, lines)
@@ -217,8 +217,8 @@ def _open(path: Path, identity: dict) -> dict[int, dict]:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise WorkbookError(f"{readable(path)} is damaged: remove it to start again") from error
     if different:
-        said = f"{readable(path)} holds other completions (not the same: {', '.join(different)})"
-        raise WorkbookError(f"{said}: remove it to start again, or name another file")
+        said = f"{readable(path)} is of another evaluation (different: {', '.join(different)})"
+        raise WorkbookError(f"{said}: remove it to start again, or choose another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as new:
         new.write_bytes(b"".join(lines))

@@ -1,8 +1,8 @@
 """Save the adapter, merge it into 16-bit weights with a proof, and write the model's card.
 
-Base-plus-adapter and the merged weights read the same prompts and answers: their logits must agree.
-What the trained policy said when it was saved, the merged model must hold as likely. Then it
-answers held-out problems: it must not do worse than the policy did.
+The base with its adapter and the merged weights read the same texts: their logits must agree. What
+the trained policy answered when it was saved must be as likely to the merged model. Then the merged
+model answers held-out problems, and must not do worse than the policy.
 """
 
 import json
@@ -18,43 +18,48 @@ from grpo_workbook.files import readable
 from grpo_workbook.statistics import accuracy, paired_p_value, wilson_interval
 
 SAME_TOKENS = 0.98  # rounding to bfloat16 turns a few near-ties; a wrong merge turns more
-RELATIVE = 0.02  # of the logits' spread: rounding gives 0.002 to 0.004, wrong merges 0.04 and more
-KEPT = 0.5  # of what training changed: quantizing takes some of it, a lost adapter takes all
-LOGIT_BYTES = 2**30  # of one model's logits, which wait in memory for the other's
-POLICY_RECORD = "policy.json"  # beside an adapter: what the trained policy said, and how surely
+RELATIVE = 0.02  # of the logits' spread: rounding gives 0.002 to 0.004, a wrong merge at least 0.04
+KEPT = 0.5  # of the effect of training: quantizing takes some of it, a lost adapter takes all
+LOGIT_BYTES = 2**30  # of one model's logits, which stay in memory for the comparison
+POLICY_RECORD = "policy.json"  # beside an adapter: the trained policy's answers, log-probabilities
 QUESTION = "Ada has {} pens and buys {} more. How many pens does Ada have now?"
 SUMS = [QUESTION.format(n, 17 - n) for n in range(2, 14)]
 REFUSED = (
-    "the merged model is another one: its logits differ by {relative_logit_difference:.1%} of "
-    f"their spread (at most {RELATIVE:.0%}), the same token at {{same_greedy_tokens:.2%}} of the "
-    f"places (at least {SAME_TOKENS:.0%})"
+    "the merged model is not the same: its logits differ by {relative_logit_difference:.1%} of "
+    f"their spread (at most {RELATIVE:.0%}), it chooses the same token at "
+    f"{{same_greedy_tokens:.2%}} of the positions (at least {SAME_TOKENS:.0%})"
 )
 MORE = {
-    "effect_kept": f", {{effect_kept:.0%}} of what training changed is in it (at least {KEPT:.0%})",
-    "policy_ci95": ", {merged_strict_greedy:.1%} of {heldout_n} held-out problems right, and the "
-    "policy that was trained {policy_strict_greedy:.1%} (95 % interval {policy_ci95[0]:.1%} to "
+    "effect_kept": f", {{effect_kept:.0%}} of training's effect is in it (at least {KEPT:.0%})",
+    "policy_ci95": ", and it solves {merged_strict_greedy:.1%} of {heldout_n} held-out problems, "
+    "but the trained policy {policy_strict_greedy:.1%} (95 % interval {policy_ci95[0]:.1%} to "
     "{policy_ci95[1]:.1%})",
 }
 
 
 def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = None) -> None:
-    """Write the adapter (its `weights`, where they were gathered from several processes), the
-    tokenizer, a hash of the base it was trained on, and the policy's answers to a few sums, with
-    the log-probability of each token by the policy and by its base.
+    """Write the adapter, the tokenizer, a hash of the base model, and a record of the policy.
+
+    The record: its answers to a few sums, and the log-probability of each token by the policy and
+    by its base. `weights` are the adapter's weights if they were gathered from several processes.
     """
     record: dict = {}
     if not weights:
         prompts = [data.chat_prompt(text, None) for text in SUMS]
         texts = generate(model.eval(), tokenizer, prompts, max_new_tokens=48, share=False)
         record = {"prompts": prompts, "texts": texts}
-        record["policy"] = _surely(_read_logits(model, tokenizer, prompts, texts)).tolist()
+        record["policy"] = _log_probabilities(
+            _read_logits(model, tokenizer, prompts, texts)
+        ).tolist()
         with model.disable_adapter():
-            record["base"] = _surely(_read_logits(model, tokenizer, prompts, texts)).tolist()
+            record["base"] = _log_probabilities(
+                _read_logits(model, tokenizer, prompts, texts)
+            ).tolist()
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:
         model.save_pretrained(target, state_dict=weights)
-        (target / "README.md").unlink(missing_ok=True)  # PEFT's form, with the path of the base
+        (target / "README.md").unlink(missing_ok=True)  # PEFT's template holds the base's path
         tokenizer.save_pretrained(target)
         named = {"base": readable(base), "hash": models.fingerprint(base)}
         files.write_json(target / models.BASE_RECORD, named)
@@ -66,14 +71,14 @@ def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = No
 def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how) -> dict:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
-    The three are paths, `base` may be a hub id, and None takes the one that the adapter names.
-    `heldout` is a Dataset, or rows, with `prompt` and `answer` (without answers only the logits
-    count; default: those of the run in whose folder the adapter lies, else a few sums), `policy`
-    the trained policy's greedy Scores on them (else base-plus-adapter is asked), `judge` as in
-    `evaluation.score`; `how` is max_new_tokens (default: the run's, or 256) and batch_size.
+    All three are paths; `base` may be a hub id, or None for the base that the adapter names.
+    `heldout`: a Dataset or rows with `prompt` and `answer` (without answers only the logits count;
+    default: the held-out set of the adapter's run, else a few sums). `policy`: the trained policy's
+    greedy Scores on them (default: the base with the adapter answers). `judge`: see
+    `evaluation.score`. `how`: max_new_tokens (default: the run's, or 256) and batch_size.
 
     Returns the proof, made with one model in memory at a time. Raises WorkbookError, with the
-    numbers, for a merge that is another model: then, and after a kill, `folder` is what it was.
+    numbers, if the merged model is not the same; then, and after a kill, `folder` is unchanged.
     """
     from accelerate.utils.memory import clear_device_cache
 
@@ -89,10 +94,10 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         heldout, policy, judge = _heldout_of(adapter, settings.get("system_prompt"), judge)
     ours, tokenizer = models.load_model(base, adapter, dtype="auto", any_base=True)
     if getattr(ours.config, "quantization_config", None):
-        said = f"{readable(base)} holds quantized weights, and a merge into them would be rounded"
-        raise WorkbookError(f"{said}: name its 16-bit model with --base")
+        said = f"{readable(base)} has quantized weights, which would round the merge"
+        raise WorkbookError(f"{said}: give its 16-bit model with --base")
     where, record = _where(ours.num_parameters()), _read(Path(adapter) / POLICY_RECORD)
-    # as the model was trained on them: without a system role its text opens the user's turn
+    # as in training: without a system role, the system text opens the user's turn
     fold = data.fold_system if data.needs_folding(tokenizer) else list
     prompts = [fold(row["prompt"]) for row in heldout]
     answers = [row["answer"] for row in heldout if "answer" in row]
@@ -104,10 +109,11 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         nonlocal ours
         ours = ours.to(**where)
         texts = policy.completions if policy else generate(ours, tokenizer, prompts, **how)
-        read = [record.get(n, []) + more for n, more in (("prompts", prompts), ("texts", texts))]
+        own = [record.get(name, []) for name in ("prompts", "texts")]
+        read = own[0] + prompts, own[1] + texts
         before = _read_logits(ours, tokenizer, *read)
         with ours.disable_adapter():
-            without = record and _read_logits(ours, tokenizer, record["prompts"], record["texts"])
+            without = _read_logits(ours, tokenizer, *own)
         ours = ours.merge_and_unload().bfloat16()
         ours.save_pretrained(target)
         tokenizer.save_pretrained(target)
@@ -116,16 +122,11 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         merged, words = models.load_model(target, **where)
         after = _read_logits(merged, words, *read)
         proof.update(compare_logits(before, after, words, *read))
-        proof.update(record and _effect_kept(record, without, before, after))
+        proof.update(_effect_kept(record, without, before, after) if record else {})
         if answers:
-            right = (policy or score(texts, answers, judge)).strict
             said = generate(merged, words, prompts, **how)
-            now = score(said, answers, judge).strict
-            proof.update(
-                merged_strict_greedy=accuracy(now), policy_strict_greedy=accuracy(right),
-                policy_ci95=[*wilson_interval(right)], p_value=paired_p_value(right, now),
-                heldout_n=len(right), merged_answers=said[:5],
-            )  # fmt: skip
+            right = (policy or score(texts, answers, judge)).strict
+            proof.update(_scored(right, score(said, answers, judge).strict, said))
         if not is_proved(proof):
             said = [text.format(**proof) for name, text in MORE.items() if name in proof]
             raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
@@ -135,8 +136,15 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
     return proof
 
 
+def _scored(right: Sequence[bool], now: Sequence[bool], said: Sequence[str]) -> dict:
+    """The policy's answers beside the merged model's."""
+    rates = {"merged_strict_greedy": accuracy(now), "policy_strict_greedy": accuracy(right)}
+    rates |= {"p_value": paired_p_value(right, now), "policy_ci95": [*wilson_interval(right)]}
+    return {"heldout_n": len(right), "merged_answers": said[:5], **rates}
+
+
 def run_of(adapter: str | Path) -> tuple[dict, dict]:
-    """(report, settings) of the run in whose folder, or a stage's, the adapter lies; else empty."""
+    """(report, settings) of the run or stage whose folder holds the adapter; else empty."""
     place = Path(adapter).resolve().parent
     run = _read(place / "run.json") or _read(place.parent / "run.json")
     return _read(place / "report.json"), run.get("settings", {})
@@ -147,7 +155,7 @@ def _read(path: Path) -> dict:
 
 
 def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
-    """(rows, policy or None, judge) from the run's after.json, else prompts alone."""
+    """(rows, policy or None, judge) from the run's after.json; without it only prompts."""
     after = _read(Path(adapter).parent / "after.json")
     judge = judge if after.get("kind") == "text" else None
     prompts = [data.chat_prompt(text, prompt) for text in after.get("question", SUMS)]
@@ -158,34 +166,37 @@ def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
 
 
 def _check_folder(folder: Path, adapter: str, base: str) -> None:
-    """Raise WorkbookError where the merged model must not go, or the disk cannot hold it."""
+    """Raise WorkbookError if the merged model must not go there, or does not fit on the disk."""
     place = files.place_of(folder)
     if any(files.place_of(kept).is_relative_to(place) for kept in (adapter, base)):
-        raise WorkbookError(f"{folder} holds the adapter or its base: name another folder")
+        raise WorkbookError(f"{folder} holds the adapter or its base: choose another folder")
     if (folder.is_file() or any(folder.glob("*"))) and not (folder / "config.json").is_file():
-        raise WorkbookError(f"{folder} holds no model, so it is not replaced: name another folder")
+        raise WorkbookError(f"{folder} has files but no model: choose another folder")
     size = sum(f.stat().st_size for f in Path(base).glob("*.safetensors"))  # 0 on the hub
     files.check_disk(folder, size + 20 * 2**20, "the merged model")
 
 
 def _where(weights: int) -> dict:
-    """Device and dtype for so many weights: a GPU and float32 where they leave room to answer."""
+    """Device and dtype for so many weights: the GPU and float32 if they leave room to answer."""
+    import psutil
     import torch
-    from accelerate.utils import get_max_memory
 
-    each = ((torch.float32, 8), (torch.bfloat16, 3))  # bytes for a weight, its part of the rest too
-    room = get_max_memory().items()  # GPUs first
-    fits = ((at, dtype) for at, free in room for dtype, size in each if size * weights < free)
-    return dict(zip(("device", "dtype"), next(fits, ("cpu", torch.bfloat16)), strict=True))
+    room = {"cpu": psutil.virtual_memory().available}
+    if torch.cuda.is_available():
+        room = {"cuda": torch.cuda.mem_get_info()[0], **room}
+    each = ((torch.float32, 9), (torch.bfloat16, 3))  # bytes for a weight, its part of the rest too
+    fits = [(at, dtype) for at in room for dtype, size in each if size * weights < room[at]]
+    device, dtype = [*fits, ("cpu", torch.bfloat16)][0]
+    return {"device": device, "dtype": dtype}
 
 
 def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequence[str]) -> dict:
-    """Largest logit difference, its root mean square relative to the logits' own spread, and the
-    fraction of positions where both models would choose the same token.
+    """The largest logit difference, the root mean square difference relative to the logits' spread,
+    and the fraction of positions where both models choose the same token.
 
-    Both read the same chat prompts, each with its completion, whose every position counts (and the
-    one before it), as far as LOGIT_BYTES go; of a model that is gone, what was kept of it. A logit
-    that is NaN makes both differences NaN.
+    Both read the same chat prompts with their completions; all positions of a completion count, and
+    the one before it, as far as LOGIT_BYTES go; of a model that is gone, the logits that were kept.
+    A NaN among the logits makes both differences NaN.
     """
     import torch
 
@@ -207,7 +218,7 @@ def _read_logits(model, tokenizer, prompts: Sequence, completions: Sequence[str]
     import torch
 
     found, room = [], LOGIT_BYTES // (4 * model.config.vocab_size)
-    most = max(64, room // len(prompts))
+    most = max(64, room // max(1, len(prompts)))
     for pair in zip(data.render(prompts, tokenizer), completions, strict=True):  # no padding
         prompt, answer = tokenizer(list(pair), add_special_tokens=False)["input_ids"]
         ids = torch.tensor([prompt + answer[:most]], device=model.device)
@@ -220,7 +231,7 @@ def _read_logits(model, tokenizer, prompts: Sequence, completions: Sequence[str]
     return found
 
 
-def _surely(read: list):
+def _log_probabilities(read: list):
     """The log-probability of every token that was read."""
     import numpy as np
 
@@ -236,18 +247,18 @@ def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
     import numpy as np
 
     trained = np.array(record["policy"], float) - np.array(record["base"], float)
-    plain, before, after = (_surely(read[: len(base)]) for read in (base, ours, merged))
+    plain, before, after = (_log_probabilities(read[: len(base)]) for read in (base, ours, merged))
     if trained @ trained <= 16 * np.square(after - before).sum():
         return {"effect_kept": 1.0}
     return {"effect_kept": round(float(trained @ (after - plain) / (trained @ trained)), 3)}
 
 
 def is_proved(proof: Mapping) -> bool:
-    """Whether base-plus-adapter and merged weights are the same policy but for rounding.
+    """Whether the base with the adapter and the merged weights are the same policy up to rounding.
 
-    The held-out accuracy, where it was measured, must not lie below the policy's 95 % interval,
-    unless so few answers changed that it may be chance (paired test, p from 0.01 on). Above it is
-    no fault: the policy answered on a 4-bit base, and 16 bits may answer better.
+    The held-out accuracy, if measured, must not lie below the policy's 95 % interval, unless chance
+    can explain it (paired test, p from 0.01 on). A higher accuracy is fine: the policy answered on
+    a 4-bit base, and 16 bits may answer better.
     """
     same = proof["same_greedy_tokens"] >= SAME_TOKENS
     close = proof["relative_logit_difference"] <= RELATIVE and proof.get("effect_kept", 1) >= KEPT
@@ -260,7 +271,7 @@ _PATH = re.compile(r"(?<![\w:/.<])(?:/|~/)(?:[^\s/,:;\"'|=]+/)+([^\s/,:;\"'|=]+)
 
 
 def _hub_id(name: object) -> str | None:
-    """The hub id that a model's or data set's name stands for; None for what is on this machine."""
+    """The hub id in the name of a model or data set; None for a local path."""
     text = str(name).split(":")[0]
     file = Path(text).suffix in data.FORMATS or files.place_of(text).exists()
     return text if re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) and not file else None
@@ -269,8 +280,8 @@ def _hub_id(name: object) -> str | None:
 def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: str | Path) -> None:
     """Write the model card, README.md, into the folder of a merged model or an adapter.
 
-    `report` is a run's report.json, or what is known of it; `settings` are the run's, its system
-    prompt among them. What is no hub id is named in the text alone, and no path of this machine.
+    `report` is a run's report.json, or parts of it; `settings` are the run's, with its system
+    prompt. Local names appear in the text only, and without their path.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

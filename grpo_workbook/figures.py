@@ -1,7 +1,7 @@
-"""Every plot of the course: each function returns (figure, text alternative), the finding in words.
+"""Every plot of the course: each function returns (figure, text alternative).
 
-The words are made from the data; `finding` puts the lesson's own sentence before them. Colours are
-Okabe and Ito's; dash, marker and hatch differ as well, so that no colour is needed.
+The text is made from the data; `finding` is the lesson's own sentence before it. The colours are
+Okabe and Ito's; dash, marker and hatch differ too, so a chart can be read without colours.
 """
 
 import base64
@@ -28,7 +28,7 @@ STYLES = [(_COLOURS[i % 7], _DASHES[i % 4], _MARKERS[i % 5]) for i in range(28)]
 
 
 def new_panels(width: float = 7.0, height: float = 3.6, count: int = 1, across: int = 1):
-    """(figure, its `count` axes, `across` in a row) in the look of the course; sizes in inches."""
+    """(figure, its `count` axes, `across` in a row) in the course's style; sizes in inches."""
     from matplotlib.figure import Figure  # no pyplot: no global state, no display needed
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -52,8 +52,8 @@ def _number(value: float, form: str = ".3g") -> str:
 def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (8.0, 3.0)) -> Any:
     """A figure of boxes and arrows; x and y run from 0 to 1.
 
-    `boxes`: {name: (x, y, words, colour)}; `arrows`: (from, to, words), and as a fourth how far the
-    arrow bends (0.3, or -0.3 to the other side).
+    `boxes`: {name: (x, y, words, colour)}; `arrows`: (from, to, words) and optionally the bend
+    of the arrow (0.3, or -0.3 to the other side).
     """
     from matplotlib.figure import Figure
 
@@ -64,7 +64,7 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
     for name, (x, y, words, colour) in boxes.items():
         look = {"boxstyle": "round,pad=0.5", "facecolor": colour, "edgecolor": GREY}
         drawn[name] = axes.text(x, y, words, ha="center", va="center", bbox=look, zorder=3)
-    figure.canvas.draw()  # now the boxes have a size, and arrows can end at them
+    figure.canvas.draw()  # gives the boxes a size, so that arrows can end at them
     for start, end, words, *bend in arrows:
         (x0, y0), (x1, y1) = (drawn[name].get_position() for name in (start, end))
         rad = bend[0] if bend else 0.0
@@ -80,8 +80,9 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
 
 
 def smooth(values: Sequence[float], window: int = 7) -> list[float]:
-    """The mean of each value and up to window - 1 before it."""
-    return [mean(values[max(0, i - window + 1) : i + 1]) for i in range(len(values))]
+    """The mean around each value: window // 2 values before it and as many after it."""
+    half = window // 2
+    return [mean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
 
 
 def line_chart(
@@ -103,37 +104,40 @@ def line_chart(
 
 
 def bar_chart(
-    series: Mapping, labels: Sequence[str], *, y: str, title: str, finding="", form=".3g", ci=None
+    series: Mapping, labels: Sequence[str], *, y: str, title: str, form=".3g", ci=None
 ) -> Drawn:
-    """Bars in groups: {name: a value for each label}, written above its bar as `form` says.
+    """Bars in groups from {name: a value for each label}; `form` formats the value above a bar.
 
-    `ci`: {name: the (low, high) of its first value}, drawn as a whisker.
+    `ci`: {name: (low, high) of each value}, shown as whiskers.
     """
     figure, (axes,) = new_panels()
     width, parts = 0.8 / len(series), {}
     for i, (name, values) in enumerate(series.items()):
-        pairs = zip(values, labels, strict=True)
-        parts[name] = ", ".join(f"{_number(v, form)} for {label}" for v, label in pairs)
+        ends = (ci or {}).get(name, [(v, v) for v in values])
+        said = [_number(v, form) for v in values]
+        if ci:
+            spans = [f"({low:{form}} to {high:{form}})" for low, high in ends]
+            said = [" ".join(pair) for pair in zip(said, spans, strict=True)]
+        parts[name] = ", ".join(f"{v} for {k}" for v, k in zip(said, labels, strict=True))
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
-        look = {"color": STYLES[i][0], "hatch": _HATCHES[i % 5], "edgecolor": "white"}
-        bars = axes.bar(places, values, width * 0.94, label=name, **look)
-        text = axes.bar_label(bars, [_number(v, form) for v in values], padding=2, fontsize=9)
-        if ci and name in ci:
-            low, high = ci[name]
-            ends = [[values[0] - low], [high - values[0]]]
-            axes.errorbar(places[0], values[0], ends, color="black", capsize=4)
-            parts[name] += f" (95 % interval of the first: {low:{form}} to {high:{form}})"
-            text[0].xy = (text[0].xy[0], high)  # above the whisker
+        colour = {"before": GREY, "after": BLUE}.get(name, STYLES[i][0])  # as in every chapter
+        look = {"color": colour, "hatch": _HATCHES[i % 5], "edgecolor": "white"}
+        axes.bar(places, values, width * 0.94, label=name, **look)
+        for x, v, (low, high) in zip(places, values, ends, strict=True):
+            if ci:
+                axes.errorbar(x, v, [[v - low], [high - v]], color="black", capsize=4)
+            above = {"ha": "center", "textcoords": "offset points", "fontsize": 9}
+            axes.annotate(_number(v, form), (x, high), (0, 3), **above)
     axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel=y, title=title)
     axes.margins(y=0.15)
     figure.legend(frameon=False, loc="outside right center")
-    return figure, _words(f"Bar chart of {y}", finding, parts)
+    return figure, _words(f"Bar chart of {y}", "", parts)
 
 
 def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, finding="") -> Drawn:
-    """A small bar chart for each of {name: a value for each label}, on one scale, four in a row.
+    """A small bar chart for each name in {name: a value for each label}, four in a row.
 
-    A value of 0 is a cross.
+    All have the same scale. A value of 0 is a cross.
     """
     across, parts = min(4, len(panels)), {}
     height = 0.8 + 1.7 * -(-len(panels) // across)
@@ -155,7 +159,7 @@ def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, fi
 
 
 def reward_curves(log: Sequence[dict]) -> Drawn:
-    """Each reward function over the steps of TRL's log history, smoothed over the faint steps."""
+    """Each reward function by step from TRL's log history: raw values pale, means of 7 steps."""
     import pandas as pd
 
     table = pd.DataFrame([entry for entry in log if "reward" in entry])
@@ -166,7 +170,7 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
         name = "total" if key == "reward" else key.split("/")[1].removesuffix("_reward")
         raw[name] = table.set_index("step")[key].dropna()
     lines = {name: (list(values.index), smooth(values)) for name, values in raw.items()}
-    x, y, title = "optimizer step", "mean reward", "Reward while training"
+    x, y, title = "optimizer step", "mean reward (of 7 steps)", "Reward while training"
     figure, words = line_chart(lines, x=x, y=y, title=title, markers=False)
     for values, (colour, _, _) in zip(raw.values(), STYLES, strict=False):
         figure.axes[0].plot(values.index, values, color=colour, alpha=0.18, linewidth=1)
@@ -175,114 +179,30 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
 
 def before_after(before: dict, after: dict, n: int) -> Drawn:
     """Held-out accuracy before and after training, from `evaluation.summary`, on `n` problems."""
+    from scipy.stats import binomtest
+
     keys, both = ("strict_sampled", "strict_greedy", "lenient_sampled"), (before, after)
     bars = {when: [both[i][key] for key in keys] for i, when in enumerate(("before", "after"))}
-    ci = {"before": before["ci95"], "after": after["ci95"]}
-    labels = [key.replace("_", ", ") for key in keys]
-    return bar_chart(bars, labels, y="accuracy", title=f"{n} held-out problems", form=".1%", ci=ci)
-
-
-def length_histogram(counts: Sequence[int], budget: int) -> Drawn:
-    """Prompt lengths in tokens on a logarithmic scale; those over the budget are hatched."""
-    import numpy as np
-
-    figure, (axes,) = new_panels(7.0, 3.2)
-    fit, over = ([n for n in counts if (n > budget) is long] for long in (False, True))
-    edges = np.unique(np.linspace(min(counts), max(counts) + 1, 25).round()).tolist()
-    look: dict = {"color": [BLUE, ORANGE], "label": ["fit", "over"], "hatch": ["", "//"]}
-    axes.hist([fit, over], edges, stacked=True, log=True, **look)
-    axes.axvline(budget, color="black", linestyle="--")
-    axes.set(xlabel="tokens in the prompt", ylabel="prompts (log scale)", title="Prompt lengths")
-    figure.legend(frameon=False, loc="outside right center")
-    low, half, most, high = np.percentile(counts, (0, 50, 95, 100), method="inverted_cdf")
-    return figure, (
-        f"Histogram of the lengths of {len(counts):,} prompts: {low} to {high} tokens, half at "
-        f"most {half}, 95 % at most {most}. {len(over):,} are over the budget of {budget} tokens."
-    )
-
-
-def reward_distributions(groups: Mapping[str, Sequence[Sequence[float | None]]]) -> Drawn:
-    """The rewards in each group, a panel for each of {function: groups}; None: does not apply.
-
-    Groups of equal rewards are grey crosses.
-    """
-    (figure, grid), parts = new_panels(7.0, 0.5 + 1.15 * len(groups), len(groups)), {}
-    for axes, (name, table) in zip(grid, groups.items(), strict=True):
-        equal = [len(set(group)) == 1 for group in table]
-        told = f"{sum(equal)} of {len(table)} groups all equal"
-        for x, (group, same) in enumerate(zip(table, equal, strict=True), 1):
-            values = sorted(v for v in group if v is not None)
-            places = [x + 0.5 * (i + 0.5) / len(values) - 0.25 for i in range(len(values))]
-            look = {"color": GREY, "marker": "x"} if same else {"color": BLUE}
-            axes.scatter(places, values, s=14, linewidths=1, **look)
-        axes.set_title(f"{name.removesuffix('_reward')}: {told}", fontsize=10, loc="left")
-        axes.set(xticks=range(1, len(table) + 1), xlim=(0.4, len(table) + 0.6))
-        axes.margins(y=0.2)
-        given = [v for group in table for v in group if v is not None]
-        parts[name] = (f"mean {_number(mean(given))}" if given else "never applies") + f", {told}"
-    figure.supxlabel("group (a dot per completion; grey crosses: all equal, no gradient)")
-    figure.supylabel("reward")
-    return figure, _words("Dot plot of rewards within groups", "", parts)
-
-
-def attack_rates(earned: Mapping[str, Mapping[str, Sequence[float]]]) -> Drawn:
-    """What attacks earn, as a fraction of the honest answer's reward; 1 or more gets through.
-
-    `earned` is {rewards: {kind of attack: fractions}}; dots stay between -0.5 and 1.5.
-    """
-    kinds, parts = list(next(iter(earned.values()))), {}
-    figure, (axes,) = new_panels(7.0, 0.9 + 0.3 * len(kinds))
-    for i, (name, table) in enumerate(earned.items()):
-        dots = [(v, row) for row, kind in enumerate(kinds) for v in table[kind]]
-        places = [(min(1.5, max(-0.5, v)), row + 0.3 * i - 0.15) for v, row in dots]
-        (colour, _, marker), through = STYLES[i], sum(v >= 1 for v, _ in dots)
-        axes.scatter(*zip(*places, strict=True), color=colour, marker=marker, s=18, label=name)
-        parts[name] = f"{through} of {len(dots)} get through, at most {max(dots)[0]:.0%}"
-    axes.axvline(1.0, color="black", linewidth=1)
-    axes.set(yticks=range(len(kinds)), yticklabels=kinds, title="What attacks earn")
-    axes.set_xlabel("fraction of the honest answer's reward (1 and more: gets through)")
-    axes.invert_yaxis()
-    figure.legend(frameon=False, loc="outside right center")
-    return figure, _words(f"Dot plot of {len(kinds)} kinds of attack", "", parts)
-
-
-def stage_curve(curves: Mapping[str, Sequence], goal: float) -> Drawn:
-    """Held-out accuracy over all stages: {stage: [(optimizer step, accuracy), ...]}."""
-    lines = {name: tuple(zip(*points, strict=True)) for name, points in curves.items()}
-    x, y = "optimizer step, over all stages", "strictly right, held out"
-    figure, words = line_chart(lines, x=x, y=y, title="A new stage begins at each dotted line")
-    for steps, _ in list(lines.values())[1:]:
-        figure.axes[0].axvline(steps[0], color="black", linestyle=":", linewidth=1)
-    figure.axes[0].axhline(goal, color=GREY, linewidth=1)
-    return figure, f"{words} A grey line marks {goal:.0%}."
-
-
-def pass_rate_histogram(measured: Mapping[str, Sequence[float]], samples: int) -> Drawn:
-    """How many rows have each of {title: pass rates of `samples` completions}, a panel each.
-
-    Grey and hatched: all or none are right, which a curriculum leaves out.
-    """
-    right = {name: [round(rate * samples) for rate in rates] for name, rates in measured.items()}
-    counts = {name: [found.count(k) for k in range(samples + 1)] for name, found in right.items()}
-    title, labels = f"Right completions of {samples}; grey: left out", range(samples + 1)
-    figure, words = bar_panels(counts, [str(k) for k in labels], y="rows", title=title)
-    for bar in (axes.patches[k] for axes in figure.axes[: len(counts)] for k in (0, samples)):
-        bar.set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
-    return figure, words
+    ci = {
+        when: [binomtest(round(rate * n), n).proportion_ci(method="wilson") for rate in rates]
+        for when, rates in bars.items()
+    }
+    labels, title = [key.replace("_", ", ") for key in keys], f"{n} held-out problems"
+    y = "accuracy, with 95 % intervals"
+    return bar_chart(bars, labels, y=y, title=title, form=".1%", ci=ci)
 
 
 def save(figure: Any, words: str, path: Path) -> None:
-    """Write the PNG with its text alternative inside (as Description) and beside it (.txt)."""
+    """Write the PNG, with its text alternative inside (Description) and in a .txt beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = {"Description": words, "Software": None}  # no version: the same run, the same bytes
+    about = {"Description": words, "Software": None}  # no version, so that the bytes are the same
     figure.savefig(path, dpi=120, bbox_inches="tight", metadata=about)
     path.with_suffix(".txt").write_text(words + "\n", encoding="utf-8")
 
 
 class Picture:
-    """A figure as a notebook shows it: at twice a screen's resolution, with its words.
-
-    As HTML, which carries the text alternative, and as PNG for viewers that take no HTML.
+    """A figure for a notebook, at twice a screen's resolution: as HTML with its text alternative,
+    and as PNG for viewers without HTML.
     """
 
     def __init__(self, figure: Any, words: str):

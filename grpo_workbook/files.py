@@ -1,4 +1,4 @@
-"""Files of a run: written whole or not at all, one writer at a time, under a readable name."""
+"""Write the files of a run completely or not at all, one writer at a time; show short paths."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ REPO = Path(__file__).resolve().parent.parent  # the clone; a package installed 
 
 
 def readable(path: str | Path) -> str:
-    """The path as seen from this folder or from the project's, when it lies below one of them."""
+    """The path relative to this folder or the project's, if it is inside one of them."""
     for root in (Path.cwd(), REPO):
         with contextlib.suppress(ValueError):
             return str(Path(path).resolve().relative_to(root))
@@ -21,18 +21,18 @@ def readable(path: str | Path) -> str:
 
 
 def place_of(name: str | Path) -> Path:
-    """The absolute path that a name means, ~ and links resolved. A hub id gives one too."""
+    """The absolute path for a name, with ~ and links resolved; a hub id gives one too."""
     return Path(os.path.expanduser(name)).resolve()
 
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to; it becomes `path` at the end of the block.
+    """A temporary path to write to; it replaces `path` at the end of the block.
 
-    An error or a kill leaves the old file. Raises WorkbookError with the system's reason when it
+    An error or a kill leaves the old file. WorkbookError, with the system's reason, if the file
     cannot be written (no folder, no permission, disk full).
     """
-    target = place_of(path)  # behind a link: the link stays
+    target = place_of(path)  # the target of a link: the link stays
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         if target.exists() and not target.is_file():  # a device or a pipe: nothing to replace
@@ -49,8 +49,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write what JSON can hold, indented, all or nothing (see `whole_file`, also for its error)."""
-    # NaN and the infinities, which JSON does not know and other readers refuse, become null.
+    """Write a value as indented JSON, completely or not at all (see `whole_file`)."""
+    # NaN and infinity become null: JSON does not know them, and other readers refuse them.
     value = json.loads(json.dumps(value), parse_constant=lambda name: None)
     text = json.dumps(value, indent=2, ensure_ascii=False)
     with whole_file(path) as new:
@@ -58,7 +58,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def read_json(path: Path, fix: str = "start again with --overwrite"):
-    """What a run wrote earlier as JSON. Raises WorkbookError with the fix where it is damaged."""
+    """Read a JSON file of a run. Raises WorkbookError, with the fix, if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -66,39 +66,39 @@ def read_json(path: Path, fix: str = "start again with --overwrite"):
 
 
 def check_disk(output: Path, needed: int, what: str) -> None:
-    """Raise WorkbookError if `what` needs more than the disk of `output` (there or not) has."""
+    """Raise WorkbookError if `what` needs more space than the disk of `output` has free."""
     existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
         has, needs = (f"{size / 2**20:.0f} MiB" for size in (free, needed))
-        said = f"the disk of {readable(output)} has {has} free and {what} needs about {needs}"
+        said = f"the disk of {readable(output)} has {has} free, but {what} needs about {needs}"
         raise WorkbookError(f"{said}: free some, or choose another disk with --output")
 
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep a second writer out of the folder. Raises WorkbookError when one is at it."""
-    from filelock import FileLock, Timeout  # it brings asyncio
+    """Lock the folder against a second writer. Raises WorkbookError if it is locked already."""
+    from filelock import FileLock, Timeout  # imports asyncio
 
-    place = folder.resolve()  # "." and a link have the same lock as the folder's own name
+    place = folder.resolve()  # the same lock for ".", a link and the folder's own name
     lock = FileLock(place.with_name(f".{place.name}.lock"), timeout=0)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         held = lock.acquire()
-    except (OSError, NotImplementedError) as error:  # the latter on a disk without locks
+    except (OSError, NotImplementedError) as error:  # NotImplementedError: a disk without locks
         said = f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)})"
         if isinstance(error, Timeout):
             said = f"another process is writing to {readable(folder)}: wait for it"
-        raise WorkbookError(f"{said}, or name another folder with --output") from error
+        raise WorkbookError(f"{said}, or choose another folder with --output") from error
     with held:
         yield
 
 
 def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a new folder beside `folder`, then put it in its place; a link stays one.
+    """Let `write` fill a new folder, then replace `folder` with it; a link stays a link.
 
-    What `write` raises goes on, and the old folder stays. The old one is moved aside before the new
-    one comes, so that a kill at any moment loses neither; the next call puts it back.
+    If `write` raises, the old folder stays. The old folder is moved aside before the new one takes
+    its place, so a kill at any moment loses neither, and the next call moves it back.
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     new, old = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))

@@ -2,8 +2,8 @@
 
 Papers: DeepSeekMath (arXiv 2402.03300, GRPO), Dr. GRPO (2503.20783), DAPO (2503.14476), GSPO
 (2507.18071), MiniMax-M1 (2506.13585, CISPO), DeepSeek-V3.2 (2512.02556), Schulman's note
-"Approximating KL Divergence" (2020). Tests compare losses and gradients with TRL 1.15's own.
-Letters in shapes: B completions of T tokens, G groups of n.
+"Approximating KL Divergence" (2020). Tests compare losses and gradients with those of TRL 1.15.
+Shapes: B completions of T tokens, G groups of n.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 LOSS_TYPES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
 LEVELS = ("token", "sequence")
 SCALES = ("group", "batch", "none")
-EPSILON_STD = 1e-4  # TRL's: keeps the division harmless where rewards hardly differ
+EPSILON_STD = 1e-4  # as in TRL: limits the advantages of rewards that hardly differ
 
 
 def group_advantages(
@@ -23,21 +23,21 @@ def group_advantages(
 ) -> Tensor:
     """How much better each completion is than its group: A = (r - mean) / (std + 1e-4).
 
-    `rewards` is one flat row, every `group_size` neighbours a group. The mean is the group's;
-    `scale` says which standard deviation divides (n - 1): the "group"'s (DeepSeekMath, 4.1.2), the
-    whole "batch"'s, or "none" (Dr. GRPO). Groups of equal rewards get exactly 0; so does None, for
-    "no reward function applies", which stays out of mean and deviation, as in TRL. Float64 rewards
-    give float64, all others float32. ValueError for NaN, infinity, and no whole groups.
+    `rewards` is one flat row of groups of `group_size`. The mean is the group's; `scale` chooses
+    the standard deviation (n - 1): of the "group" (DeepSeekMath, 4.1.2), of the whole "batch", or
+    "none" (Dr. GRPO). Groups of equal rewards get exactly 0. So does a reward of None (no function
+    applies), which does not count in mean and deviation, as in TRL. Float64 rewards give float64,
+    all others float32. ValueError for NaN, infinity and incomplete groups.
     """
     _one_of("scale", scale, SCALES)
     r, scored = _as_array(rewards)
     if group_size < 2 or r.ndim != 1 or r.size == 0 or r.size % group_size:
         raise ValueError(f"rewards {r.shape} are not one row of groups of {group_size} >= 2")
-    with np.errstate(over="ignore", invalid="ignore"):  # what these would warn of is raised below
+    with np.errstate(over="ignore", invalid="ignore"):  # an error is raised below instead
         centred, std = _centre(r.reshape(-1, group_size), scored, scale)
-    if not np.isfinite(std.sum()):  # a NaN or an infinity anywhere in r arrives here
+    if not np.isfinite(std.sum()):  # any NaN or infinity in r reaches this sum
         i = int(np.argmax(np.where(np.isfinite(r), np.abs(r), np.inf)))
-        raise ValueError(f"reward {i} is {r[i]:g}: rewards must be finite, and so their squares")
+        raise ValueError(f"reward {i} is {r[i]:g}: rewards and their squares must be finite")
     if scale != "none":
         centred /= std + r.dtype.type(EPSILON_STD)
     device = rewards.device if isinstance(rewards, Tensor) else None
@@ -57,9 +57,9 @@ def _as_array(rewards) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
-    """(r - mean of the group (G, n), the deviation that divides: (G, 1), or a number for "batch").
+    """(r - mean of the group (G, n), the standard deviation: (G, 1), or a number for "batch").
 
-    einsum sums short rows without starting threads, which cost more (benchmarks/advantages.py).
+    einsum sums short rows without threads, which would cost more (benchmarks/advantages.py).
     """
     first, count, where = groups[:, :1], groups.shape[1], True
     if scored is not None:
@@ -67,7 +67,7 @@ def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
         first = np.take_along_axis(groups, where.argmax(axis=1)[:, None], axis=1)
         count = np.maximum(1, where.sum(axis=1, keepdims=True)).astype(groups.dtype)
         groups = np.where(where, groups, first)
-    centred = groups - first  # equal rewards become exactly 0 here; in floats, r - mean(r) need not
+    centred = groups - first  # equal rewards become exactly 0; r - mean(r) may not, in floats
     np.subtract(centred, np.einsum("gn->g", centred)[:, None] / count, out=centred, where=where)
     if scale == "group":
         squares = np.einsum("gn,gn->g", centred, centred)[:, None]
@@ -79,9 +79,9 @@ def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
 def combine_rewards(
     per_function: Sequence[Sequence[float | None]], weights: Sequence[float] | None = None
 ) -> list[float | None]:
-    """Each completion's weighted sum of the rewards that apply, None where none does (TRL's rule).
+    """Each completion's weighted sum of the rewards that apply, or None if none does (as in TRL).
 
-    `per_function[i][j]`: what function i gave completion j. ValueError where lengths differ.
+    `per_function[i][j]`: function i's reward for completion j. ValueError if lengths differ.
     """
     weights = [1.0] * len(per_function) if weights is None else weights
     combined: list[float | None] = []
@@ -95,7 +95,7 @@ def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature
     """log pi(token | all tokens before it), for the last `length` tokens of each row: (B, length).
 
     `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions right.
-    Gradients flow: wrap in torch.no_grad() for old or reference log-probabilities.
+    With gradient: use torch.no_grad() for old or reference log-probabilities.
     """
     out = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=length + 1)
     logits = out.logits[:, :-1].float() / temperature  # position t predicts token t + 1
@@ -106,12 +106,12 @@ def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature
 def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
     """KL(policy || reference), estimated for each token that the policy sampled; shape of `logp`.
 
-    With d = log pi_ref - log pi (Schulman, 2020), as a value; and as a loss, by its mean gradient:
+    With d = log pi_ref - log pi (Schulman, 2020); as a value, and by its mean gradient as a loss:
         k1 = -d               unbiased, often negative; its gradient is 0
         k2 = d^2 / 2          biased; its gradient is that of KL(policy || reference)
         k3 = exp(d) - d - 1   unbiased, never negative; its gradient: KL(reference || policy)
     GRPO's penalty is k3 (DeepSeekMath, equation 4); times the ratio it has the gradient of k2.
-    exp(d) is pi_ref / pi. With the ratio turned over, k3 estimates another quantity.
+    exp(d) is pi_ref / pi; with the inverse ratio, k3 would estimate another quantity.
     """
     _one_of("kind", kind, ("k1", "k2", "k3"))
     d = _same_shape("ref_logp", ref_logp, logp) - logp
@@ -121,7 +121,7 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
 def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "token") -> Tensor:
     """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1).
 
-    A sequence's is the geometric mean of its tokens' (GSPO, 7): long answers do not run away.
+    For a sequence it is the geometric mean of its tokens' ratios (GSPO, 7), whatever its length.
     """
     _one_of("level", level, LEVELS)
     log_ratio = (logp - _same_shape("old_logp", old_logp, logp).detach()) * mask
@@ -133,8 +133,8 @@ def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "tok
 def clipped_losses(ratio: Tensor, A: Tensor, low=0.2, high=0.2) -> Tensor:
     """-min(ratio A, clip(ratio, 1 - low, 1 + high) A) (DeepSeekMath, equation 3; PPO).
 
-    The minimum stops a token whose ratio has gone far enough the way A (B, 1) wants; the other way
-    stays open. DAPO raises `high` alone, so that rare tokens can become likely.
+    The minimum stops a token whose ratio has moved far enough in the direction of A (B, 1), but not
+    in the other one. DAPO raises only `high`, so that rare tokens can become likely.
     """
     return -torch.min(ratio * A, ratio.clamp(1 - low, 1 + high) * A)
 
@@ -143,9 +143,9 @@ def reduce_tokens(
     per_token: Tensor, mask: Tensor, loss_type: str,
     max_completion_length=None, num_items_in_batch=None, accumulation_steps=1,
 ) -> Tensor:  # fmt: skip
-    """From (B, T) to one number; the first three are divided by `accumulation_steps`, as in TRL:
+    """From (B, T) to one number; TRL divides the first three by `accumulation_steps`:
 
-    grpo      mean over tokens, then over completions: a token of a long answer counts less
+    grpo      mean over tokens, then over completions: tokens of long answers count less
     dr_grpo   sum / (B max_completion_length): every token counts the same, whatever the length
     bnpo      sum / number of tokens in this batch
     dapo, cispo   sum / num_items_in_batch, the tokens of the whole step (None: of this batch)
@@ -169,10 +169,10 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     loss_type: str = "dapo", level: str = "token", beta: float = 0.0, unbiased_kl: bool = True,
     epsilon_low: float = 0.2, epsilon_high: float | None = None, **reduction,
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """(the loss to minimise, what to log: fractions clip_low and clip_high, kl with a reference).
+    """(the loss to minimise, values to log: fractions clip_low and clip_high, kl with a reference).
 
-    logp (B, T)       log-probabilities under the policy, with gradient; old_logp those at sampling
-                      (None: the first update, they are the same), ref_logp the frozen reference's
+    logp (B, T)       log-probabilities under the policy, with gradient; old_logp at sampling time
+                      (None: the same, as in the first update), ref_logp under the reference
     advantages (B,)   from group_advantages
     mask (B, T)       1 for the completion's tokens, 0 for padding; truncated (B,) leaves some out
     beta              weight of k3. Its value is unbiased, its gradient is not: `unbiased_kl`
@@ -181,11 +181,11 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     reduction         what `reduce_tokens` takes: max_completion_length, num_items_in_batch, ...
     """
     mask = _checked_mask(logp, advantages, mask)
-    if truncated is not None:  # when all are, the loss is 0 and so is its gradient
+    if truncated is not None:  # if all are truncated, the loss and its gradient are 0
         mask = mask * (~_same_shape("truncated", truncated, advantages).bool()).unsqueeze(1)
     if beta and ref_logp is None:
-        raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, the reference's numbers")
-    # padding is 0 from here on: nothing that stands there can overflow
+        raise ValueError(f"beta is {beta}: the KL penalty needs ref_logp, of the reference")
+    # padding becomes 0, so that its values cannot overflow
     logp = logp.masked_fill(mask == 0, 0.0)
     old_logp, ref_logp = (
         None if x is None else _same_shape(name, x, logp).masked_fill(mask == 0, 0.0)
@@ -201,7 +201,7 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
         least, most, per_token = 0.0, high, -ratio.clamp(max=high).detach() * A * logp
     logged = {"clip_low": (ratio < least) & (A < 0), "clip_high": (ratio > most) & (A > 0)}
     if ref_logp is not None:
-        kl = logged["kl"] = kl_estimate(logp, ref_logp.detach())  # the reference has no gradient
+        kl = logged["kl"] = kl_estimate(logp, ref_logp.detach())  # no gradient to the reference
         if beta:
             per_token = per_token + beta * (kl * ratio if unbiased_kl else kl)
     tokens = mask.sum().clamp(min=1.0)

@@ -1,7 +1,7 @@
 """A GRPO trainer to read from top to bottom: sample groups, reward them, take advantages, update.
 
-It trains the weights that require a gradient: all of a plain model, the adapters of a PEFT model.
-For one device and small models; real runs use TRL's trainer, which has the same loss.
+It trains the weights that require a gradient: all weights of a plain model, the adapters of a PEFT
+model. It is for one device and small models; TRL's trainer, for real runs, has the same loss.
 """
 
 import copy
@@ -22,8 +22,8 @@ from grpo_workbook.grpo import combine_rewards, group_advantages, grpo_loss, seq
 def sample(model, prompt_ids, prompt_mask, max_new_tokens, eos, pad, temperature=1.0):
     """One completion for each prompt, token by token: (B, T), `pad` after the end token.
 
-    `prompt_ids` and `prompt_mask` (B, P) are padded on the left. Thanks to the cache each new token
-    costs one position. Uses torch's global random state.
+    `prompt_ids` and `prompt_mask` (B, P) are padded on the left. With the cache, each new token
+    costs one position. It uses torch's global random state.
     """
     mask, new, cache, completion = prompt_mask, prompt_ids, None, []
     done = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
@@ -59,14 +59,14 @@ class ScratchTrainer:
     tokenizer: Any
     rewards: Any  # one function or several, by TRL's contract
     reward_weights: Sequence[float] | None = None
-    reference: Any = None  # what the KL is measured from; None copies the model as it is now
+    reference: Any = None  # for the KL divergence; None copies the model as it is now
     group_size: int = 8  # TRL's num_generations
     prompts_per_step: int = 8
     kl_coef: float = 0.0  # beta; 0 measures the KL divergence without penalising it
     learning_rate: float = 1e-3
     max_new_tokens: int = 64
     temperature: float = 1.0
-    inner_epochs: int = 1  # updates on a batch: from the second on the ratio leaves 1
+    inner_epochs: int = 1  # updates on a batch; from the second one on, the ratio leaves 1
     loss_type: str = "dapo"
     scale: str = "group"
     seed: int = 0
@@ -80,19 +80,19 @@ class ScratchTrainer:
         self.reference.eval().requires_grad_(False)
 
     def refresh_reference(self) -> None:
-        """The reference becomes a frozen copy of the model as it is now."""
+        """Make a frozen copy of the current model the reference."""
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def train(self, prompts: Sequence[dict], epochs: int = 1) -> Iterator[dict[str, float]]:
-        """Train, and yield each step's metrics: nothing happens until it is walked through.
+        """A generator that trains and yields the metrics of each step.
 
         `prompts`: rows with `prompt` (a conversation) and the columns that the rewards read. Every
-        epoch shuffles them and leaves out what fills no step.
+        epoch shuffles them and leaves out the rest that does not fill a step.
         """
         rows, order, size = list(prompts), random.Random(self.seed), self.prompts_per_step
         steps = len(rows) // size * epochs
         if steps < 1:
-            raise ValueError(f"{len(rows)} prompts and {epochs} epochs give no step of {size}")
+            raise ValueError(f"{len(rows)} prompts, {epochs} epochs: too few for a step of {size}")
         torch.manual_seed(self.seed)
         step = 0
         for epoch in range(epochs):
@@ -104,14 +104,14 @@ class ScratchTrainer:
                 yield {"step": step, "epoch": epoch, **self.step(rows[start : start + size])}
 
     def train_rounds(self, prompts: Sequence[dict], rounds: int, epochs: int = 1):
-        """Iterative GRPO: `rounds` times `train`, and after each the reference is refreshed."""
+        """Iterative GRPO: `train` for several `rounds`, with a new reference after each."""
         for number in range(rounds):
             for metrics in self.train(prompts, epochs):
                 yield {"round": number, **metrics}
             self.refresh_reference()
 
     def step(self, rows: Sequence[dict]) -> dict[str, float]:
-        """One batch of completions, the updates on it, and what to log, under TRL's names."""
+        """Sample a batch of completions, update on it, and return metrics under TRL's names."""
         batch = self.rollout(rows)
         rewards = self.score(rows, batch["texts"])
         advantages = group_advantages(rewards, self.group_size, self.scale).to(batch["mask"].device)
@@ -133,8 +133,8 @@ class ScratchTrainer:
         groups = pd.DataFrame(np.array(rewards, dtype=float).reshape(-1, self.group_size))
         return metrics | {
             "reward": float(np.nanmean(groups)),
-            "reward_std": float(np.nanstd(groups, ddof=1)),  # of the whole batch, as TRL's
-            "group_std": float(groups.std(axis=1).mean()),  # within the groups; TRL has no such
+            "reward_std": float(np.nanstd(groups, ddof=1)),  # of the whole batch, as in TRL
+            "group_std": float(groups.std(axis=1).mean()),  # within the groups; not in TRL
             "frac_reward_zero_std": float((groups.nunique(axis=1) <= 1).mean()),
             "tokens": float(batch["mask"].sum(dim=1).float().mean()),
             "truncated": float(batch["truncated"].float().mean()),

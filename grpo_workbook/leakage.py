@@ -1,8 +1,8 @@
-"""Questions that are the same, or nearly so, within a data set and across two.
+"""Duplicates and near-duplicates of questions within a data set and across two.
 
-The same: equal but for case, white space and punctuation; signs of arithmetic count. Nearly the
-same: the same numbers and signs in order, and at least 80 % of all the words of both (Jaccard).
-Another name in a problem makes a near-duplicate, other numbers do not.
+Duplicates differ only in case, white space and punctuation; arithmetic signs count. Near-duplicates
+have the same numbers and signs in order, and at least 80 % of their words in common (Jaccard). A
+problem with another name in it is a near-duplicate, one with other numbers is not.
 """
 
 import re
@@ -13,16 +13,16 @@ from unicodedata import category, normalize
 from grpo_workbook.errors import WorkbookError
 
 ALIKE = 0.8
-COMPARED = 2000  # rows with the same numbers and a word in common that one row is compared with
-# NFKC would make 2 of a superscript 2, and 21/2 of 2½. Then one spelling for each sign.
+COMPARED = 2000  # a row is compared with at most so many rows that have its numbers and a word
+# NFKC would turn a superscript 2 into 2, and 2½ into 21/2. Then one spelling for each sign.
 _APART, _RAISED = re.compile("[¼-¾⅓-⅞]|[₀-₎]+"), re.compile("[²³¹⁰-ⁿ]+")
 _PLAIN = str.maketrans(dict(zip("−–—×⋅∗÷∕⁄≥≤≠", "- - - * * * / / / >= <= !=".split(), strict=True)))
 # The mathematical signs of Unicode: roots, sets, comparisons, arrows, and the plain + < = > | ~.
 _SIGNS = re.escape("*/^%⌊⌋⌈⌉" + "".join(c for c in map(chr, range(0x2C00)) if category(c) == "Sm"))
 _WORD = r"[^\W\d_]{2}"
-# Numbers, words, signs. A hyphen between letters is punctuation, elsewhere a minus; ! is a sign
-# behind a number, a bracket or a single letter, or before =; a colon is one between digits, and a
-# bracket unless there is a word within it next to it, or next but one.
+# Numbers, words, signs. A hyphen between letters is punctuation, elsewhere a minus. ! is a sign
+# after a number, a bracket or a single letter, or before =; a colon is a sign between digits; a
+# bracket is a sign unless a word stands inside next to it, or next but one.
 _PIECE = re.compile(
     rf"\d+(?:\.\d+)?|[^\W\d_]+|!=|[{_SIGNS}]|(?<![^\W\d_])-|-(?![^\W\d_])"
     r"|(?<=[\d)\]}])!|(?<=\b[^\W\d_])!|(?<=\d):(?=\d)|(?<=\d)·|·(?=\d)"
@@ -31,7 +31,7 @@ _PIECE = re.compile(
 
 
 def pieces(text: str) -> list[str]:
-    """A text's words, numbers and signs in lower case; if it has none, what its spaces divide."""
+    """The words, numbers and signs of a text in lower case; without any, its parts by spaces."""
     text = _RAISED.sub(r"^\g<0> ", _APART.sub(r" \g<0> ", text))
     text = normalize("NFKC", text).casefold().translate(_PLAIN)
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
@@ -39,22 +39,22 @@ def pieces(text: str) -> list[str]:
 
 
 def words(text: str) -> set[str]:
-    """The different words and numbers among a text's pieces."""
+    """The distinct words and numbers of a text."""
     return {p for p in pieces(text) if p[0].isalnum()}
 
 
 def template(text: str) -> str:
-    """The text with every number masked: what problems made from one sentence share."""
+    """The text with every number masked: the same for problems from one sentence."""
     return " ".join("#" if p[0].isdigit() else p for p in pieces(text))
 
 
 def jaccard(a: set, b: set) -> float:
-    """The rate of elements of either that both have; 1.0 for two empty sets."""
+    """Jaccard similarity: elements in both sets / elements in either; 1.0 for two empty sets."""
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
 def same_questions(questions: Iterable[str], others: Iterable[str] | None = None) -> dict[int, int]:
-    """{row: the first earlier row, or row of `others`, with the same question}."""
+    """{row: the first earlier row, or the first row of `others`, with the same question}."""
     keys = [" ".join(pieces(text)) for text in questions]
     known = keys if others is None else [" ".join(pieces(text)) for text in others]
     first = {key: row for row, key in reversed(list(enumerate(known)))}
@@ -63,10 +63,10 @@ def same_questions(questions: Iterable[str], others: Iterable[str] | None = None
 
 
 def near_duplicates(questions: list[str], others: list[str] | None = None) -> dict[int, int]:
-    """{row: an earlier row, or row of `others`, with nearly and not exactly the same question}.
+    """{row: an earlier row, or a row of `others`, that it nearly repeats}; no exact duplicates.
 
-    Prefix filtering (Chaudhuri, Ganti and Kaushik 2006): rare words first, two sets with 80 % in
-    common share one of their first few, so only such rows are compared, at most 2,000 with one.
+    Prefix filtering (Chaudhuri, Ganti and Kaushik 2006): with rare words first, two sets with 80 %
+    in common have one of their first few words in common. Only such rows are compared.
     """
     texts, mine = [*(others or ()), *questions], len(others or ())  # where the questions begin
     groups = defaultdict(list)
@@ -83,9 +83,9 @@ def near_duplicates(questions: list[str], others: list[str] | None = None) -> di
             prefix = sorted(bag, key=lambda word: (rarity[word], word))[:few]
             if row >= mine:
                 near = (other for word in prefix for other in index[word][:COMPARED])
-                twin = next((n for n, t, b in near if t != text and jaccard(bag, b) >= ALIKE), None)
-                if twin is not None:
-                    found[row - mine] = twin
+                like = next((n for n, t, b in near if t != text and jaccard(bag, b) >= ALIKE), None)
+                if like is not None:
+                    found[row - mine] = like
             if row < mine or others is None:
                 for word in prefix:
                     index[word].append((row, text, bag))
@@ -93,13 +93,13 @@ def near_duplicates(questions: list[str], others: list[str] | None = None) -> di
 
 
 def leaked_rows(train, heldout) -> dict[int, int]:
-    """Row of the training Dataset -> the held-out one whose question it repeats, or nearly so."""
+    """{row of the training Dataset: the held-out row that it repeats or nearly repeats}."""
     both = train["question"][:], heldout["question"][:]
     return dict(sorted((near_duplicates(*both) | same_questions(*both)).items()))
 
 
 def drop_leaked(train, heldout) -> tuple:
-    """(the training Dataset without questions that are held out, how many rows were dropped)."""
+    """(the training Dataset without questions that are held out, number of dropped rows)."""
     leaked = leaked_rows(train, heldout)
     if len(leaked) == len(train):
         raise WorkbookError("every training question is also held out: give different files")

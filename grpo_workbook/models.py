@@ -1,4 +1,4 @@
-"""Find and load any model: a family of the course, a folder or a hub id, also with an adapter."""
+"""Find and load a model, with or without an adapter: by family, folder or hub id."""
 
 import hashlib
 import json
@@ -15,14 +15,14 @@ BASE_RECORD = "base.json"  # beside an adapter: the base that it was trained on,
 
 
 def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:
-    """(the adapter's folder, None or a sentence that says that `model`, if given, is not its base).
+    """(the adapter's folder, None or a sentence saying that the given `model` is not its base).
 
-    Raises WorkbookError where it is no adapter.
+    Raises WorkbookError if there is no adapter.
     """
     folder = Path(name).expanduser().resolve()
     for file in ("adapter_config.json", "adapter_model.safetensors"):
         if not (folder / file).is_file():
-            raise WorkbookError(f"{name} holds no adapter: it has no {file}")
+            raise WorkbookError(f"{name} is not an adapter: it has no {file}")
     named = _field(path := folder / "adapter_config.json", "base_model_name_or_path")
     if named is None:
         raise WorkbookError(f"{readable(path)} is damaged: save or copy it again")
@@ -34,9 +34,9 @@ def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str |
 
 
 def check_base(adapter: str | Path, model: str) -> bool | None:
-    """Whether the folder `model` is the adapter's base, by the hash that was recorded in training.
+    """Whether the folder `model` is the adapter's base, by the hash recorded in training.
 
-    None where that is not known: no hash was recorded, or the base is on the hub.
+    None if unknown: no hash was recorded, or the base is on the hub.
     """
     recorded, there = _field(Path(adapter) / BASE_RECORD, "hash"), fingerprint(model)
     return None if None in (recorded, there) else recorded == there
@@ -50,7 +50,7 @@ def _field(path: Path, name: str) -> str | None:
 
 
 def _place(name: str) -> Path:
-    """A folder, or what a hub id becomes as one, without what says that its weights are 4-bit."""
+    """A folder, or a hub id as a path, without the endings that mark 4-bit weights."""
     plain = name.lower().removesuffix("-bnb-4bit").removesuffix("-unsloth")
     return Path(name if Path(name).is_dir() else plain).resolve()
 
@@ -71,7 +71,7 @@ def load_model(
     if adapter is not None:
         adapter, said = find_adapter(adapter, model)
         if said and not any_base:
-            raise WorkbookError(f"{said}. Name its base, or use it all the same with --any-base")
+            raise WorkbookError(f"{said}. Give its base, or use it anyway with --any-base")
         words = adapter if (Path(adapter) / "tokenizer_config.json").is_file() else model
     tokenizer = load_tokenizer(words)
     loaded = load_base(model, dtype, device, load_in_4bit)
@@ -104,18 +104,19 @@ def text_part(model: str) -> dict:
 
 
 def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) -> Any:
-    """A language model from safetensors, in 4-bit as QLoRA has it, with more settings in `nf4`."""
+    """A language model from safetensors, optionally in 4-bit as in QLoRA; `nf4`: more settings."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     how: dict = {"dtype": dtype, "device_map": device, "use_safetensors": True}
-    if load_in_4bit:  # given as None, it would hide what a 4-bit model's own config says
+    if load_in_4bit:  # None would override the config of a 4-bit model
         nf4 |= {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
         nf4 |= {"load_in_4bit": True, "bnb_4bit_compute_dtype": dtype}
         how["quantization_config"] = BitsAndBytesConfig(**nf4)
     try:
         how |= (part := text_part(model)) | {"output_loading_info": True}
-        base, found = AutoModelForCausalLM.from_pretrained(model, **how)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(model, **how)
+        base, found = loaded
         if lost := sorted(found["missing_keys"]):  # else they would be random numbers
             raise ValueError(f"it lacks {len(lost)} of the model's weights, such as {lost[0]}")
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
@@ -127,9 +128,9 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
 
 
 def fingerprint(folder: str | Path | None) -> str | None:
-    """A hash of weights, config and chat template: the same for the same policy, wherever it lies.
+    """A hash of weights, config and chat template: equal for the same policy in any folder.
 
-    Of a file over 64 MiB it reads 64 pieces of 1 MiB and the last. None for what is no folder.
+    From a file over 64 MiB it reads 64 pieces of 1 MiB and the last. None if it is not a folder.
     """
     if folder is None or not Path(folder).is_dir():
         return None

@@ -1,9 +1,9 @@
-"""Reward functions in TRL's contract, by name and weight; and how to check, join and load them.
+"""Reward functions in TRL's contract, by name and weight; functions to check, join and load them.
 
-The contract: completions and the dataset's columns come in as lists, one float per completion goes
-out, or None where the reward does not apply. A completion is a text, or with chat prompts
-`[{"role": "assistant", "content": text}]`. A function's `__name__` names its metric in the log.
-Each is unit-scaled, 0 to 1, a penalty -1 to 0, and none swallows an error.
+The contract: a reward gets completions and the dataset's columns as lists, and returns one float
+per completion, or None if it does not apply. A completion is a text, or with chat prompts
+`[{"role": "assistant", "content": text}]`. A function's `__name__` is its name in the log.
+Rewards go from 0 to 1, penalties from -1 to 0, and none hides an error.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ RewardFunction = Callable[..., list[float | None]]
 
 
 def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | None = None):
-    """Decorator: say what a reward judges ("correctness", "format", "length", "style" or your own
-    word, for the diagnosis), which columns the data must have, and whether answers are "number"s.
+    """Decorator: what a reward judges ("correctness", "format", "length", "style" or your own word,
+    for the diagnosis), which columns it needs, and whether the answers must be "number"s.
     """
 
     def mark(function: Any) -> Any:
@@ -42,32 +42,32 @@ def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | 
 
 
 def name_of(function: Callable) -> str:
-    """The name of a reward function in the log; a functools.partial has that of what it wraps."""
+    """The name of a reward function in the log; for a functools.partial that of its function."""
     function = getattr(function, "func", function)
     return getattr(function, "__name__", type(function).__name__)
 
 
 def text_of(completion: Completion) -> str:
-    """The assistant's text of a completion, whichever of TRL's forms it has."""
+    """The assistant's text of a completion, in either of TRL's forms."""
     if isinstance(completion, str):
         return completion
     return "".join(m.get("content") or "" for m in completion if m["role"] == "assistant")
 
 
 def checked(function: Callable, completions: Sequence, **columns) -> list[float | None]:
-    """What a reward gives, as floats. Raises WorkbookError where it breaks the contract."""
+    """The values of a reward as floats. Raises WorkbookError if it breaks the contract."""
     values, n = function(completions=completions, **columns), len(completions)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         plain = [None if v is None else float(v) for v in values]
         finite = all(v is None or math.isfinite(v) for v in plain)
         if finite and len(plain) == n and not isinstance(values, Mapping | Set):
             return plain
-    wanted = f"{n} completions in, and not {n} finite numbers or None out"
+    wanted = f"for {n} completions it must return {n} finite numbers or None"
     raise WorkbookError(f"{name_of(function)} broke the contract: {wanted}")
 
 
 def call(function: Callable, completions: Sequence, ids: Sequence | None = None, **columns) -> list:
-    """The checked rewards outside of a training, with all that TRL gives: messages for a chat."""
+    """The checked rewards outside of training, called with everything that TRL would pass."""
     texts = [text_of(c) for c in completions]
     given = {"prompts": columns.pop("prompt", [""] * len(texts))}
     if any(isinstance(prompt, list) for prompt in given["prompts"]):
@@ -80,14 +80,14 @@ def call(function: Callable, completions: Sequence, ids: Sequence | None = None,
 
 @reward(role="correctness", columns=("answer",), answers="number")
 def correctness_reward(completions, answer, **columns) -> list[float | None]:
-    """1.0 where the only answer block holds exactly the reference; None where there is none."""
+    """1.0 if the only answer block holds exactly the reference, else 0.0; None if there is none."""
     pairs = [(tagged_answer(text_of(c)), gold) for c, gold in zip(completions, answer, strict=True)]
     return [None if gold is None else float(is_correct(said, gold)) for said, gold in pairs]
 
 
 @reward(role="format")
 def integer_answer_reward(completions, **columns) -> list[float]:
-    """1.0 where the only answer block holds a whole number, right or not, else 0.0."""
+    """1.0 if the only answer block holds a whole number, right or wrong, else 0.0."""
     numbers = [read_answer(tagged_answer(text_of(c)) or "") for c in completions]
     return [float(n is not None and n.denominator == 1) for n in numbers]
 
@@ -100,18 +100,18 @@ def strict_format_reward(completions, **columns) -> list[float]:
 
 @reward(role="format")
 def soft_format_reward(completions, **columns) -> list[float]:
-    """1.0 for one filled reasoning block, then one filled answer block, whatever stands around."""
+    """1.0 for one filled reasoning block, then one filled answer block, with any text around."""
     return [float(tags_in_place(text_of(c)) == len(TAGS)) for c in completions]
 
 
 @reward(role="format")
 def incremental_format_reward(completions, **columns) -> list[float]:
-    """0.25 for each of the four tags that is in place, counted from the first: 0.0 to 1.0."""
+    """0.25 for each of the four tags in place, counted from the first: 0.0 to 1.0."""
     return [0.25 * tags_in_place(text_of(c)) for c in completions]
 
 
 def tags_in_place(text: str) -> int:
-    """How many tags are in place, from the first: once each, in order, and around something."""
+    """The number of tags in place, from the first: each once, in order, with text between."""
     end = 0
     for count, tag in enumerate(TAGS):
         start = text.find(tag, end)
@@ -122,8 +122,8 @@ def tags_in_place(text: str) -> int:
     return len(TAGS)
 
 
-# How a text is written: alone, each can be earned without any answer, so keep their weights small
-# beside correctness. Outside of a training, where there are no token ids, words stand for them.
+# Rewards for the form of a text. A completion can earn each of them without any answer, so keep
+# their weights small beside correctness. Outside of training they count words instead of tokens.
 WINDOW = 20_000  # characters of a text that are read
 UNWANTED = (
     "as an ai|as a language model|i cannot|i apologize|sure!|certainly!|great question|"
@@ -138,7 +138,7 @@ def _whole(value: int | str, what: str) -> int:
 
 
 def length(target: int | str) -> RewardFunction:
-    """A reward: 1.0 at the target length, falling evenly to 0.0 at nothing and at twice of it."""
+    """A reward: 1.0 at the target length, falling linearly to 0.0 at length 0 and at twice it."""
     target = _whole(target, "a target length")
 
     @reward(role="length")
@@ -152,13 +152,13 @@ def length(target: int | str) -> RewardFunction:
 def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
     """A penalty, -1 to 0: TRL's soft overlong punishment (DAPO, arXiv 2503.14476, equation 13).
 
-    0 up to max_length - cache (a fifth unless given), falling evenly to -1 at max_length.
+    0 up to max_length - cache (default: a fifth), then falling linearly to -1 at max_length.
     """
     max_length = _whole(max_length, "a length")
 
     @reward(role="length")
     def overlong_reward(completions, completion_ids=None, **columns):
-        from trl.rewards.other_rewards import get_soft_overlong_punishment  # behind Unsloth
+        from trl.rewards.other_rewards import get_soft_overlong_punishment  # after Unsloth
 
         tokens = completion_ids or [text_of(c).split(None, max_length) for c in completions]
         return get_soft_overlong_punishment(max_length, cache or max(1, max_length // 5))(tokens)
@@ -167,9 +167,9 @@ def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
 
 
 def repetition(n: int | str = 4) -> RewardFunction:
-    """A penalty, -1 to 0: TRL's, minus the rate of n-grams that stood before in the text.
+    """A penalty, -1 to 0: TRL's, minus the fraction of n-grams that repeat earlier ones.
 
-    It is given words: n-grams of tokens recur in right solutions too (-0.14 in the course's own).
+    It counts words: n-grams of tokens recur in right solutions too (-0.14 in the course's own).
     """
     n = _whole(n, "n-grams")
 
@@ -185,22 +185,22 @@ def repetition(n: int | str = 4) -> RewardFunction:
 
 @reward(role="style")
 def style_reward(completions, **columns) -> list[float]:
-    """A penalty, -1 to 0: -0.5 for each different one of the UNWANTED phrases."""
+    """A penalty, -1 to 0: -0.5 for each of the UNWANTED phrases in the text."""
     texts = [text_of(c)[:WINDOW].lower() for c in completions]
     return [0.0 - min(1.0, 0.5 * sum(phrase in text for phrase in UNWANTED)) for text in texts]
 
 
 _N = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
-_EQUATION = re.compile(  # 6*7=42; no further sign and number stand before it
+_EQUATION = re.compile(  # 6*7=42, without another sign and number before it
     r"(?a)(\d(?<![\d.+*/x=×-]\d)(?<![-+*/x×] \d)\d{0,11}+(?:\.\d{1,6}+)?+) ?([-+*/x×]) ?"
     rf"({_N}) ?= ?(-?{_N})(?!\d|\.\d)"
 )
 
 
 def reasoning_steps(target: int | str = 2) -> RewardFunction:
-    """A reward: the different true equations ("6*7=42") in the reasoning, of `target`, at most 1.0.
+    """A reward: distinct true equations ("6*7=42") in the reasoning / `target`, at most 1.0.
 
-    The same one in other writing (2+3=5, 3 + 2 = 5.0) or without work (5+0=5) earns nothing.
+    A repeated one (2+3=5, 3 + 2 = 5.0) or one without work (5+0=5) earns nothing.
     """
     target = _whole(target, "a target")
 
@@ -216,7 +216,7 @@ def reasoning_steps(target: int | str = 2) -> RewardFunction:
 
 @functools.lru_cache(maxsize=4096)  # the completions of a group repeat each other's steps
 def _worked_out(left: str, sign: str, right: str, result: str) -> tuple | None:
-    """What tells a true equation from others; None for a false one, and where nothing is done."""
+    """A key for a true equation; None for a false one, and for one without work."""
     a, b = Fraction(left), Fraction(right)
     if 0 in (a, b) or {a, b} == {1} or (1 in (a, b) and sign not in "+-"):
         return None
@@ -225,11 +225,11 @@ def _worked_out(left: str, sign: str, right: str, result: str) -> tuple | None:
 
 
 def _joined(function: Any, members: Sequence) -> Any:
-    """Marked with what the members say: the role where all have one, columns and answers of any."""
+    """The function marked like its members: their common role, the columns and answers of all."""
     roles = {getattr(m, "role", None) for m in members}
     columns = dict.fromkeys(c for m in members for c in getattr(m, "columns", ()))
     answers = next((m.answers for m in members if getattr(m, "answers", None)), None)
-    function.members = members  # which may have a state of their own
+    function.members = members  # they may have a state of their own
     return reward(roles.pop() if len(roles) == 1 else None, tuple(columns), answers)(function)
 
 
@@ -244,19 +244,19 @@ def _ensemble(kind: str, join: Callable[[list], float], *members: RewardFunction
     return _joined(ensemble_reward, members)
 
 
-# Each takes rewards and makes one, of those of them that apply to a completion. The mean evens out
-# errors, of the minimum's members cheating one gains nothing, the vote is won by more than half.
+# Each joins rewards into one, over those that apply to a completion. The mean evens out errors,
+# cheating one member of a minimum gains nothing, a vote takes more than half.
 mean_of = functools.partial(_ensemble, "mean", fmean)
 minimum_of = functools.partial(_ensemble, "minimum", min)
 vote_of = functools.partial(_ensemble, "vote", lambda values: float(median_low(values) > 0.5))
 
 
 class AdaptiveWeight:
-    """A reward whose weight follows the success rate of another: form may fade once it is mastered.
+    """A reward whose weight follows the success rate of another one: form can fade once mastered.
 
-    A batch earns weight * reward, where weight = at_zero + (at_one - at_zero) * rate; after it
-    rate = memory * rate + (1 - memory) * (the rate of `success` over 0.5 in the batch), from 0 on.
-    Each process keeps the rate of its own batches.
+    A batch earns weight * reward, with weight = at_zero + (at_one - at_zero) * rate. After it,
+    rate = memory * rate + (1 - memory) * (fraction of the batch with `success` over 0.5), starting
+    from 0. Each process keeps the rate of its own batches.
     """
 
     def __init__(self, reward, success, *, at_zero=1.0, at_one=0.0, memory=0.9):
@@ -281,11 +281,11 @@ class AdaptiveWeight:
         return [None if v is None else weight * v for v in values]
 
     def state_dict(self) -> dict:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return {"rate": self.rate}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from a `state_dict()`."""
         self.rate = float(state["rate"])
 
 
@@ -293,31 +293,31 @@ _MADE = (correctness_reward, integer_answer_reward, strict_format_reward, soft_f
 _MADE += (incremental_format_reward, reasoning_steps, length, overlong, repetition, style_reward)
 # Name -> a reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {name_of(made).removesuffix("_reward"): made for made in _MADE}
-# FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT behind it
+# FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT
 _PART = re.compile(
     r"(?s)\s*(.+\.py:[^:]+?|[^:\s][^:]*?)\s*(?::\s*((?:\d+\.?\d*|\.\d+)(?:e-?\d\d?)?)\s*)?"
 )
 
 
 def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tuple[list, list]:
-    """(functions, weights) of "name[=argument][:weight],...": reward_funcs and reward_weights.
+    """(functions, weights) from "name[=argument][:weight],...": reward_funcs and reward_weights.
 
-    FILE.py:FUNCTION[:weight] is a function of your own. A weight is 1 if left out, 0 for a reward
-    that shall only be logged. `more` are rewards and factories beside REGISTRY.
+    FILE.py:FUNCTION[:weight] is your own function. The default weight is 1; a reward of weight 0
+    is only logged. `more` are rewards and factories in addition to REGISTRY.
     """
     functions, weights, known = [], [], {**REGISTRY, **(more or {})}
     for part in spec.split(","):
         if not (found := _PART.fullmatch(part)):
             said = "name[=argument][:weight], the weight from 0 up (penalties are negative)"
-            raise WorkbookError(f"{part!r} in {spec!r} is no reward: give {said}")
+            raise WorkbookError(f"{part!r} in {spec!r} is not a reward: give {said}")
         called, weight = found.groups()
         functions.append(load_reward(called) if ".py:" in called else _named(called, known))
         weights.append(float(weight or 1))
     if not any(weights):
-        raise WorkbookError(f"every weight in {spec!r} is 0, so nothing would be learned")
+        raise WorkbookError(f"every weight in {spec!r} is 0: give at least one above 0")
     names = [name_of(f) for f in functions]
     if len(set(names)) < len(names):
-        raise WorkbookError(f"two of {', '.join(names)} have one name in the log: rename yours")
+        raise WorkbookError(f"two of {', '.join(names)} have the same name: rename your function")
     return functions, weights
 
 
@@ -337,16 +337,16 @@ def _named(called: str, known: Mapping[str, Callable]) -> RewardFunction:
 
 
 def load_reward(where: str) -> RewardFunction:
-    """The function FILE.py:FUNCTION. The file is run as any Python is: name only what you trust."""
+    """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust."""
     file, _, name = where.rpartition(":")
     path = Path(file).expanduser()
     if not path.is_file():
-        raise WorkbookError(f"the reward file {file!r} does not exist: name it as FILE.py:FUNCTION")
+        raise WorkbookError(f"the reward file {file!r} does not exist: give FILE.py:FUNCTION")
     functions = _functions_of(path, path.stat().st_mtime_ns)
     if name not in functions:
         raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
 
-    @functools.wraps(functions[name])  # it brings what @reward says
+    @functools.wraps(functions[name])  # also copies the marks of @reward
     def own_reward(completions, **columns):
         step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
         with _blamed(path, f": {name} failed in step {step}"):
@@ -356,9 +356,9 @@ def load_reward(where: str) -> RewardFunction:
     return own_reward
 
 
-@functools.cache  # two rewards of a file share what it set up; one that was changed is run again
+@functools.cache  # a file runs once for all its rewards, and again only after a change
 def _functions_of(path: Path, changed: int) -> dict[str, Callable]:
-    sys.path.append(str(path.resolve().parent))  # it finds its neighbours as a script does
+    sys.path.append(str(path.resolve().parent))  # so that it can import its neighbours
     with _blamed(path, " cannot be run"):
         found = runpy.run_path(str(path))
     return {name: value for name, value in found.items() if inspect.isfunction(value)}
@@ -366,7 +366,7 @@ def _functions_of(path: Path, changed: int) -> dict[str, Callable]:
 
 @contextlib.contextmanager
 def _blamed(path: Path, what: str):
-    """What the user's file raises becomes a WorkbookError with the last of its lines."""
+    """Turn an error from the user's file into a WorkbookError with the file's last line in it."""
     try:
         yield
     except WorkbookError:
@@ -374,19 +374,19 @@ def _blamed(path: Path, what: str):
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError
-        place = f"line {line}" if line else "let it take **kwargs for what it does not use"
+        place = f"line {line}" if line else "add **kwargs to its arguments"
         said = f"{type(error).__name__}: {error} ({place})"
         raise WorkbookError(f"{path}{what}: {said}") from error
 
 
 def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
-    """Raise WorkbookError where a column is missing, or an own function fails on made-up texts."""
+    """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
     form = "<reasoning>\n1\n</reasoning>\n<answer>{}</answer>"
     texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     for function in functions:
         if missing := set(getattr(function, "columns", ())) - columns.keys():
-            said = f"and the data has {', '.join(columns)}: rename one, or choose another reward"
-            raise WorkbookError(f"{name_of(function)} wants the column {missing.pop()!r}, {said}")
+            said = f"but the data has {', '.join(columns)}: rename one, or choose another reward"
+            raise WorkbookError(f"{name_of(function)} needs the column {missing.pop()!r}, {said}")
         if hasattr(function, "own"):
             call(function, texts, **columns)

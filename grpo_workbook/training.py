@@ -1,4 +1,4 @@
-"""A model in 4-bit with adapters, TRL's GRPOTrainer around it, and callbacks beside them."""
+"""Load a model in 4-bit with adapters, build TRL's GRPOTrainer for it, and the callbacks."""
 
 import os
 import signal
@@ -16,9 +16,9 @@ TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj"
 
 
 def load_policy(run: RunConfig, backend: str = "unsloth") -> tuple[Any, Any]:
-    """(the base model, 4-bit NF4 unless the run says 16-bit, with fresh LoRA adapters; tokenizer).
+    """(the base model with new LoRA adapters, in 4-bit NF4 unless the run says 16-bit; tokenizer).
 
-    `backend` "plain" is Transformers and PEFT alone. WorkbookError for what cannot be loaded.
+    `backend` "plain" is Transformers and PEFT alone. WorkbookError if it cannot be loaded.
     """
     if backend not in BACKENDS:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
@@ -49,11 +49,11 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         model, tokenizer = loader.from_pretrained(
             model_name=run.model, max_seq_length=length, **checkpointing, **how
         )
-    except OSError as error:  # what Transformers raises for a model that is not there
+    except OSError as error:  # Transformers' error for a missing model
         said = f"the model {run.model!r} cannot be loaded ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
     model = loader.get_peft_model(model, **lora, **checkpointing, random_state=run.seed)
-    tokenizer.padding_side = "left"  # a decoder continues its prompt: the padding stands before it
+    tokenizer.padding_side = "left"  # a decoder continues its prompt, so padding comes before it
     return model, tokenizer
 
 
@@ -63,15 +63,15 @@ def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
     from transformers import set_seed
 
     set_seed(run.seed)
-    # Where the weights are divided: the packed ones in the type of the others, to be divided alike.
+    # For sharding, the packed weights must have the dtype of the others.
     nf4 = {"bnb_4bit_quant_storage": run.dtype} if sharded() else {}
     model = load_base(run.model, run.dtype, run.device, run.load_in_4bit, **nf4)
-    # What Unsloth does too: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first
-    # generation, and lets no gradient back through them after that.
+    # As Unsloth does: bitsandbytes 0.50 repacks 4-bit weights on the CPU at the first generation,
+    # and then passes no gradient back through them.
     for layer in model.modules():
         if hasattr(layer, "support_avx512bf16_for_cpu"):
             layer.support_avx512bf16_for_cpu = False
-    if run.load_in_4bit and not sharded():  # it makes the norms float32, and FSDP wants one type
+    if run.load_in_4bit and not sharded():  # it makes the norms float32; FSDP needs one dtype
         model = prepare_model_for_kbit_training(model, run.gradient_checkpointing)
     model = get_peft_model(model, LoraConfig(**lora, task_type="CAUSAL_LM"))
     return model, load_tokenizer(run.model)
@@ -86,19 +86,19 @@ def sharded() -> bool:
 def why_not_plain(run: RunConfig) -> str | None:
     """Why plain Transformers + PEFT + TRL cannot train here, or None when it can."""
     kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
-    hope = "TRL 1.16, for which Unsloth waits, does not"
+    hope = "TRL 1.16 does not, but this Unsloth does not support it yet"
     return f"{kernel} ({hope})" if run.device == "cpu" else None
 
 
 def count_4bit_layers(model) -> int:
-    """How many linear layers really hold 4-bit weights: a fallback to 16-bit would pass unseen."""
+    """The number of linear layers with 4-bit weights; 0 after a fallback to 16-bit."""
     from bitsandbytes.nn.modules import Linear4bit  # PEFT's wrapper around it has the same name
 
     return sum(isinstance(module, Linear4bit) for module in model.modules())
 
 
 def count_trained_parameters(model) -> int:
-    """How many single weights will receive a gradient: with LoRA, those of the adapters."""
+    """The number of weights that receive a gradient: with LoRA, those of the adapters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
@@ -106,7 +106,7 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward.
 
     `rewards` are functions, `weights` a number for each; `overrides` are fields of GRPOConfig that
-    win. Of several processes each samples with a seed of its own.
+    win. Each of several processes samples with its own seed.
     """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
@@ -119,11 +119,11 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         if not overrides:
             raise
-        raise WorkbookError(f"TRL does not take {overrides}: {error}") from error
-    # TRL keeps the adapters of a quantized model in bfloat16, where a step of 1e-5 is lost beside a
-    # weight of 0.01. Unsloth takes that out on a GPU; here and with the plain backend, we do.
+        raise WorkbookError(f"TRL refuses {overrides}: {error}") from error
+    # TRL keeps the adapters of a quantized model in bfloat16, where a weight of 0.01 cannot take a
+    # step of 1e-5. On a GPU Unsloth removes that cast; on the CPU and the plain backend we undo it.
     for name, parameter in trainer.model.named_parameters():
-        if "lora_" in name and not sharded():  # divided weights must be of one type
+        if "lora_" in name and not sharded():  # sharded weights must have one dtype
             parameter.data = parameter.data.float()
     trainer.remove_callback(PrinterCallback)
     if trainer.is_world_process_zero():
@@ -132,10 +132,10 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
 
 
 class Callback:
-    """A Trainer callback that answers every event with nothing, until a method says otherwise.
+    """A Trainer callback that ignores every event without a method of its own.
 
-    It derives from no class of Transformers, which may be loaded only after Unsloth. One with
-    `state_dict()` and `load_state_dict(state)` has its state kept in checkpoints, see `resume`.
+    It has no base class from Transformers, which must be loaded after Unsloth. With `state_dict()`
+    and `load_state_dict(state)`, checkpoints keep its state; see `resume`.
     """
 
     def __getattr__(self, name: str):
@@ -150,7 +150,7 @@ class RewardBar(Callback):
     def on_train_begin(self, args, state, control, **kwargs):
         from tqdm import tqdm
 
-        # position 0: the bar of a run that an error ended stays open, and would push this one down
+        # position 0: the bar of a failed run stays open, and would push this one down
         how = {"desc": "training", "unit": "step", "ncols": 80, "position": 0}
         self.bar = tqdm(total=state.max_steps, initial=state.global_step, **how)
 
@@ -167,26 +167,26 @@ class RewardBar(Callback):
 
 
 class HeldoutProbe(Callback):
-    """Samples one completion for each of a few held-out problems every N steps, and logs its worth.
+    """Samples one completion for each of a few held-out problems every N steps, and scores it.
 
-    Logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds, also
-    at the start. At the default, 32 problems each 20 steps beside 64 completions a step, it costs
-    about 2 % of the time. `seen` keeps (step, completions); `how` goes to `evaluation.evaluate`.
+    It logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds,
+    first at the start. The default (32 problems every 20 steps of 64 completions) takes about 2 %
+    of the time. `seen` keeps (step, completions); `how` goes to `evaluation.evaluate`.
     """
 
     def __init__(self, model, tokenizer, dataset, *, every: int = 20, problems: int = 32, **how):
         if every < 1:
-            raise WorkbookError(f"every is {every}: give the steps between two looks, at least 1")
+            raise WorkbookError(f"every is {every}: give the steps between two probes, at least 1")
         self.model, self.tokenizer, self.every, self.how = model, tokenizer, every, how
         self.dataset = dataset.select(range(min(problems, len(dataset))))
         self.seen: list[tuple[int, list[str]]] = []
 
     def state_dict(self) -> dict:
-        """For a checkpoint: what was seen so far."""
+        """The state for a checkpoint."""
         return {"seen": self.seen}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from a `state_dict()`."""
         self.seen = [(step, texts) for step, texts in state["seen"]]
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -209,10 +209,10 @@ class HeldoutProbe(Callback):
 
 @contextmanager
 def stop_on_interrupt(trainer: Any):
-    """The first Ctrl-C ends training after the step under way and saves; the second stops at once.
+    """The first Ctrl-C ends training after the current step and saves; the second stops at once.
 
-    Of several processes all stop after the same step, whichever of them got the signal. Yields a
-    dict whose "interrupted" says afterwards whether that happened.
+    Several processes all stop after the same step. Yields a dict; its "interrupted" is True after
+    a Ctrl-C.
     """
     from accelerate.utils import gather_object
 

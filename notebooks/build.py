@@ -1,17 +1,16 @@
-"""Build notebooks/NN_name.ipynb from notebooks/source/NN_name.py and execute them in the smoke
-profile.
+"""Build notebooks/NN_name.ipynb from notebooks/source/NN_name.py, and execute it in smoke.
 
     python notebooks/build.py                   # build and execute those whose inputs have changed
-    python notebooks/build.py --all             # all python notebooks/build.py 04_grpo_run       #
-    one python notebooks/build.py --check           # exit status 1 when a notebook is older than
-    its source python notebooks/build.py --words           # renew the words where no code has
-    changed: outputs stay, no execution python notebooks/build.py --first-cell      # write only the
-    set-up cell anew, which does nothing here: no execution
+    python notebooks/build.py --all             # all
+    python notebooks/build.py 04_grpo_run       # one
+    python notebooks/build.py --check           # exit status 1 if a source is newer
+    python notebooks/build.py --words           # update the text, if no code has changed
+    python notebooks/build.py --first-cell      # rewrite only the set-up cell
 
 Every notebook carries two hashes: of its source, which `--check` compares, and of its inputs (the
 source, the files of the package that it reaches, the pins), which say whether it would run
-differently today. Cell ids come from the cells' places, so that building twice gives the same file
-but for what was measured.
+differently today. The last three commands execute nothing. Cell ids depend only on the cells'
+places, so building twice gives the same file except for measured values.
 """
 
 import argparse
@@ -61,9 +60,7 @@ def source_hash(source: Path) -> str:
 
 
 def imported(text: str) -> set[Path]:
-    """The files of the package that this code imports; of a room all files, for its door stands for
-    them.
-    """
+    """The files of the package that this code imports, with all files of an imported room."""
     package, found = HERE.parent / "grpo_workbook", set()
     for node in ast.walk(ast.parse(text)):
         names = []
@@ -87,7 +84,8 @@ def inputs_hash(source: Path) -> str:
     while new:
         reached |= new
         new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
-    pins = HERE.parent.glob("requirements*.txt")
+    own = ("requirements", "requirements-unsloth")  # the others are for the book and the tests
+    pins = [path for path in HERE.parent.glob("requirements*.txt") if path.stem in own]
     files = [source, *sorted(reached), *sorted(pins)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
@@ -126,10 +124,9 @@ def build(source: Path) -> nbformat.NotebookNode:
 
 
 def execute(notebook: nbformat.NotebookNode) -> None:
-    """Run in the smoke profile, in a folder that is thrown away with what the notebook writes."""
+    """Run in the smoke profile, in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
-        # what is stored is a run that anyone can repeat: the smoke profile, on the CPU, with no
-        # network
+        # so that anyone can repeat the stored run: the smoke profile, on the CPU, without network
         for name in (
             "GRPO_WORKBOOK_PROFILE",
             "GRPO_WORKBOOK_MODEL",
@@ -151,15 +148,15 @@ def execute(notebook: nbformat.NotebookNode) -> None:
 
 
 def outline(notebook: nbformat.NotebookNode) -> list[tuple[str, str, str]]:
-    """(type, id, source) of every cell: what a notebook is, but for its outputs."""
+    """(type, id, source) of every cell: the notebook without its outputs."""
     return [(cell.cell_type, cell.id, cell.source) for cell in notebook.cells]
 
 
 def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
-    """Give a stored notebook today's first cells and leave every output as it is; False where other
-    cells differ too.
+    """Give a stored notebook the current first cells and keep its outputs; False if other cells
+    differ too.
 
-    Only the counts move: each code cell runs one place later than it did without a first cell.
+    Only the execution counts move by one.
     """
     ids = {cell.id for cell in first_cells()}
     rest = [cell for cell in stored.cells if cell.id not in ids]
@@ -177,7 +174,7 @@ def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode
 
 
 def renew_words(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> bool:
-    """Give `fresh` the outputs of `stored`; False where their code differs: it must be executed."""
+    """Give `fresh` the outputs of `stored`; False if the code differs, so it must be executed."""
     codes, old = ([c for c in n.cells if c.cell_type == "code"] for n in (fresh, stored))
     if [c.source for c in codes] != [c.source for c in old]:
         return False
@@ -187,9 +184,7 @@ def renew_words(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> 
 
 
 def tidy(notebook: nbformat.NotebookNode) -> None:
-    """Keep what a reader wants: the last state of a progress bar, no folder of this machine, no
-    execution times.
-    """
+    """Keep only the last state of a progress bar, and remove local folders and execution times."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         kept: list[nbformat.NotebookNode] = []
@@ -228,12 +223,12 @@ def main() -> int:
         description="Build the notebooks from their sources and execute them."
     )
     parser.add_argument("names", nargs="*", help="NN_name; default: all")
-    parser.add_argument("--all", action="store_true", help="those whose inputs are the same too")
+    parser.add_argument("--all", action="store_true", help="also those with unchanged inputs")
     parser.add_argument("--check", action="store_true", help="only compare with the sources")
     parser.add_argument(
-        "--words", action="store_true", help="only renew the words, where no code has changed"
+        "--words", action="store_true", help="only update the text, if no code has changed"
     )
-    parser.add_argument("--first-cell", action="store_true", help="only write the first cell anew")
+    parser.add_argument("--first-cell", action="store_true", help="only rewrite the first cell")
     args = parser.parse_args()
     sources = [
         p for p in sorted(SOURCE.glob("[0-9]*.py")) if not args.names or p.stem in args.names

@@ -102,6 +102,23 @@ def test_every_figure_has_words(book):
             assert len(words) > 40, f"{path.name}: {source[:60]}"
 
 
+def test_no_formula_stands_in_its_source_form(book):
+    for path in pages(book):
+        text = path.read_text(encoding="utf-8")
+        words = re.sub(r"<(pre|code|script|math)\b.*?</\1>", "", text, flags=re.DOTALL)
+        assert re.findall(r"\$\$|\\[a-z]+\{|\\(?:pi|rho|log|beta)\b", words) == [], path.name
+
+
+def test_a_page_is_for_reading(book):
+    """What a cell displays as a table is one; code that only draws is folded; the set-up is out."""
+    start = (book / "notebooks" / "00_start_here.html").read_text(encoding="utf-8")
+    words = re.sub(r"<(pre|code|script)\b.*?</\1>", "", start, flags=re.DOTALL)
+    assert "| chapter |" not in words
+    assert re.search(r"<table.*after it you can.*<a [^>]*10_scale_out.html", words, re.DOTALL)
+    assert "Show the code" in words
+    assert "COLAB_RELEASE_TAG" not in start
+
+
 @pytest.fixture
 def site(book):
     """The address of the book, served on loopback."""
@@ -149,6 +166,16 @@ def test_a_browser_shows_every_page_without_an_error(book, site, browser, width)
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, f"{path.name} is {wide} pixels wide on a screen of {width}"
         assert trouble == [], path.name
+
+
+def test_a_browser_draws_the_formulas(site, browser):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{site}/notebooks/01_grpo_from_scratch.html")
+    fraction = page.locator("div.formula mfrac").first  # the advantage of an answer
+    above, below = (fraction.locator(f"> :nth-child({n})").bounding_box() for n in (1, 2))
+    assert 0 < above["y"] + above["height"] <= below["y"] + 1
+    assert "mean" in fraction.text_content()
+    assert "std" in fraction.text_content()
 
 
 def test_navigation_and_search_find_their_way(site, browser):

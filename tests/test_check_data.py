@@ -76,10 +76,10 @@ def test_each_harm_is_named(report_on):
     assert report_on(good)[0]["hurts"] == []
     cases = {
         "1 rows are invalid": ([*good, {"question": "q", "answer": "lots"}], None),
-        "1 held-out questions are also training questions and 0 nearly so": (good, [good[7]]),
+        "1 held-out questions are also training questions and 0 near-duplicates": (good, [good[7]]),
         "1 questions have a second answer": ([*good, good[3] | {"answer": "0"}], None),
         "10 rows repeat a question": (good + good[:10], None),
-        "63 rows are few": (plain(63), None),
+        "63 rows are too few": (plain(63), None),
     }
     for finding, (rows, heldout) in cases.items():
         report, said, status = report_on(rows, heldout)
@@ -91,7 +91,7 @@ def test_each_harm_is_named(report_on):
         [*good, {"question": "q", "answer": ""}], None, "--skip-invalid"
     )
     assert (status, report["rows"]) == (0, 101)
-    assert report["invalid"] == ["row 101: 'answer' is empty, or no text: ''"]
+    assert report["invalid"] == ["row 101: 'answer' is empty or not a text: ''"]
 
 
 def test_near_leaks_are_counted_apart_and_named_by_their_rows(report_on):
@@ -142,7 +142,7 @@ def test_harm_is_1_and_the_source_stays_as_it_is(messy, capsys):
 
 BAD = {
     "missing": (["none.jsonl"], "none.jsonl does not exist"),
-    "header": (["messy.jsonl"], "name it with --question-column"),
+    "header": (["messy.jsonl"], "choose one with --question-column"),
     "no folder": (["messy.jsonl", *COLUMNS, "--json", "nowhere/r.json"], "cannot be written"),
     "heldout": (["messy.jsonl", *COLUMNS, "--heldout-data", "none.csv"], "none.csv does not exist"),
     "model": (["messy.jsonl", *COLUMNS, "--model", "mistral"], "unknown model 'mistral'"),
@@ -251,5 +251,5 @@ def test_the_report_is_never_written_over_the_data(messy, tmp_path, capsys, name
     before = held.read_bytes(), messy.read_bytes()
     files = [str(messy), *COLUMNS, "--heldout-data", str(held), "--json", str(tmp_path / name)]
     assert main(["check-data", *files]) == 2
-    assert "is the data and --json at once" in capsys.readouterr().err
+    assert "is both the data and --json" in capsys.readouterr().err
     assert (held.read_bytes(), messy.read_bytes()) == before

@@ -48,7 +48,7 @@ def test_a_checkpoint_with_any_file_spoilt_is_passed_over_and_named(folder, name
     harm(folder / "checkpoint-100" / name)
     assert last_checkpoint(folder, said.append) == str(folder / "checkpoint-25")
     assert len(said) == 1
-    assert "checkpoint-100 is passed over: " in said[0]
+    assert "checkpoint-100 is skipped: " in said[0]
     assert name in said[0]
 
 
@@ -81,6 +81,6 @@ def test_a_run_begun_anew_does_not_continue_the_earlier_one(folder):
     set_aside(folder)
     said = []
     assert last_checkpoint(folder, said.append) is None
-    assert "is of an earlier run" in said[0]
+    assert "or of an earlier run" in said[0]
     seal(folder / "checkpoint-25")  # the new run has come this far
     assert last_checkpoint(folder) == str(folder / "checkpoint-25")

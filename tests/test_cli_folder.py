@@ -22,7 +22,7 @@ def test_a_run_is_replaced_only_while_it_is_ours(tmp_path):
     with own_folder(folder, {"seed": 0}, **AFRESH):
         (folder / "log.json").write_text("[]")
         (folder / "mine.txt").write_text("mine")
-    for how, said in ((AFRESH, "holds another run"), (RESUME, "not the same: seed")):
+    for how, said in ((AFRESH, "holds another run"), (RESUME, "different: seed")):
         with pytest.raises(WorkbookError, match=said), own_folder(folder, {"seed": 1}, **how):
             pass
     with own_folder(folder, {"seed": 1}, **REPLACE):
@@ -30,7 +30,7 @@ def test_a_run_is_replaced_only_while_it_is_ours(tmp_path):
     assert json.loads((folder / "run.json").read_text()) == {"seed": 1}
     (folder / "log.json").write_text("[]")
     (folder / "run.json").unlink()
-    with pytest.raises(WorkbookError, match=r"no run\.json, so it is no run"):
+    with pytest.raises(WorkbookError, match=r"no run\.json, so it is not a run"):
         check_folder(folder, {}, **REPLACE)
 
 
@@ -41,7 +41,7 @@ def test_a_run_with_other_options_is_refused_by_their_names(tmp_path):
     told = kept | {"reward_weights": {"f": 1.0}, "reward_roles": {"f": None}}
     check_folder(tmp_path, told, **RESUME)  # what follows from the rewards is no other run
     other = kept | {"settings": {"max_steps": 31, "beta": 0.0}, "overrides": {}}
-    with pytest.raises(WorkbookError, match=r"not the same: max_steps, top_p\)"):
+    with pytest.raises(WorkbookError, match=r"different: max_steps, top_p\)"):
         check_folder(tmp_path, other, **RESUME)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(WorkbookError, match=r"run\.json.*--overwrite"):

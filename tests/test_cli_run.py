@@ -165,7 +165,7 @@ BAD_INPUT = {
     "not json": (lambda t: ["--data", _write(t / "j.jsonl", GOOD + "{nope")], "j.jsonl"),
     "no answer": (lambda t: ["--data", _write(t / "a.jsonl", '{"question": "5"}')], "'answer'"),
     "too few left": (lambda t: ["--data", _write(t / "l.jsonl", ROWS)], "7 training problems"),
-    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "rows cannot be held out"),
+    "too few rows": (lambda t: ["--data", _write(t / "f.jsonl", GOOD)], "cannot hold out"),
     "seed": (lambda t: ["--seed", "-1"], "seed is -1"),
     "rate": (lambda t: ["--learning-rate", "nan"], "learning_rate is nan"),
     "profile": (lambda t: ["--profile", "giant"], "unknown profile 'giant'"),
@@ -178,9 +178,9 @@ BAD_INPUT = {
     "in a file": (lambda t: ["--output", _write(t / "file", "") / "run"], "file"),
     "backend": (lambda t: ["--backend", "jax"], "unknown backend 'jax'"),
     "both": (lambda t: ["--resume", "--overwrite"], "resume and overwrite are both given"),
-    "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "nothing would be logged"),
+    "log": (lambda t: ["--logging_steps=10", "--max-steps=5"], "the report needs a log"),
     "config": (lambda t: ["--config", _write(t / "m.yaml", "seeed: 3")], "did you mean seed?"),
-    "trl": (lambda t: ["--generation_batch_size", "65"], "TRL does not take"),
+    "trl": (lambda t: ["--generation_batch_size", "65"], "TRL refuses"),
 }
 
 
@@ -211,7 +211,7 @@ def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
     assert main(["run", "--output", str(folder)]) == 2
     assert "continue it with --resume, replace it with --overwrite" in capsys.readouterr().err
     assert main(["run", "--output", str(folder), "--resume", "--seed", "9"]) == 2
-    assert "different run (not the same: seed)" in capsys.readouterr().err
+    assert "different run (different: seed)" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
@@ -225,7 +225,7 @@ def test_a_disk_without_room(tmp_path):
     how = {"capture_output": True, "text": True, "cwd": REPO, "env": environment()}
     result = subprocess.run(["unshare", "-rm", "sh", "-c", inside], **how)
     assert result.returncode == 2, result.stderr
-    assert "MiB free and the run needs about" in result.stderr
+    assert "MiB free, but the run needs about" in result.stderr
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ def test_the_template_runs_where_it_is_copied_to_and_changed_rewards_are_another
     _write(rewards, rewards.read_text() + "\n# changed\n")
     again = cli(*call, "--resume", cwd=folder, PYTHONPATH=str(REPO))
     assert again.returncode == 2
-    assert "different run (not the same: reward_files)" in again.stderr
+    assert "another run (different: reward_files)" in again.stderr
 
 
 @pytest.mark.trains
@@ -317,7 +317,7 @@ def test_a_bad_merge_is_refused_and_the_adapter_kept(tmp_path, capsys, monkeypat
     folder = tmp_path / "run"
     sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
     assert main(["run", *sizes, "--output", str(folder)]) == 2
-    assert "the merged model is another one" in capsys.readouterr().err
+    assert "the merged model is not the same" in capsys.readouterr().err
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "merged").exists()
     assert {"heldout", "rewards"} <= report_of(folder).keys()
@@ -345,7 +345,7 @@ def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, m
     sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]
     assert main(["run", *sizes, "--output", str(folder)]) == 2
     assert seen == [before]
-    assert {"heldout", "rewards", "verdict"} <= report_of(folder).keys()
+    assert {"heldout", "rewards", "verdict", "examples"} <= report_of(folder).keys()
     again = capsys.readouterr().err.split("python -m grpo_workbook ")[1].split()
     assert main(again) == 0
     assert (folder / "merged" / "model.safetensors").is_file()
@@ -371,7 +371,7 @@ def test_ctrl_c_saves_a_usable_adapter_and_resume_goes_on(tmp_path):
         process.kill()
         process.wait()
     assert "Interrupted: stopped after step" in said.read_text()
-    assert "The same command with --resume goes on from there." in said.read_text()
+    assert "The same command with --resume continues from there." in said.read_text()
     assert not (folder / "report.json").exists()
     base = AutoModelForCausalLM.from_pretrained(REPO / "data" / "tiny-qwen3")
     model = PeftModel.from_pretrained(base, folder / "adapter")

@@ -47,7 +47,7 @@ def test_a_launcher_that_quietly_starts_one_process_is_caught(how, tmp_path):
     options = ["--cpu", "--num_processes", "2"] if how == "--cpu" else ["--config_file", config]
     result = launch(*ACCELERATE, *options, *RUN, "--output", tmp_path / "out")
     assert result.returncode != 0
-    assert "asked for several processes and started one" in result.stderr
+    assert "started one process instead of several" in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -92,7 +92,7 @@ def test_a_lost_process_ends_the_job_with_a_message():
     result = launch(*TORCHRUN, TEST / "gloo_pieces.py", "loss")
     assert result.returncode != 0
     assert "process 0 of 2 cannot go on" in result.stderr
-    assert "The same command with --resume goes on from the last checkpoint" in result.stderr
+    assert "The same command with --resume continues from the checkpoint" in result.stderr
 
 
 # ------------------------------------------------------------ two processes and one are the same
@@ -195,7 +195,7 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
     words = said.read_text()
     assert process.returncode != 0
     assert "process 0 of 2 cannot go on" in words
-    assert "The same command with --resume goes on from the last checkpoint" in words
+    assert "The same command with --resume continues from the checkpoint" in words
     psutil.wait_procs(family, timeout=30)
     assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     kept = str(last_checkpoint(folder / "checkpoints"))

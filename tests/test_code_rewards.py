@@ -107,7 +107,7 @@ def test_where_the_test_is_at_fault_nothing_is_said(sandbox):
     reward = unit_tests(sandbox, max_failed=1.0)
     assert rewarded(reward, [FENCED], "assert True") == [None]
     assert rewarded(reward, [FENCED], "assert (") == [None]
-    with pytest.raises(WorkbookError, match="1 of 1 programs could not be judged"):
+    with pytest.raises(WorkbookError, match="1 of 1 programs had no verdict"):
         rewarded(unit_tests(sandbox, max_failed=0.5), [FENCED], "assert True")
 
 
@@ -121,7 +121,7 @@ def test_timeouts_are_counted_and_too_many_of_them_raise(sandbox):
         0.0,
     )
     with pytest.raises(
-        WorkbookError, match="0 of 2 programs could not be judged and 1 timed out.*max_failed"
+        WorkbookError, match="0 of 2 programs had no verdict and 1 timed out.*max_failed"
     ):
         rewarded(unit_tests(sandbox, max_failed=0.2), [endless, FENCED])
 
@@ -163,7 +163,7 @@ def test_one_row_without_a_usable_task_does_not_cost_the_step(sandbox):
         completions=[FENCED] * n, test=[TEST, TEST, TEST, TEST], entry_point=names
     )
     assert values == [1.0, None, 1.0, None]
-    with pytest.raises(WorkbookError, match="1 of 1 programs could not be judged.*no test"):
+    with pytest.raises(WorkbookError, match="1 of 1 programs had no verdict.*no test"):
         rewarded(unit_tests(sandbox), [FENCED], "")
 
 

@@ -112,11 +112,11 @@ def test_a_dataset_for_trl(sandbox):
         ('{"prompt": "def f(a):", "entry_point": "f", "test": " "}', r"row 2: 'test' is ' '"),
         (
             '{"prompt": "def g(a):", "entry_point": "f", "test": "assert f(1)"}',
-            r"row 2: the prompt defines no .*'f'",
+            r"row 2: the prompt does not define 'f'",
         ),
         (
             '{"prompt": "def ff(a):", "entry_point": "f", "test": "assert f(1)"}',
-            r"row 2: the prompt defines no .*'f'",
+            r"row 2: the prompt does not define 'f'",
         ),
         ("{broken", r"my.jsonl.*line 2"),
     ],

@@ -1,16 +1,23 @@
 """RunConfig: what is chosen and why, which values cannot be, and what TRL gets of it."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, environment, finished
+from packaging.requirements import Requirement
 
+from grpo_workbook import config
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig, _fitting_profile
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.notebook import pins, wanted
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (TRL 1.15, Unsloth 2026.10).
 DIFFERS = """learning_rate per_device_train_batch_size gradient_accumulation_steps weight_decay
@@ -86,13 +93,55 @@ def test_the_environment_is_read_and_arguments_win(monkeypatch):
         ({"max_step": 3}, r"unknown setting 'max_step': did you mean max_steps\?"),
         ({"steps": 3}, "unknown setting 'steps': did you mean max_steps"),
         ({"vllm": "on"}, "vllm is 'on': choose one of off, colocate, server"),
-        ({"vllm": "colocate"}, "vllm is 'colocate' and vLLM needs a CUDA GPU, .*: say vllm: off"),
+        ({"vllm": "colocate"}, r"vLLM needs a CUDA GPU, .*\(\.\[vllm\]\): say vllm"),
         ({"output": " "}, "the output ' ' is no folder's name"),
     ],
 )
 def test_bad_values_are_named_with_the_fix(arguments, message):
     with pytest.raises(WorkbookError, match=message):
         RunConfig.from_env(**arguments)
+
+
+def test_dr_grpo_is_the_same_on_a_gpu_as_here(tmp_path):
+    with pytest.raises(WorkbookError, match="is 'group', which dr_grpo loses on a GPU: say none"):
+        RunConfig.from_env(loss_type="dr_grpo")
+    run = RunConfig.from_env(loss_type="dr_grpo", scale_rewards="none", output=tmp_path)
+    assert run.to_grpo_config().scale_rewards == "none"
+
+
+@pytest.mark.slow
+def test_unsloth_changes_none_of_our_values_on_a_gpu(tmp_path):
+    """Every profile, loss type, scaling and sampler, in the GRPOConfig that Unsloth makes there."""
+    command = [sys.executable, str(REPO / "tests" / "unsloth_config.py")]
+    result = finished(command, tmp_path, PYTHONPATH=str(REPO))
+    assert result.returncode == 0, result.stderr[-3000:]
+    # With vLLM, 0 and -1 both mean that no word is cut off.
+    assert json.loads(result.stdout.splitlines()[-1]) == [["top_k", "0", "-1"]]
+
+
+def test_a_vllm_server_gets_no_packed_weights(tmp_path):
+    with pytest.raises(WorkbookError, match="cannot read 4-bit weights: say load_in_4bit: false"):
+        profile("24gb", tmp_path, vllm="server")
+    assert profile("24gb", tmp_path, vllm="server", load_in_4bit=False).vllm == "server"
+
+
+# What vllm 0.31.0 asks for, as far as the course has it too (its metadata on the package index).
+VLLM = """torch==2.13.0 transformers>=5.10.4,<5.18.0 openai>=2.25.0 psutil
+    fastapi>=0.133.0,<0.137.0 protobuf>=5.29.6,!=6.30.*,!=6.31.*,!=6.32.* sentencepiece tqdm pyyaml
+    filelock>=3.16.1""".split()
+
+
+def test_the_vllm_of_the_extra_goes_with_the_pins_but_for_fastapi():
+    """A pin that is raised past it is found here, before pip takes another torch."""
+    needs = {(need := Requirement(line)).name: need.specifier for line in VLLM}
+    pinned = {name.lower(): version for name, version in pins().items()}
+    assert [name for name, takes in needs.items() if pinned[name] not in takes] == ["fastapi"]
+    with_vllm = {n.lower().replace("_", "-"): v for n, v in pins().items()} | {"vllm": "0.31.0"}
+    assert wanted(with_vllm | {"fastapi": "0.136.0"}) == {}
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())
+    assert project["project"]["optional-dependencies"]["vllm"] == ["vllm==0.31.0"]
+    trl = Path(find_spec("trl").origin).with_name("import_utils.py").read_text()
+    assert "versions from 0.21.0 to 0.31.0" in trl
 
 
 def test_replace_keeps_the_rest_and_checks():
@@ -158,6 +207,65 @@ def test_a_gpu_profile_without_a_gpu():
 )
 def test_the_profile_follows_the_memory(device, gib, name):
     assert _fitting_profile(device, gib)[0] == name
+
+
+T4 = lambda: ("cuda", 14.7, "torch sees Tesla T4")  # noqa: E731
+
+
+def test_a_chapter_takes_minutes_on_a_t4_unless_told_otherwise(monkeypatch):
+    """With the T4's own model, 40 steps would take most of an hour."""
+    monkeypatch.setattr(config, "find_device", T4)
+    run = RunConfig.from_env(default_profile="smoke", max_steps=40)
+    assert (run.device, run.profile, run.model_name) == ("cuda", "smoke", "data/tiny-qwen3")
+    assert "minutes" in run.why["profile"]
+    assert RunConfig.from_env().model == "unsloth/Qwen3-1.7B"
+    monkeypatch.setenv("GRPO_WORKBOOK_PROFILE", "t4")
+    run = RunConfig.from_env(default_profile="smoke", max_steps=40)
+    assert (run.model, run.max_steps) == ("unsloth/Qwen3-1.7B", 40)
+
+
+def test_a_colocated_vllm_sleeps_during_the_update(monkeypatch):
+    """Unsloth reads it when it is imported, which is after the run was chosen."""
+    monkeypatch.setattr(config, "find_device", lambda: ("cuda", 22.1, "torch sees an L4"))
+    monkeypatch.setattr(config, "find_spec", lambda name: object())
+    names = ("UNSLOTH_VLLM_STANDBY", "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE")
+    for name in names:
+        monkeypatch.setenv(name, "")  # to be set back after the test
+        monkeypatch.delenv(name)
+    RunConfig.from_env(vllm="off")
+    assert not set(names) & set(os.environ)
+    monkeypatch.setenv(names[0], "0")
+    assert RunConfig.from_env().vllm == "colocate"
+    assert [os.environ[name] for name in names] == ["0", "1"]  # what was said, wins
+
+
+def test_cispo_caps_the_weight_and_not_the_ratio(tmp_path):
+    """At 0.2 it would cap every weight, and the gradient, to a fifth."""
+    run = RunConfig.from_env(loss_type="cispo", output=tmp_path)
+    assert run.to_grpo_config().epsilon_high == 5.0
+    assert run.replace(loss_type="dapo").to_grpo_config().epsilon_high == 0.2
+
+
+@pytest.mark.parametrize("name", ["t4", "24gb", "80gb"])
+def test_measuring_holds_no_more_answers_than_training_samples_at_once(name):
+    """What the plan of a run counts, so that a run that fits is measured too."""
+    assert PROFILES[name]["eval_batch"] <= PROFILES[name]["batch_size"]
+    assert PROFILES[name]["eval_batch"] >= 32  # unpacking 4-bit weights costs the same for fewer
+
+
+SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_only_chapter_04_trains_the_gpus_own_model_by_default(path):
+    """Chapters 09 and 10 hold several models or float32 weights: their tiny one is not asked."""
+    calls = re.findall(r"\bRunConfig\.from_env\(([^)]*)", path.read_text())
+    number = int(path.stem[:2])
+    wanted = "" if number in (1, 4) else 'default_profile="smoke"'
+    wanted = 'profile="smoke"' if number in (9, 10) else wanted
+    assert calls
+    assert all(wanted in call for call in calls if call != 'profile="smoke", model=str(TINY_CODER')
+    assert number not in (9, 10) or all("default_profile" not in call for call in calls)
 
 
 @pytest.mark.slow
@@ -226,7 +334,8 @@ def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
 @pytest.mark.parametrize("vllm", ["off", "colocate", "server"])
 @pytest.mark.parametrize("name", PROFILES)
 def test_trl_takes_every_profile_with_and_without_vllm(tmp_path, name, vllm):
-    run = profile(name, tmp_path, vllm=vllm, vllm_server="10.0.0.7:8123", dtype="float32")
+    values = {"vllm": vllm, "load_in_4bit": vllm != "server", "vllm_server": "10.0.0.7:8123"}
+    run = profile(name, tmp_path, dtype="float32", **values)
     made = run.to_grpo_config()
     assert made.use_vllm is made.vllm_importance_sampling_correction is (vllm != "off")
     assert run.heldout >= 400
@@ -241,5 +350,5 @@ def test_overrides_win_and_what_trl_refuses_is_named(tmp_path):
     made = run.to_grpo_config(overrides={"max_grad_norm": 0.25, "generation_batch_size": 128})
     assert (made.max_grad_norm, made.generation_batch_size) == (0.25, 128)
     assert made.steps_per_generation == 2
-    with pytest.raises(WorkbookError, match=r"TRL does not take .*batch_size': 65.*divisible"):
+    with pytest.raises(WorkbookError, match=r"TRL refuses .*batch_size': 65.*divisible"):
         run.to_grpo_config(overrides={"generation_batch_size": 65})

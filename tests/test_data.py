@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, SHARED
 
+from grpo_workbook import data
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import (
     KNOWLEDGE_BASE,
@@ -78,7 +79,7 @@ def test_every_format_gives_the_same_rows(tmp_path):
 
 def test_a_hub_id_offline_says_so():
     said = message_of("openai/gsm8k:main:train")
-    assert "openai/gsm8k:main:train is no file, and as a hub id it cannot be loaded" in said
+    assert "openai/gsm8k:main:train is not a file, and cannot be loaded as a hub id" in said
     assert "Offline" in said
 
 
@@ -88,11 +89,11 @@ def test_a_hub_id_offline_says_so():
         ("none.jsonl", None, "none.jsonl does not exist"),
         ("e.jsonl", "", "is empty"),
         ("header.csv", "question,answer\n", "header.csv"),
-        ("text.txt", LINES, "is no data file: name one that ends in .jsonl"),
-        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is no JSON in UTF-8"),
+        ("text.txt", LINES, "is not a data file: give one with .jsonl"),
+        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not JSON in UTF-8"),
         ("latin.csv", "question,answer\na,1\ncafé,2\n".encode("latin-1"), "can't decode byte 0xe9"),
-        ("latin.jsonl", (LINES + '{"question": "é"}').encode("latin-1"), "line 7 is no JSON"),
-        ("cut.jsonl", LINES + '{"question": "wh', "line 7 is no JSON in UTF-8 (Unterminated"),
+        ("latin.jsonl", (LINES + '{"question": "é"}').encode("latin-1"), "line 7 is not JSON"),
+        ("cut.jsonl", LINES + '{"question": "wh', "line 7 is not JSON in UTF-8 (Unterminated"),
         ("half.jsonl", '{"question": "a \\ud83d", "answer": "1"}\n', "surrogate pair"),
         ("twice.jsonl", '{"answer": "1", "question": "a", "answer": "2"}\n', "specified twice"),
         ("cut.jsonl.gz", gzip.compress(LINES.encode())[:-10], "cut.jsonl.gz cannot be read"),
@@ -114,10 +115,10 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(tmp_path, name, conte
 def test_a_folder_several_splits_and_odd_objects_are_refused(tmp_path):
     from datasets import Dataset, DatasetDict
 
-    assert "is no data file" in message_of(tmp_path)
-    assert "is no source: name a file, or one split" in message_of(7)
+    assert "is not a data file" in message_of(tmp_path)
+    assert "is not a source: give a file, or one split" in message_of(7)
     splits = DatasetDict(train=Dataset.from_list(GOOD))
-    assert "a DatasetDict is no source" in message_of(splits)
+    assert "a DatasetDict is not a source" in message_of(splits)
 
 
 def test_gsm8k_as_csv_and_parquet_is_gsm8k(tmp_path):
@@ -136,12 +137,12 @@ def test_gsm8k_as_csv_and_parquet_is_gsm8k(tmp_path):
 # ------------------------------------------------------------------ rows
 
 BAD_ROWS = {
-    "no answer": ({"question": "a"}, "'answer' is empty, or no text: None"),
-    "blank": ({"question": " ", "answer": "1"}, "'question' is empty, or no text: ' '"),
-    "number": ({"question": 5, "answer": "1"}, "'question' is empty, or no text: 5"),
-    "truth": ({"question": "a", "answer": True}, "'answer' is empty, or no text: True"),
-    "list": ({"question": "a", "answer": [1]}, "'answer' is empty, or no text: [1]"),
-    "words": ({"question": "a", "answer": "lots"}, "'answer' has no number: 'lots' should end in"),
+    "no answer": ({"question": "a"}, "'answer' is empty or not a text: None"),
+    "blank": ({"question": " ", "answer": "1"}, "'question' is empty or not a text: ' '"),
+    "number": ({"question": 5, "answer": "1"}, "'question' is empty or not a text: 5"),
+    "truth": ({"question": "a", "answer": True}, "'answer' is empty or not a text: True"),
+    "list": ({"question": "a", "answer": [1]}, "'answer' is empty or not a text: [1]"),
+    "words": ({"question": "a", "answer": "lots"}, "'answer' has no number: 'lots' must end in"),
 }
 
 
@@ -152,7 +153,7 @@ def test_an_invalid_row_is_named_by_number_field_and_value(tmp_path, name):
     for source, shown in ((path, "some.jsonl"), ([*GOOD, row], "the data")):
         message = message_of(source)
         assert message.startswith(f"{shown}, row 7: {said}")
-        assert message.endswith("fix it, or drop such rows with --skip-invalid")
+        assert message.endswith("fix it, or drop invalid rows with --skip-invalid")
         assert len(load_problems(source, skip_invalid=True)) == len(GOOD)
         invalid = {}
         assert len(load_problems(source, invalid=invalid)) == len(GOOD)
@@ -162,7 +163,7 @@ def test_an_invalid_row_is_named_by_number_field_and_value(tmp_path, name):
 
 def test_more_invalid_rows_are_counted_and_none_left_is_said():
     assert "(2 invalid in all)" in message_of([*GOOD, *BAD_ROWS["words"][:1] * 2])
-    assert "no row is left" in message_of([{"question": "a", "answer": None}], skip_invalid=True)
+    assert "no row is valid" in message_of([{"question": "a", "answer": None}], skip_invalid=True)
 
 
 def test_a_number_is_its_text_and_one_that_lost_digits_is_refused(tmp_path):
@@ -170,7 +171,7 @@ def test_a_number_is_its_text_and_one_that_lost_digits_is_refused(tmp_path):
     path = write(tmp_path / "a.jsonl", "\n".join(lines))
     assert load_problems(path)["answer"][:] == ["5", "-3", "2.5", "0.1"]
     write(path, "\n".join([*lines, '{"question": "q", "answer": 12345678901234567890123}']))
-    assert "row 5: 'answer' is empty, or no text: 1.2345678901234568e+22" in message_of(path)
+    assert "row 5: 'answer' is empty or not a text: 1.2345678901234568e+22" in message_of(path)
     decimals = [{"question": "q", "answer": a} for a in (Decimal("7.10"), Decimal("5.00"))]
     assert load_problems(decimals)["answer"][:] == ["7.10", "5.00"]
     write(path, '{"question": "q", "answer": "1969-07-20"}')  # JSON's reader makes a date of it
@@ -197,9 +198,9 @@ def test_auto_takes_what_most_answers_are():
 
 def test_columns_are_named_and_others_come_along():
     rows = [{"frage": "q", "antwort": "1", "level": 3, "prompt": "p", "meta": {"a": [1]}}]
-    assert "no column 'question' among ['frage', 'antwort'" in message_of(rows)
+    assert "no column 'question', only ['frage', 'antwort'" in message_of(rows)
     named = {"question_column": "frage", "answer_column": "antwort"}
-    assert "name it with --answer-column" in message_of(rows, question_column="frage")
+    assert "choose one with --answer-column" in message_of(rows, question_column="frage")
     found = load_problems(rows, **named)
     assert found.column_names == [
         "question",
@@ -359,15 +360,44 @@ def test_split_is_seeded_disjoint_and_stratified(table, by):
 
 
 def test_a_split_that_cannot_be_made_says_why(table):
-    with pytest.raises(WorkbookError, match="400 of 4 rows cannot be held out"):
+    with pytest.raises(WorkbookError, match="cannot hold out 400 of 4 rows"):
         split(table.select(range(4)), 400, seed=3)
-    with pytest.raises(WorkbookError, match="0 of 100 rows cannot be held out"):
+    with pytest.raises(WorkbookError, match="cannot hold out 0 of 100 rows"):
         split(table, 0, seed=3)
     with pytest.raises(WorkbookError, match="the rows cannot be split by 'colour'"):
         split(table, 10, 0, by="colour")
     with pytest.raises(WorkbookError, match="the rows cannot be split by 'answer'"):
         split(table, 10, 0, by="answer")
     assert len(split(table.select(range(5)), 400, seed=3)[1]) == 1
+
+
+def gpu_run(heldout: int) -> RunConfig:
+    """A run in a GPU's profile, on this machine's CPU."""
+    run = RunConfig.from_env(heldout=heldout)
+    return run.replace(profile="t4")
+
+
+def test_a_gpu_profile_without_the_hub_takes_the_bundled_problems_and_says_so(capsys):
+    """A real model solves most of the word problems from the start: GSM8K where it can be had."""
+    data.course_data.cache_clear()
+    train, heldout, _ = load_split(gpu_run(40))
+    said = capsys.readouterr().out
+    assert (len(train), len(heldout)) == (2400, 40)
+    assert said.startswith("The course's own word problems instead of GSM8K: openai/gsm8k")
+    load_split(gpu_run(40))
+    assert capsys.readouterr().out == ""  # once
+
+
+def test_a_gpu_profile_takes_gsm8k(tmp_path, monkeypatch):
+    for part, asked in {"train": "Ann has 3 pens, buys 4.", "heldout": "Is 7 even?"}.items():
+        row = {"question": asked, "answer": "3+4=7\n#### 7"}
+        path = write(tmp_path / f"{part}.jsonl", json.dumps(row))
+        monkeypatch.setitem(data.GSM8K, part, str(path))
+    data.course_data.cache_clear()
+    train, heldout, leaked = load_split(gpu_run(40))
+    assert (len(train), len(heldout), leaked) == (1, 1, 0)
+    assert (train["answer"][0], heldout["question"][0]) == ("7", "Is 7 even?")
+    data.course_data.cache_clear()
 
 
 def test_what_a_run_trains_on_and_is_measured_on(tmp_path):

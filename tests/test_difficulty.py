@@ -75,7 +75,7 @@ def test_what_does_not_apply_is_never_right_and_bad_input_is_named(tiny, rows):
     few = rows.select(range(2))
     how = {"max_new_tokens": 2, "progress": None}
     assert pass_rates(*tiny["qwen"], few, 2, success=nothing_reward, **how) == [0.0, 0.0]
-    with pytest.raises(WorkbookError, match="0 rows with 2 completions each"):
+    with pytest.raises(WorkbookError, match="0 rows, 2 completions each"):
         pass_rates(*tiny["qwen"], rows.select([]), 2, **how)
-    with pytest.raises(WorkbookError, match="2 rows with 0 completions each"):
+    with pytest.raises(WorkbookError, match="2 rows, 0 completions each"):
         pass_rates(*tiny["qwen"], few, 0, **how)

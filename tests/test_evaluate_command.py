@@ -98,9 +98,9 @@ def test_answers_that_are_texts_are_judged(tmp_path):
 def test_other_settings_do_not_mix(sampled, capsys):
     before = (sampled / "completions.jsonl").read_bytes()
     assert run(sampled, *OPTIONS, "--seed", 1, "--temperature", 0.5) == 2
-    assert "not the same: temperature, seed" in capsys.readouterr().err
+    assert "different: temperature, seed" in capsys.readouterr().err
     assert run(sampled, *OPTIONS, data=TRAIN) == 2
-    assert "not the same: prompts" in capsys.readouterr().err
+    assert "different: prompts" in capsys.readouterr().err
     assert (sampled / "completions.jsonl").read_bytes() == before
 
 
@@ -122,7 +122,7 @@ def test_a_baseline_is_compared_on_the_same_problems(sampled, tmp_path, capsys):
         shutil.copytree(sampled, unfinished)
         (unfinished / name).unlink()
         assert run(tmp_path / "c", "--baseline", unfinished) == 2
-        assert "is no finished evaluation: run its command" in capsys.readouterr().err
+        assert "is not finished: run its command again" in capsys.readouterr().err
     assert run(tmp_path / "d", "--items", 8, "--baseline", sampled) == 2
     assert "answered other problems" in capsys.readouterr().err
 
@@ -167,7 +167,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
-    assert "The same command goes on from what is there." in said
+    assert "The same command continues from here." in said
 
 
 def test_before_and_after_training(main_runs, tmp_path):
@@ -190,14 +190,14 @@ def test_before_and_after_training(main_runs, tmp_path):
     [
         (["nowhere"], "unknown model 'nowhere'"),
         (["qwen", "--data", "no.jsonl"], "no.jsonl"),
-        (["qwen", "--adapter", str(REPO / "data" / "tiny-qwen3")], "holds no adapter"),
+        (["qwen", "--adapter", str(REPO / "data" / "tiny-qwen3")], "is not an adapter"),
         (["qwen", "--samples", "0"], "--samples is 0"),
         (["qwen", "--samples", "4", "--temperature", "0"], "several --samples need more"),
         (["qwen", "--temperature", "-1"], "--temperature is -1.0"),
         (["qwen", "--temperature", "nan"], "--temperature is nan"),
         (["qwen", "--items", "0"], "--items is 0"),
-        (["qwen", "--baseline", str(REPO / "tests")], "is no finished evaluation"),
-        (["qwen", "--output", "full"], "full holds something else"),
+        (["qwen", "--baseline", str(REPO / "tests")], "is not finished"),
+        (["qwen", "--output", "full"], "full holds other files"),
     ],
 )
 def test_bad_input_is_named_with_its_fix(arguments, words, tmp_path, monkeypatch, capsys):
@@ -270,7 +270,7 @@ def test_chance_is_called_chance_and_other_settings_are_noted():
     before, after = table_of([GOOD], [BAD], [GOOD]), table_of([GOOD], [GOOD], [GOOD])
     found, new = compared(before, after, temperature=0.5)
     assert "which may be chance (p = 1)" in found["verdict"][0]
-    assert new["notes"] == ["the baseline was measured otherwise: temperature"]
+    assert new["notes"] == ["the baseline has other settings: temperature"]
     with pytest.raises(WorkbookError, match="answered other problems"):
         compared(before, after, data_sha256="2")
 

@@ -250,7 +250,7 @@ def test_another_model_data_or_setting_is_refused_and_nothing_is_lost(whole, tin
         ({"seed": 1, "temperature": 0.5}, "temperature, seed"),
         ({"samples": 1, "sample": False}, "prompts, sample"),
     ):
-        with pytest.raises(WorkbookError, match=rf"not the same: {words}\): remove it"):
+        with pytest.raises(WorkbookError, match=rf"different: {words}\): remove it"):
             run(file, **more)
     assert file.read_bytes() == before
 

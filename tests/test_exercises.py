@@ -383,7 +383,7 @@ def test_a_damaged_progress_file_is_kept_aside(progress, capsys):
 def test_progress_in_a_folder_or_a_damaged_file_of_that_name(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path))
     assert exercises.solved() == {}
-    assert "set GRPO_WORKBOOK_PROGRESS to a file" in capsys.readouterr().out
+    assert "set GRPO_WORKBOOK_PROGRESS to another file" in capsys.readouterr().out
     (tmp_path / "p.damaged").write_text("{broken")
     monkeypatch.setenv("GRPO_WORKBOOK_PROGRESS", str(tmp_path / "p.damaged"))
     assert exercises.solved() == {}

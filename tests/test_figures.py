@@ -32,8 +32,8 @@ def thick(figure):
 def test_reward_curves_are_smoothed_lines_above_faint_steps():
     figure, words = figures.reward_curves(LOG)
     assert words == (
-        "Line chart of mean reward over optimizer step. total: 0.1 at 1, 2.7 at 30; "
-        "a: 0.05 at 1, 1.35 at 30."
+        "Line chart of mean reward (of 7 steps) over optimizer step. total: 0.25 at 1, 2.85 at 30; "
+        "a: 0.125 at 1, 1.43 at 30."
     )
     labels = [t.get_text() for t in figure.legends[0].get_texts()]
     assert labels == ["total", "a"]
@@ -53,10 +53,11 @@ def test_every_reward_gets_a_line_of_its_own_look_from_where_it_joins():
     assert "r8: 0.8 at 2, 0.8 at 3" in words
 
 
-def test_bars_say_before_and_after_with_the_interval():
+def test_bars_say_before_and_after_with_their_intervals():
     figure, words = figures.before_after(BEFORE, AFTER, 480)
-    assert "after: 92.0% for strict, sampled, 97.0% for strict, greedy" in words
-    assert "(95 % interval of the first: 89.0% to 94.0%)" in words
+    assert "after: 92.0% (89.3% to 94.2%) for strict, sampled, 97.0% (95.2% to 98.3%)" in words
+    whiskers = figure.axes[0].collections
+    assert len(whiskers) == 6, "one for each bar"
     heights = sorted(bar.get_height() for bar in figure.axes[0].patches)
     assert heights == sorted([0.14, 0.7, 0.6, 0.92, 0.97, 0.93])
 
@@ -76,12 +77,14 @@ def test_a_notebook_image_carries_its_words(monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", shown.append)
     figures.show(*figures.before_after(BEFORE, AFTER, 480))
-    assert 'alt="Bar chart of accuracy.' in shown[0].data
-    assert 'src="data:image/png;base64,' in shown[0].data
+    found, _ = shown[0]._repr_mimebundle_()
+    assert 'alt="Bar chart of accuracy, with 95 % intervals.' in found["text/html"]
+    assert f'src="data:image/png;base64,{found["image/png"]}"' in found["text/html"]
+    assert found["text/plain"].startswith("Bar chart of accuracy, with")
 
 
-def test_smoothing_never_looks_ahead():
-    assert figures.smooth([1, 2, 3, 4], window=2) == [1, 1.5, 2.5, 3.5]
+def test_smoothing_shifts_nothing():
+    assert figures.smooth([1, 2, 6, 4], window=3) == [1.5, 3, 4, 5]
 
 
 def test_a_line_chart_and_its_words():
@@ -118,47 +121,3 @@ def test_bar_panels_and_their_words():
     with warnings.catch_warnings(action="error"):  # without crosses the layout holds as well
         figure.savefig(io.BytesIO())
     assert [axes.get_visible() for axes in figure.axes] == [True] * 6 + [False] * 2
-
-
-def test_pass_rates_mark_what_a_curriculum_leaves_out():
-    measured = {"before": [0.0, 0.0, 0.5, 1.0], "after": [0.5, 1.0, 1.0, 1.0]}
-    figure, words = figures.pass_rate_histogram(measured, samples=2)
-    assert "before: 2 for 0, 1 for 1, 1 for 2; after: 0 for 0, 1 for 1, 3 for 2." in words
-    assert [bool(bar.get_hatch()) for bar in figure.axes[0].patches] == [True, False, True]
-
-
-def test_the_length_histogram_marks_what_is_over_the_budget():
-    figure, words = figures.length_histogram([50] * 10 + [120] * 5 + [300], budget=160)
-    assert "16 prompts: 50 to 300 tokens, half at most 50" in words
-    assert "1 are over the budget of 160 tokens" in words
-    hatched = [bar.get_height() for bar in figure.axes[0].patches if bar.get_hatch()]
-    assert sum(hatched) == 1
-
-
-def test_distributions_mark_the_groups_without_gradient():
-    groups = {
-        "right_reward": [[1.0, 0.0, None], [1.0, 1.0, 1.0]],
-        "none_reward": [[None] * 3, [None] * 3],
-    }
-    figure, words = figures.reward_distributions(groups)
-    assert "right_reward: mean 0.8, 1 of 2 groups all equal; none_reward: never applies" in words
-    assert [len(c.get_offsets()) for c in figure.axes[0].collections] == [2, 3]
-
-
-def test_attacks_are_drawn_beside_the_line_of_the_honest_answer():
-    earned = {
-        "naive": {"hedging": [1.0, 0.2], "spam": [-400.0]},
-        "ours": {"hedging": [0.1, 0.2], "spam": [0.0]},
-    }
-    figure, words = figures.attack_rates(earned)
-    assert "naive: 1 of 3 get through, at most 100%; ours: 0 of 3 get through" in words
-    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["hedging", "spam"]
-    drawn = [x for c in figure.axes[0].collections for x, _ in c.get_offsets()]
-    assert min(drawn) == -0.5
-
-
-def test_a_curve_over_stages_marks_their_borders():
-    curves = {"format": [(0, 0.2), (4, 0.5)], "correct": [(4, 0.5), (8, 0.9)]}
-    figure, words = figures.stage_curve(curves, goal=0.8)
-    assert "format: 0.2 at 0, 0.5 at 4; correct: 0.5 at 4, 0.9 at 8. A grey line marks 80%" in words
-    assert [list(line.get_xdata()) for line in figure.axes[0].lines[2:3]] == [[4, 4]]

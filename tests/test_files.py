@@ -72,6 +72,8 @@ def test_every_name_of_a_folder_has_the_same_lock(tmp_path, monkeypatch, name):
 
 def test_a_disk_that_is_too_small_is_said_before_the_folder_is_there(tmp_path):
     check_disk(tmp_path / "not" / "yet", 1, "the run")
-    with pytest.raises(WorkbookError, match=r"MiB free and the run needs about \d+ MiB: free some"):
+    with pytest.raises(
+        WorkbookError, match=r"MiB free, but the run needs about \d+ MiB: free some"
+    ):
         check_disk(tmp_path / "not" / "yet", 2**70, "the run")
     assert not (tmp_path / "not").exists()

@@ -254,7 +254,7 @@ def test_log_probabilities_are_those_of_the_temperature(plain):
 
 
 def test_too_few_prompts_and_broken_rewards_stop_the_run(plain, rows):
-    with pytest.raises(ValueError, match="1 prompts and 1 epochs give no step of 2"):
+    with pytest.raises(ValueError, match="1 prompts, 1 epochs: too few for a step of 2"):
         next(small(*plain).train(rows[:1]))
     for reward, words in (
         (lambda completions, **c: [float("nan")] * len(completions), "reward 0 is nan"),

@@ -47,9 +47,9 @@ def test_a_model_that_the_hub_does_not_give_is_said():
 
 
 def test_an_adapter_is_no_model_and_a_model_no_adapter(adapter):
-    with pytest.raises(WorkbookError, match="is an adapter: give its base as MODEL"):
+    with pytest.raises(WorkbookError, match="is an adapter: give it as --adapter"):
         find_model(adapter)
-    with pytest.raises(WorkbookError, match="holds no adapter"):
+    with pytest.raises(WorkbookError, match="is not an adapter"):
         find_adapter(TINY)
     assert find_adapter(adapter, str(TINY)) == (str(adapter), None)
     with pytest.raises(WorkbookError, match="data/tiny-gemma3 is not the base of .*--any-base"):

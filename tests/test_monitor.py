@@ -92,7 +92,7 @@ def test_a_healthy_run_is_never_accused_at_any_step(name, seed):
 def test_loss_near_0_is_explained_only_without_a_kl_penalty():
     plain, tied = (diagnose(LOGS / f"{n}.json")[0] for n in ("healthy_0", "healthy_beta_0"))
     assert "normal here, because beta is 0" in plain.means
-    assert "holds the KL penalty" in tied.means
+    assert "includes the KL penalty" in tied.means
 
 
 def test_healthy_is_proved_by_groups_that_differ_and_not_by_the_spread_of_the_batch():
@@ -186,9 +186,9 @@ def history(steps=12, **more):
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"completions__empty_share": lambda s: 0.9}, "empty"),
+        ({"completions__empty_fraction": lambda s: 0.9}, "empty"),
         ({"grad_norm": lambda s: math.nan if s > 8 else 0.2}, "nan"),
-        ({"memory__share": lambda s: 0.95 if s > 6 else 0.4}, "memory"),
+        ({"memory__fraction": lambda s: 0.95 if s > 6 else 0.4}, "memory"),
         ({"kl": lambda s: 0.1 * s, "entropy": lambda s: 0.3}, "kl_too_high"),
         ({"rewards__correctness_reward__mean": lambda s: math.nan}, "reward_nan"),
     ],
@@ -198,7 +198,7 @@ def test_what_no_recorded_run_shows_is_found_too(more, expected):
 
 
 def test_slow_generation_is_a_note_beside_healthy():
-    found = diagnose(history(time__generation_share=lambda s: 0.95))
+    found = diagnose(history(time__generation_fraction=lambda s: 0.95))
     assert [f.name for f in found] == ["healthy", "generation_slow"]
 
 
@@ -250,6 +250,20 @@ def test_names_of_the_gpu_log_are_understood():
     assert list(read_run(entries).table["completions/mean_length"]) == [30.0] * 12
 
 
+@pytest.mark.parametrize("path", sorted(LOGS.glob("*.json")), ids=lambda p: p.stem)
+def test_a_run_is_called_the_same_where_unsloths_gpu_trainer_has_logged_it(path):
+    """It logs no entropy, a KL of 0 where there is no penalty, and the length by its own name."""
+    here = read_run(path)
+    table = here.table.drop(columns=["entropy"], errors="ignore")
+    table = table.rename(columns={"completions/mean_length": "completion_length"})
+    table["kl"] = table.get("kl", 0.0)
+    entries = [{"step": step} | dict(row.dropna()) for step, row in table.iterrows()]
+    known = {"settings": here.settings, "log_history": entries}
+    names = [f.name for f in diagnose(here)]
+    if here.error is None and not here.broken:  # those end another way than by a log
+        assert [f.name for f in diagnose(read_run(known))] == names
+
+
 def diagnosed(capsys, *arguments):
     """(exit status, output, errors) of the command line, in this process."""
     status = main(["diagnose", *map(str, arguments)])
@@ -276,8 +290,8 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
     run = read_run(tmp_path)
     assert any("no loss" in note for note in run.notes)
-    assert run.table["completions/empty_share"].tolist() == [0.5] * 25
-    assert run.table["completions/unique_share"].tolist() == [0.75] * 25
+    assert run.table["completions/empty_fraction"].tolist() == [0.5] * 25
+    assert run.table["completions/unique_fraction"].tolist() == [0.75] * 25
     assert run.table["rewards/good_reward/mean"].tolist() == [1.5] * 25
     assert [(s.kind, s.reward) for s in samples(tmp_path, 2)] == [
         ("best", 3.0),
@@ -294,7 +308,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     assert (tmp_path / "health.txt").is_file()
     assert samples(folder / "completions_00001.parquet", 2) == samples(tmp_path, 2)
     pd.DataFrame(rows).drop(columns="advantage").to_parquet(tmp_path / "other.parquet")
-    with pytest.raises(WorkbookError, match="no completions table of TRL: advantage missing"):
+    with pytest.raises(WorkbookError, match="not a completions table of TRL: advantage missing"):
         samples(tmp_path / "other.parquet", 2)
     status, _, errors = diagnosed(capsys, tmp_path, "--completions", 99)
     assert status == 2
@@ -304,9 +318,9 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"log_history": [{"step": 1, "rew', "name an older checkpoint"),
-        ('{"epochs": 3}', "is no log"),
-        ("[1, 2]", "is no log"),
+        ('{"log_history": [{"step": 1, "rew', "choose an older checkpoint"),
+        ('{"epochs": 3}', "is not a log"),
+        ("[1, 2]", "is not a log"),
         ('[{"reward": 1.0}]', "has the step None"),
         ('[{"step": null, "reward": 1.0}]', "has the step None: give trainer.state.log_history"),
         ("[]", "the log is empty: no step was logged"),
@@ -379,9 +393,9 @@ def test_watched_rewards_are_the_same_and_counted():
     assert values[:2] == [0.5, None]
     assert watched.__name__ == "half_reward"
     assert logged == {
-        "rewards/invalid_share": 1 / 3,
-        "completions/unique_share": 0.75,
-        "completions/empty_share": 0.25,
+        "rewards/invalid_fraction": 1 / 3,
+        "completions/unique_fraction": 0.75,
+        "completions/empty_fraction": 0.25,
     }
 
     def bad_reward(completions, **columns):
@@ -401,7 +415,10 @@ def test_a_reward_that_is_an_object_is_watched_too():
         prompts=["p"] * 2, completions=["a", "a"], answer=["1", "1"], log_metric=logged.__setitem__
     )
     assert values == [0.0, 0.0]
-    assert (logged["completions/unique_share"], logged["completions/empty_share"]) == (0.5, 0.0)
+    assert (logged["completions/unique_fraction"], logged["completions/empty_fraction"]) == (
+        0.5,
+        0.0,
+    )
     assert watched.__name__ == adaptive.__name__ == "adaptive_strict_format_reward"
     assert watched.called_at is not None
     assert watched.role == "format"
@@ -484,9 +501,9 @@ def test_severities_are_known():
 
 
 def test_an_unknown_finding_to_stop_on_is_named():
-    with pytest.raises(WorkbookError, match="no finding is called exploded"):
+    with pytest.raises(WorkbookError, match="unknown finding exploded"):
         HealthCallback(stop_on={"exploded"})
-    with pytest.raises(WorkbookError, match="every is 0: give the steps between two looks"):
+    with pytest.raises(WorkbookError, match="every is 0: give the steps between two checks"):
         HealthCallback(every=0)
 
 
@@ -566,7 +583,7 @@ def test_the_json_has_no_infinity(tmp_path, capsys):
     _, said, _ = diagnosed(capsys, tmp_path, "--json")
 
     def refuse(name):
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
     findings = json.loads(said, parse_constant=refuse)["findings"]
     assert findings[0]["evidence"][0]["value"] == "-inf"

@@ -133,7 +133,7 @@ def test_a_config_that_cannot_be_built_is_said(tmp_path, config):
 
 @pytest.mark.parametrize("name", ["llama", "org/no-such-model", "a/b/c", "", "../.."])
 def test_what_is_not_known_is_said(name):
-    with pytest.raises(WorkbookError, match="name one of qwen3-0.6b"):
+    with pytest.raises(WorkbookError, match="give one of qwen3-0.6b"):
         find_shape(name)
 
 
@@ -311,7 +311,7 @@ def test_what_does_not_fit_gets_the_cheapest_changes_in_order():
     done = plan("unsloth/gemma-3-4b-it", "t4", per_device_batch=1, gradient_checkpointing=False)
     assert total(done.parts) == sizes[-1]
     assert done.fits
-    assert "take a smaller model or a larger GPU" in str(plan("qwen3-8b", "t4", lora_rank=4000))
+    assert "choose a smaller model or a larger GPU" in str(plan("qwen3-8b", "t4", lora_rank=4000))
 
 
 def test_vllm_takes_its_part_and_needs_room():
@@ -319,7 +319,7 @@ def test_vllm_takes_its_part_and_needs_room():
     held = found.parts["always"]["KV cache of vLLM"] + found.parts["always"]["weights"]
     assert held == pytest.approx(0.3 * 22.1 * GIB)
     assert found.parts["sampling"] == {}
-    with pytest.raises(WorkbookError, match="no room for one completion: give more, or vllm=off"):
+    with pytest.raises(WorkbookError, match="cannot hold one completion: give more, or vllm=off"):
         plan("qwen3-4b", "24gb", vllm_gpu_memory=0.1)
 
 
@@ -348,5 +348,5 @@ def test_the_command_says_by_its_status_whether_it_fits(capsys):
     assert main(["plan", "--model", "qwen3-0.6b"]) == 0
     assert main(["plan", "--model", "qwen3-8b", "--load-in-4bit", "false"]) == 1
     out = capsys.readouterr().out
-    assert "It fits: 13.52 GiB can be used" in out
+    assert "It fits: 13.52 GiB are usable" in out
     assert "load_in_4bit False -> True" in out

@@ -22,7 +22,7 @@ HARD = {
     "probe": True,
 }
 EASY = {"rows": 12}  # in the smoke profile's way; an epoch has 6 steps
-TIMED = ("step_time", "time/generation_share", "memory/share", "heldout/seconds")
+TIMED = ("step_time", "time/generation_fraction", "memory/fraction", "heldout/seconds")
 
 
 class Runs:
@@ -128,8 +128,8 @@ def test_a_full_disk_stops_the_run_and_spares_the_last_checkpoint(easy, tmp_path
     runs = Runs("unshare", "-rm", "sh", "-c", script, "sh")
     full = runs(disk / "run", arm=(5, "full"), **EASY)
     assert "checkpoint-6 cannot be written" in full["error"], full
-    assert "free some room there" in full["error"]
-    assert "checkpoint-3 is whole, and resuming goes on from there" in full["error"]
+    assert "free some disk space" in full["error"]
+    assert "checkpoint-3 is complete, so resuming is possible" in full["error"]
     filler = disk / "run" / "filler"  # seen by the processes in there alone
     again = runs(disk / "run", resume=True, remove=str(filler), **EASY)
     assert again["said"] == ["Continuing from checkpoint-3"]  # what there was of 6 is gone

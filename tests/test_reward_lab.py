@@ -98,8 +98,8 @@ def test_a_broken_reward_is_named(values):
 @pytest.mark.parametrize(
     ("completions", "rows", "size", "message"),
     [
-        (["a", "b", "c"], [{}], 2, "3 completions are no groups of 2"),
-        ([], [], 2, "0 completions are"),
+        (["a", "b", "c"], [{}], 2, "3 completions do not form groups of 2"),
+        ([], [], 2, "0 completions do not form"),
         (["a"], [{}], 1, "groups of 1"),
         (["a", "b", "c", "d"], [{}] * 3, 2, "4 completions, 3 rows"),
     ],
@@ -107,7 +107,7 @@ def test_a_broken_reward_is_named(values):
 def test_numbers_that_do_not_fit(completions, rows, size, message):
     with pytest.raises(WorkbookError, match=message):
         score([strict_format_reward], completions, rows, group_size=size)
-    with pytest.raises(WorkbookError, match="one weight for each reward, no name twice"):
+    with pytest.raises(WorkbookError, match="one weight per reward, and each name once"):
         score([strict_format_reward], ["a", "b"], [{}], group_size=2, weights=[1, 2])
 
 

@@ -451,13 +451,13 @@ def test_a_room_brings_its_own():
             "corectness:2",
             "unknown reward 'corectness': did you mean correctness",
         ),
-        ("", "is no reward: give name"),
-        ("correctness,", "'' in 'correctness,' is no reward"),
-        ("correctness:2,correctness:1", "correctness_reward have one name in the log"),
-        ("correctness:lots", "'correctness:lots' in .* is no reward: .* the weight from 0 up"),
-        ("correctness:", "'correctness:' in .* is no reward: .* the weight from 0 up"),
-        ("correctness:nan", "'correctness:nan' in .* is no reward: .* the weight from 0 up"),
-        ("correctness:inf", "'correctness:inf' in .* is no reward"),
+        ("", "is not a reward: give name"),
+        ("correctness,", "'' in 'correctness,' is not a reward"),
+        ("correctness:2,correctness:1", "correctness_reward have the same name"),
+        ("correctness:lots", "'correctness:lots' in .* is not a reward: .* the weight from 0 up"),
+        ("correctness:", "'correctness:' in .* is not a reward: .* the weight from 0 up"),
+        ("correctness:nan", "'correctness:nan' in .* is not a reward: .* the weight from 0 up"),
+        ("correctness:inf", "'correctness:inf' in .* is not a reward"),
         ("correctness:-1", "penalties are negative"),
         ("style:0,correctness:0", "every weight"),
         ("length", r"length: length\(\) missing 1 required positional argument: 'target'"),
@@ -568,10 +568,10 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("wants_level", r"wants the column 'level', and the data has prompt, .*levle"),
-        ("too_few", "too_few broke the contract: 4 completions in"),
+        ("wants_level", r"needs the column 'level', but the data has prompt, .*levle"),
+        ("too_few", "too_few broke the contract: for 4 completions"),
         ("breaks", r"breaks failed in step 1: ZeroDivisionError: .* \(line 23\)"),
-        ("closed", r"closed failed in step 1: TypeError: .*take \*\*kwargs"),
+        ("closed", r"closed failed in step 1: TypeError: .*add \*\*kwargs"),
         ("later", "later broke the contract"),
     ],
 )
@@ -584,16 +584,16 @@ def test_a_slip_shows_before_training(rewards_py, name, message):
 
 def test_a_reward_of_the_course_wants_its_columns_before_training():
     rows = [{"prompt": "6*7?", "solution": "42"}]
-    with pytest.raises(WorkbookError, match="correctness_reward wants the column 'answer'"):
+    with pytest.raises(WorkbookError, match="correctness_reward needs the column 'answer'"):
         try_rewards([correctness_reward], rows)
 
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
-    with pytest.raises(WorkbookError, match="two of .*correctness_reward have one name in the log"):
+    with pytest.raises(WorkbookError, match="two of .*correctness_reward have the same name"):
         parse_rewards(f"correctness,{rewards_py}:correctness_reward")
     with pytest.raises(WorkbookError, match="every weight in .* is 0"):
         parse_rewards(f"{rewards_py}:my_reward:0")
-    with pytest.raises(WorkbookError, match=":x' in .* is no reward"):
+    with pytest.raises(WorkbookError, match=":x' in .* is not a reward"):
         parse_rewards(f"{rewards_py}:my_reward:x")
 
 

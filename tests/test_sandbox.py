@@ -300,7 +300,7 @@ def test_the_file_bomb_left_nothing():
 @pytest.mark.slow
 def test_without_namespaces_no_attack_passes_either():
     with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
-        with pytest.warns(UserWarning, match="limits-only.*can read every file"):
+        with pytest.warns(UserWarning, match="limits-only.*can read all your files"):
             sandbox.probe()
         chosen = [a for a in ATTACKS if a.kind not in ("loops", "outside")]
         jobs = [Job(a.program, TEST, ENTRY_POINT) for a in chosen] + [Job(GOOD, TEST, ENTRY_POINT)]
@@ -366,7 +366,7 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
     [
         ("assert 1 == 1", "never calls"),
         ("def check(candidate):\n    pass", "never calls"),
-        ("assert f(1 ==", "no Python"),
+        ("assert f(1 ==", "not Python"),
         ("assert f(lambda: 1) == 1", "only plain values"),
     ],
 )
@@ -388,10 +388,10 @@ def test_what_is_no_program_is_rejected(sandbox, program):
     ("bad", "words"),
     [
         (Job(GOOD, "", "add"), "there is no test"),
-        (Job(GOOD, None, "add"), "the test is no text of at most"),
-        (Job(GOOD, TEST, ""), "entry point '' is no name"),
-        (Job(GOOD, TEST, "add "), "entry point 'add ' is no name"),
-        (Job(GOOD, TEST, None), "entry point 'None' is no name"),
+        (Job(GOOD, None, "add"), "the test is not a text of at most"),
+        (Job(GOOD, TEST, ""), "entry point '' is not a name"),
+        (Job(GOOD, TEST, "add "), "entry point 'add ' is not a name"),
+        (Job(GOOD, TEST, None), "entry point 'None' is not a name"),
     ],
 )
 def test_one_bad_job_is_rejected_and_the_others_are_judged(sandbox, bad, words):

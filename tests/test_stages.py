@@ -21,14 +21,14 @@ from grpo_workbook.stages.training import read_moments
     ("values", "said"),
     [
         ({"name": "Format!"}, "stage 'Format!': name is 'Format!': give up"),
-        ({"name": "../up"}, "names a folder"),
+        ({"name": "../up"}, "for a folder's name"),
         ({"reference": "last"}, "give start or base"),
         ({"pass_rate": (0.9, 0.1)}, "0 <= low < high <= 1"),
         ({"pass_rate": (0.1,)}, "0 <= low < high <= 1"),
         ({"pass_rate": 0.5}, "0 <= low < high <= 1"),
         ({"pass_rate": (0, 1), "samples": 1}, "samples is 1"),
         ({"pass_rate": (0, 1), "measured": 0}, "measured is 0"),
-        ({"ordered": True}, "pass_rate is None: give the bounds, for ordered"),
+        ({"ordered": True}, "pass_rate is None: give bounds: ordered and measured"),
         ({"rewards": ["correctness"]}, "pairs (function, weight)"),
     ],
 )
@@ -326,7 +326,7 @@ def test_a_run_that_was_killed_skips_finished_stages_and_ends_the_same(
         shutil.rmtree(again / lost)
     run = small_run(again)
     repeated = train_stages(run, *load_policy(run), *problems, STAGES[:2], resume=True)
-    assert "Stage format had been finished" in capsys.readouterr().out
+    assert "Stage format is already finished" in capsys.readouterr().out
     assert repeated["stages"][0] == report["stages"][0]
     whole, ours = (
         load_file(f / FOLDERS[1] / "adapter" / "adapter_model.safetensors") for f in (folder, again)
@@ -353,7 +353,7 @@ def test_after_a_stage_that_is_trained_again_the_later_ones_are_too(
     run = small_run(again)
     train_stages(run, *load_policy(run), *problems, STAGES[:2], resume=True, train=train)
     said = capsys.readouterr().out
-    assert "had been finished" not in said
+    assert "is already finished" not in said
     assert said.count("Stage ") == 2
 
 
@@ -363,7 +363,7 @@ def test_other_stages_in_the_same_folder_are_refused(trained, tmp_path):
     folder = trained[0] / FOLDERS[0]
     assert read_report(folder, STAGES[0])["stage"]["name"] == "format"
     other = Stage("format", 4, rewards="strict_format,incremental_format", beta=0.1)
-    with pytest.raises(WorkbookError, match="differs in steps, learning_rate"):
+    with pytest.raises(WorkbookError, match="different: steps, learning_rate"):
         read_report(folder, other)
     assert read_report(tmp_path, STAGES[0]) is None
 
@@ -393,7 +393,7 @@ def test_a_stage_without_enough_rows_is_refused(problems, tiny, tmp_path):
     from grpo_workbook.stages.training import choose_rows
 
     none = Stage("a", 2, keep=lambda row: False)
-    with pytest.raises(WorkbookError, match="'a' has 0 rows left and one step needs 4"):
+    with pytest.raises(WorkbookError, match="'a' has 0 rows left, but one step needs 4"):
         choose_rows(none, small_run(tmp_path / "run"), *tiny["qwen"], problems[0], None)
 
 
@@ -435,7 +435,7 @@ def test_the_command_trains_text_answers_and_goes_on_with_finished_stages(tmp_pa
     assert "--resume" in wrong.stderr
     again = cli("stages", file, *options, "--resume")
     assert again.returncode == 0, again.stderr[-3000:]
-    assert again.stdout.count("had been finished") == 2
+    assert again.stdout.count("is already finished") == 2
     assert "training:" not in again.stderr
 
 
@@ -459,7 +459,7 @@ def test_the_command_refuses_a_bad_file(tmp_path, stage, said, capsys):
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert main(["stages", "--output", str(tmp_path / "out")]) == 2
-    assert "name the file of stages first" in capsys.readouterr().err
+    assert "there is no file of stages" in capsys.readouterr().err
 
 
 def test_the_folder_may_come_from_the_environment(tmp_path, monkeypatch, capsys):

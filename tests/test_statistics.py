@@ -88,7 +88,7 @@ def test_the_bootstrap_is_seeded_and_knows_its_limits():
     assert bootstrap_interval(values, seed=1) != bootstrap_interval(values)
     assert bootstrap_interval([0.25] * 10) == (0.25, 0.25)
     assert bootstrap_interval([2]) == (2.0, 2.0)
-    with pytest.raises(ValueError, match="no values"):
+    with pytest.raises(ValueError, match="at least one value"):
         bootstrap_interval([])
 
 
@@ -119,9 +119,9 @@ def test_changed_names_the_places():
 
 def test_nothing_and_what_is_no_number_have_no_interval():
     for call in (accuracy, wilson_interval, bootstrap_interval):
-        with pytest.raises(ValueError, match="nothing"):
+        with pytest.raises(ValueError, match="give at least"):
             call([])
-    with pytest.raises(ValueError, match="one that is not finite"):
+    with pytest.raises(ValueError, match="only finite ones"):
         bootstrap_interval([0.1, float("nan"), 0.3])
 
 
@@ -285,11 +285,11 @@ def test_pairing_never_needs_more_than_independent_answers():
 
 @pytest.mark.slow
 def test_what_makes_no_sense_is_said():
-    with pytest.raises(ValueError, match="no gain to be seen"):
+    with pytest.raises(ValueError, match="give two different rates"):
         unpaired_items(0.5, 0.5)
-    with pytest.raises(ValueError, match="no gain that a million show"):
+    with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.1, 0.1)
-    with pytest.raises(ValueError, match="no gain that a million show"):
+    with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.3, 0.29999)
     with pytest.raises(ValueError, match="together is 1"):
         paired_power(10, 0.7, 0.6)

@@ -1,4 +1,4 @@
-"""The command line: the only place that parses arguments, and that joins the rooms together."""
+"""The command line: the only place that parses arguments and combines the rooms."""
 
 import argparse
 import importlib
@@ -9,13 +9,13 @@ from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.notebook import quiet
 
 EXAMPLES = """examples:
-  python -m grpo_workbook doctor                    what is missing here
+  python -m grpo_workbook doctor                    check this machine
   python -m grpo_workbook run                       the course's main run
-  python -m grpo_workbook run --config my.yaml      your own
+  python -m grpo_workbook run --config my.yaml      your own run
   python -m grpo_workbook diagnose outputs/run      what is wrong with a run
   python -m grpo_workbook evaluate qwen --data my.jsonl
 
-exit status: 0 well, 1 something to fix, 2 bad input, 130 interrupted
+exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
 # Each is a module of this folder with `add_parser(commands)` and `main(args) -> exit status`.
 COMMANDS = "doctor check_data plan power run stages diagnose evaluate merge progress".split()
@@ -23,7 +23,7 @@ GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same comman
 
 
 def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The whole command line, or a part of it, every command with its options."""
+    """The parser of all commands, or of some."""
     how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     top = argparse.ArgumentParser("python -m grpo_workbook", **how)
     added = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -33,16 +33,16 @@ def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command that the arguments name (default: the process's own); its exit status.
+    """Run the command in `arguments` (default: of the process) and return its exit status.
 
-    Bad input, a missing package and what the system refuses are told in one line on standard error
-    (status 2); any other exception is a fault of ours and goes on.
+    Bad input, a missing package and errors of the system give one line on standard error and status
+    2; any other exception is a bug of the workbook and is raised.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0].replace("-", "_") if arguments else ""
     quiet()
     try:
-        args = arguments[1:]  # of these two TRL's parser reads what follows
+        args = arguments[1:]  # for these two commands TRL's parser reads the rest
         if name not in ("run", "stages") or {"-h", "--help"} & set(args):
             args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
         return importlib.import_module(f"{__name__}.{name}").main(args)
@@ -52,16 +52,16 @@ def main(arguments: list[str] | None = None) -> int:
         if (error.name or "").startswith("grpo_workbook"):
             raise
         said = f"{error.name} is not installed: run `make setup`, or see the README for pip"
-    except BrokenPipeError:  # who read the output has left, as `head` does
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.errno is None:  # no file or disk: a library's own, with its story
+        if error.errno is None:  # not about a file or disk: a library's own error
             raise
         where = f"{error.filename}: " if error.filename else ""
-        said = f"{where}{error.strerror}: check the place, its permissions and its room"
+        said = f"{where}{error.strerror}: check the path, its permissions and the disk space"
     except KeyboardInterrupt:
-        goes_on = f". {GOES_ON[name]} goes on from what is there" if name in GOES_ON else ""
+        goes_on = f". {GOES_ON[name]} continues from here" if name in GOES_ON else ""
         print(f"\nInterrupted{goes_on}.", file=sys.stderr)
         return 130
     print(f"error: {said}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""check-data: what a data set is, and what in it would hurt training."""
+"""check-data: describe a data set, and report what would hurt training."""
 
 import argparse
 from collections import Counter
@@ -11,34 +11,33 @@ from grpo_workbook.errors import WorkbookError, shorten, wrap
 from grpo_workbook.files import place_of, readable, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
 
-REPEATED, TOO_LONG = 0.05, 0.20  # more repeated questions, more prompts over the budget hurt
-FEWEST = 64  # rows: fewer are learned by heart
+REPEATED, TOO_LONG = 0.05, 0.20  # largest rates of repeated questions, of prompts over the budget
+FEWEST = 64  # rows: a model memorizes fewer
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 WIDTH, SHOWN = 80, 5  # columns, examples of a finding
 EXAMPLES = """examples:
   python -m grpo_workbook check-data my.csv --answer-column solution
   python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
 
-Exit status 0: well; 2: bad input; 1: something would hurt training: invalid
-rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or one
-that is held out) over the budget, fewer than 64 rows, texts without
---answers text.
+Exit status 0: fine; 2: bad input; 1: something would hurt training: invalid
+rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
+held-out one) over the budget, fewer than 64 rows, texts without --answers text.
 """
 
 
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
-    words = "report on a data set: what is in it, what would hurt training"
+    words = "describe a data set, and report what would hurt training"
     how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     add = commands.add_parser("check-data", help=words, **how).add_argument
     add("source", help=".jsonl, .csv, .parquet or a hub id")
     add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
     add("--question-column", default="question", metavar="NAME")
     add("--answer-column", default="answer", metavar="NAME")
-    add("--skip-invalid", action="store_true", help="leave invalid rows out")
+    add("--skip-invalid", action="store_true", help="leave out invalid rows")
     add("--answers", choices=data.KINDS, default="auto", help="what an answer is")
-    add("--model", metavar="M", help="whose tokenizer and template")
-    add("--profile", metavar="P", help="whose prompt budget")
+    add("--model", metavar="M", help="use its tokenizer and chat template")
+    add("--profile", metavar="P", help="use its prompt budget")
     add("--max-prompt-length", type=int, metavar="N", help="the budget in tokens")
     add("--json", type=Path, metavar="FILE", help="the report as JSON")
 
@@ -46,9 +45,9 @@ def add_parser(commands) -> None:
 def main(args: argparse.Namespace) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
     for given in (args.source, args.heldout_data) if args.json and args.json.exists() else ():
-        # by a link, or another name of the same file, too
+        # also through a link or another name of the same file
         if given and (there := place_of(given)).exists() and args.json.samefile(there):
-            raise WorkbookError(f"{given} is the data and --json at once: name another file")
+            raise WorkbookError(f"{given} is both the data and --json: choose another file")
     report = examine(args)
     print(as_text(report))
     if args.json:
@@ -58,14 +57,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def examine(args: argparse.Namespace) -> dict:
-    """What is in the data; `hurts` says what would hurt training."""
+    """A description of the data; `hurts` lists what would hurt training."""
     named = ("profile", "model", "max_prompt_length")
     run = RunConfig.from_env(**{name: getattr(args, name) for name in named})
     tokenizer, budget = data.load_tokenizer(run.model), run.max_prompt_length
     reading = {n: getattr(args, n) for n in ("question_column", "answer_column", "answers")}
 
     def read(source: str) -> tuple:
-        """(facts, rows, what to call each, the tokens of each prompt)."""
+        """(facts, rows, the name of each row, the tokens of each prompt)."""
         invalid: dict[int, str] = {}
         rows = data.load_problems(source, invalid=invalid, **reading)
         prompts = data.to_dataset(rows, fold=data.needs_folding(tokenizer))
@@ -97,14 +96,14 @@ def examine(args: argparse.Namespace) -> dict:
     }
     over, long = f"prompts are longer than {budget} tokens", facts["too_long"]
     wrong = 0 if args.skip_invalid else len(facts["invalid"])
-    need = "the default rewards of `run` need numbers: if texts are meant, say --answers text"
+    need = "the default rewards of `run` need numbers: if you want texts, give --answers text"
     unasked = report["answers"] == "text" != args.answers
     harms = {
         f"{wrong:,} rows are invalid: fix or --skip-invalid": wrong,
         f"{len(other):,} questions have a second answer": other,
         f"{len(same):,} rows repeat a question: drop them": len(same) > REPEATED * count,
         f"{long:,} of {count:,} {over} and would be dropped": long > TOO_LONG * count,
-        f"{count} rows are few: a model learns them by heart": count < FEWEST,
+        f"{count} rows are too few: a model memorizes them": count < FEWEST,
         f"answers are texts, and {need} here and --rewards symbolic there": unasked,
     }
     if args.heldout_data:
@@ -115,13 +114,13 @@ def examine(args: argparse.Namespace) -> dict:
         facts["nearly_in_training"] = [f"{mine[a]} ~ {called[b]}" for a, b in nearly.items()]
         report |= {f"heldout_{name}": value for name, value in facts.items()}
         leaks = f"{len(also):,} held-out questions are also training questions and {len(nearly):,}"
-        harms[f"{leaks} nearly so: the held-out score would flatter"] = also or nearly
+        harms[f"{leaks} near-duplicates: the held-out score would be too high"] = also or nearly
         harms[f"{long:,} held-out {over}"] = long
     return report | {"hurts": [harm for harm, found in harms.items() if found]}
 
 
 def as_text(report: dict) -> str:
-    """The report in lines of at most 80 columns; a list is counted, and its first five shown."""
+    """The report in lines of at most 80 columns; of a list, the count and the first five."""
     lines: list[str] = []
     for name, value in report.items():
         examples, value = (value, len(value)) if isinstance(value, list) else ([], value)

@@ -13,7 +13,7 @@ from grpo_workbook.files import readable
 EXAMPLES = """examples:
   python -m grpo_workbook diagnose outputs/run
   python -m grpo_workbook diagnose outputs/run --figure health.png
-  python -m grpo_workbook diagnose my-run --completions 20   what it wrote
+  python -m grpo_workbook diagnose my-run --completions 20   at step 20
   python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
 """
 
@@ -21,21 +21,21 @@ EXAMPLES = """examples:
 def add_parser(commands) -> None:
     """Add diagnose to the command line."""
     words, usage = "what is wrong with a run, from its log", "%(prog)s FOLDER [options]"
-    about = "Reads the log of a GRPO run, and says what is wrong with it and what to do.\n"
+    about = "Reads the log of a GRPO run, and reports what is wrong and how to fix it.\n"
     about += "Exit status: 0 nothing severe, 1 something severe, 2 no log to read."
     how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     command = commands.add_parser("diagnose", help=words, usage=usage, description=about, **how)
     add = command.add_argument
     add("folder", metavar="FOLDER", help="a run, a checkpoint, a log file or a completions parquet")
     add("--json", action="store_true", help="for programs")
-    words = "write six panels of the run, findings marked"
+    words = "write six panels of the run, with the findings marked"
     add("--figure", type=Path, metavar="PNG", help=words)
-    words = "show the best, a typical and the worst one of that step"
+    words = "show the best, a typical and the worst completion of that step"
     add("--completions", type=int, metavar="STEP", help=words)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit status 1 when something is severe. Raises WorkbookError when there is no log."""
+    """Exit status 1 for a severe finding. Raises WorkbookError if there is no log."""
     run, step = diagnosis.read_run(args.folder), args.completions
     shown = [] if step is None else diagnosis.samples(args.folder, step, groups=2)
     found = diagnosis.diagnose(run)

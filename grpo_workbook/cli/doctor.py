@@ -1,28 +1,31 @@
-"""`python -m grpo_workbook doctor`: this machine, what the course chooses on it, what is wrong."""
+"""`python -m grpo_workbook doctor`: check this machine, and show the course's settings on it."""
 
 import argparse
+import os
 import platform
+import re
 import shutil
+import subprocess
 import warnings
 from collections import namedtuple
 from pathlib import Path
 
 from grpo_workbook.config import RunConfig
-from grpo_workbook.notebook import installed, pins
+from grpo_workbook.notebook import LEFT_OUT, installed, pins, wanted
 
 REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
-# One line of the report; `fix` is empty when all is well.
+# One line of the report; `fix` is empty if nothing is wrong.
 Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
 
 def add_parser(commands) -> None:
     """Add doctor to the command line."""
-    words = "what this machine is, what is wrong with it, how to fix it"
+    words = "check this machine, and say how to fix what is wrong"
     commands.add_parser("doctor", help=words, description=f"Shows {words}.")
 
 
 def main(args: argparse.Namespace | None = None) -> int:
-    """Print the report; 1 when something needs a fix, else 0."""
+    """Print the report; 1 if something needs a fix, else 0."""
     findings = examine()
     for name, value, fix in findings:
         print(f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix))
@@ -32,28 +35,27 @@ def main(args: argparse.Namespace | None = None) -> int:
 
 
 def examine() -> list[Finding]:
-    """All findings, in the order in which they are printed. Loads torch and bitsandbytes."""
+    """All findings in the order of printing. Loads torch and bitsandbytes."""
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    findings = [Finding("python", system), *packages(pins())]
+    findings = [Finding("python", system), *packages(installed())]
     checks = {machine: REINSTALL, four_bit: REINSTALL}
-    checks |= {sandbox: "chapter 06 needs it", settings: "set it right, or leave it out"}
+    checks |= {sandbox: "chapter 06 needs it", settings: "correct the value, or remove it"}
     for check, fix in checks.items():
         try:
             findings += check()
-        except Exception as problem:  # whatever it is, it goes on the page
+        except Exception as problem:  # any error is a line of the report
             findings.append(Finding(check.__name__, f"fails: {problem}", fix))
     return findings
 
 
-def packages(wanted: dict[str, str]) -> list[Finding]:
-    """Whether each pinned package is there, in its pinned version."""
-    found, findings = installed(), []
-    for name, pin in wanted.items():
-        there = found.get(name.lower().replace("_", "-"), "not installed")
-        same = there.split("+")[0] == pin  # torch 2.13.0+cpu is torch 2.13.0
-        fix = "" if same else f"the course is tested with {pin}: {REINSTALL}"
-        findings.append(Finding(name, there, fix))
-    return findings
+def packages(there: dict[str, str]) -> list[Finding]:
+    """Whether each pinned package is there, in a version that will do."""
+    colab = "COLAB_RELEASE_TAG" in os.environ
+    left_out, fix = (LEFT_OUT, "run a notebook's first cell") if colab else ([], REINSTALL)
+    wrong = wanted(there, left_out)
+    fixes = {name: f"the course is tested with {pin}: {fix}" for name, pin in wrong.items()}
+    has = {n: there.get(n.lower().replace("_", "-"), "not installed") for n in pins() | wrong}
+    return [Finding(n, has[n], fixes.get(n, "")) for n in has if n not in left_out]
 
 
 def machine() -> list[Finding]:
@@ -68,15 +70,30 @@ def machine() -> list[Finding]:
     full = "free at least 1 GiB, or choose another disk with --output"
     left = f"{memory.available / gib:.1f} GiB free of {memory.total / gib:.1f} GiB"
     return [
-        Finding("gpus", f"{gpus} visible", one if gpus > 1 else ""),
+        Finding("gpus", f"{gpus} visible", one if gpus > 1 else "" if gpus else other_build()),
         Finding("cpu", f"{psutil.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         Finding("memory", left, "" if memory.available > 3 * gib else small),
         Finding("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),
     ]
 
 
+def other_build() -> str:
+    """What to install where torch is built for a newer CUDA than the driver takes, or for none."""
+    import torch
+
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    tool = None if hidden else shutil.which("nvidia-smi")
+    told = subprocess.run([tool], capture_output=True, text=True).stdout if tool else ""
+    takes, built = re.search(r"CUDA Version: (\d+)", told), torch.version.cuda or "0"
+    if not takes or 0 < int(built.split(".")[0]) <= int(takes[1]):
+        return ""
+    said = f"the driver takes CUDA {takes[1]}, torch is built for {torch.version.cuda or 'CPUs'}"
+    index = f"https://download.pytorch.org/whl/{'cu130' if int(takes[1]) >= 13 else 'cu126'}"
+    return f"{said}: pip install --force-reinstall torch=={pins()['torch']} --index-url {index}"
+
+
 def four_bit() -> list[Finding]:
-    """Quantize and restore a small tensor: the import alone proves nothing."""
+    """Quantize and restore a small tensor, because the import alone proves nothing."""
     import torch
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
@@ -88,7 +105,7 @@ def four_bit() -> list[Finding]:
 
 
 def sandbox() -> list[Finding]:
-    """How well model-written code is isolated here. Less than full is no fault: no fix."""
+    """How well model-written code is isolated here. Less than full isolation needs no fix."""
     from grpo_workbook.sandbox import Sandbox
 
     with warnings.catch_warnings(action="ignore"), Sandbox(workers=1) as box:
@@ -97,7 +114,7 @@ def sandbox() -> list[Finding]:
 
 
 def settings() -> list[Finding]:
-    """What a run chooses here, and why."""
+    """The settings of a run on this machine, and the reason for each."""
     run = RunConfig.from_env()
     told = {"device": run.device, "profile": run.profile, "model": Path(run.model).name}
     return [Finding(name, f"{value} ({run.why[name]})") for name, value in told.items()]

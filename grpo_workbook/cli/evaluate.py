@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
       --data test.jsonl --output outputs/after --baseline outputs/base
 
-A run that was stopped goes on when the same command is given again.
+The same command continues an evaluation that was stopped.
 """
 
 
@@ -36,8 +36,8 @@ def add_parser(commands) -> None:
     add("--skip-invalid", action="store_true", help="leave out invalid rows")
     add("--items", type=int, metavar="N", help="only the first N problems")
     add("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL")
-    add("--any-base", action="store_true", help="measure it on another base than its own")
-    add("--load-in-4bit", action="store_true", help="as it was trained; default 16 or 32 bit")
+    add("--any-base", action="store_true", help="use the adapter on another base than its own")
+    add("--load-in-4bit", action="store_true", help="as in training; default 16 or 32 bit")
     add("--system-prompt", metavar="TEXT", help="default: the course's; '' for none")
     add("--samples", type=int, default=1, metavar="N", help="answers to each problem (default 1)")
     add("--temperature", type=float, metavar="X", help="default 0 (greedy) for one, 1 for several")
@@ -46,7 +46,7 @@ def add_parser(commands) -> None:
     add("--batch-size", type=int, default=how.batch_size, metavar="N", help="default 32")
     add("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR")
     add("--baseline", type=Path, metavar="DIR", help="the output of another evaluation, to compare")
-    add("--overwrite", action="store_true", help="replace the evaluation that is there")
+    add("--overwrite", action="store_true", help="replace an earlier evaluation")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     with alone(out):
         begun = (out / "completions.jsonl").is_file()
         if out.is_file() or (not begun and out.is_dir() and any(out.iterdir())):
-            raise WorkbookError(f"{readable(out)} holds something else: name another --output")
+            raise WorkbookError(f"{readable(out)} holds other files: choose another --output")
         for name in ("completions.jsonl", "report.json") if args.overwrite else ():
             (out / name).unlink(missing_ok=True)
         how = {"sample": heat > 0, "temperature": heat or 1.0, "seed": args.seed}
@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
         text = _as_markdown(report)
         table.to_json(out / "results.jsonl", orient="records", lines=True, force_ascii=False)
         (out / "report.md").write_text(text, encoding="utf-8")
-        write_json(out / "report.json", report)  # the last one: where it is, all is
+        write_json(out / "report.json", report)  # written last: it marks a finished evaluation
     print(f"{text}\nIn {readable(out)}: report.md, report.json, results.jsonl (every completion)")
     return 0
 
@@ -100,7 +100,7 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
     try:
         scores = evaluate(loaded, tokenizer, dataset, **more, **how)
     except torch.OutOfMemoryError:
-        raise WorkbookError("the GPU's memory is full: a smaller --batch-size") from None
+        raise WorkbookError("the GPU's memory is full: give a smaller --batch-size") from None
     table = scores.table(dataset)
     report = {"model": readable(model), "model_hash": models.fingerprint(model)}
     report |= {"adapter": adapter and readable(adapter)}
@@ -140,21 +140,21 @@ def _read(folder: Path) -> tuple:
     import pandas
 
     if not all((folder / name).is_file() for name in ("report.json", "results.jsonl")):
-        raise WorkbookError(f"the baseline {folder} is no finished evaluation: run its command")
+        raise WorkbookError(f"the baseline {folder} is not finished: run its command again")
     table = pandas.read_json(folder / "results.jsonl", lines=True, dtype=False)
     return read_json(folder / "report.json"), table
 
 
 def compare(old: dict, before, new: dict, after) -> dict:
-    """The baseline's numbers, the paired difference of each measure, and what they allow to say.
+    """The baseline's numbers, the paired difference of each measure, and a verdict.
 
-    The test looks at the first sample of each problem, the interval at all. Raises WorkbookError
-    when both did not answer the same problems.
+    The test uses the first sample of each problem, the interval all samples. Raises WorkbookError
+    if the two did not answer the same problems.
     """
     if old["data_sha256"] != new["data_sha256"]:
         raise WorkbookError("the baseline answered other problems: measure both on the same --data")
     if different := [name for name in SAME if old[name] != new[name]]:
-        new["notes"].append(f"the baseline was measured otherwise: {', '.join(different)}")
+        new["notes"].append(f"the baseline has other settings: {', '.join(different)}")
     found = {name: old[name] for name in ("model", "adapter", "adapter_hash", *MEASURES)}
     found |= {"comparison": {}, "verdict": []}
     for name, word in MEASURES.items():
@@ -174,7 +174,7 @@ def compare(old: dict, before, new: dict, after) -> dict:
 
 
 def _as_markdown(report: dict) -> str:
-    """The numbers, narrow enough for a terminal."""
+    """The numbers as Markdown, narrow enough for a terminal."""
     name = report["model"] + (f" with {report['adapter']}" if report["adapter"] else "")
     how = f"temperature {report['temperature']:g}" if report["sample"] else "greedy"
     samples = f"{report['samples']} sample{'s' * (report['samples'] > 1)} each"

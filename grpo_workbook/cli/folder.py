@@ -1,4 +1,4 @@
-"""The folder of one run: whose it is, one writer at a time, and room for it."""
+"""The folder of one run: which run it holds, one writer at a time, and enough disk space."""
 
 import shutil
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
 
 
 def parts(output: Path) -> list[str]:
-    """The names in this folder that a run wrote."""
+    """The files and folders of a run in this folder."""
     stages = sorted(path.name for path in output.glob("stage-[0-9]*-*"))
     return [name for name in [*PARTS.split(), "stages.json", *stages] if (output / name).exists()]
 
 
 def check_room(run: RunConfig) -> None:
-    """Raise WorkbookError when the disk cannot hold checkpoints, adapter and merged weights."""
-    # for a hub model a guess; for a folder six times the base and 50 MiB
+    """Raise WorkbookError if the disk cannot hold checkpoints, adapter and merged weights."""
+    # a guess for a hub model; for a folder six times the base and 50 MiB
     needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
     if (folder := Path(run.model)).is_dir():
         needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
@@ -28,41 +28,41 @@ def check_room(run: RunConfig) -> None:
 
 
 def identity_of(run: RunConfig, backend: str, data_sha256: str, **more) -> dict:
-    """What makes a run this one and no other, for run.json: --resume continues only the same."""
+    """The identity of a run for run.json: --resume continues only a run with the same one."""
     who = {"profile": run.profile, "model": run.model_name, "seed": run.seed, "backend": backend}
     settings = {name: value for name, value in vars(run).items() if name not in NO_SETTING}
     return {**who, "settings": settings, "data_sha256": data_sha256, **more}
 
 
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
-    """Raise WorkbookError when the folder holds a run that may not be replaced, and is not this."""
+    """Raise WorkbookError if the folder holds another run, or one that must not be replaced."""
     if output.is_file():
-        raise WorkbookError(f"the output {output} is a file: name a folder with --output")
+        raise WorkbookError(f"the output {output} is a file: give a folder with --output")
     present = parts(output)
     if not present or (overwrite and "run.json" in present):
         return
     names, other = ", ".join(present), "choose another folder with --output"
     if overwrite:
-        raise WorkbookError(f"{output} holds {names} but no run.json, so it is no run: {other}")
+        raise WorkbookError(f"{output} holds {names} but no run.json, so it is not a run: {other}")
     if not resume:
         how = "continue it with --resume, replace it with --overwrite"
         raise WorkbookError(f"{output} holds another run ({names}): {how}, or {other}")
-    # Settings and overrides hold many, and each counts by itself; the last two follow from rewards.
+    # Settings and overrides are compared one by one; the last two follow from the rewards.
     told = "settings overrides reward_weights reward_roles".split()
     there = read_json(output / "run.json")
     a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, identity))
     different = [name for name in a | b if name not in told and a.get(name) != b.get(name)]
     if different:
-        said = f"{output} holds a different run (not the same: {', '.join(different)})"
-        fix = "give the same options to --resume it, or replace it with --overwrite"
+        said = f"{output} holds another run (different: {', '.join(different)})"
+        fix = "give its options to --resume it, or replace it with --overwrite"
         raise WorkbookError(f"{said}: {fix}")
 
 
 @contextmanager
 def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
-    """Make the folder this run's own, and keep other runs out of it while the block lasts.
+    """Prepare the folder for this run, and lock it for the duration of the block.
 
-    It is checked (once more, see `check_folder`), cleared of the old run, and gets its run.json.
+    It is checked again (see `check_folder`), cleared of the old run, and gets its run.json.
     """
     with alone(output):
         check_folder(output, identity, overwrite=overwrite, resume=resume)

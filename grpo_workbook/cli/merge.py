@@ -1,4 +1,4 @@
-"""`python -m grpo_workbook merge`: an adapter into 16-bit weights, proved, or refused."""
+"""`python -m grpo_workbook merge`: merge an adapter into 16-bit weights and prove it, or refuse."""
 
 import argparse
 from pathlib import Path
@@ -18,20 +18,20 @@ EXAMPLES = """examples:
 
 def add_parser(commands) -> None:
     """Add merge to the command line."""
-    words = "an adapter into its base's 16-bit weights, proved or refused"
+    words = "merge an adapter into its base's 16-bit weights and prove it, or refuse"
     how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = commands.add_parser("merge", help=words, **how)
     parser.add_argument("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--base", metavar="MODEL", help="default: the one that the adapter names")
     parser.add_argument("--data", metavar="SOURCE", help="held-out problems; default: the run's")
-    parser.add_argument("--overwrite", action="store_true", help="replace the model that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
 
 
 def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
-        raise WorkbookError(f"{args.output} is not empty: name another --output, or --overwrite it")
+        raise WorkbookError(f"{args.output} is not empty: give another --output, or --overwrite")
     heldout, judge = None, judge_for("text")
     if args.data:
         rows, judge = load_problems(args.data, answers="number"), None
@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"merged into {readable(args.output)}, 16-bit safetensors for plain Transformers")
     print(f"  largest logit difference  {proof['max_abs_logit_difference']}")
     print(f"  of the logits' spread     {proof['relative_logit_difference']:.2%}")
-    print(f"  the same greedy token     {proof['same_greedy_tokens']:.2%} of the places")
+    print(f"  the same greedy token     {proof['same_greedy_tokens']:.2%} of the positions")
     if "heldout_n" in proof:
         low, high = proof["policy_ci95"]
         merged, policy = proof["merged_strict_greedy"], proof["policy_strict_greedy"]

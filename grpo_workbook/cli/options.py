@@ -1,6 +1,6 @@
-"""Every field of RunConfig and of TRL's GRPOConfig as an option of `run`, and from its YAML file.
+"""Every field of RunConfig and of TRL's GRPOConfig as an option of `run`, and in its YAML file.
 
-The profile's value gives way to the file's, the file's to the command line's.
+The file wins over the profile, and the command line over both.
 """
 
 import argparse
@@ -17,46 +17,46 @@ from grpo_workbook.cli.rewards import beside
 from grpo_workbook.config import FOLLOW, RunConfig, nearest
 from grpo_workbook.errors import WorkbookError
 
-# name: (type, help) of what is a field of neither
+# name: (type, help) of options that are not fields of RunConfig or GRPOConfig
 OWN = {
-    "config": (Path, "a YAML file with any of these, `name: value` in a line"),
+    "config": (Path, "a YAML file with any of these options, one `name: value` per line"),
     "backend": (str, "unsloth (the default), or plain: Transformers and PEFT alone"),
     "data": (str, "problems: .jsonl, .csv, .parquet or a hub id (default: the course's)"),
     "heldout_data": (str, "the held-out problems (default: a part of data)"),
     "question_column": (str, "the data's column of questions (default: question)"),
     "answer_column": (str, "the data's column of answers (default: answer)"),
     "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
-    "overwrite": (bool, "replace the run that lies in the output folder"),
-    "resume": (bool, "continue the run that lies in the output folder"),
+    "overwrite": (bool, "replace the run in the output folder"),
+    "resume": (bool, "continue the run in the output folder"),
 }
-PATHS = ("data", "heldout_data", "model")  # what a file may name from its own folder
-# Fields of GRPOConfig that would break the run or change nothing, behind what to do instead.
+PATHS = ("data", "heldout_data", "model")  # paths in a YAML file are relative to its folder
+# What to do instead: fields of GRPOConfig that would break the run or have no effect.
 REFUSED = {
-    "say output: checkpoints lie in the run's folder": "output_dir",
-    "say max_steps": "num_train_epochs",
-    "say batch_size, per_device_batch": "per_device_train_batch_size gradient_accumulation_steps",
-    "say rewards: name:weight": "reward_weights",
-    "say resume": "resume_from_checkpoint",
-    "say profile and dtype": "use_cpu bf16 fp16",
-    "say vllm: off, colocate or server": "use_vllm vllm_mode",
-    "say vllm_server: HOST:PORT": "vllm_server_host vllm_server_port vllm_server_base_url",
-    "say vllm_gpu_memory": "vllm_gpu_memory_utilization",
-    "say heldout: measured before and after": "eval_strategy eval_steps eval_on_start do_eval",
-    "the run could not be resumed or reported": "save_only_model logging_strategy",
-    "the model is loaded before: no effect": "model_init_kwargs trust_remote_code",
-    "the launcher says it: see configs/": "local_rank fsdp fsdp_config deepspeed ddp_backend",
-    "see `hf upload`: training sends nothing": "push_to_hub hub_model_id hub_token hub_strategy",
+    "use output: checkpoints are in the run's folder": "output_dir",
+    "use max_steps": "num_train_epochs",
+    "use batch_size, per_device_batch": "per_device_train_batch_size gradient_accumulation_steps",
+    "use rewards: name:weight": "reward_weights",
+    "use resume": "resume_from_checkpoint",
+    "use profile and dtype": "use_cpu bf16 fp16",
+    "use vllm: off, colocate or server": "use_vllm vllm_mode",
+    "use vllm_server: HOST:PORT": "vllm_server_host vllm_server_port vllm_server_base_url",
+    "use vllm_gpu_memory": "vllm_gpu_memory_utilization",
+    "use heldout: measured before and after": "eval_strategy eval_steps eval_on_start do_eval",
+    "without it a run cannot be resumed or reported": "save_only_model logging_strategy",
+    "it has no effect: the model is loaded before": "model_init_kwargs trust_remote_code",
+    "the launcher sets it: see configs/": "local_rank fsdp fsdp_config deepspeed ddp_backend",
+    "training uploads nothing: use `hf upload`": "push_to_hub hub_model_id hub_token hub_strategy",
 }
 REFUSED = {name: why for why, names in REFUSED.items() for name in names.split()}
 
 
 def run_fields() -> dict[str, dataclasses.Field]:
-    """The fields of RunConfig that a user gives, by name."""
+    """The fields of RunConfig that a user can set, by name."""
     return {f.name: f for f in dataclasses.fields(RunConfig) if f.name not in FOLLOW}
 
 
 def listing() -> str:
-    """The options for `run --help`; what each of RunConfig is, stands beside it in config.py."""
+    """The options for `run --help`; those of RunConfig have their help as comments in config.py."""
     words = dict(re.findall(r"^    (\w+): .*?# (.+)$", inspect.getsource(RunConfig), re.M))
     told = {name: words[name] for name in run_fields()} | {n: text for n, (_, text) in OWN.items()}
     rows = [f"--{name.replace('_', '-'):<24}{text}" for name, text in told.items()]
@@ -65,11 +65,11 @@ def listing() -> str:
 
 
 def read(arguments: list[str]) -> tuple[dict, dict]:
-    """(values of RunConfig and of OWN, fields that stay GRPOConfig's), of file and command line.
+    """(values for RunConfig and OWN, fields for GRPOConfig) from the file and the command line.
 
-    WorkbookError for an unknown name (with the nearest), a wrong value, a refused field (with why).
+    WorkbookError for an unknown name (with the nearest), a wrong value, a refused field (and why).
     """
-    # a bool that is true by default gets a --no-... too
+    # a bool that is true by default also gets a --no-...
     fields = [(f.name, f.type, f.default is True or None) for f in run_fields().values()]
     fields += [(name, kind, None) for name, (kind, _) in OWN.items() if name != "config"]
     parser = _trl_parser(fields)
@@ -79,25 +79,25 @@ def read(arguments: list[str]) -> tuple[dict, dict]:
         ours, rest = parser.parse_known_args([*from_yaml(ours.config), *arguments])  # the last wins
         del ours.config
     theirs = argparse.Namespace()
-    if rest:  # only then TRL's own fields are needed, and the libraries that hold them
+    if rest:  # only now load the libraries with TRL's own fields
         grpo = _grpo_parser(getattr(ours, "backend", "unsloth"))
         theirs, rest = grpo.parse_known_args(rest)
     for name in vars(theirs):
         if name in REFUSED:
             raise WorkbookError(f"{name} cannot be set: {REFUSED[name]}")
     if rest and not rest[0].startswith("--"):
-        raise WorkbookError(f"{rest[0]!r} belongs to no option: give --name value")
+        raise WorkbookError(f"{rest[0]!r} is not an option: give --name value")
     if rest:
         name = rest[0].split("=")[0].lstrip("-").replace("-", "_")
         near = nearest(name, [action.dest for action in (*parser._actions, *grpo._actions)])
-        raise WorkbookError(f"no field of the run or of GRPOConfig is called {name}: {near}")
+        raise WorkbookError(f"the run and GRPOConfig have no field called {name}: {near}")
     if getattr(ours, "resume", False) and getattr(ours, "overwrite", False):
         raise WorkbookError("resume and overwrite are both given: choose one")
     return vars(ours), vars(theirs)
 
 
 def _grpo_parser(backend: str) -> argparse.ArgumentParser:
-    """TRL's parser of GRPOConfig's fields that the run does not have."""
+    """TRL's parser for the fields of GRPOConfig that the run does not have."""
     if backend == "unsloth":
         import unsloth  # noqa: F401
     from trl import GRPOConfig
@@ -110,7 +110,7 @@ def _grpo_parser(backend: str) -> argparse.ArgumentParser:
 def _trl_parser(fields: list[tuple]) -> argparse.ArgumentParser:
     from trl.scripts.utils import TrlParser
 
-    # Of TRL only the parser is there yet, which Unsloth does not patch.
+    # So far only TRL's parser is loaded, which Unsloth does not patch.
     warnings.filterwarnings("ignore", ".*Unsloth should be imported before")
 
     class Parser(TrlParser):
@@ -120,15 +120,15 @@ def _trl_parser(fields: list[tuple]) -> argparse.ArgumentParser:
     options = dataclasses.make_dataclass("Options", fields)
     parser = Parser(options, add_help=False, allow_abbrev=False)
     for action in parser._actions:
-        action.default = argparse.SUPPRESS  # what is not given is left out
+        action.default = argparse.SUPPRESS  # options that are not given are left out
     return parser
 
 
 def from_yaml(path: Path) -> list[str]:
-    """The file's names and values as a command line would have them; paths from its own folder.
+    """The file's names and values as command-line arguments; paths are relative to its folder.
 
-    Each scalar stays the text that stands there: `vllm: off` is no false, and 1e-3 a number.
-    Raises WorkbookError for a file that cannot be read, or is no mapping.
+    A scalar keeps its text, so that `vllm: off` does not become false, and 1e-3 is a number.
+    Raises WorkbookError for a file that cannot be read, or is not a mapping.
     """
     import yaml
 
@@ -139,11 +139,11 @@ def from_yaml(path: Path) -> list[str]:
         said = " ".join(str(error).split())
         raise WorkbookError(f"{path} cannot be read as YAML: {said}") from None
     if not isinstance(typed, dict):
-        raise WorkbookError(f"{path}: write one `name: value` in a line")
+        raise WorkbookError(f"{path} is not a mapping: write one `name: value` per line")
     words = []
     for name, value in texts.items():
         meant, name = typed.get(name, value), name.replace("-", "_")
-        if meant is None:  # nothing stands there
+        if meant is None:  # an empty value
             continue
         if name == "rewards":
             value = beside(",".join(value) if isinstance(value, list) else value, path.parent)

@@ -1,11 +1,11 @@
-"""The command `plan`: what a run takes in memory by part, whether it fits, what to change."""
+"""The command `plan`: the memory of a run by part, whether it fits, and what to change."""
 
 import argparse
 import dataclasses
 
 from grpo_workbook.config import PROFILES, RunConfig
 
-# The fields of RunConfig that memory depends on.
+# The fields of RunConfig that change the memory.
 VALUES = (
     "dtype batch_size num_generations per_device_batch lora_rank load_in_4bit max_prompt_length "
     "max_completion_length gradient_checkpointing vllm vllm_gpu_memory"
@@ -35,12 +35,12 @@ def add_parser(commands) -> None:
 
 
 def true_or_false(text: str) -> bool | str:
-    """A switch, as TRL reads it; RunConfig refuses other words."""
+    """A switch as in TRL; RunConfig refuses other words."""
     return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print the plan: 0 when the run fits or nobody can say, 1 when it does not."""
+    """Print the plan: 1 if the run does not fit, 0 if it fits or that is unknown."""
     from grpo_workbook.planning import plan
 
     given = {name: value for name in VALUES if (value := getattr(args, name)) is not None}

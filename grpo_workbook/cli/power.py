@@ -1,4 +1,4 @@
-"""`python -m grpo_workbook power`: how many problems show a gain, and what gain so many show."""
+"""`python -m grpo_workbook power`: the problems to show a gain, or the gain that they can show."""
 
 import argparse
 
@@ -15,21 +15,21 @@ def add_parser(commands) -> None:
     """Add power to the command line."""
     parser = commands.add_parser(
         "power",
-        help="how many problems show a gain, and what gain so many show",
-        description="Before the run: how many problems are needed, or what they can show.",
+        help="how many problems show a gain, or which gain your problems can show",
+        description="Before the run: how many problems you need, or which gain they can show.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add, choice = parser.add_argument, parser.add_mutually_exclusive_group(required=True)
     add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")
-    choice.add_argument("--gain", type=float, metavar="X", help="what you want to see, as in 0.05")
+    choice.add_argument("--gain", type=float, metavar="X", help="the gain to find, such as 0.05")
     choice.add_argument("--items", type=int, metavar="N", help="the problems that you have")
     add("--worse", type=float, metavar="X", help="rate that gets worse (default: before / 10)")
-    add("--power", type=float, default=0.8, metavar="X", help="to find it (default 0.8)")
+    add("--power", type=float, default=0.8, metavar="X", help="to find the gain (default 0.8)")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print what --before and --gain, or --items, come to. Raises WorkbookError for bad rates."""
+    """Print the problems for --gain, or the gain for --items. WorkbookError for bad rates."""
     before, gain, items, power = args.before, args.gain, args.items, args.power
     worse = before / 10 if args.worse is None else args.worse
     for name, value in (("gain", gain), ("items", items)):

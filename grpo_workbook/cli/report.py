@@ -1,4 +1,4 @@
-"""What a run says at its end: the log's sums, a verdict in words, figures, versions, the table."""
+"""The report at the end of a run: sums of the log, a verdict, figures, versions, the table."""
 
 import platform
 import resource
@@ -14,7 +14,7 @@ VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate 
 
 
 def from_log(log: list[dict], run: RunConfig) -> dict:
-    """How many completions and how long (tokens); each reward in the log's first and last tenth."""
+    """The number and length of completions; each reward in the log's first and last tenth."""
     import pandas as pd
 
     tenth = max(1, len(log) // 10)
@@ -29,7 +29,7 @@ def from_log(log: list[dict], run: RunConfig) -> dict:
 
 
 def verdict(heldout: dict) -> list[str]:
-    """What the held-out numbers allow one to say, in words."""
+    """A verdict on the held-out numbers, as sentences."""
     said, sides = [], (heldout["before"], heldout["after"])
     form = ("the rate of well-formed answers", "well_formed_sampled", "p_value_well_formed")
     for name, key, p_key in (("strict accuracy", "strict_sampled", "p_value"), form):
@@ -43,7 +43,7 @@ def verdict(heldout: dict) -> list[str]:
 
 
 def draw(run: RunConfig, log: list[dict], report: dict) -> None:
-    """Write figures/rewards.png, before_after.png and health.png, each with its words (.txt)."""
+    """Write figures/rewards.png, before_after.png and health.png with text alternatives (.txt)."""
     from grpo_workbook.diagnosis import diagnose, read_run, run_panels
 
     held, whole, folder = report["heldout"], read_run(run.output), run.output / "figures"
@@ -54,20 +54,20 @@ def draw(run: RunConfig, log: list[dict], report: dict) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Python's version, and that of each installed package which the numbers depend on."""
+    """The versions of Python and of the installed packages that the numbers depend on."""
     there = installed()  # the plain backend needs no Unsloth
     named = {name: there[name] for name in VERSIONS.split() if name in there}
     return {"python": platform.python_version(), **named}
 
 
 def peak_rss_mb() -> int:
-    """The most memory this process has held, in MB; ru_maxrss is in KiB on Linux, else bytes."""
+    """The peak memory of this process in MB; ru_maxrss is in KiB on Linux, in bytes elsewhere."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)
 
 
 def show_report(report: dict, output: Path) -> None:
-    """The before/after table, five answers, and where everything lies."""
+    """Print the before/after table, five answers, and the files."""
     held, merge = report["heldout"], report["merge"]
     print(f"\n{held['n']} held-out problems, {report['model']:<22}   before    after")
     for key in ("strict_sampled", "strict_greedy", "lenient_sampled", "well_formed_sampled"):
@@ -80,7 +80,7 @@ def show_report(report: dict, output: Path) -> None:
     print(f"({report['total_seconds']} s in all), peak memory {report['peak_rss_mb']} MB")
     most, same = merge["max_abs_logit_difference"], merge["same_greedy_tokens"]
     print(f"- merged: largest logit difference {most}, the same greedy token at {same:.2%} of the")
-    print(f"  places, strict greedy {merge['merged_strict_greedy']:.1%}")
+    print(f"  positions, strict greedy {merge['merged_strict_greedy']:.1%}")
     print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
         print(visible(f"  {example['question']}  (right: {example['answer']})"))

@@ -1,4 +1,4 @@
-"""Rewards as the command line names them: the rooms' beside the floor's, and files of one's own."""
+"""Rewards by name on the command line: of the floor, of the rooms, and from the user's files."""
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -23,7 +23,7 @@ def parse_rewards(spec: str):
 
 
 def beside(spec: str, folder: Path) -> str:
-    """The spec of a file in `folder`: own reward files that lie there get their path."""
+    """The spec from a file in `folder`, with the path added to reward files in that folder."""
     parts = [part.strip() for part in spec.split(",")]
     for i, (file, py, rest) in enumerate(part.partition(".py:") for part in parts):
         there = folder / Path(f"{file}.py").expanduser()
@@ -35,13 +35,13 @@ def beside(spec: str, folder: Path) -> str:
 
 
 def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
-    """The SHA-256 of the file behind each own function: a run is resumed with the same ones."""
+    """{user's function: SHA-256 of its file}, because a run resumes only with the same ones."""
     own = [(f"{f.own.name}:{f.__name__}", f.own) for f in functions if hasattr(f, "own")]
     return {f"{n}:{i}": sha256(path.read_bytes()).hexdigest() for i, (n, path) in enumerate(own)}
 
 
 def judge_for(answers: str) -> Callable[[str, str], bool | None] | None:
-    """Who judges such answers ("number" or "text"), for `evaluation.score`; numbers need none."""
+    """The judge for `evaluation.score` of such answers ("number" or "text"); numbers need none."""
     from grpo_workbook.reward_lab import SymbolicChecker
 
-    return SymbolicChecker().judge if answers == "text" else None  # its worker starts when asked
+    return SymbolicChecker().judge if answers == "text" else None  # starts when called

@@ -1,8 +1,8 @@
 """`python -m grpo_workbook run`: from problems to a proven merged model, all in one folder.
 
-run.json says what the run is (--resume continues only the same), before.json and after.json hold
-the answers to the held-out problems; checkpoints/ and log.json are training's; adapter/ and merged/
-(16-bit) have their cards, figures/ PNG and the same in words, report.json every number.
+run.json identifies the run (--resume continues only the same one), before.json and after.json hold
+the answers to the held-out problems; checkpoints/ and log.json come from training; adapter/ and
+merged/ (16-bit) have cards, figures/ PNG files with text alternatives, report.json every number.
 """
 
 import argparse
@@ -34,14 +34,14 @@ EXAMPLES = """examples:
   python -m grpo_workbook run --data my.jsonl --rewards mine.py:shown:2
   torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
 
-Names may have - or _, and take their value after a space or =. What is not
-given is the profile's or TRL's. Exit status 1: another process was lost.
+Names may have - or _; the value follows after a space or =. Without an option
+the profile's or TRL's value counts. Exit status 1: another process was lost.
 """
 
 
 def add_parser(commands) -> None:
     """Add run to the command line; `main` reads what follows it."""
-    words = "train with GRPO, measured before and after, merged and proved"
+    words = "train with GRPO, measure before and after, merge and prove the merge"
     usage = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]"
     about = f"{options.listing()}\n\nand every field of TRL's GRPOConfig, as --max_grad_norm 0.5:\n"
     about += "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
@@ -55,8 +55,8 @@ def main(arguments: list[str]) -> int:
     names = options.run_fields().keys() & values.keys()
     run = RunConfig.from_env(**{name: values.pop(name) for name in names})
     if (every := overrides.get("logging_steps") or 1) > run.max_steps:
-        said = f"logging_steps is {every:g} and the run has {run.max_steps} steps"
-        raise WorkbookError(f"{said}: nothing would be logged, and the report is made from the log")
+        said = f"logging_steps is {every:g}, but the run has {run.max_steps} steps"
+        raise WorkbookError(f"{said}: the report needs a log, so give fewer logging_steps")
     with together(run.device):
         report = main_run(run, overrides=overrides, **values)
     if report:
@@ -67,11 +67,11 @@ def main(arguments: list[str]) -> int:
 def main_run(
     run: RunConfig, *, overwrite=False, resume=False, overrides: dict | None = None, **given
 ) -> dict | None:
-    """Load, measure, train, measure, save, merge, prove; returns what it wrote to report.json.
+    """Load, measure, train, measure, save, merge, prove; returns the content of report.json.
 
-    `overrides` are fields of GRPOConfig that win over the run's, `given` is what `Job` takes. What
-    can be wrong with the input is found before the first file is written. Connected processes (see
-    together.py) all train and measure; only the main one writes and merges: the others get None.
+    `overrides` are fields of GRPOConfig that win over the run's, `given` are arguments of `Job`.
+    Errors in the input are found before the first file is written. Connected processes (see
+    together.py) all train and measure; only the main one writes and merges, the others get None.
     """
     from accelerate.utils.memory import clear_device_cache
 
@@ -84,7 +84,7 @@ def main_run(
     more |= {"reward_weights": {f.__name__: w for f, w in zip(*job.rewards, strict=True)}}
     identity = identity_of(run, job.backend, job.data_sha256, **more)
     model, tokenizer = job.load(identity, **how)
-    run.to_grpo_config(job.rewards[1], overrides, count())  # what TRL does not take is said here
+    run.to_grpo_config(job.rewards[1], overrides, count())  # TRL refuses bad values here
     report = {name: value for name, value in identity.items() if name != "settings"}
     report |= {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
     report |= {"steps": run.max_steps, "versions": versions(), "data": job.data}
@@ -97,7 +97,7 @@ def main_run(
         print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
         more = {"resume": resume, "overrides": overrides}
         history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **more)
-        if training.sharded():  # no process holds the weights whole any more
+        if training.sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
         after = measure(job, model, tokenizer, "after")
@@ -105,6 +105,7 @@ def main_run(
             return None
         log = [entry for entry in history if "reward" in entry]
         report |= {**told, "heldout": compared(before, after)}
+        report |= {"examples": examples(job, before, after[1].completions)}
         report |= from_log(log, run) | {"verdict": verdict(report["heldout"])}
         draw(run, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
@@ -114,7 +115,8 @@ def main_run(
             delete_vllm(model.vllm_engine)
         del model
         clear_device_cache(garbage_collection=True)
-        report["merge"], report["examples"] = merged(job, before, after)
+        report["merge"] = merged(job, after[1])
+        report["examples"] = examples(job, before, report["merge"].pop("merged_answers"))
         seconds = round(time.monotonic() - started, 1)
         report |= {"total_seconds": seconds, "peak_rss_mb": peak_rss_mb()}
         for kind in ("adapter", "merged"):
@@ -124,25 +126,25 @@ def main_run(
 
 
 class Job:
-    """A run's rewards, data and backend; WorkbookError for what cannot be. Writes nothing.
+    """A run's rewards, data and backend; WorkbookError if they do not fit. Writes nothing.
 
-    `used` are the reward functions that will be called (default: the run's), `how` is options of
+    `used` are the reward functions to call (default: the run's), `how` are options of
     `load_problems`. `train` and `heldout` are rows, and prompts after `load`.
     """
 
     def __init__(self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, **how):
-        from grpo_workbook.data import load_split, sha256_of, to_dataset
+        from grpo_workbook.data import GSM8K, course_data, load_split, sha256_of, to_dataset
 
         self.run, self.backend = run, backend
         if training.sharded() and backend == "unsloth":
-            said = "FSDP and DeepSpeed divide the weights, which Unsloth does not do"
+            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support"
             fix = "add --backend plain, or launch with configs/data_parallel.yaml"
             raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
         self.rewards = parse_rewards(run.rewards)  # (functions, weights)
         used, own = used or self.rewards[0], bool(data or heldout_data)
-        # The course's answers are numbers; of others that is demanded where a reward compares them.
+        # The course's answers are numbers; a user's must be if a reward compares numbers.
         text = own and all(getattr(f, "answers", None) != "number" for f in used)
         answers = "text" if text else "number"
         with main_first():
@@ -151,12 +153,14 @@ class Job:
         try_rewards(used, list(to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge, self.reward_files = judge_for(answers), file_hashes(used)
         self.data_sha256 = sha256_of(self.train, self.heldout)
-        named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in (data, heldout_data)]
+        hub = not own and course_data(run.profile) is GSM8K
+        given = GSM8K.values() if hub else (data, heldout_data)
+        named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in given]
         self.data = {"source": named[0], "heldout_source": named[1], "dropped_leaked": leaked}
         self.data["max_prompt_length"] = run.max_prompt_length
 
     def load(self, identity: dict, **how):
-        """(policy, tokenizer), if room and folder are fit; rows that are too long are dropped."""
+        """(policy, tokenizer) after checking disk and folder; drops rows that are too long."""
         from grpo_workbook.data import drop_long_prompts, needs_folding, to_dataset
         from grpo_workbook.notebook import quiet
 
@@ -165,7 +169,7 @@ class Job:
         once(lambda: check_folder(run.output, identity, **how))
         print(f"{run}\n\nLoading the model")
         if here:
-            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all is on this disk: ask no one
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
         quiet()
         with nullcontext() if here else main_first():
             model, tokenizer = training.load_policy(run, self.backend)
@@ -178,7 +182,7 @@ class Job:
             if dropped:
                 print(f"Dropped {dropped} {words} problems: prompts longer than {limit} tokens")
         if len(self.train) < (needed := run.prompts_per_step):
-            said = f"{len(self.train)} training problems are left and one step needs {needed}"
+            said = f"{len(self.train)} training problems are left, but one step needs {needed}"
             raise WorkbookError(f"{said}: give more, or lower --batch-size")
         return model, tokenizer
 
@@ -186,7 +190,7 @@ class Job:
 def measure(job: Job, model, tokenizer, when: str) -> list:
     """[sampled, greedy] scores on the held-out problems; WHEN.json keeps the completions.
 
-    The processes share the work. A resumed run compares with the baseline that is there already.
+    The processes divide the work. A resumed run keeps the baseline from before.
     """
     run, path, ways = job.run, job.run.output / f"{when}.json", ("sampled", "greedy")
     asked = {name: list(job.heldout[name]) for name in ("question", "answer")}
@@ -209,9 +213,9 @@ def measure(job: Job, model, tokenizer, when: str) -> list:
 def train_once(
     run: RunConfig, model, tokenizer, rows, functions, weights, callbacks=(), **how
 ) -> tuple[list[dict], dict]:
-    """Train exactly, under diagnosis, and save adapter and log; (TRL's history, for the report).
+    """Train resumably, with diagnosis, save adapter and log; (TRL's history, report entries).
 
-    `how` is resume and overrides. After a Ctrl-C all is saved, and SystemExit is raised.
+    `how`: resume and overrides. After a Ctrl-C everything is saved, and SystemExit is raised.
     """
     from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
     from grpo_workbook.resume import train
@@ -234,10 +238,10 @@ def train_once(
     if done.interrupted:
         if is_main():
             stopped = f"stopped after step {trainer.state.global_step} of {run.max_steps}"
-            again = "The same command with --resume goes on from there"
+            again = "The same command with --resume continues from there"
             print(f"\nInterrupted: {stopped}. {again}.", file=sys.stderr)
         raise SystemExit(130)
-    # what was trained before counts too
+    # with the time before the interruption
     seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
     told = {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
     return done.history, told
@@ -251,21 +255,24 @@ def compared(before, after) -> dict:
     return report
 
 
-def merged(job: Job, before, after) -> tuple[dict, list[dict]]:
-    """(the merge's proof, five questions answered before and after). A bad merge is refused."""
+def examples(job: Job, before, answers: list[str]) -> list[dict]:
+    """Five held-out questions, answered before and after."""
+    columns = (job.heldout["question"], job.heldout["answer"], before[1].completions, answers[:5])
+    names = ("question", "answer", "before", "after")
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=False)]
+
+
+def merged(job: Job, policy) -> dict:
+    """The merge's proof. Raises WorkbookError for a bad merge, and for a GPU that is too small."""
     import torch
 
-    run, names = job.run, ("question", "answer", "before", "after")
-    adapter, folder = run.output / "adapter", run.output / "merged"
+    run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
     print("Merging the adapter into 16-bit weights and proving it")
-    how = {"heldout": job.heldout, "policy": after[1], "judge": job.judge}
+    how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
     how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
     try:
-        proof = merge(run.model, adapter, folder, **how)
+        return merge(run.model, adapter, folder, **how)
     except torch.OutOfMemoryError:
         again = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
         said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
         raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None
-    columns = (job.heldout["question"], job.heldout["answer"], before[1].completions)
-    rows = zip(*columns, proof.pop("merged_answers"), strict=False)
-    return proof, [dict(zip(names, row, strict=True)) for row in rows]

@@ -21,8 +21,8 @@ a file of stages:
   - {name: correct, steps: 60, rewards: "correctness:2,strict_format:0.5"}
 
 each may have: name, steps, rewards, learning_rate, beta, reference,
-pass_rate, success, samples, measured, ordered (see notebook 07). Rewards of
-your own, FILE.py:FUNCTION:weight, start from the folder of the file.
+pass_rate, success, samples, measured, ordered (see notebook 07). Your own
+rewards, FILE.py:FUNCTION:weight, are relative to the folder of the file.
 """
 
 
@@ -35,13 +35,13 @@ def add_parser(commands) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0. Bad input is found before a file is written; a Ctrl-C ends as in `run`."""
+    """Exit status 0. Bad input is found before a file is written; a Ctrl-C works as in `run`."""
     from grpo_workbook.cli.run import Job, train_once
     from grpo_workbook.stages import planned, read_stages, show_stages, train_stages
     from grpo_workbook.training import HeldoutProbe
 
     if not arguments or arguments[0].startswith("-"):
-        raise WorkbookError("name the file of stages first: stages FILE.yaml [options]")
+        raise WorkbookError("there is no file of stages: give stages FILE.yaml [options]")
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--probe-every", type=int, default=0)
     own, rest = first.parse_known_args(arguments[1:])

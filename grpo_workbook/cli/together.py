@@ -1,4 +1,4 @@
-"""Several processes that train together, as torchrun or accelerate start them; one writes."""
+"""Several processes that train together, started by torchrun or accelerate; only one writes."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from grpo_workbook.errors import WorkbookError, first_line
 
 
 def count() -> int:
-    """How many processes the launcher has started."""
+    """The number of processes from the launcher."""
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
@@ -34,12 +34,12 @@ def once(work: Callable[[], object]):
             outcome[1] = error
     result, error = broadcast_object_list(outcome)
     if error:
-        raise error if is_main() else SystemExit(2)  # the main process says it
+        raise error if is_main() else SystemExit(2)  # only the main process prints it
     return result
 
 
 def main_first():
-    """A block that the main process goes through before the others: one download, one cache."""
+    """A block that the main process runs before the others: one download, one cache."""
     from accelerate import PartialState
 
     return PartialState().main_process_first()
@@ -47,12 +47,12 @@ def main_first():
 
 @contextmanager
 def together(device: str):
-    """Connect the processes while the block lasts; a lost one ends the others with status 1."""
+    """Connect the processes for the block; if one is lost, the others end with status 1."""
     env = os.environ
-    # For several processes accelerate sets an address where they meet, and numbers them.
+    # For several processes accelerate sets an address and a rank for each.
     if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= env.keys() and "WORLD_SIZE" not in env:
-        said = "accelerate launch was asked for several processes and started one, as with --cpu"
-        raise WorkbookError(f"{said} and MULTI_CPU: start with torchrun, or a file of configs/")
+        said = "accelerate launch started one process instead of several, as with --cpu"
+        raise WorkbookError(f"{said} and MULTI_CPU: use torchrun, or a file of configs/")
     if count() == 1:
         yield
         return
@@ -61,22 +61,20 @@ def together(device: str):
 
     def end(why: str) -> None:  # at once: a normal exit may wait for the lost process
         said = f"process {env['RANK']} of {count()} cannot go on: {why}. The same command with"
-        print(
-            f"error: {said} --resume goes on from the last checkpoint.", file=sys.stderr, flush=True
-        )
+        print(f"error: {said} --resume continues from the checkpoint.", file=sys.stderr, flush=True)
         os._exit(1)
 
-    if device == "cpu":  # accelerate would say cpu:0 and cpu:1, which torch.load does not know
+    if device == "cpu":  # accelerate would use cpu:0 and cpu:1, which torch.load does not know
         env["ACCELERATE_TORCH_DEVICE"] = "cpu"
     PartialState(cpu=device == "cpu", timeout=timedelta(minutes=30))
     if not is_main():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
-    told = "the launcher ended it (SIGTERM): another process has ended, as its report says"
+    told = "the launcher ended it (SIGTERM), because another process has ended: see its message"
     before = signal.signal(signal.SIGTERM, lambda *_: end(told))
     try:
         yield
         destroy_process_group()
-    except RuntimeError as error:  # gloo and NCCL have no exception of their own for a loss
+    except RuntimeError as error:  # gloo and NCCL have no exception class for a lost process
         words = ("gloo/", "Connection closed by peer")
         if not isinstance(error, DistError) and not any(word in str(error) for word in words):
             raise

@@ -1,4 +1,4 @@
-"""Read a run's log and say what is wrong: `diagnose(folder)`, or HealthCallback while it runs."""
+"""Read the log of a run and find what is wrong: `diagnose(folder)`, HealthCallback in training."""
 
 # ruff: noqa: I001
 # fmt: off

@@ -1,4 +1,4 @@
-"""What a diagnosis can say. The texts, and every bound with its reason, stand in findings.toml."""
+"""The findings of a diagnosis. Their texts, and the bounds with reasons, are in findings.toml."""
 
 import tomllib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ ALARMS = SEVERE, WARNING
 
 @dataclass(frozen=True)
 class Evidence:
-    """One measured number, and the bound that it crossed, with its direction: "over 3"."""
+    """A measured number, and the healthy values as text ("over 3")."""
 
     metric: str
     value: float | str
@@ -28,7 +28,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a run: since which step, by what evidence, what it means, what to do."""
+    """What is wrong with a run: since which step, the evidence, the meaning, and what to do."""
 
     name: str
     severity: str  # "severe", "warning", "note" or "fine"
@@ -39,14 +39,14 @@ class Finding:
 
 
 _DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# name -> severity, symptom, means, do, and what it `explains`, its symptoms; name -> value, reason
+# name -> severity, symptom, means, do, and the findings it `explains`; name -> value, reason
 CATALOGUE = {n: SimpleNamespace(**{"explains": (), **k}) for n, k in _DATA["findings"].items()}
 THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
 def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
-    """The finding of that name in CATALOGUE, from that step on; `means` is added to its meaning."""
+    """The finding `name` of CATALOGUE, from `step` on; `means` is added to its meaning."""
     kind = CATALOGUE[name]
     means = f"{kind.means} {means}".strip()
     plain = [e if isinstance(e.value, str) else replace(e, value=float(e.value)) for e in evidence]
@@ -54,7 +54,7 @@ def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
-    """Without the symptoms of another finding; the severest first, causes before symptoms."""
+    """The findings without symptoms of others; the most severe first, causes before symptoms."""
     explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
     order = [SEVERE, WARNING, NOTE, FINE, *CATALOGUE]
     kept = [f for f in found if f.name not in explained]
@@ -69,7 +69,7 @@ def symptom_table() -> str:
 
 
 def as_text(found: Sequence[Finding], run: RunLog, width: int = 79) -> str:
-    """The findings for a terminal of 80 columns, then what is not known of the run."""
+    """The findings for a terminal of 80 columns, then what is not known about the run."""
     lines = []
     for f in found:
         lines.append(f"{f.severity.upper()}  {f.name}, from step {f.step}")

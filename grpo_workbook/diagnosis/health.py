@@ -1,7 +1,7 @@
-"""The diagnosis while training runs, and what it needs that TRL does not log.
+"""The diagnosis during training, and the metrics for it that TRL does not log.
 
-functions = watch(functions)                       # the same rewards, which count what they see
-trainer.add_callback(HealthCallback(functions))    # says what is wrong, once; can stop the run
+functions = watch(functions)                       # the same rewards, which log more metrics
+trainer.add_callback(HealthCallback(functions))    # prints each finding once; can stop the run
 """
 
 import inspect
@@ -21,15 +21,15 @@ from grpo_workbook.files import write_json
 from grpo_workbook.rewards import text_of
 from grpo_workbook.training import Callback
 
-SAMPLE = 4096  # values of each adapter matrix, to be compared with where they began
+SAMPLE = 4096  # values of each adapter matrix that are compared with the start
 
 
 def watch(functions: Sequence[Callable]) -> list[Callable]:
-    """The same reward functions, under their names; through TRL's log_metric they also log:
+    """The same reward functions with the same names; through TRL's log_metric they also log:
 
-    completions/unique_share   different texts in a group, of its size (1 / size: all are the same)
-    completions/empty_share    the fraction of completions of nothing but white space
-    rewards/invalid_share      the fraction of values that are no finite numbers, of every function
+    completions/unique_fraction   different texts in a group / its size (1 / size: all are equal)
+    completions/empty_fraction    the fraction of completions of white space alone
+    rewards/invalid_fraction      the fraction of reward values that are not finite numbers
 
     An exception passes through, with a note that names the function. Reward models and async
     functions stay as they are.
@@ -54,9 +54,9 @@ def _watched(function: Callable) -> Callable:
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
             texts = [text_of(c).strip() for c in completions]
-            log("rewards/invalid_share", sum(bad) / max(1, len(bad)))
-            log("completions/unique_share", unique_fraction(prompts, texts))
-            log("completions/empty_share", texts.count("") / len(texts))
+            log("rewards/invalid_fraction", sum(bad) / max(1, len(bad)))
+            log("completions/unique_fraction", unique_fraction(prompts, texts))
+            log("completions/empty_fraction", texts.count("") / len(texts))
         return values
 
     reward.called_at = None
@@ -64,11 +64,11 @@ def _watched(function: Callable) -> Callable:
 
 
 class _Pace:
-    """Says when to look: at the first log that is at least `every` steps after the last look."""
+    """When to check: at the first log that is at least `every` steps after the last check."""
 
     def __init__(self, every: int):
-        if every < 1:  # it would end training at its first step
-            raise WorkbookError(f"every is {every}: give the steps between two looks, at least 1")
+        if every < 1:  # it would end training at the first step
+            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
         self.every, self.last = every, 0
 
     def due(self, step: int, logs: dict) -> bool:
@@ -78,21 +78,20 @@ class _Pace:
 
 
 class HealthCallback(Callback):
-    """Diagnoses the log every few steps, says each severe finding or warning once, can stop it.
+    """Diagnoses the log every few steps, reports severe findings and warnings once, can stop.
 
         watched = watch(functions)
         trainer = GRPOTrainer(..., reward_funcs=watched)
         trainer.add_callback(HealthCallback(watched, stop_on={"collapsed", "nan"}))
 
-    `found` holds the findings said so far, in the order in which they showed. `every`: a look, of
-    some 15 ms, at the first log that is at least as many steps after the last one. `say` prints; by
-    default beside a tqdm bar. Raises WorkbookError for a name in `stop_on` that no finding has, and
-    for `every` under 1. Each entry of the log also gets:
+    `found` holds the reported findings in order. `every`: the steps between two checks, of some
+    15 ms each. `say` prints; the default works beside a tqdm bar. Raises WorkbookError for an
+    unknown finding in `stop_on`, and for `every` below 1. Each entry of the log also gets:
 
-    adapter/change          how far the adapters are from where they began, relative to their norm
-    memory/share            the most GPU memory held, of what there is; on a CPU this process's
-    time/generation_share   the part of a step before its rewards are asked for: sampling
-                            completions. It needs `watched`, the functions that `watch` gave
+    adapter/change            the adapters' distance from their start, relative to their norm
+    memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
+    time/generation_fraction  the fraction of a step before its rewards are called, for sampling
+                              completions. It needs `watched`, the functions from `watch`
     """
 
     def __init__(
@@ -102,27 +101,27 @@ class HealthCallback(Callback):
         from tqdm import tqdm
 
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
-            words = f"no finding is called {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
+            words = f"unknown finding {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
             raise WorkbookError(f"stop_on: {words}")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
         self._pace, self.found, self._start, self._generating = _Pace(every), [], None, None
 
     def state_dict(self) -> dict:
-        """For a checkpoint: where the adapters began, and what need not be said again."""
+        """For a checkpoint: the adapters' start, and the findings reported so far."""
         said = {"found": [asdict(f) for f in self.found], "looked": self._pace.last}
         return {"start": self._start, **said}
 
     def load_state_dict(self, state: dict) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from a `state_dict()`."""
         self._start, self._pace.last, self.found = state["start"], state["looked"], []
         for told in state["found"]:
             told |= {"evidence": tuple(Evidence(**e) for e in told["evidence"])}
             self.found.append(Finding(**told))
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        # with beta > 0 TRL keeps a copy of the adapters as its reference, which stands still
+        # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move
         self._trained = [p for p in model.parameters() if p.requires_grad]
-        if state.global_step == 0 or self._start is None:  # else a checkpoint has brought it
+        if state.global_step == 0 or self._start is None:  # else it comes from a checkpoint
             self._start = _sample(self._trained)
 
     def on_step_begin(self, args, state, control, **kwargs):
@@ -131,18 +130,18 @@ class HealthCallback(Callback):
     def on_step_end(self, args, state, control, **kwargs):
         called = getattr(self.watched[0], "called_at", None) if self.watched else None
         self._generating = None
-        if called is not None and called > self._begun:  # several steps may share one generation
+        if called is not None and called > self._begun:  # one generation may serve several steps
             self._generating = (called - self._begun) / (time.perf_counter() - self._begun)
 
     def on_log(self, args, state, control, logs, **kwargs):
         if "reward" not in logs:
             return
         moved = float((_sample(self._trained) - self._start).norm())
-        moved /= float(self._start.norm()) or 1.0  # what begins at 0 has no norm to compare with
+        moved /= float(self._start.norm()) or 1.0  # adapters that start at 0 have no norm
         entry = state.log_history[-1]
-        entry |= {"adapter/change": moved, "memory/share": _memory_used()}
+        entry |= {"adapter/change": moved, "memory/fraction": _memory_used()}
         if self._generating is not None:
-            entry["time/generation_share"] = self._generating
+            entry["time/generation_fraction"] = self._generating
         if not self._pace.due(state.global_step, logs):
             return
         run, step = _read(args, state, self.watched), state.global_step
@@ -173,7 +172,7 @@ def _memory_used() -> float:
 
 
 class LivePanels(Callback):
-    """Draws the run's six panels in a notebook, and again in the same place every `every` steps."""
+    """Shows the run's six panels in a notebook, and updates them every `every` steps."""
 
     def __init__(self, every: int = 10):
         self._pace, self._shown = _Pace(every), False
@@ -199,9 +198,9 @@ def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:
 
 @contextmanager
 def log_the_end(trainer, path: Path):
-    """When training ends with an exception, write the log to `path` with an entry that says so.
+    """If an exception ends training, write the log to `path` with an entry about it, and re-raise.
 
-    The exception goes on. Where nothing was logged, as in a refused run, a log that is there stays.
+    If nothing was logged, as in a refused run, an existing log stays.
     """
     try:
         yield
@@ -210,6 +209,6 @@ def log_the_end(trainer, path: Path):
         ended = {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {error}"}
         ended["where"] = "; ".join(getattr(error, "__notes__", []))
         if history or not path.exists():
-            with suppress(WorkbookError):  # on a full disk too, what ended the run is what is told
+            with suppress(WorkbookError):  # a full disk must not hide the first exception
                 write_json(path, [*history, ended])
         raise

@@ -1,4 +1,4 @@
-"""A run at a glance: six panels, two runs overlaid, many side by side. Figures with their words."""
+"""Figures of runs with text alternatives: six panels, two runs overlaid, many side by side."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from grpo_workbook.diagnosis.findings import FINE, NOTE, Finding
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.figures import GREY, STYLES, Drawn, new_panels
 
-# Title: {metric: its name}. The rewards are the run's own: the total and every function.
+# Title: {metric: its name}. The first panel has the run's rewards: the total and every function.
 PANELS = {
     "reward": {},
     "spread within the batch, zero-variance groups": {
@@ -20,12 +20,12 @@ PANELS = {
 
 
 def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -> Drawn:
-    """Six panels of one run: steps faintly, their mean of 5, a line where a finding starts."""
+    """Six panels of one run: pale raw values, their mean of 5, a line where a finding starts."""
     return _panels({title: run}, findings, title)
 
 
 def compare_panels(runs: Mapping[str, RunLog]) -> Drawn:
-    """Two to four runs in the same panels, a colour each: the first line, which the title names."""
+    """Two to four runs in the same panels, in one colour each."""
     return _panels(runs, (), " and ".join(runs))
 
 
@@ -41,11 +41,11 @@ def _panels(runs: Mapping[str, RunLog], findings: Sequence[Finding], title: str)
             for j, (metric, word) in enumerate(lines if alone else lines[:1]):
                 told = _line(axes, run, metric, word if alone else label, i + j)
                 said.append(f"{word}{told}" if alone else f"{label}: {word}{told}")
-        parts = name.split(", ")  # of a panel for two metrics, each: only what was logged
+        parts = name.split(", ")  # a panel for two metrics names only those that were logged
         there = [p for p, m in zip(parts, metrics, strict=False) if _logged(runs, m)]
         name = ", ".join(there or parts[:1]) if alone else parts[0]
         axes.set_title(name, fontsize=10, loc="left")
-        if axes.lines:  # the names in two columns above all that is drawn: the scale makes room
+        if axes.lines:  # room for the legend, in two columns above the lines
             low, high = axes.get_ylim()
             rows = -(-len(axes.get_legend_handles_labels()[1]) // 2)
             axes.set_ylim(low, high + (high - low) * (0.05 + 0.09 * rows))
@@ -62,7 +62,7 @@ def _panels(runs: Mapping[str, RunLog], findings: Sequence[Finding], title: str)
 
 
 def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: int = 4) -> Drawn:
-    """The same metric of many runs as small charts, each on its own scale."""
+    """One metric of many runs as small charts, each with its own scale."""
     height = 0.4 + 1.5 * -(-len(runs) // columns)
     (figure, grid), said = new_panels(10.5, height, len(runs), columns), []
     for axes, (name, run) in zip(grid, runs.items(), strict=True):
@@ -79,12 +79,12 @@ def _logged(runs: Mapping[str, RunLog], metric: str) -> bool:
 
 
 def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:
-    """Draw what was logged, and return in words where it starts and ends."""
+    """Draw the logged values, and return their first and last means as text."""
     values = run.table.reindex(columns=[metric])[metric].dropna()
     if values.empty:
         return ": not logged"
     colour, dash, _ = STYLES[style % len(STYLES)]
-    few = len(values) < 8  # measured now and then: points, no average
+    few = len(values) < 8  # measured rarely: points, no average
     look = {"color": colour, "marker": "o" if few else None, "markersize": 3}
     axes.plot(values.index, values, alpha=0.25, linewidth=1, **look)
     line = values if few else values.rolling(5, min_periods=1, center=True).mean()

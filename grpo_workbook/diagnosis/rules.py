@@ -1,7 +1,7 @@
-"""The rules of the diagnosis: each looks at a View of the run and yields what it finds.
+"""The rules of the diagnosis: each looks at a View of the run and yields findings.
 
-Their bounds stand in findings.toml. What was not logged is not judged, and neither is what needs
-the role of a reward function (see grpo_workbook.rewards.reward) where no function has one.
+Their bounds are in findings.toml. A rule is skipped if its metric was not logged, or if it needs
+the role of a reward function (see grpo_workbook.rewards.reward) and no function has one.
 """
 
 import math
@@ -10,24 +10,25 @@ from collections.abc import Callable, Iterator
 from grpo_workbook.diagnosis.findings import ALARMS, Evidence, Finding, bound, in_order, make
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
-UNIQUE, EMPTY = "completions/unique_share", "completions/empty_share"
+UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
+INVALID = "rewards/invalid_fraction"
 CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
 ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
-MEMORY, GENERATING, INVALID = "memory/share", "time/generation_share", "rewards/invalid_share"
+MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
 RISE = "rise of the reward, in standard errors"
 GRADIENT = "grad_norm", "more than 0"
-ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this is none
-ENDINGS = {  # what the exception that ended a run says -> the finding
+ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
+ENDINGS = {  # words of the exception that ended a run -> the finding
     "raised by the reward function": "reward_raises", "out of memory": "memory",
     "probability tensor contains": "nan",
 }  # fmt: skip
 
 
 class View:
-    """A run in windows: `first` and `last` are means over as many steps at its begin and end.
+    """A run in windows: `first` and `last` are means over its first and last steps.
 
-    A metric that was never logged is an empty series, its means are NaN, and no comparison with
-    NaN holds: so a rule asks for what it accuses of (`x >= limit`), never for the contrary.
+    A metric that was never logged is an empty series with NaN as its means, and every comparison
+    with NaN is False. So a rule tests for the fault (`x >= limit`), never for its absence.
     """
 
     def __init__(self, run: RunLog):
@@ -40,10 +41,10 @@ class View:
         self.width = int(min(width, bound.longest_window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         self.weights = self._weights()
-        possible = sum(w for w in self.weights.values() if w > 0)  # where each pays at most 1
+        possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *self.of("reward")])
         self.gain = self.last("reward") - self.first("reward")
-        # surely, and by an amount that matters
+        # significant, and large enough to matter
         self.rose = self.change() >= bound.sure and self.gain >= bound.rise * self.highest
         self.high = self.last("reward") >= bound.high_reward * self.highest
         self.learned = self.rose or self.high
@@ -53,7 +54,7 @@ class View:
         return self._logged.get(metric, self._nothing)
 
     def first(self, metric: str, steps: int = 0) -> float:
-        """The mean of the first window, or of so many steps."""
+        """The mean of the first window, or of the first `steps`."""
         return float(self.of(metric).head(steps or self.width).mean())
 
     def last(self, metric: str) -> float:
@@ -65,7 +66,7 @@ class View:
         return Evidence(metric, self.last(metric), threshold)
 
     def since(self, metric: str, holds: Callable[[float], bool]) -> int:
-        """First step of the stretch at the log's end in which it holds, one exception in five."""
+        """The first step from which it holds to the log's end, with one exception in five steps."""
         backwards = self.of(metric)[::-1].map(holds)
         allowed = [max(1, steps // 5) for steps in range(1, len(backwards) + 1)]
         stretch = ((~backwards).cumsum() <= allowed).cummin()
@@ -73,12 +74,12 @@ class View:
         return int(held[-1] if len(held) else backwards.index[0])
 
     def over(self, name: str, metric: str, limit: float, *more: Evidence) -> Finding:
-        """The finding, since the metric has been at or over the limit, which is its evidence."""
+        """The finding from the step on at which the metric reached the limit, its evidence."""
         said = self.seen(metric, f"under {limit:.3g}"), *more
         return make(name, self.since(metric, lambda x: x >= limit), *said)
 
     def change(self, metric: str = "reward") -> float:
-        """Last window minus first, in standard errors of that. 0 when there is no room for two."""
+        """Last window minus first, in standard errors; 0 if there are too few steps for two."""
         values = self.of(metric)
         if len(values) < 2 * self.width:
             return 0.0
@@ -89,7 +90,7 @@ class View:
         return math.copysign(math.inf, moved) if abs(moved) > 1e-9 else 0.0
 
     def _weights(self) -> dict[str, float]:
-        """Each function's weight: by the settings, else as the reward shows it, else 1."""
+        """Each function's weight: from the settings, else fitted to the reward, else 1."""
         names, given = self.run.functions, self.settings.get("reward_weights") or {}
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
             given = dict(zip(names, given, strict=True))
@@ -106,7 +107,7 @@ class View:
         return dict.fromkeys(names, 1.0)
 
     def judging(self, role: str) -> dict[str, float]:
-        """The mean of each function with that role ("correctness", "format") -> its weight."""
+        """{metric of a function's mean: its weight} for a role ("correctness", "format")."""
         judges = {n: weight for n, weight in self.weights.items() if self.run.roles.get(n) == role}
         return {f"rewards/{n}/mean": weight for n, weight in judges.items()}
 
@@ -123,7 +124,7 @@ def _broken(v: View) -> Iterator[Finding]:
     broken = [m for m in v.run.broken if m == "reward" or m.startswith("rewards/")]
     if len(bad := invalid[invalid > 0]):
         yield make("reward_nan", bad.index[0], Evidence(INVALID, bad.iloc[0], "0"))
-    elif broken and not len(invalid):  # watched: a NaN means that a function applied to nothing
+    elif broken and not len(invalid):  # if watched, a NaN means that the function never applied
         seen = Evidence(broken[0], "NaN", "a number, or None on purpose")
         yield make("reward_nan", v.run.broken[broken[0]], seen)
 
@@ -143,18 +144,18 @@ def _lengths(v: View) -> Iterator[Finding]:
         seen = v.seen(LENGTH, "more than 2 tokens")
         yield make("empty", v.since(LENGTH, lambda x: x <= 2), seen)
     most, little = bound.nearly_all, bound.little_earned
-    # from the beginning: what training made long is another finding
+    # from the first steps: length that grows in training is another finding
     if v.last(CUT_OFF) >= most and v.first(CUT_OFF, 2) >= most:
         best = max((v.last(f"rewards/{n}/mean") for n in v.run.functions), default=0.0)
         name, wanted = "truncated", f"more than {little}"
         if best > little:
-            name, wanted = "never_ends", f"over {little}: something is earned"
+            name, wanted = "never_ends", f"over {little}: some earn a reward"
         yield v.over(name, CUT_OFF, most, Evidence("best reward function", best, wanted))
 
 
 def _frozen(v: View) -> Iterator[Finding]:
     moved, rate = v.of(MOVED), v.of("learning_rate")
-    # a step's entry shows the change of the steps before; a warm-up begins at rate 0
+    # an entry shows the change by earlier steps; a warm-up starts at rate 0
     tried = moved.index.intersection(rate.index[rate > 0])[1:]
     if len(tried) >= 3 and moved.max() == 0 and v.gradient > ROUNDING:
         there = v.seen("grad_norm", "there is a gradient")
@@ -175,12 +176,12 @@ def _wrong_answers(v: View) -> Iterator[Finding]:
     rare, heldout = bound.rarely_right, v.of("heldout/lenient")
     forms = [m for m in v.judging("format") if v.last(m) >= bound.half]
     right = [m for m, weight in v.judging("correctness").items() if weight > NO_WEIGHT]
-    # right more often at first: it could, and lost it, which is another finding
+    # if it was right more often at first, it lost that: another finding
     right = [m for m in right if v.last(m) <= rare and v.first(m) <= 2 * rare]
     if forms and right and v.enough_for_two:
-        said = [v.seen(right[0], f"over {rare}"), v.seen(forms[0], "the form is there")]
+        said = [v.seen(right[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
         if len(heldout) and heldout.iloc[0] >= bound.half:
-            knows = "it can do it on held-out problems"
+            knows = "it solves held-out problems"
             said.append(Evidence(heldout.name, heldout.iloc[0], knows))
         yield make("wrong_answers", v.since(right[0], lambda x: x <= rare), *said)
 
@@ -194,7 +195,7 @@ def _rate_too_high(v: View) -> Iterator[Finding]:
     if len(moved):
         far = moved[moved >= (jump / 2 if broken else jump)]
         if len(far) and (broken or not v.rose):
-            wanted = f"under {jump}, or half of it where the reward is lost"
+            wanted = f"under {jump}, or half of that if the reward is lost"
             said = [Evidence(MOVED, far.max(), wanted), *([gone] if broken else [])]
             yield make("rate_too_high", far.index[0], *said)
         return
@@ -216,7 +217,7 @@ def _collapsed(v: View) -> Iterator[Finding]:
 def _zero_variance(v: View) -> Iterator[Finding]:
     rate, most = v.last(ZERO_VARIANCE), bound.zero_variance
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
-    # Equal rewards that are no round numbers leave a deviation, and a gradient, of rounding.
+    # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
     rounding = rate > 0.25 and v.gradient <= ROUNDING
     of_success = v.learned and v.last("reward") >= v.first("reward") and not still
     if (rate >= most or rounding) and v.enough and not of_success:
@@ -224,17 +225,17 @@ def _zero_variance(v: View) -> Iterator[Finding]:
         said = v.seen(ZERO_VARIANCE, f"under {most}"), v.seen("grad_norm", f"over {ROUNDING}")
         yield make("no_gradient", step, *said)
     if rate >= bound.half and v.high and v.enough_for_two and not still:
-        high = v.seen("reward", f"of at most {v.highest:.3g}")
+        high = v.seen("reward", f"highest possible: {v.highest:.3g}")
         yield v.over("saturated", ZERO_VARIANCE, bound.half, high)
 
 
 def _mastered(mean: float, std: float) -> bool:
-    """Near the best of a function that pays up to 1, or of a penalty, which is 0."""
+    """Whether the mean is near the best value: 1, or 0 for a penalty."""
     return mean >= bound.high_reward or (bound.high_reward - 1 <= mean <= 0 and std < bound.half)
 
 
 def _drowned(v: View) -> Iterator[Finding]:
-    # over the first steps, and of functions that are not mastered: those are quiet for good reason
+    # over the first steps, without mastered functions: their spread is small for a good reason
     stds = {n: v.first(f"rewards/{n}/std") for n, weight in v.weights.items() if weight > NO_WEIGHT}
     spread = {n: v.weights[n] * std for n, std in stds.items() if not math.isnan(std)}
     total, loud = sum(spread.values()), max(spread, key=lambda n: spread[n], default="")
@@ -256,11 +257,11 @@ def _hacked(v: View) -> Iterator[Finding]:
     limit = bound.longer * v.first(LENGTH, 3)
     if any(series.iloc[-1] > series.iloc[0] + 0.05 for series in measured):
         return
-    if measured:  # lenient accuracy says more, where it fell
+    if measured:  # lenient accuracy is better evidence if it fell
         series = measured[-1] if measured[-1].iloc[-1] < measured[-1].iloc[0] else measured[0]
         start = series.iloc[0]
         since = series.index[1:][series[1:] <= start + 0.05][0]
-        now = Evidence(series.name, series.iloc[-1], f"over {start:.3g}, as it began")
+        now = Evidence(series.name, series.iloc[-1], f"over {start:.3g}, its first value")
         yield make("hacked", since, reward, now)
     elif v.run.roles and v.last(LENGTH) >= limit and not any(v.change(m) > 1 for m in right):
         yield v.over("hacked", LENGTH, limit, reward)
@@ -277,14 +278,17 @@ def _format_ignored(v: View) -> Iterator[Finding]:
 
 def _penalty(v: View) -> Iterator[Finding]:
     beta, large = v.settings.get("beta"), bound.large_beta
-    held = v.last("kl") / max(v.last("entropy"), 1e-9)
+    first, last = v.first("entropy"), v.last("entropy")
+    if not len(v.of("entropy")):  # Unsloth's trainer logs none on a GPU
+        first = last = bound.usual_entropy
+    held = v.last("kl") / max(last, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
     if tied and (beta or 0) >= large and not v.learned and v.steps >= bound.flat_after:
         low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
         said = Evidence("beta", beta, f"under {large}"), low
         yield make("beta_too_high", v.of("kl").index[0], *said)
     # the median: the estimate of one step can be far too high, when one token was very unlikely
-    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * v.first("entropy")
+    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * first
     if usual > limit > 0 and beta != 0:
         said = Evidence("kl", usual, f"under {limit:.3g}, the entropy of the first steps")
         yield make("kl_too_high", v.since("kl", lambda x: x > limit), said)
@@ -314,9 +318,9 @@ RULES = (
 
 
 def diagnose(run) -> list[Finding]:
-    """What is wrong with the run, the severest first; one finding called "healthy" if nothing is.
+    """What is wrong with the run, the most severe first; one finding "healthy" if nothing is.
 
-    `run`: what read_run gives or takes. It is compared with its own beginning, groups and rewards.
+    `run`: a RunLog, or a source for read_run. It is compared with its own first steps.
     """
     view = View(read_run(run))
     found = in_order([finding for rule in RULES for finding in rule(view)])
@@ -328,7 +332,7 @@ def diagnose(run) -> list[Finding]:
         return [*found, make("too_short", view.run.table.index.max(), seen)]
     heldout, high = view.of("heldout/strict"), f"of at most {view.highest:.3g}"
     said = [view.seen("reward", f"{view.first('reward'):.3g} at first, {high}")]
-    # not reward_std, which TRL takes over the whole batch: it is there when no group differs
+    # not reward_std, TRL's deviation of the whole batch: it is above 0 even if no group differs
     began = f"{view.first(ZERO_VARIANCE):.3g} at first; 1 would mean no gradient"
     said.append(view.seen(*((ZERO_VARIANCE, began) if len(view.of(ZERO_VARIANCE)) else GRADIENT)))
     if len(heldout) > 1:
@@ -337,16 +341,16 @@ def diagnose(run) -> list[Finding]:
 
 
 def _about_loss(v: View) -> str:
-    """Why the loss says nothing, for this run; empty when it was not logged."""
+    """Why the loss of this run says nothing about learning; "" if it was not logged."""
     if not len(loss := v.of("loss")):
         return ""
     size = f"{loss.abs().mean():.2g} on average"
     if v.settings.get("beta", v.of("kl").any()):
-        return f"The loss ({size}) holds the KL penalty, which grows as the policy learns."
+        return f"The loss ({size}) includes the KL penalty, which grows as the policy learns."
     said = (
         f"A loss near 0 ({size}) is normal here, because beta is 0: advantages sum to 0 in each "
         "group, and with one update per batch every ratio is 1."
     )
     if v.settings.get("loss_type") == "grpo":
         return said
-    return f"{said} What is left comes from completions of different lengths."
+    return f"{said} The rest comes from completions of different lengths."

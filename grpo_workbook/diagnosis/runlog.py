@@ -1,4 +1,4 @@
-"""One tidy table from what a GRPO run has left: its log, TRL's completions, a folder of ours."""
+"""One tidy table from a GRPO run: its log, TRL's completions, or a folder of this workbook."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,8 @@ from grpo_workbook.rewards import name_of
 
 RENAMED = {"completion_length": "completions/mean_length"}  # Unsloth's name on a GPU, and TRL's
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
-AGAIN = "name an older checkpoint, or copy it again"
-NO_LOG = "no log beside the completions: no loss, gradient or KL"
+AGAIN = "choose an older checkpoint, or copy it again"
+NO_LOG = "loss, gradient and KL: there is no log beside the completions"
 NO_ROLES = (
     "which reward judges the answer and which the form; mark your functions with "
     "@grpo_workbook.reward(role='correctness'), and give them to HealthCallback or read_run"
@@ -22,11 +22,11 @@ NO_ROLES = (
 
 @dataclass(frozen=True)
 class RunLog:
-    """A run's log. `table` has a row for each step (its index), a column for each metric.
+    """A run's log. `table` has a row for each step (its index) and a column for each metric.
 
-    `settings` holds what is known of the configuration (num_generations, beta, reward_weights,
-    reward_roles, ...), `broken` the first step at which a metric was NaN or infinite, `error` the
-    step and text of what ended the run, and `notes` what could not be read.
+    `settings` holds the known settings (num_generations, beta, reward_weights, reward_roles, ...),
+    `broken` the first step at which a metric was NaN or infinite, `error` the step and text of the
+    exception that ended the run, and `notes` what could not be read.
     """
 
     table: Any  # a pandas DataFrame
@@ -42,22 +42,22 @@ class RunLog:
 
     @property
     def roles(self) -> dict[str, str]:
-        """What each reward function judges, as far as its attribute `role` said so."""
+        """What each reward function judges, as far as its attribute `role` is known."""
         return {name: role for name, role in self.settings.get("reward_roles", {}).items() if role}
 
 
 def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
-    """Name in the log -> the attribute `role`, which grpo_workbook.rewards.reward sets."""
+    """{name in the log: its attribute `role`, which grpo_workbook.rewards.reward sets}."""
     return {name_of(f): getattr(f, "role", None) for f in functions}
 
 
 def read_run(source, functions: Sequence[Callable] = ()) -> RunLog:
-    """The log of a run, from a folder, a file, or what is in memory already.
+    """The log of a run, from a folder, a file or memory.
 
     `source`: a folder (a run of this workbook, a TRL output_dir, a checkpoint), a
     trainer_state.json, a log.json, a completions parquet, or `trainer.state.log_history` (a list of
-    dicts). `functions`: the rewards, for their roles, where the source does not say them. What is
-    missing is said in `notes`. Raises WorkbookError for no log, a broken one or another trainer's.
+    dicts). `functions`: the rewards, for their roles, if the source does not name them. `notes` say
+    what is missing. Raises WorkbookError for a missing, damaged or another trainer's log.
     """
     if isinstance(source, RunLog):
         return source
@@ -73,9 +73,9 @@ def read_run(source, functions: Sequence[Callable] = ()) -> RunLog:
 
 
 def _find(place: Path) -> tuple[list[Path], list[Path], dict]:
-    """The log if there is one, TRL's files of completions, and what run.json says."""
+    """The log if there is one, TRL's completions files, and the content of run.json."""
     if not place.exists():
-        raise WorkbookError(f"{readable(place)} does not exist: name a run's folder or its log")
+        raise WorkbookError(f"{readable(place)} does not exist: give a run's folder or its log")
     if place.is_file():
         return ([], [place], {}) if place.suffix == ".parquet" else ([place], [], {})
     states, parquets = (
@@ -86,14 +86,14 @@ def _find(place: Path) -> tuple[list[Path], list[Path], dict]:
     logs = [own] if own.is_file() else sorted(states, key=lambda p: -p.stat().st_size)[:1]
     if not logs and not parquets:
         what = "holds no log (log.json, trainer_state.json or completions/*.parquet)"
-        fix = "name a run's folder or a checkpoint, which TRL writes as save_strategy says"
+        fix = "give a run's folder or a checkpoint (TRL's save_strategy decides when it writes one)"
         raise WorkbookError(f"{readable(place)} {what}: {fix}")
-    # Roles and weights as told there: to make the rewards again would run a file, maybe anyone's.
+    # Roles and weights come from run.json: loading the rewards would run a file of unknown origin.
     return logs, parquets, read_json(run, AGAIN) if run.is_file() else {}
 
 
 def _history(source) -> tuple[list[dict], dict]:
-    """The entries of a log, from its file or as they are, and the settings that stand beside."""
+    """The entries of a log, from its file or from memory, and the settings beside them."""
     name, value, settings = "the log history", source, {}
     if isinstance(source, Path):
         name, value = readable(source), read_json(source, AGAIN)
@@ -105,7 +105,7 @@ def _history(source) -> tuple[list[dict], dict]:
             value = [{k: v for k, v in zip(value, r, strict=True) if v is not None} for r in rows]
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
         what = "a list of steps, or a trainer_state.json with its log_history"
-        raise WorkbookError(f"{name} is no log: it must be {what}")
+        raise WorkbookError(f"{name} is not a log: it must be {what}")
     if not value:
         why = "no step was logged before the end, or logging_steps is too large"
         raise WorkbookError(f"the log is empty: {why}")
@@ -121,7 +121,7 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
             step = int(entry["step"])
         except (KeyError, TypeError, ValueError):
             said = f"entry {place} of the log has the step {entry.get('step')!r:.40}"
-            raise WorkbookError(f"{said}: give trainer.state.log_history as it is") from None
+            raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
         if "error" in entry:
             error = (step, " ".join(entry[k] for k in ("error", "where") if entry.get(k)))
             continue
@@ -132,10 +132,10 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
                 if not math.isfinite(value):
                     broken.setdefault(name, step)
                     value = math.nan
-                row.setdefault(RENAMED.get(name, name), value)  # the log stands before completions
+                row.setdefault(RENAMED.get(name, name), value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
     if error is None and not any(c.startswith("reward") for c in table.columns):
-        kind = "is it an SFT, DPO or PPO run's? The diagnosis reads the log of TRL's GRPOTrainer"
+        kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
         raise WorkbookError(f"the log has no reward: {kind}")
     steps = (table["reward"].dropna() if "reward" in table else table[table.index > 0]).index
     if len(steps) and (gaps := steps[-1] - steps[0] + 1 - len(steps)):
@@ -146,7 +146,7 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
 
 
 def _completions(paths: Sequence[Path]) -> Any:
-    """TRL's completions files as one pandas table; WorkbookError where a column is missing."""
+    """TRL's completions files as one pandas table; WorkbookError if a column is missing."""
     import pandas as pd
 
     try:
@@ -155,13 +155,13 @@ def _completions(paths: Sequence[Path]) -> Any:
         said = f"{readable(paths[0].parent)}: the completions cannot be read ({error})"
         raise WorkbookError(said) from None
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
-        what = f"no completions table of TRL: {', '.join(missing)} missing"
+        what = f"not a completions table of TRL: {', '.join(missing)} missing"
         raise WorkbookError(f"{readable(paths[0])} is {what}")
     return table.assign(**{name: table[name].map(_plain) for name in ("prompt", "completion")})
 
 
 def _plain(value) -> str:
-    """The text of a prompt or completion as TRL logs it: a text, or a list of messages."""
+    """The text of a prompt or completion in TRL's log: a text, or a list of messages."""
     return value if isinstance(value, str) else str(value[-1].get("content", ""))
 
 
@@ -171,8 +171,8 @@ def _read_completions(paths: Sequence[Path]) -> list[dict]:
     for step, rows in _completions(paths).groupby("step"):
         texts = [text.strip() for text in rows["completion"]]
         rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number")
-        entry = {"step": step, "completions/empty_share": texts.count("") / len(texts)}
-        entry["completions/unique_share"] = unique_fraction(rows["prompt"], texts)
+        entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}
+        entry["completions/unique_fraction"] = unique_fraction(rows["prompt"], texts)
         entry |= {f"rewards/{name}/mean": values.mean() for name, values in rewards.items()}
         entry |= {f"rewards/{name}/std": values.std() for name, values in rewards.items()}
         entries.append(entry)
@@ -188,7 +188,7 @@ def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
 
 
 class Sample(NamedTuple):
-    """One completion of a group: "best", "typical" or "worst", and what it earned."""
+    """One completion of a group, "best", "typical" or "worst", with its reward."""
 
     kind: str
     prompt: str
@@ -199,9 +199,9 @@ class Sample(NamedTuple):
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     """The best, a typical and the worst completion of the first groups of a step.
 
-    `folder`: where TRL's logged completions lie, however deep, or one of their files. They are
-    ordered by advantage, which counts all rewards with their weights; `reward` is the plain sum of
-    the reward columns. Raises WorkbookError when the step was not logged (log_completions=True).
+    `folder`: a folder with TRL's logged completions at any depth, or one of their files. They are
+    ordered by advantage, which includes the weights of the rewards; `reward` is the plain sum of
+    the reward columns. Raises WorkbookError if the step was not logged (log_completions=True).
     """
     place = Path(folder)
     paths = [place] if place.suffix == ".parquet" else sorted(place.rglob("completions_*.parquet"))
@@ -212,7 +212,7 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     rows = table[table["step"] == step]
     if not len(rows):
         there = sorted(set(table["step"]))[:20]
-        raise WorkbookError(f"step {step} has no logged completions: there are {there}")
+        raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
     rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1)
     found = []
     for prompt in rows["prompt"].unique()[:groups]:

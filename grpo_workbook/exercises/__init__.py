@@ -1,8 +1,8 @@
 """The exercise checks: `check("04.1", fn)` says not attempted, names the mistake, or records the
-solution; `predict("04.4", prediction, run)` holds a prediction against a run.
+solution; `predict("04.4", prediction, run)` compares a prediction with a run.
 
-An exercise is its number, its function's name, cases, and the typical mistakes with the sentence
-that names each. Modules chNN define them.
+An exercise has a number, its function's name, cases, and the typical mistakes, each with a sentence
+that names it. The modules chNN define them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Raises:
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a right answer does, and what typical wrong ones would do.
+    """The results of a right answer, and of typical mistakes.
 
-    `cases` are (arguments, expected) pairs, or a function that makes them (so that a module needs
-    no torch to be imported); expected may be `Raises(ValueError)`. `mistakes` are (function,
-    sentence) pairs: an answer that gives what that function gives, on the cases where it errs, is
-    told the sentence. `call` says how the function is called with a case's arguments, when
-    `fn(*arguments)` will not do. Numbers agree within `tolerance`, relative; tensors and arrays are
-    compared as lists.
+    `cases` are (arguments, expected) pairs, or a function that makes them (so that importing the
+    module needs no torch); expected may be `Raises(ValueError)`. `mistakes` are (function,
+    sentence) pairs: if an answer gives the same as that function wherever the answer is wrong, the
+    learner gets the sentence. `call` calls the function with a case's arguments, if
+    `fn(*arguments)` does not fit. Numbers agree within the relative `tolerance`; tensors and arrays
+    are compared as lists.
     """
 
     number: str
@@ -56,10 +56,10 @@ class Exercise:
 class Experiment:
     """A prediction, and the run that tests it.
 
-    `read` takes what the learner's run returned and gives (the right choice, what was measured, in
-    words); it raises ValueError with the fix for what is no such run. `wrong` has a sentence for
-    each choice: why this prediction fails where it does. `examples` are (what a run returned, the
-    right choice) pairs, recorded, for the tests.
+    `read` takes the result of the learner's run and returns (the right choice, the measurement as a
+    sentence); it raises ValueError, with the fix, for another result. `wrong` has a sentence for
+    each choice: why that prediction fails, if it does. `examples` are recorded (result of a run,
+    right choice) pairs for the tests.
     """
 
     number: str
@@ -72,7 +72,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a check. status: "solved", "not attempted" or "wrong"; the message says why."""
+    """The result of a check. status: "solved", "not attempted" or "wrong"; the message says why."""
 
     number: str
     status: str
@@ -85,16 +85,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that ended in an exception: which, and where in the learner's function."""
+    """A case that ended in an exception: the error, and its line in the learner's function."""
 
     error: BaseException
     line: str = ""
 
 
 def exercise(number: str, name: str, notebook: str, cases, mistakes=(), **more) -> Exercise:
-    """Register an exercise: its number ("04.1"), the function to write, and what `Exercise` takes.
+    """Register an exercise: its number ("04.1"), the function to write, and fields of `Exercise`.
 
-    `mistakes` may be {sentence: function}. Raises ValueError for a number that another one has.
+    `mistakes` may be {sentence: function}. Raises ValueError for a number that is taken.
     """
     if isinstance(mistakes, dict):
         mistakes = [(wrong, sentence) for sentence, wrong in mistakes.items()]
@@ -114,8 +114,8 @@ def experiment(number: str, name: str, notebook: str, read, wrong, examples) -> 
 def predict(number: str, prediction: object, run: Callable[[], object]) -> Result:
     """Judge a prediction by the run that tests it, print the result, and record a right one.
 
-    `prediction` is one of the exercise's words; while it is `...` nothing runs. What the run raises
-    goes on to the learner.
+    `prediction` is one of the exercise's words; while it is `...` nothing runs. Exceptions of the
+    run are not caught.
     """
     load_all()
     task = EXERCISES[number]
@@ -134,11 +134,11 @@ def predict(number: str, prediction: object, run: Callable[[], object]) -> Resul
 
 
 def judge_prediction(task: Experiment, prediction: str, measured: object) -> Result:
-    """Compare a prediction with what was measured, without printing or recording."""
+    """Compare a prediction with the measurement, without printing or recording."""
     try:
         right, said = task.read(measured)
     except (ValueError, LookupError, TypeError) as error:
-        said = f"what the run returned could not be read ({type(error).__name__}: {error})"
+        said = f"the result of the run could not be read ({type(error).__name__}: {error})"
         return Result(task.number, "wrong", said)
     if prediction == right:
         return Result(task.number, "solved", f"{right!r} it is. {said}")
@@ -148,7 +148,7 @@ def judge_prediction(task: Experiment, prediction: str, measured: object) -> Res
 def check(number: str, fn: Callable) -> Result:
     """Judge the learner's function, print the result, and record a solution in the progress file.
 
-    Never raises what the function raises: that is shown, with the arguments that caused it. An
+    An exception of the function is not raised but shown, with the arguments that caused it. An
     endless loop is stopped after TIME_LIMIT seconds.
     """
     result = judge(number, fn)
@@ -159,7 +159,7 @@ def check(number: str, fn: Callable) -> Result:
 
 
 def judge(number: str, fn: Callable) -> Result:
-    """Judge without printing or recording. Raises ValueError for a number that no exercise has."""
+    """Judge without printing or recording. Raises ValueError for an unknown number."""
     load_all()
     if number not in EXERCISES:
         known = ", ".join(sorted(EXERCISES))
@@ -178,7 +178,7 @@ def judge(number: str, fn: Callable) -> Result:
             stopped = f"{_call(task.name, arguments)} was stopped after {TIME_LIMIT:g} s"
             return Result(number, "wrong", f"{stopped}: does a loop never end?")
         outcomes.append(got)
-    try:  # looking at a result runs the learner's code too: its ==, its repr
+    try:  # comparing and showing a result also runs the learner's code: its ==, its repr
         return within(TIME_LIMIT, _verdict, task, cases, outcomes)
     except TimeUp:
         kinds = ", ".join(sorted({type(got).__name__ for got in outcomes}))
@@ -196,7 +196,7 @@ def _verdict(task: Exercise, cases, outcomes) -> Result:
 
 
 def _outcome(task: Exercise, fn: Callable, arguments: tuple, seconds: float = TIME_LIMIT):
-    """What the function returns for copies of the arguments, or the Failure that it ended in."""
+    """The function's result for copies of the arguments, or its Failure."""
     try:
         return within(seconds, task.call, fn, *copy.deepcopy(arguments))
     except KeyboardInterrupt:
@@ -208,7 +208,7 @@ def _outcome(task: Exercise, fn: Callable, arguments: tuple, seconds: float = TI
 
 
 def _same(got, expected, tolerance: float) -> bool:
-    """Whether they agree; a result that cannot even be compared does not."""
+    """Whether they agree; a result that cannot be compared does not."""
     try:
         return _equal(got, expected, tolerance)
     except (KeyboardInterrupt, TimeUp):
@@ -241,7 +241,7 @@ def _equal(got, expected, tolerance: float) -> bool:
 
 
 def _name_mistake(task: Exercise, cases, outcomes) -> str | None:
-    """The sentence of the mistake that gives what the learner's function gave, wherever it errs."""
+    """The sentence of the mistake with the same results wherever the learner's function errs."""
     for wrong, sentence in task.mistakes:
         theirs = [_outcome(task, wrong, arguments) for arguments, _ in cases]
         errs = [i for i, (_, e) in enumerate(cases) if not _same(theirs[i], e, task.tolerance)]
@@ -258,7 +258,7 @@ def _alike(a, b, tolerance: float) -> bool:
 
 def _describe(name: str, arguments: tuple, got, expected) -> str:
     call = _call(name, arguments)
-    if isinstance(expected, dict) and isinstance(got, dict):  # what differs first, and no more
+    if isinstance(expected, dict) and isinstance(got, dict):  # only the first difference
         for key, value in expected.items():
             if key not in got or not _same(got[key], value, 1e-5):
                 found = _short(got.get(key))
@@ -284,7 +284,7 @@ def _short(value, plain: bool = False) -> str:
         text = f"{value:.6g}" if isinstance(value, float) else str(value) if plain else repr(value)
     except (KeyboardInterrupt, TimeUp):
         raise
-    except BaseException as error:  # a learner's class may fail to say what it is
+    except BaseException as error:  # the repr of a learner's class may fail
         way = "str" if plain else "repr"
         text = f"<a {type(value).__name__} whose {way} raises {type(error).__name__}>"
     return text if len(text) <= 200 else text[:200] + "..."

@@ -23,7 +23,7 @@ exercise(
     {
         "it is the other way round: equal rewards are what teaches nothing":
             lambda rewards: not _teaches(rewards),
-        "you asked whether any answer earned something: a group that is right throughout teaches "
+        "you asked whether any answer earned something: a group that is all right teaches "
         "nothing either": lambda rewards: any(r > 0 for r in rewards),
         "you looked at the sum: advantages are differences from the mean, and the sum says nothing "
         "about those": lambda rewards: sum(rewards) != 0,
@@ -52,7 +52,7 @@ experiment(
         "stays": "The number was right in most answers before; what failed was the form.",
         "falls": "No answer is punished for its number: the arithmetic is left as it was.",
     },
-    [],
+    [({"strict": (0.2125, 0.75), "lenient": 0.75, "n": 160}, "rises")],
 )
 
 _FACTS = {
@@ -79,7 +79,7 @@ exercise(
     NOTEBOOK,
     [((fact,), True) for fact in _FACTS],
     {
-        "your reward tells nothing apart: it gives a good, a bad and an empty answer the same":
+        "your reward makes no difference: a good, a bad and an empty answer earn the same":
             lambda: (lambda text: 1.0, _ABC, _ABX),
         "a bad answer earns as much as a good one: GRPO would learn to write it, so make the "
         "reward stricter": lambda: (lambda text: float("a" in text), _ABC, _ABX),

@@ -285,10 +285,13 @@ def _read_reuse(run):
 
 _WRONG = {
     "better": "More updates do not help if they overfit the batch or the rate is too high.",
-    "the same": "The clip stops single tokens; all others go on learning, for better or worse.",
+    "the same": "The clip stops single tokens; all others keep learning, for better or worse.",
     "worse": "The ratio and the clip keep a few more updates on one batch useful.",
 }
-_EXAMPLES = [({"problems": 8, "once": 4, "four times": 7}, "the same")]  # a run of 3 batches
+_EXAMPLES = [
+    ({"problems": 160, "once": 88, "four times": 110}, "better"),
+    ({"problems": 8, "once": 4, "four times": 7}, "the same"),  # too few problems to tell
+]
 experiment("01.5", "reuse", NOTEBOOK, _read_reuse, _WRONG, _EXAMPLES)
 
 
@@ -310,4 +313,5 @@ _WRONG = {
     "stays": "What a reward leaves out is not safe: it moves along with what is rewarded.",
     "falls": "What you reward does not stand in the way of the right number here.",
 }
-experiment("01.6", "own_reward", NOTEBOOK, _read_own, _WRONG, [])  # no run recorded yet
+_EXAMPLES = [({"problems": 160, "right": [116, 4], "reward": [0.75, 1.0], "error": 0.02}, "falls")]
+experiment("01.6", "own_reward", NOTEBOOK, _read_own, _WRONG, _EXAMPLES)

@@ -134,7 +134,7 @@ experiment(
         "stays": "What one problem teaches need not be about that problem: look at the form.",
         "falls": "The form is the same for all problems, and the reward stops once it is right.",
     },
-    [],
+    [({"before": 0.1625, "after": 0.7, "zero": [0.0, 1.0]}, "rises")],
 )
 
 
@@ -183,7 +183,7 @@ exercise(
         ),
         (
             lambda: _sums(answer=lambda n: ["yes"]),
-            "an answer is no text: write numbers as texts too, as in a file",
+            "an answer is not a text: write numbers as texts too, as in a file",
         ),
     ],
     call=lambda fn, fact: _FACTS[fact](fn()),

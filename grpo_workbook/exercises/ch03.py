@@ -45,7 +45,7 @@ exercise(
         _agreed(lambda found, text: found[0] if len({*found}) == 1 and "\n4" not in text else None),
         "you missed an answer on a line of its own: the dot needs re.DOTALL for new lines",
         _agreed(lambda found, _: found[0] if len(found) == 1 else None),
-        "you refused an answer that is said twice: two equal ones are one answer",
+        "you refused an answer that appears twice: two equal answers count as one",
         _agreed(lambda found, text: _split(text) if len({*found}) < 2 else None),
         "you took text outside of a pair: split() gives all of it where a tag is missing",
     ),
@@ -133,9 +133,9 @@ exercise(
         _each(lambda text, last, a: text.endswith(a)),
         "you compared the end of the text: 142 ends in 42, so compare the whole last line",
         _each(lambda text, last, a: last == f"#### {a}"),
-        "you paid a hedge, #### 41 above #### 42: the mark may stand only once in the text",
+        "you rewarded a hedge, #### 41 above #### 42: the mark may occur only once in the text",
         _each(lambda text, last, a: f"#### {a}" in text.split("\n")),
-        "you paid the line wherever it stands: the program downstream reads only the last one",
+        "you rewarded the line at any place: the program downstream reads only the last line",
     ),
     call=lambda fn, c, a: fn(completions=c, answer=a, prompts=["?"] * len(a), trainer_state=None),
 )
@@ -182,12 +182,12 @@ experiment(
         "stays": "The gradient is small, but AdamW divides it by its own recent size.",
         "falls": "The phrase is paid, if only with 0.1, and nothing is paid for leaving it out.",
     },
-    [({"says_answer_is": [0.2865, 0.901]}, "rises")],
+    [({"says_answer_is": [0.2865, 0.8646]}, "rises")],
 )
 
 
 def _examined(reward, row, honest, cheats):
-    """What holds of a reward for a task of one's own, by name."""
+    """The checks of a reward for the learner's own task, by name."""
     texts = [honest, *cheats, "", "x 1 \n" * 20_000]
     columns = {name: [value] * len(texts) for name, value in row.items()}
     values = call(reward, texts, prompt=[_chat("?")[0]] * len(texts), **columns)

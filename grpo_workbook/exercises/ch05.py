@@ -34,7 +34,7 @@ exercise(
         "too": lambda reward, heldout: _risen(reward) and heldout[-1] < heldout[0] - 0.05,
         "you looked at the held-out accuracy alone: without a rising reward it is another "
         "disease": lambda reward, heldout: heldout[-1] <= heldout[0] + 0.05,
-        "you looked at the reward alone: a rising reward is what one hopes "
+        "you looked at the reward alone: a rising reward is the aim of training "
         "for": lambda reward, heldout: _risen(reward),
         "you took the lowest accuracy on the way: compare the last one with the "
         "first": lambda reward, heldout: _risen(reward) and min(heldout[1:]) <= heldout[0] + 0.05,

@@ -38,7 +38,7 @@ exercise(
         (("```python\nx = 1\n",), None),
     ],
     {
-        "you took the first block: who corrects himself means the last one": lambda text: _find(
+        "you took the first block: after a correction the last one counts": lambda text: _find(
             text, place=0
         ),
         "you took a block of another language: only ```python and a bare ``` open a "
@@ -102,7 +102,7 @@ exercise(
     NOTEBOOK,
     [(pair, True) for pair in _EQUAL] + [(pair, False) for pair in _OTHERS],
     {
-        "you asked the program's object whether it is equal, and it says what it likes: look at "
+        "you asked the program's object whether it is equal, and it can lie: look at "
         "its type first": lambda a, b: a == b,
         "you asked with isinstance: a subclass of int is one, with its own __eq__. Compare "
         "type(a) is type(b)": partial(_same, kind=lambda a, b: isinstance(a, type(b))),
@@ -148,7 +148,7 @@ exercise(
     {
         "you wanted every case to fail: one case that fails is enough to catch a wrong "
         "program": partial(_caught, judge=all),
-        "you let a program go that raised: an exception is not the expected value, so it is "
+        "you let a program pass that raised: an exception is not the expected value, so it is "
         "caught": partial(_caught, on_error=False),
         "you counted the programs: divide by their number for the "
         "fraction": lambda cases, programs: _caught(cases, programs) * len(programs),

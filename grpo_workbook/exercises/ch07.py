@@ -16,7 +16,7 @@ def _teaches(rate, size):
 
 
 def _smallest(rate, enough):
-    """The first size from 2 on that is enough; ValueError where none can be."""
+    """The first size from 2 on that is enough; ValueError if there is none."""
     if not 0 < rate < 1:
         raise ValueError(f"a rate of {rate}")
     return next(size for size in range(2, 10_000) if enough(size))
@@ -43,9 +43,9 @@ exercise(
             lambda rate, wanted: _smallest(rate, lambda size: 1 - (1 - rate) ** size >= wanted),
         "you left out the groups that fail as a whole: they have no variance either":
             lambda rate, wanted: _smallest(rate, lambda size: 1 - rate**size >= wanted),
-        "you asked for more than the wanted fraction: that much is enough":
+        "you required more than the wanted fraction: exactly that is enough":
             lambda rate, wanted: _smallest(rate, lambda size: _teaches(rate, size) > wanted),
-        "you gave the last size that is too small: the next one is asked for":
+        "you gave the last size that is too small: give the next one":
             lambda rate, wanted: _right_size(rate, wanted) - 1,
         "you gave a size for a rate of 0 or 1, where no group has variance: raise ValueError":
             lambda rate, wanted: _right_size(rate, wanted) if 0 < rate < 1 else 2,
@@ -175,8 +175,8 @@ experiment(
     _teachable,
     {
         "most": "Too many of them are always wrong or always right for this model.",
-        "about half": "They are not as mixed as that for this model: look at both ends.",
-        "few": "More of them than that are right now and then, and those can teach.",
+        "about half": "The rates of this model are less mixed: look at both ends.",
+        "few": "The model solves more of them sometimes, and those can teach.",
     },
     # made up, not recorded yet
     [({"pass_rates": [0.5, 0.25, 0.0, 0.0, 0.125, 0.0, 0.0, 0.0]}, "about half")],

@@ -104,7 +104,7 @@ experiment(
     },
     [
         ({"strict": [0.68125, 0.65], "problems": 160}, "within"),  # after 8 steps
-        ({"strict": [0.8281, 0.8125, 0.75], "problems": 64}, "within"),  # after 10 steps
+        ({"strict": [0.7125, 0.73125, 0.7], "problems": 160}, "within"),  # after 10 steps
         ({"strict": [0.915, 0.944, 0.931], "problems": 480}, "within"),  # after 120
     ],
 )

@@ -82,7 +82,7 @@ exercise(
     NOTEBOOK,
     [(rows, _padded(*rows)) for rows in _ROWS],
     {
-        "you padded on the right: the model would have to go on after padding, so it comes before "
+        "you padded on the right: the model would have to continue after it, so padding is before "
         "the prompt": partial(_padded, left=False),
         "your positions count the padding: a prompt's first token has position 0 wherever it "
         "stands": partial(_padded, edge=True),

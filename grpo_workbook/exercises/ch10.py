@@ -23,7 +23,7 @@ exercise(
         ),
         (
             lambda layers, heads, dim, tokens, completions: 4 * heads * dim * tokens * completions,
-            "that is one layer: every layer keeps keys and values of its own",
+            "that is one layer: every layer has its own keys and values",
         ),
     ],
 )
@@ -93,7 +93,7 @@ experiment(
         "here one of them outweighs the other.",
         "x 8": "A token position is one call and one reading of the weights for all completions.",
     },
-    [({8: n, 64: m}, "below proportion") for n, m in ((0.1965, 0.7020), (0.3964, 1.8368))],
+    [({8: n, 64: m}, "below proportion") for n, m in ((0.1965, 0.7020), (0.3526, 0.8349))],
 )
 
 
@@ -109,7 +109,7 @@ def _judged(function):
 
     found = plan(**function())
     if found.fits is None:
-        raise ValueError("say how much memory there is: gib=14.7, say")
+        raise ValueError("give the GPU's memory, such as gib=14.7")
     if not found.fits:
         return "it does not fit"
     if found.run.prompts_per_step < 4:

@@ -1,4 +1,4 @@
-"""The map of the course: what each chapter teaches, its minutes, how much of it is solved."""
+"""The map of the course: each chapter with its skill, its minutes and the solved exercises."""
 
 import json
 import re
@@ -17,7 +17,7 @@ MINUTES = r"\*\*Time:\*\* about (.*?) on two CPU cores"
 
 @dataclass(frozen=True)
 class Chapter:
-    """One notebook; `skill` goes on from "After this notebook you can", the last two count."""
+    """One notebook; `skill` continues "After this notebook you can", the last two are counts."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ class Chapter:
 
 
 def chapters(folder: Path = NOTEBOOKS) -> list[Chapter]:
-    """The chapters in `folder`, from the notebooks' own first cells and the learner's progress."""
+    """The chapters in `folder`, from the notebooks' first cells and the learner's progress."""
     load_all()
     done, found = solved(), []
     for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")):
@@ -48,7 +48,7 @@ def _first(pattern: str, text: str) -> str:
 
 
 def course_map(folder: Path = NOTEBOOKS) -> None:
-    """Display the map as a table with links, for a notebook that lies in `folder`."""
+    """Display the map as a table with links, for a notebook in `folder`."""
     from IPython.display import Markdown, display
 
     rows = [

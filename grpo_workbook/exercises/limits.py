@@ -1,4 +1,4 @@
-"""Stop code that does not come back: a learner's endless loop must not hold the notebook."""
+"""Stop code that does not return, because a learner's endless loop must not block the notebook."""
 
 import ctypes
 import signal
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-AGAIN = 0.05  # seconds between further attempts, when the first one was caught
+AGAIN = 0.05  # seconds between further attempts, if the code caught the first one
 
 
 class TimeUp(BaseException):
@@ -15,11 +15,11 @@ class TimeUp(BaseException):
 
 
 def within(seconds: float, function: Callable, *arguments):
-    """What function(*arguments) returns. Raises TimeUp after that many `seconds` (above 0).
+    """The result of function(*arguments). Raises TimeUp after so many `seconds` (above 0).
 
-    In the main thread of Linux and macOS a timer signal does it, which wakes a sleep; elsewhere an
-    exception is set from another thread, which only running Python code notices. A bare `except:`
-    does not help against it (`_Stop`). One call that stays inside C cannot be stopped by either.
+    In the main thread of Linux and macOS it uses a timer signal, which also ends a sleep; elsewhere
+    another thread sets an exception, which only running Python code notices. A bare `except:` does
+    not prevent either (`_Stop`). A single long call inside C cannot be stopped.
     """
     if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
         return _by_signal(seconds, function, arguments)
@@ -27,12 +27,12 @@ def within(seconds: float, function: Callable, *arguments):
 
 
 class _Stop:
-    """Gets a function that was called from the frame `base` to end, whatever it catches.
+    """Ends a function that was called from the frame `base`, whatever the function catches.
 
-    An exception that always strikes inside of a `try` with a bare `except:` is always caught. So
-    from the second attempt on one of the function's frames is traced, and TimeUp is raised at its
-    k-th instruction from there: each time in another frame or at a later instruction, until one is
-    met that no `try` guards, such as the loop's end.
+    An exception inside a `try` with a bare `except:` is always caught. So the second and further
+    attempts trace one of the function's frames and raise TimeUp at its k-th instruction from there:
+    each time in another frame or at a later instruction, until one is outside of every `try`, such
+    as the loop's end.
     """
 
     def __init__(self, base: FrameType):
@@ -41,9 +41,7 @@ class _Stop:
         self.tracer_before = sys.gettrace()
 
     def attempt(self, frame: FrameType | None) -> bool:
-        """Prepare the next TimeUp, in the thread to be stopped; False when the function is not
-        running there.
-        """
+        """Prepare the next TimeUp in the thread to stop; False if the function is not in it."""
         frames = []
         while frame is not None and frame is not self.base:
             frames.append(frame)
@@ -93,7 +91,7 @@ def _by_signal(seconds: float, function: Callable, arguments: tuple):
             signal.ITIMER_REAL, *timer_before
         )  # of a `within` around this one, if there is one
         stop.ended()
-    if stop.attempts:  # it caught the exception, and then came to an end
+    if stop.attempts:  # it caught the exception, but then returned
         raise TimeUp
     return result
 
@@ -103,9 +101,7 @@ def _by_thread(seconds: float, function: Callable, arguments: tuple):
     target, left, lock = threading.get_ident(), threading.Event(), threading.Lock()
 
     class Late(TimeUp):
-        """Tells `stop` in the thread to be stopped, which is where Python makes the exception from
-        this class.
-        """
+        """Calls `stop` in the thread to stop, where Python creates this exception."""
 
         def __init__(self):
             stop.attempt(sys._getframe(1))
@@ -126,7 +122,7 @@ def _by_thread(seconds: float, function: Callable, arguments: tuple):
     finally:
         with lock:
             left.set()
-            # one that was set but not yet raised must not reach the code after the block
+            # an exception that is set but not yet raised must not reach the code after the block
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), None)
         stop.ended()
     if stop.attempts:

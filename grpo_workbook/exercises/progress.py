@@ -1,4 +1,4 @@
-"""What the learner has solved: one file, written whole and under a lock: nothing is lost."""
+"""The learner's solved exercises in one file, which is locked and never written in part."""
 
 import json
 import os
@@ -8,18 +8,18 @@ from pathlib import Path
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import write_json
 
-ELSEWHERE = "set GRPO_WORKBOOK_PROGRESS to a file that can"
+ELSEWHERE = "set GRPO_WORKBOOK_PROGRESS to another file"
 
 
 def progress_file() -> Path:
-    """Where solutions are recorded: GRPO_WORKBOOK_PROGRESS, else a file in the home folder."""
+    """The file of solutions: GRPO_WORKBOOK_PROGRESS, else a file in the home folder."""
     name = os.environ.get("GRPO_WORKBOOK_PROGRESS") or "~/.grpo_workbook/progress.json"
     return Path(name).expanduser()
 
 
 def solved() -> dict[str, str]:
-    """Solved exercise -> the day it was first solved. A damaged file counts as none, and is kept
-    aside.
+    """{solved exercise: the day of its first solution}. A damaged file is renamed and counts as
+    empty.
     """
     path = progress_file()
     try:
@@ -34,14 +34,14 @@ def solved() -> dict[str, str]:
         aside = path.with_suffix(".damaged.damaged" if twice else ".damaged")
         try:
             os.replace(path, aside)
-            print(f"{path} could not be read; it was kept as {aside.name}")
+            print(f"{path} could not be read; it is now {aside.name}")
         except OSError as error:
-            print(f"{path} could not be read, nor kept aside ({error.strerror}): {ELSEWHERE}")
+            print(f"{path} could be neither read nor renamed ({error.strerror}): {ELSEWHERE}")
     return {}
 
 
 def record(number: str) -> str | None:
-    """Add a solved exercise; why it could not be recorded, or None."""
+    """Add a solved exercise; returns why it could not be recorded, or None."""
     from filelock import FileLock, Timeout
 
     path = progress_file()

@@ -1,9 +1,9 @@
-"""What a GRPO run takes in memory before it starts: by part, whether it fits, what to change.
+"""The memory of a GRPO run before it starts: by part, whether it fits, and what to change.
 
-The model is built from its config on torch's meta device, where it has shapes and no numbers:
-weights are counted by module, and the KV cache is what its own forward pass leaves. After LoRA
-(arXiv 2106.09685), QLoRA (2305.14314: NF4, double quantization) and 2205.05198 (activations, with
-and without recomputing). Left out: Unsloth's kernels keep less than Transformers + PEFT.
+The model is built from its config on torch's meta device, which has shapes but no numbers. Weights
+are counted by module, and the KV cache comes from a forward pass. Sources: LoRA (arXiv
+2106.09685), QLoRA (2305.14314: NF4, double quantization) and 2205.05198 (activations, with and
+without recomputing). Not included: Unsloth's kernels keep less than Transformers + PEFT.
 """
 
 import json
@@ -24,12 +24,12 @@ __all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes log
 
 GIB = 2**30
 WIDE = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
-NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 for each 64 weights, 32 for 256 of these
-LOGIT_CHUNKS = 4  # Unsloth cuts the logits into at least so many pieces
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # 4 bits; 8 bits per 64 weights; 32 per 256 of these
+LOGIT_CHUNKS = 4  # Unsloth splits the logits into at least this many pieces
 RESERVE = 1.0 * GIB  # assumed: CUDA context, workspaces of cuBLAS and bitsandbytes
-USABLE = 0.92  # assumed: the rest is lost between the blocks that torch reserves
+USABLE = 0.92  # assumed: the rest is lost between torch's blocks
 PROFILE_GIB = {"t4": 14.7, "24gb": 22.1, "80gb": 79.1}  # as torch reports a T4, an L4, an A100
-# Unsloth computes these in 32 bits where the GPU has no bfloat16: float16 overflows in them.
+# Unsloth computes these in 32 bits if the GPU has no bfloat16, because float16 overflows.
 FORCED_32_BIT = ("gemma3_text", "gemma4_text", "qwen3_5_text")
 # The text part of popular models' config.json, for use without a network.
 KNOWN = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ KNOWN = json.loads(Path(__file__).with_name("shapes.json").read_text(encoding="u
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A text decoder on the meta device. Counts are numbers of weights or values, not bytes."""
+    """A text decoder on the meta device. All counts are weights or values, not bytes."""
 
     model: Any
 
@@ -58,13 +58,13 @@ class Shape:
         return self.model.num_parameters(), projections
 
     def lora(self, rank: int) -> int:
-        """Weights of LoRA adapters on the projections that the course adapts."""
+        """The weights of LoRA adapters on the course's target modules."""
         adapted = [layer[n] for layer in self.layers for n in TARGET_MODULES if n in layer]
         return sum(rank * (a + b) for a, b in adapted)
 
     @cache  # noqa: B019 - there are few shapes
     def cached(self, tokens: int) -> int:
-        """Values that a forward pass over one text leaves in the cache, windows and states too."""
+        """The values in the cache after a forward pass over one text, with windows and states."""
         import torch
         from torch.utils._pytree import tree_leaves
 
@@ -77,9 +77,9 @@ class Shape:
 
 @cache
 def find_shape(model: str) -> Shape:
-    """A model of KNOWN (with or without owner and variant), a folder or a hub id, without weights.
+    """The shape of a model of KNOWN (with or without owner and variant), a folder or a hub id.
 
-    Raises WorkbookError for what cannot be found or built.
+    Raises WorkbookError if it cannot be found or built.
     """
     from accelerate import init_empty_weights
     from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
@@ -94,14 +94,14 @@ def find_shape(model: str) -> Shape:
             config = CONFIG_MAPPING[KNOWN[name]["model_type"]](**KNOWN[name])
         with init_empty_weights(include_buffers=True):
             return Shape(AutoModelForCausalLM.from_config(config))
-    except Exception as error:  # whatever a config of somebody else's can do
-        said = f"the model {model!r} cannot be built from its config ({first_line(error)}): name "
+    except Exception as error:  # an unknown config can raise anything
+        said = f"the model {model!r} cannot be built from its config ({first_line(error)}): give "
         known = f"one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
         raise WorkbookError(said + known) from error
 
 
 def weight_bytes(shape: Shape, dtype: str, load_in_4bit: bool) -> float:
-    """Bytes of the base model: 4-bit shrinks projections; embeddings, head and norms stay wide."""
+    """Bytes of the base model: projections in 4-bit; embeddings, head and norms stay wide."""
     (every, projections), wide = shape.weights, WIDE[dtype]
     return projections * (NF4_BYTES if load_in_4bit else wide) + (every - projections) * wide
 
@@ -112,15 +112,15 @@ def kv_cache_bytes(shape: Shape, sequences: int, tokens: int, dtype: str) -> flo
 
 
 def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
-    """Bytes of a 32-bit number for every row, token and word of the vocabulary."""
+    """Bytes of the logits: 32 bits per row, token and vocabulary entry."""
     return rows * tokens * shape.model.config.vocab_size * 4
 
 
 def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpointing: bool) -> dict:
-    """Bytes, by part, that a forward pass over `tokens` tokens in all keeps for the backward.
+    """Bytes, by part, that a forward pass over `tokens` tokens keeps for the backward pass.
 
-    Inputs of adapters, of products and of norms, `each` bytes a value. In 16 bits the norms still
-    work in 32, and PEFT copies the input for each adapter; in 32 bits adapters share it.
+    Inputs of adapters, products and norms, `each` bytes per value. In 16 bits the norms still use
+    32, and PEFT copies the input for each adapter; in 32 bits there is one copy.
     """
     layers, shared = [], ("k_proj", "v_proj", "up_proj") if each == 4 else ()
     for layer in shape.layers:
@@ -140,14 +140,14 @@ def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpoint
 
 
 def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str, float]]:
-    """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; of the last two the larger.
+    """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; the last two take turns.
 
-    `gib` is the GPU's memory, of which vLLM beside the training takes its part all the time.
+    `gib` is the GPU's memory; a colocated vLLM holds its part of it all the time.
     """
     length, batch = run.max_prompt_length + run.max_completion_length, run.batch_size
     config, wide = shape.model.config, WIDE[run.dtype]
-    # In 32 bits, as Unsloth keeps them on a GPU and `make_trainer` elsewhere, with their gradients
-    # and moments: 16 bytes a weight. Stock TRL has those of a 4-bit model in bfloat16: 8 bytes.
+    # Adapters with gradients and moments in 32 bits, as Unsloth on a GPU and `make_trainer` keep
+    # them: 16 bytes per weight. Stock TRL uses bfloat16 on a 4-bit model: 8 bytes.
     adapters = shape.lora(run.lora_rank) * 4
     always = {
         "weights": weight_bytes(shape, run.dtype, run.load_in_4bit), "LoRA adapters": adapters,
@@ -155,12 +155,12 @@ def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str
         "reserve (assumed)": RESERVE,
     }  # fmt: skip
     sampling = {}
-    if run.vllm == "colocate" and gib:  # it shares the weights with the training
+    if run.vllm == "colocate" and gib:  # vLLM and training use the same weights
         room = always["KV cache of vLLM"] = run.vllm_gpu_memory * gib * GIB - always["weights"]
         if room < kv_cache_bytes(shape, 1, length, run.dtype):
             part = f"vllm_gpu_memory={run.vllm_gpu_memory:g} of {gib:g} GiB"
-            raise WorkbookError(f"{part} has no room for one completion: give more, or vllm=off")
-    elif run.vllm == "off":  # Transformers writes all completions of a step side by side
+            raise WorkbookError(f"{part} cannot hold one completion: give more, or vllm=off")
+    elif run.vllm == "off":  # Transformers samples all completions of a step at once
         cached = kv_cache_bytes(shape, batch, length, run.dtype)
         sampling = {"KV cache": cached, "one layer's cache, copied": cached / len(shape.layers)}
         width = config.hidden_size + max(layer["down_proj"][0] for layer in shape.layers)
@@ -175,36 +175,36 @@ def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str
 
 
 def total(parts: Mapping[str, Mapping[str, float]]) -> float:
-    """The most bytes that are held at once."""
+    """The peak, in bytes."""
     sums = {phase: sum(sizes.values()) for phase, sizes in parts.items()}
     return sums["always"] + max(sums["sampling"], sums["learning"])
 
 
-# What saves memory, the cheapest first: (the next smaller value, what it costs).
+# Changes that save memory, the cheapest first: (the next smaller value, the cost).
 CHANGES: dict[str, tuple[Any, str]] = {
     "per_device_batch": (lambda run: run.per_device_batch // 2, "a little time: smaller pieces"),
-    "gradient_checkpointing": (lambda run: True, "time: every layer is computed again"),
+    "gradient_checkpointing": (lambda run: True, "time: every layer is computed twice"),
     "vllm": (lambda run: "off", "time: Transformers samples the completions instead"),
     "load_in_4bit": (lambda run: True, "time to unpack the weights, and a little accuracy"),
     "batch_size": (lambda run: run.prompts_per_step // 2 * run.num_generations,
                    "a noisier gradient, so more steps"),
     "max_completion_length": (lambda run: run.max_completion_length // 2 * (
-        run.max_completion_length >= 512), "answers that are cut before they earn"),
+        run.max_completion_length >= 512), "answers that are cut off without a reward"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run takes, in bytes by part. `usable`: of the device, 0 where it is not known."""
+    """The memory of a run, in bytes by part. `usable`: of the device, 0 if unknown."""
 
     run: RunConfig
     parts: dict[str, dict[str, float]]
     usable: float
-    changes: tuple[tuple[str, str, float], ...]  # (change, its cost, bytes after all so far)
+    changes: tuple[tuple[str, str, float], ...]  # (change, its cost, bytes with all changes so far)
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits; None where the memory is not known."""
+        """Whether it fits; None if the device's memory is unknown."""
         return total(self.parts) <= self.usable if self.usable else None
 
     def __str__(self) -> str:
@@ -218,21 +218,21 @@ class Plan:
                 lines.append(f"  {part:<32}{size / unit:8.2f}  {bar}".rstrip())
         lines += [f"{'in all: always + the larger':<34}{most / unit:8.2f} {name}", ""]
         if self.fits is None:
-            return "\n".join([*lines, "This machine's memory is not known: give it with --memory."])
+            return "\n".join([*lines, "This machine's memory is unknown: give it with --memory."])
         said = f"It {'fits' if self.fits else 'does not fit'}: {self.usable / unit:.2f} {name} "
-        lines.append(f"{said}can be used ({USABLE:.0%}, assumed).")
+        lines.append(f"{said}are usable ({USABLE:.0%}, assumed).")
         for what, cost, size in self.changes:
             lines += [f"  {what:<50}{size / unit:8.2f} {name}", f"      costs {cost}"]
         if not self.fits and (not self.changes or self.changes[-1][2] > self.usable):
-            lines.append("No setting is enough: take a smaller model or a larger GPU.")
+            lines.append("No setting is enough: choose a smaller model or a larger GPU.")
         return "\n".join(lines)
 
 
 def plan(model: str, profile: str, *, gib: float | None = None, **values) -> Plan:
-    """What a run of `model`, with the profile's values and these, takes of a GPU anywhere.
+    """The plan for `model` with the profile's settings and `values`, for any GPU.
 
-    `model`: "qwen" or "gemma" (the profile's own), or what `find_shape` takes. `gib`: the device's
-    memory, where it is not the profile's. WorkbookError for what is unknown or cannot be.
+    `model`: "qwen" or "gemma" (the profile's own), or a name for `find_shape`. `gib`: the device's
+    memory, if it is not the profile's. WorkbookError for unknown or impossible values.
     """
     if profile not in PROFILES or (gib is not None and not 0 < gib < 10**6):
         known = ", ".join(PROFILES)
@@ -248,7 +248,7 @@ def plan(model: str, profile: str, *, gib: float | None = None, **values) -> Pla
 
 
 def _changes(run: RunConfig, gib: float, usable: float) -> Iterator[tuple[str, str, float]]:
-    """The cheapest change that saves memory, again and again; then each with all before it."""
+    """The cheapest changes that save memory, one by one, until the run fits."""
     takes = lambda run: total(memory(find_shape(run.model), run, gib))  # noqa: E731
     changed = so_far = run
     while takes(changed) > usable:

@@ -1,13 +1,14 @@
-"""Exact resume: what stock resuming loses (Transformers 5.17, PEFT 0.21, TRL 1.15) is brought back.
+"""Exact resume: restores what stock resuming loses (Transformers 5.17, PEFT 0.21, TRL 1.15).
 
-- the adapters' dtype: TRL trains those on a 4-bit base in bfloat16, and PEFT loads them in float32;
-- with beta > 0, the adapters: only TRL's reference copy is loaded, training begins from fresh ones;
-- the order of the data after the first epoch: TRL's sampler begins again with the first one's;
-- completions sampled and not yet used up (steps_per_generation, num_iterations above one step);
-- metrics between two entries of the log, and the state of rewards and callbacks that have one.
+- the adapters' dtype: with TRL alone those on a 4-bit base train in bfloat16, but PEFT loads them
+  in float32;
+- with beta > 0, the adapters: only TRL's reference copy is loaded, training starts with new ones;
+- the order of the data after the first epoch: TRL's sampler starts again with the first order;
+- completions that are sampled but not yet used (steps_per_generation, num_iterations above one);
+- metrics between two entries of the log, and the state of rewards and callbacks.
 
-Random states, optimizer, schedule and the place within an epoch are right as the Trainer keeps
-them. On a GPU the same states are kept, but kernels there need not add up in the same order twice.
+The Trainer itself keeps random states, optimizer, schedule and the position in an epoch. On a GPU
+the same states are kept, but its kernels may add up in another order the next time.
 """
 
 import shutil
@@ -23,19 +24,19 @@ from grpo_workbook.training import Callback, stop_on_interrupt
 
 
 class Trained(NamedTuple):
-    """What `train` did: TRL's log history, where it went on, and whether a Ctrl-C ended it."""
+    """The result of `train`: TRL's log history, its start, and whether a Ctrl-C ended it."""
 
     history: list[dict]
-    resumed_from_step: int  # 0: it began anew
+    resumed_from_step: int  # 0: a new run
     interrupted: bool
 
 
 def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print) -> Trained:
-    """Train to the last step; with `resume`, from the newest whole checkpoint in args.output_dir.
+    """Train to the last step; `resume`: from the newest complete checkpoint in args.output_dir.
 
-    A run that had ended gets its adapter and log back and takes no step. Ctrl-C ends training after
-    the step under way and saves. Raises WorkbookError when a checkpoint cannot be written (a full
-    disk: the last whole one stays), or the one there belongs to a trainer with another setup.
+    A finished run gets its adapter and log back without a step. Ctrl-C ends training after the
+    current step and saves. Raises WorkbookError if a checkpoint cannot be written (after a full
+    disk the last complete one stays), or if it belongs to a trainer with another setup.
     """
     from accelerate.utils import broadcast_object_list
     from transformers import TrainerState
@@ -46,7 +47,7 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
         found = [last_checkpoint(trainer.args.output_dir, say) if main else None]
         checkpoint = broadcast_object_list(found)[0]  # one process reads them all
         if main:
-            begins = "No checkpoint: training begins at step 1"
+            begins = "No checkpoint: training starts at step 1"
             say(f"Continuing from {Path(checkpoint).name}" if checkpoint else begins)
     if checkpoint:
         saved = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
@@ -57,7 +58,7 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
         try:
             with stop_on_interrupt(trainer) as seen:
                 trainer.train(resume_from_checkpoint=checkpoint)
-        finally:  # an error's message stands below the bar
+        finally:  # so that an error's message comes after the bar
             for callback in trainer.callback_handler.callbacks:
                 if bar := getattr(callback, "bar", None):
                     bar.close()
@@ -66,16 +67,16 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
 
 
 def keep_exact(trainer) -> "ExactCheckpoints":
-    """Make each checkpoint of this trainer one that can be resumed exactly.
+    """Make every checkpoint of this trainer exactly resumable.
 
-    From here on `trainer.train(resume_from_checkpoint=...)` is exact too. At least two checkpoints
-    are kept (save_total_limit): the Trainer removes the oldest before the newest is sealed.
+    From now on `trainer.train(resume_from_checkpoint=...)` is exact too. It keeps at least two
+    checkpoints (save_total_limit), as the Trainer removes the oldest before the newest is sealed.
     """
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, ExactCheckpoints):
             return callback
     exact = ExactCheckpoints(trainer)
-    # the first of all: as training begins, the others find their state
+    # the first callback, so that the others find their state when training starts
     trainer.callback_handler.callbacks.insert(0, exact)
     trainer._load_from_checkpoint, trainer._save_checkpoint = exact.load, exact.save
     if trainer.args.save_total_limit == 1:
@@ -84,14 +85,14 @@ def keep_exact(trainer) -> "ExactCheckpoints":
 
 
 class ExactCheckpoints(Callback):
-    """Adds to each checkpoint what the Trainer leaves out, seals it, and brings it back."""
+    """Adds to each checkpoint what the Trainer leaves out, seals it, and restores it."""
 
     def __init__(self, trainer):
         self.trainer, self.kept = trainer, None
         self.stock_load, self.stock_save = trainer._load_from_checkpoint, trainer._save_checkpoint
 
     def load(self, checkpoint: str, model=None) -> None:
-        """In place of Trainer._load_from_checkpoint: every adapter, in the dtype of training."""
+        """Replaces Trainer._load_from_checkpoint: loads all adapters in the dtype of training."""
         from peft import set_peft_model_state_dict
         from safetensors.torch import load_file
 
@@ -103,15 +104,15 @@ class ExactCheckpoints(Callback):
         if self.trainer.is_fsdp_enabled or not hasattr(policy, "peft_config"):
             self.stock_load(checkpoint, model)
             return
-        for name in policy.peft_config:  # PEFT puts the default one into no folder of its own
+        for name in policy.peft_config:  # PEFT gives the default adapter no folder of its own
             folder = Path(checkpoint) / ("" if name == "default" else name)
             path = folder / "adapter_model.safetensors"
-            if name == "default" or path.is_file():  # a reference copy may have been dropped since
+            if name == "default" or path.is_file():  # a reference copy may be missing
                 set_peft_model_state_dict(policy, load_file(path), adapter_name=name)
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         if state.global_step and self.kept is None:
-            raise WorkbookError("DeepSpeed loads checkpoints by itself: they cannot be made exact")
+            raise WorkbookError("DeepSpeed loads its own checkpoints: they cannot be made exact")
         if state.global_step:
             states.put_back(self.trainer, self.kept, train_dataloader)
             self.kept = None
@@ -120,7 +121,7 @@ class ExactCheckpoints(Callback):
             tidy(Path(args.output_dir))
 
     def save(self, model, trial) -> None:
-        """In place of Trainer._save_checkpoint: all and a seal, or a WorkbookError and nothing."""
+        """Replaces Trainer._save_checkpoint: saves everything and a seal, or WorkbookError."""
         from safetensors import SafetensorError
 
         trainer, main = self.trainer, self.trainer.is_world_process_zero()
@@ -139,14 +140,14 @@ class ExactCheckpoints(Callback):
             if main:
                 shutil.rmtree(folder, ignore_errors=True)
             kept, free = last_checkpoint(folder.parent), shutil.disk_usage(folder.parent).free
-            goes_on = f"{readable(kept)} is whole, and resuming goes on from there" if kept else ""
+            goes_on = f"{readable(kept)} is complete, so resuming is possible" if kept else ""
             raise WorkbookError(
                 f"{readable(folder)} cannot be written ({first_line(cause)}; {free / 1e6:.1f} MB "
-                f"are free now): free some room there; {goes_on or 'there is no earlier one'}"
+                f"are free now): free some disk space; {goes_on or 'there is no earlier one'}"
             ) from error
 
     def restore(self, checkpoint: str, state) -> None:
-        """Take adapter, log and the rewards' state from the last checkpoint of a finished run."""
+        """Restore adapter, log and rewards' state from the last checkpoint of a finished run."""
         self.load(checkpoint)
         states.put_back_rewards(self.trainer, self.kept["rewards"])
         self.kept, self.trainer.state = None, state

@@ -1,7 +1,7 @@
-"""What a checkpoint of the Trainer leaves out, a file for each process: taken, written, put back.
+"""The state that a checkpoint of the Trainer leaves out, in one file per process.
 
-Rewards and callbacks that have state take part by two methods, `state_dict()` and
-`load_state_dict(state)`; the state is made of dicts, lists, texts, numbers, None and tensors.
+Rewards and callbacks with state need two methods, `state_dict()` and `load_state_dict(state)`; the
+state consists of dicts, lists, texts, numbers, None and tensors.
 """
 
 import json
@@ -14,21 +14,21 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
 from grpo_workbook.rewards import name_of
 
-# A checkpoint's place in data and completions means the same only where these are the same.
+# A checkpoint's position in data and completions is valid only for the same values of these.
 SETUP = (
     "per_device_train_batch_size gradient_accumulation_steps steps_per_generation num_iterations "
     "num_generations world_size seed shuffle_dataset"
 ).split()
-# Of the trainer: forward passes, by which TRL knows when to sample; what it has sampled; the loss
-# since the last entry of the log, before it, and when that was.
+# The trainer's forward passes, which tell TRL when to sample; its sampled completions; the loss
+# since the last entry of the log and before it, and the step of that entry.
 KEPT = "_step _buffered_inputs _tr_loss _total_loss_scalar _globalstep_last_logged".split()
 
 
 def take(trainer) -> dict:
-    """What the next step depends on, of this process, and the Trainer does not save."""
+    """The state of this process that the next step needs and the Trainer does not save."""
     state: dict = {name: getattr(trainer, name) for name in KEPT}
     if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) == 0:
-        state["_buffered_inputs"] = None  # used up: the next step samples new completions
+        state["_buffered_inputs"] = None  # all used: the next step samples new completions
     state |= {"setup": _setup(trainer), "metrics": dict(trainer._metrics["train"])}
     parts = {"rewards": trainer.reward_funcs, "callbacks": trainer.callback_handler.callbacks}
     for part, things in parts.items():
@@ -37,7 +37,7 @@ def take(trainer) -> dict:
 
 
 def put_back(trainer, state: dict, dataloader) -> None:
-    """Put the trainer where `take` found it: as training begins, the Trainer's own part loaded."""
+    """Restore the state from `take` when training starts, after the Trainer's own part."""
     from accelerate.utils import send_to_device
 
     for name in KEPT:
@@ -45,35 +45,35 @@ def put_back(trainer, state: dict, dataloader) -> None:
     trainer._metrics["train"] = defaultdict(list, state["metrics"])
     put_back_rewards(trainer, state["rewards"])
     for name, callback in _stateful(trainer.callback_handler.callbacks).items():
-        if name in state["callbacks"]:  # one may be added or left out
+        if name in state["callbacks"]:  # callbacks may be added or left out
             callback.load_state_dict(state["callbacks"][name])
     _advance(dataloader, int(trainer.state.epoch))
 
 
 def put_back_rewards(trainer, kept: Mapping[str, dict]) -> None:
-    """Give the rewards their state; WorkbookError when the checkpoint was written with others."""
+    """Restore the rewards' state; WorkbookError if the checkpoint is of other rewards."""
     here = _stateful(trainer.reward_funcs)
     if here.keys() != kept.keys():
         said = f"the checkpoint keeps the state of {sorted(kept)}, this trainer has {sorted(here)}"
-        raise WorkbookError(f"{said}: give the same rewards, or begin anew")
+        raise WorkbookError(f"{said}: give the same rewards, or start again")
     for name, reward in here.items():
         reward.load_state_dict(kept[name])
 
 
 def _stateful(things: Iterable) -> dict[str, Any]:
-    """The rewards or callbacks that have state, as name:0, name:1, ..."""
+    """The rewards or callbacks with state, as name:0, name:1, ..."""
     found = list(_within(things))
     names = [name_of(thing) for thing in found]
     return {f"{name}:{names[:i].count(name)}": found[i] for i, name in enumerate(names)}
 
 
 def _within(things: Iterable) -> Iterator:
-    """Those of them that have state, within a functools.wraps or an ensemble too."""
+    """The things with state, also within a functools.wraps or an ensemble."""
     import torch
 
     for thing in things:
         if isinstance(thing, torch.nn.Module):
-            continue  # a reward model has weights, which nothing trains
+            continue  # a reward model's weights are not trained
         if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
             yield thing
         wrapped = getattr(thing, "__wrapped__", None)
@@ -81,14 +81,14 @@ def _within(things: Iterable) -> Iterator:
 
 
 def _advance(dataloader, epochs: int) -> None:
-    """Sample the orders of the finished epochs: TRL's sampler goes through one random sequence."""
+    """Generate the orders of the finished epochs: TRL's sampler uses one random sequence."""
     import torch
 
     place = dataloader
     while place is not None and not hasattr(place, "mini_repeat_count"):  # TRL's RepeatSampler
         place = getattr(place, "batch_sampler", None) or getattr(place, "sampler", None)
     if place is None:
-        raise WorkbookError("a streamed data set cannot be resumed exactly: give one with a length")
+        raise WorkbookError("a streamed data set cannot resume exactly: give one with a length")
     if place.shuffle:
         for _ in range(epochs):
             torch.randperm(place.num_samples, generator=place.generator)
@@ -101,22 +101,22 @@ def _setup(trainer) -> dict:
 
 
 def check_setup(trainer, checkpoint: str | Path) -> None:
-    """Raise WorkbookError when another setup than this trainer's wrote the checkpoint."""
+    """Raise WorkbookError if the checkpoint is of a trainer with another setup."""
     kept, here = read(file_of(checkpoint, 0))["setup"], _setup(trainer)
     if different := [f"{n} {kept[n]}, here {here[n]}" for n in here if kept[n] != here[n]]:
         said = f"{readable(checkpoint)} was written with {'; '.join(different)}"
-        raise WorkbookError(f"{said}: give the same values, or begin anew")
+        raise WorkbookError(f"{said}: give the same values, or start again")
 
 
 def file_of(checkpoint: str | Path, process: int) -> Path:
-    """Where the state of a process stands in a checkpoint."""
+    """The path of a process's state in a checkpoint."""
     return Path(checkpoint) / f"exact_{process}.safetensors"
 
 
 def write(path: Path, state: dict) -> None:
     """Write a state as safetensors: its tensors, and the rest as JSON in the file's metadata.
 
-    Raises WorkbookError for a value that is no plain one and no tensor.
+    Raises WorkbookError for any other value.
     """
     import torch
     from safetensors.torch import save_file
@@ -127,7 +127,7 @@ def write(path: Path, state: dict) -> None:
         if isinstance(value, torch.Tensor):
             tensors[name := str(len(tensors))] = value.detach().cpu().clone().contiguous()
             return {"tensor": name}
-        if isinstance(value, Mapping):  # as pairs, for keys may be numbers
+        if isinstance(value, Mapping):  # as pairs, because keys may be numbers
             return {"pairs": [[key, plain(inner)] for key, inner in value.items()]}
         return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
@@ -135,14 +135,14 @@ def write(path: Path, state: dict) -> None:
         text = json.dumps(plain(state))
     except TypeError as error:
         raise WorkbookError(
-            f"a checkpoint cannot keep this state ({error}): make state_dict() of plain values and "
-            "tensors; where completions hold it, let save_steps fall where they are used up"
+            f"a checkpoint cannot keep this state ({error}): return plain values and tensors from "
+            "state_dict(); if it is in completions, choose save_steps at which all are used"
         ) from error
     save_file(tensors, path, metadata={"state": text})
 
 
 def read(path: Path) -> dict:
-    """Read what `write` has written, on the CPU. Nothing is unpickled."""
+    """Read a state from `write`, on the CPU. Nothing is unpickled."""
     from safetensors import safe_open
 
     def whole(value):

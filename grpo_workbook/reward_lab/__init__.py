@@ -1,4 +1,4 @@
-"""Look at rewards before training: a table of scores, completions that attack, symbolic answers.
+"""Test rewards before training: a table of scores, attacks, symbolic answers.
 
 functions, weights = parse_rewards("correctness:2,strict_format:0.5")
 score(functions, completions, rows, group_size=8, weights=weights).show()

@@ -1,6 +1,6 @@
 """Completions that try to earn a reward without the work; the texts are in attacks.toml.
 
-None of them is an honest right answer: a policy that learns to write one has learned the reward and
+None of them is an honest right answer: a policy that learns to write one has learned the reward,
 not the task. Run them against every reward before you train with it.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Attack(NamedTuple):
-    """One completion, which may be a million characters long; `kind` is its family."""
+    """One completion, of up to a million characters; `kind` is its family."""
 
     kind: str
     name: str
@@ -19,12 +19,12 @@ class Attack(NamedTuple):
 
 
 def honest(right: str = "42", work: str = "6*7=42\n42+0=42") -> str:
-    """What a model should write: the well-formed right answer that attacks are compared with."""
+    """The well-formed right answer of an honest model, to compare attacks with."""
     return f"<reasoning>\n{work}\n</reasoning>\n<answer>{right}</answer>"
 
 
 def attacks(right="42", wrong="41", prompt="What is 6 times 7?") -> list[Attack]:
-    """The collection for one question; its right answer and a wrong one are whole numbers."""
+    """All attacks for one question; the right and the wrong answer are whole numbers."""
     values = {"RIGHT": right, "WRONG": wrong, "PROMPT": prompt, "RUBOUT": "\x08" * len(wrong)}
     values |= {"DOUBLE": str(2 * int(right)), "LESS": str(int(right) - 2)}
     values |= {"FIRST": right[0], "REST": right[1:], "BACKWARDS": right[::-1]}

@@ -1,4 +1,4 @@
-"""What rewards say about sample completions, before any training: scores in a table."""
+"""A table of the rewards of sample completions, before any training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scored:
-    """The rewards of sample completions: for each function, and "total", a list for each group."""
+    """The rewards of sample completions: per function, and as "total", a list per group."""
 
     groups: dict[str, list[list[float | None]]]
     weights: dict[str, float]
 
     def table(self) -> "pd.DataFrame":
-        """A row for each function and for the total; `none` counts where it did not apply.
+        """A row per function and for the total; `none` counts completions where it did not apply.
 
-        `equal` is the rate of groups whose rewards are all equal: alone it gives no gradient there.
+        `equal` is the rate of groups with equal rewards: these give no gradient.
         """
         import pandas as pd
 
@@ -38,26 +38,26 @@ class Scored:
 def score(
     functions: Sequence, completions: Sequence, rows: Sequence, *, group_size: int, weights=None
 ) -> Scored:
-    """Every reward for every completion, group by group: what GRPO would see, before any training.
+    """Every reward for every completion, group by group, as GRPO would see them.
 
-    `rows` are the dataset's, one for each group or each completion; their columns are passed on.
+    `rows` are rows of the dataset, one per group or per completion; rewards get their columns.
     """
     import pandas as pd
 
     n, names = len(completions), [name_of(f) for f in functions]
     weights = [1.0] * len(names) if weights is None else list(weights)
     if group_size < 2 or n == 0 or n % group_size:
-        raise WorkbookError(f"{n} completions are no groups of {group_size}: give 2 or more each")
+        raise WorkbookError(f"{n} completions do not form groups of {group_size} (at least 2)")
     if len(rows) * group_size == n:
         rows = [row for row in rows for _ in range(group_size)]
     if len(rows) != n or len(weights) != len(names) or len(set(names)) != len(names):
         raise WorkbookError(
             f"{n} completions, {len(rows)} rows, {len(weights)} weights, rewards {names}: give one "
-            "row for each group or completion, one weight for each reward, no name twice"
+            "row per group or completion, one weight per reward, and each name once"
         )
     columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
     values = {name_of(f): call(f, completions, **columns) for f in functions}
-    # TRL's weighted sum, where None counts as 0: what GRPO compares
+    # TRL's weighted sum, where None counts as 0: GRPO compares these
     values["total"] = (pd.DataFrame(values, dtype=float).fillna(0.0) @ weights).tolist()
     starts = range(0, n, group_size)
     groups = {name: [v[i : i + group_size] for i in starts] for name, v in values.items()}

@@ -1,13 +1,13 @@
 """Compare LaTeX and symbolic answers with math-verify, in worker processes with a time limit.
 
-math-verify's own limit uses a signal, which works in the main thread alone; elsewhere it raises
-ValueError, and code that swallowed that has zeroed the rewards of whole runs. 9^{9^{9^{9}}} holds
-it for seconds. And "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So a gold answer that is
-a number is compared exactly, as `is_correct` does, and a prediction that offers several answers
-("or", a list where the gold is none) is wrong. What is left goes to a worker. One that is late is
-killed: "timeout". A pair whose worker dies is tried again, and then it is an "error".
+math-verify's own limit uses a signal, which works only in the main thread; elsewhere it raises
+ValueError, and code that swallowed the error has zeroed the rewards of whole runs. 9^{9^{9^{9}}}
+takes it seconds, and "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So a gold answer that
+is a number is compared exactly, as in `is_correct`, and a prediction with several answers ("or", or
+a list if the gold is not one) is wrong. All other pairs go to a worker. A late worker is killed:
+"timeout". If a worker dies, its pair is tried again, and in the end it is an "error".
 
-What stays open: a task to rewrite an expression, for the question's own is equal to the answer.
+Not covered: tasks to rewrite an expression, because the question's own form equals the answer.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from grpo_workbook.answers import MAX_ANSWER, PLAIN, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import reward, text_of
 
-START = 120.0  # seconds for a worker to import math-verify; about 1 when nothing else runs
-MAX_TRIES = 4  # of a pair whose worker dies
-DIGITS = 12  # decimals that must agree; math-verify's own 6 would take 1.414214 for the root of 2
-MEMORY = 2 << 30  # bytes of address space of a worker: a bomb meets this before the machine does
+START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
+MAX_TRIES = 4  # attempts at a pair if the worker dies
+DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
+MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
 _MARKS = ("<answer>", "</answer>", "\\boxed{", "####")
 _NAMED = re.compile(r"\s*\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?\s*=")
 _OR = re.compile(r"\b(?:or|and|either|maybe|not)\b|\\lor|\$\$")
@@ -41,27 +41,27 @@ _PREPARE, _SPAWNING = spawn.get_preparation_data, threading.Lock()
 
 
 class Outcome(NamedTuple):
-    """Of one pair: "right", "wrong", or where nothing could be said "timeout" or "error"."""
+    """The outcome for one pair: "right" or "wrong", or without a verdict "timeout" or "error"."""
 
     verdict: str
     reason: str
 
     @property
     def value(self) -> float | None:
-        """What it earns."""
+        """The reward for this outcome."""
         return {"right": 1.0, "wrong": 0.0}.get(self.verdict)
 
 
 class SymbolicChecker(contextlib.AbstractContextManager):
     """Judge (prediction, gold) pairs, each within `time_limit` seconds, in `workers` processes.
 
-    Works in any thread and beside torch: workers are started fresh, not forked, and end with the
+    It works in any thread and beside torch: workers are new processes, not forks, and end with the
     `with` block or this process. `counts` holds the verdicts so far.
     """
 
     def __init__(self, workers: int = 1, time_limit: float = 2.0):
         if workers < 1 or not 0 < time_limit < 3600:
-            raise WorkbookError(f"{workers} workers, {time_limit} s: give at least 1, under 1 h")
+            raise WorkbookError(f"{workers} workers, {time_limit} s: give at least 1, below 1 h")
         self.workers, self.time_limit = workers, time_limit
         self.counts: Counter[str] = Counter()
         self._pool, self._lock = None, threading.Lock()
@@ -85,17 +85,17 @@ class SymbolicChecker(contextlib.AbstractContextManager):
                     outcomes[i] = Outcome(*future.result(START + self.time_limit))
                 except TimeoutError:
                     if not future.done():
-                        raise RuntimeError("no math-verify worker came up") from None
+                        raise RuntimeError("no math-verify worker started") from None
                     outcomes[i] = Outcome("timeout", f"killed after {self.time_limit:g} s")
                 except (ProcessExpired, BrokenProcessPool):
-                    continue  # asked again
-        died = Outcome("error", f"the worker died {MAX_TRIES} times on it")
+                    continue  # try again
+        died = Outcome("error", f"the worker died {MAX_TRIES} times on this pair")
         told = [outcome or died for outcome in outcomes.values()]
         self.counts.update(outcome.verdict for outcome in told)
         return told
 
     def judge(self, given: str, gold: str) -> bool | None:
-        """For `evaluation.score`: None where nothing could be said."""
+        """For `evaluation.score`: None without a verdict."""
         return {"right": True, "wrong": False}.get(self.check([(given, gold)])[0].verdict)
 
     def _ask(self, pair):
@@ -113,10 +113,10 @@ class SymbolicChecker(contextlib.AbstractContextManager):
 
 
 def symbolic_correctness(checker: SymbolicChecker | None = None):
-    """A reward: 1.0 where the final answer equals the reference as mathematics, else 0.0.
+    """A reward: 1.0 if the final answer equals the reference mathematically, else 0.0.
 
-    None where there is no reference, and where the checker could not say: WorkbookError when that
-    is more than half of a batch.
+    None without a reference or a verdict; WorkbookError if more than half of a batch has no
+    verdict.
     """
     checker = checker or SymbolicChecker()
 
@@ -136,10 +136,10 @@ def symbolic_correctness(checker: SymbolicChecker | None = None):
 
 
 def decide(prediction: str | None, gold: str) -> Outcome | None:
-    """The outcome where no algebra is needed, else None: the pair is for math-verify."""
+    """The outcome if no algebra is needed, else None: the pair goes to math-verify."""
     answer, wanted = (None if text is None else _final(text) for text in (prediction, gold))
     if answer is None or len(answer) > MAX_ANSWER:
-        return Outcome("wrong", "no answer, several different ones, or a very long one")
+        return Outcome("wrong", "no answer, several different answers, or a very long one")
     if wanted is None or len(wanted) > MAX_ANSWER:
         return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
     if (number := read_answer(wanted)) is not None:
@@ -155,13 +155,13 @@ def _final(text: str) -> str | None:
 
 
 def _offers(answer: str) -> int:
-    """How many alternatives an answer names outside of brackets: connecting words, list signs."""
+    """The number of alternatives in an answer, outside brackets: by "or", list signs and such."""
     depth, equals, count = 0, 0, len(_OR.findall(answer.lower()))
     for sign in answer:
         depth += (sign in "([{") - (sign in ")]}")
         count += sign in ",;" and depth <= 0
         equals += sign == "=" and depth <= 0
-    # words between two terms offer ("bzw."); behind the last they are a unit
+    # words between two terms offer a choice ("bzw."); words after the last term are a unit
     parts = [re.sub(r"^\s*\^\{?\d\}?", "", part) for part in _TEXT.split(answer)]
     filled = [i for i, part in enumerate(parts) if re.search(r"\w", part)] or [0]
     named = _NAMED.match(answer) is not None  # y = ...; but 3 = 2 names two values
@@ -169,7 +169,7 @@ def _offers(answer: str) -> int:
 
 
 def _latex(answer: str) -> str:
-    """What math-verify does not know: full-width forms, a unicode minus, 1e3. No dollar signs."""
+    """The answer in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $."""
     number = _SCIENTIFIC.sub(
         lambda m: f"{m[1]} \\cdot 10^{{{int(m[2])}}}", answer.translate(_SIGNS)
     )
@@ -177,7 +177,7 @@ def _latex(answer: str) -> str:
 
 
 class _Fresh(SpawnProcess):
-    """A new process that does not run the user's script again, which might train in each worker."""
+    """A new process that does not run the user's script again, which might train."""
 
     @staticmethod
     def _Popen(process_obj):
@@ -189,11 +189,11 @@ class _Fresh(SpawnProcess):
 
 
 def _begin() -> None:
-    """A worker's start. math-verify warns that its own time limit is off: ours kills."""
+    """Start a worker. math-verify warns that its own time limit is off: ours replaces it."""
     import math_verify  # noqa: F401
 
     logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler waits for the end of a bomb
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would wait for a bomb's end
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
         import resource
 
@@ -201,13 +201,13 @@ def _begin() -> None:
 
 
 def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
-    """(verdict, reason). The gold answer goes first: math-verify treats the sides differently."""
+    """(verdict, reason). The gold answer comes first, as math-verify expects."""
     from math_verify import parse, verify
     from math_verify.parser import LatexExtractionConfig
 
     how: Any = {"parsing_timeout": None, "raise_on_error": True}
     how["extraction_config"] = [LatexExtractionConfig(boxed_match_priority=0)]
-    # the last resort, if the parent is gone: the kernel ends us, in one long multiplication too
+    # if the parent is gone: the kernel ends this process, even within one long multiplication
     signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 5)
     try:
         if not (wanted := parse(f"\\boxed{{{gold}}}", **how)):

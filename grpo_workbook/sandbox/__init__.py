@@ -1,8 +1,8 @@
-"""Run model-written Python against tests, pay for what passes: `reward_funcs=[unit_tests()]`.
+"""Run model-written Python against tests, and reward what passes: `reward_funcs=[unit_tests()]`.
 
-The dataset's columns are `test` and `entry_point`, as HumanEval names them, and if there is one
-`prompt_code`: code that the completion continues, and that the test may use helpers from. (A
-`prompt` that is plain text and ends inside a function does as well.)
+The dataset's columns are `test` and `entry_point`, named as in HumanEval, and optionally
+`prompt_code`: code that the completion continues, with helpers that the test may use. (A plain
+text `prompt` that ends inside a function works too.)
 """
 
 import ast
@@ -27,26 +27,26 @@ __all__ += ["verdicts_of"]
 
 CODE_TASKS = {split: DATA / "code_tasks" / f"{split}.jsonl" for split in ("train", "heldout")}
 TINY_CODER = DATA / "tiny-coder"
-HUMANEVAL = "openai/openai_humaneval::test"  # on the hub; its file HumanEval.jsonl.gz does as well
+HUMANEVAL = "openai/openai_humaneval::test"  # on the hub; its file HumanEval.jsonl.gz works too
 CODE_SYSTEM_PROMPT = "Complete the function. Answer with one block of Python."
 NEEDED = ("prompt", "entry_point", "test")
 _OPENING = re.compile(r"```[ \t]*([\w+-]*)")
 
 
 def read_tasks(source: str | Path) -> list[dict[str, str]]:
-    """The tasks of a file (.jsonl, .csv, .parquet; texts also .gz) or hub id, with all columns.
+    """The tasks of a file (.jsonl, .csv, .parquet; text files also .gz) or hub id, all columns.
 
-    `prompt` is the beginning of the function `entry_point`; most have `canonical_solution`. Raises
-    WorkbookError, with the row, for one that lacks a column of NEEDED or the function's beginning.
+    `prompt` is the start of the function `entry_point`; most tasks have a `canonical_solution`.
+    Raises WorkbookError for a row without a column of NEEDED, or without the function's start.
     """
     tasks: list[dict] = read_rows(source).to_list()
     for number, row in enumerate(tasks, 1):
         empty = [c for c in NEEDED if not isinstance(row.get(c), str) or not row[c].strip()]
         if empty:
             what = f"{empty[0]!r} is {str(row.get(empty[0]))[:40]!r}"
-            why = f"{what}: every task needs text in {', '.join(NEEDED)}, as HumanEval has them"
+            why = f"{what}: every task needs text in {', '.join(NEEDED)}, as in HumanEval"
         elif not re.search(rf"\bdef {re.escape(name := row['entry_point'])}\b", row["prompt"]):
-            why = f"the prompt defines no function {name[:40]!r}: end it where the solution begins"
+            why = f"the prompt does not define {name[:40]!r}: end it where the solution begins"
         else:
             continue
         raise WorkbookError(f"{source}, row {number}: {why}")
@@ -65,9 +65,9 @@ def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROM
 
 
 def fenced_code(text: str) -> list[str]:
-    """The contents of the text's closed fenced blocks that are Python, or do not say what."""
-    found, block, language = [], None, ""  # `block`: the lines of the one that is open
-    # line by line: the time grows with the text and no faster
+    """The contents of closed fenced blocks whose language is Python, or not given."""
+    found, block, language = [], None, ""  # `block`: the lines of the open block
+    # line by line, so that the time is linear in the text
     for line in text.replace("\r\n", "\n").split("\n"):
         fence = line.strip(" \t")
         if block is None:
@@ -83,10 +83,10 @@ def fenced_code(text: str) -> list[str]:
 
 
 def program_of(completion: Completion, entry_point: str, prompt: str = "") -> str:
-    """The program of a completion: its last fenced block that defines the entry point, else it all.
+    """The program of a completion: its last fenced block with the entry point, or all of it.
 
-    A block that defines it comes after what else `prompt` defines, such as its imports. What does
-    not define it continues `prompt`, code that ends where the completion begins.
+    A block that defines the entry point follows the other definitions of `prompt`, such as imports.
+    Other text continues `prompt`, code that ends where the completion begins.
     """
     text, name = text_of(completion), re.escape(entry_point)
     defines = re.compile(rf"^(?:async )?def {name}\b|^{name}\s*=", re.MULTILINE)
@@ -98,7 +98,7 @@ def program_of(completion: Completion, entry_point: str, prompt: str = "") -> st
 
 
 def _standalone(prompt: str) -> str:
-    """The prompt as Python that can be run by itself; nothing, where it cannot be made so."""
+    """The prompt as Python that runs alone; "" if that is impossible."""
     wholes = (f"{prompt}\n", f"{prompt}    pass\n")
     return next(filter(_is_python, wholes), "") if prompt else ""
 
@@ -114,13 +114,13 @@ def _is_python(code: str) -> bool:
 
 
 def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **columns) -> list[Job]:
-    """What the sandbox is asked for each completion, from the dataset's columns (see above)."""
+    """A sandbox job for each completion, from the dataset's columns (see above)."""
     starts = prompt_code or prompts or [""] * len(completions)
     jobs = []
     for completion, one, name, start in zip(completions, test, entry_point, starts, strict=True):
         if not isinstance(start, str) or not (prompt_code or f"def {name}" in start):
-            start = ""  # words are no code, nor is None
-        # the test's helpers come from the prompt and not from the program
+            start = ""  # neither words nor None are code
+        # the test's helpers come from the prompt, not from the program
         jobs.append(Job(program_of(completion, str(name), start), one, name, _standalone(start)))
     return jobs
 
@@ -132,7 +132,7 @@ def verdicts_of(completions: Sequence[Completion], dataset, sandbox: Sandbox) ->
 
 
 def pass_at_1(model, tokenizer, dataset, sandbox: Sandbox, **how) -> tuple[list, list]:
-    """(verdicts, completions): one completion for each task, judged. pass@1: the rate that passed.
+    """(verdicts, completions): one completion per task, judged; pass@1 is the rate that passed.
 
     `how` goes to evaluation.generate: max_new_tokens, sample, seed, batch_size, temperature.
     """
@@ -145,28 +145,28 @@ def pass_at_1(model, tokenizer, dataset, sandbox: Sandbox, **how) -> tuple[list,
 def unit_tests(
     sandbox: Sandbox | None = None, *, partial: bool = False, max_failed: float = 0.5
 ) -> RewardFunction:
-    """A reward: 1.0 where the program passes its whole test, else 0.0.
+    """A reward: 1.0 if the program passes its whole test, else 0.0.
 
-    With `partial` half of the fraction of its assertions that held, so that the last case is always
-    worth most. None where nothing can be said: the sandbox failed, or the test is at fault (no
-    Python, never calls the candidate, does not end). When more than `max_failed` of a batch is like
-    that, or timed out, raises WorkbookError. TRL's log gets each outcome's rate (`code/timeout`).
+    With `partial` a failed test earns half of the fraction of its assertions that held. None
+    without a verdict: the sandbox failed, or the test is at fault (not Python, never calls the
+    candidate, does not end). Raises WorkbookError if more than `max_failed` of a batch has no
+    verdict or timed out. TRL logs each outcome's rate (`code/timeout`).
     """
     if not 0 <= max_failed <= 1:
-        raise WorkbookError(f"max_failed={max_failed}: give a fraction from 0 to 1")
+        raise WorkbookError(f"max_failed is {max_failed}: give a fraction from 0 to 1")
     sandbox = sandbox or Sandbox()
 
     @reward(role="correctness", columns=("test", "entry_point"))
     def unit_test_reward(completions, test, entry_point, log_metric=None, **columns):
-        """1.0 where the program passes its test, else 0.0 or partial credit; None: unknown."""
+        """1.0 if the program passes its test, else 0.0 or partial credit; None: unknown."""
         verdicts = sandbox.check(jobs_of(completions, test, entry_point, **columns))
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
         late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]
         if len(unsure) + len(late) > max_failed * len(verdicts):
-            found = f"{len(unsure)} of {len(verdicts)} programs could not be judged and {len(late)}"
+            found = f"{len(unsure)} of {len(verdicts)} programs had no verdict and {len(late)}"
             found += f" timed out (the first: {(unsure or late)[0]})"
             cure = f"raise time_limit ({sandbox.time_limit:g} s) or max_failed ({max_failed:g})"
-            raise WorkbookError(f"{found}: fix the tests, {cure}")
+            raise WorkbookError(f"{found}: fix the tests, or {cure}")
         if log_metric is not None and verdicts:
             counts = Counter(v.outcome for v in verdicts)
             for outcome in {*counts, "timeout", "sandbox error"}:
@@ -181,7 +181,7 @@ def unit_tests(
 
 @reward(role="format")
 def code_format_reward(completions: Sequence[Completion], **columns) -> list[float]:
-    """1.0 for exactly one fenced block, of Python that parses; 0.5 if it does not; else 0.0."""
+    """1.0 for exactly one fenced block of valid Python, 0.5 if it does not parse, else 0.0."""
     values = []
     for text in map(text_of, completions):
         blocks = fenced_code(text)

@@ -1,8 +1,8 @@
-"""The collection of programs that try to pass a test without solving it, or to harm who runs them.
+"""Programs that try to pass a test without solving it, or to harm the machine that runs them.
 
-They stand in attacks.toml. Each is written for TEST, which asks for the sum of two numbers; none of
-them solves it, so none may ever be judged "passed". Run them only in the sandbox: some end
-processes, fill memory, or delete what they can reach.
+They are in attacks.toml. Each is written for TEST, which asks for the sum of two numbers; none
+solves it, so none may ever be judged "passed". Run them only in the sandbox: some end processes,
+fill memory, or delete all files that they can reach.
 """
 
 import tomllib
@@ -19,7 +19,7 @@ def check(candidate):
 
 
 class CodeAttack(NamedTuple):
-    """One program; `kind` is its family, `name` its own."""
+    """One program with its `kind` (family) and `name`."""
 
     kind: str
     name: str
@@ -27,7 +27,7 @@ class CodeAttack(NamedTuple):
 
 
 def code_attacks(file: str = "/tmp/workbook-victim/file.txt") -> list[CodeAttack]:
-    """The collection. `file` is what the kind "outside" goes for: give one that may be lost."""
+    """All programs. The kind "outside" attacks `file`: give one that may be lost."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     kinds = tomllib.loads(text.replace("@FILE@", file).replace("@NEST@", "(" * 5000 + ")" * 5000))
     return [CodeAttack(k, name, code) for k in kinds for name, code in kinds[k].items()]

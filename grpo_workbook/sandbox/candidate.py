@@ -1,8 +1,8 @@
 """The untrusted side: a server behind the walls of `jail.py` that forks a candidate for each job.
 
-It gets a byte for "begin", with the candidate's end of a socket pair, and one for "end", and never
-reads what a candidate wrote. After each job it kills everything that is left in its process table.
-What a candidate prints goes to /dev/null. Standard library only.
+It gets a byte for "begin", with the candidate's end of a socket pair, and a byte for "end", and
+never reads output of a candidate, which goes to /dev/null. After each job it kills all processes
+that are left. Standard library only.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import wire
 
 
 def _plain(value, deep: bool = True):
-    """A few well-known subclasses and NumPy's scalars as what they equal, also one level down."""
+    """Some well-known subclasses and NumPy's scalars as plain values, also one level down."""
     kind = type(value)
     if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
         return value.item()
@@ -30,7 +30,7 @@ def _plain(value, deep: bool = True):
 
 
 def candidate(sock: socket.socket) -> None:
-    """Load the program, answer calls until the judge hangs up; a program may tamper with it all."""
+    """Load the program, answer calls until the judge hangs up; a program may change all of this."""
     wire.send(sock, ["ready", None])
     first = wire.receive(sock)
     module = sys.modules["__candidate__"] = types.ModuleType("__candidate__")
@@ -62,7 +62,7 @@ def _attempt(run) -> list:
 
 
 def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bool) -> None:
-    """In the fork: close everything else, put up the last walls, run. Never returns."""
+    """In the fork: close all other descriptors, put up the last walls, run. Never returns."""
     try:
         jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
@@ -75,20 +75,20 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bo
         gc.enable()
         candidate(socket.socket(fileno=3))
     finally:
-        os._exit(1)  # whatever it was, the judge sees the end of the socket
+        os._exit(1)  # for any error the judge sees the end of the socket
 
 
 def candidate_server() -> None:
-    """Put up the walls, say which hold; then fork a candidate at each "begin", kill it at "end"."""
+    """Put up the walls, report which hold; then fork a candidate per "begin", kill it at "end"."""
     control, options = wire.take_socket()
     missing = _shut_in(options)
-    del sys.path[0]  # a program's `import wire` is to fail as it does anywhere
+    del sys.path[0]  # a program's `import wire` must fail, as anywhere else
     sys.path += options["packages"]
     for name in "math re string random itertools heapq bisect copy typing datetime".split():
         __import__(name)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # half a surrogate pair may be printed too
-    gc.disable()  # it would touch, and so copy, all of this in every fork
+        stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
+    gc.disable()  # it would touch, and so copy, this memory in every fork
     gc.freeze()
     del sys.modules["jail"], sys.modules["wire"]
     filtered = True
@@ -116,7 +116,7 @@ def candidate_server() -> None:
 
 
 def _shut_in(options: dict) -> list[str]:
-    """Go behind the walls that hold for every candidate; why that was not possible, if so."""
+    """Go behind the walls for all candidates; returns why some are not possible."""
     missing = []
     try:
         if options["level"] == "limits-only":
@@ -125,13 +125,13 @@ def _shut_in(options: dict) -> list[str]:
     except OSError as error:
         missing.append(str(error))
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
-    jail.prctl(jail.PR_SET_DUMPABLE, 0)  # no look into this process, nor into its forks
+    jail.prctl(jail.PR_SET_DUMPABLE, 0)  # other processes cannot read this one or its forks
     jail.drop_capabilities()
     return missing
 
 
 def _clear(child: int) -> None:
-    """Kill and reap all that is left of a job: everybody, if this is process 1; else its own."""
+    """Kill and reap all processes of a job: all that exist, if this is process 1; else its own."""
     for _ in range(1000):
         left = [-1] if os.getpid() == 1 else [child, -child] if child else []
         with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as below:

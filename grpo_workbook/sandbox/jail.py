@@ -1,6 +1,6 @@
 """The walls around a candidate's process: namespaces, a filter of system calls, resource limits.
 
-What the kernel refuses raises OSError with the call's name. Standard library only.
+A refused system call raises OSError with its name. Standard library only.
 """
 
 import ctypes
@@ -15,12 +15,12 @@ import sys
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
-NEW_NAMESPACES = 0x7C020000  # of users, mounts, processes, the network, messages, the host's name
+NEW_NAMESPACES = 0x7C020000  # for users, mounts, processes, network, messages, host name
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
 MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 1 << 12, 1 << 14, 1 << 18, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
-INTERPRETER_MB = 64  # address space of Python itself, which the memory limit comes on top of
+INTERPRETER_MB = 64  # address space of Python itself, added to the memory limit
 # One of them becomes the new root.
 PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")
 
@@ -34,7 +34,7 @@ def _call(name: str, *arguments) -> None:
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:
-    """Linux's prctl; elsewhere nothing, and the level is limits-only."""
+    """Linux's prctl; on other systems nothing, and the isolation level is limits-only."""
     if _libc is not None:
         _call("prctl", option, *(ctypes.c_ulong(x) for x in (value, more, 0, 0)))
 
@@ -45,9 +45,9 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data=None) ->
 
 
 def enter_namespaces(visible: list[str]) -> None:
-    """Go on as process 1 of a world of its own, without a network; its parent waits for its end.
+    """Continue as process 1 in new namespaces without a network; the parent waits for its end.
 
-    Its root holds the folders `visible`, read-only, and nothing else: no /proc, no /dev, no home.
+    Its root holds only the folders `visible`, read-only: no /proc, no /dev, no home.
     """
     tops: list[str] = []
     for path in sorted({os.path.abspath(p) + "/" for p in visible if os.path.isdir(p)}):
@@ -79,22 +79,22 @@ def enter_namespaces(visible: list[str]) -> None:
 
 
 def _read_only(path: str) -> None:
-    had = os.statvfs(path).f_flag  # what is locked in the outer namespace must be said again
+    had = os.statvfs(path).f_flag  # flags locked in the outer namespace must be repeated
     flags = (had & 0b1110) | (had & (1024 | 2048)) | ((1 << 21) if had & 4096 else 0)
     _mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
 
 
 def drop_capabilities() -> None:
-    """For root, and the first process of a namespace, which is root there; for its forks too."""
+    """For root, and the first process of a namespace, which is root in it; also for its forks."""
     if _libc is not None:
         _call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def limit(memory_mb: int, seconds: float | None = None) -> None:
-    """For good: MiB of memory beyond the interpreter's, processor seconds, no file written."""
+    """Set final limits: MiB beyond the interpreter's, processor seconds, no written files."""
     wanted = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
-    if sys.platform == "linux":  # a Mac knows no limit of the address space
+    if sys.platform == "linux":  # macOS cannot limit the address space
         wanted[resource.RLIMIT_AS] = (memory_mb + INTERPRETER_MB) << 20
     if seconds is not None:
         wanted[resource.RLIMIT_CPU] = int(seconds) + 2
@@ -107,7 +107,7 @@ def limit(memory_mb: int, seconds: float | None = None) -> None:
 # the filter of system calls
 _MACHINE = platform.machine()
 _ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # and the column in syscalls.json
-_NEWER = 424  # from here on (io_uring, pidfd, clone3, openat2) no call exists: callers fall back
+_NEWER = 424  # from here on (io_uring, pidfd, clone3, openat2) calls "do not exist": all fall back
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _THREAD = 0x00010000
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "syscalls.json")) as _file:
@@ -115,9 +115,9 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "syscalls.jso
 _LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NO, _NO_FILE, _NO_CALL = (_ERROR | e for e in (errno.EPERM, errno.EACCES, errno.ENOSYS))
-# Calls decided by one argument: numbers on x86_64 and aarch64 (None: no such call), which argument,
-# the test, the values (None: one's own process id), what it is when the test holds for one of them,
-# and what otherwise.
+# Calls decided by one argument: numbers on x86_64 and aarch64 (None: no such call), the argument,
+# the test, the values (None: the own process id), the result if the test holds for one of them, and
+# the result otherwise.
 _FOR_ALL = (
     ((2, None), 1, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # open
     ((257, 56), 2, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # openat
@@ -134,14 +134,14 @@ _FOR_ONE = (
 
 
 def filter_calls(pid: int | None) -> None:
-    """From here on, for this process, its threads and its forks, for good (seccomp).
+    """Filter system calls of this process, its threads and its forks, irrevocably (seccomp).
 
-    With `pid` None: no new programs, no sockets, no opening of files for writing, no deleting, no
-    look into other processes (see syscalls.json); reads, threads and forks are left. With its pid a
-    process gets, on top: no new processes, no signals to anybody else.
+    With `pid` None it denies new programs, sockets, writing and deleting files, and access to other
+    processes (see syscalls.json), but not reads, threads and forks. With a process's pid it also
+    denies new processes and signals to others.
     """
     if _libc is None or _MACHINE not in _ARCH:
-        raise OSError(errno.ENOSYS, f"no system call filter is written for {_MACHINE}")
+        raise OSError(errno.ENOSYS, f"there is no system call filter for {_MACHINE}")
     arch, column = _ARCH[_MACHINE]
     # a program in the kernel's packet filter language
     ops = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, 0)]

@@ -1,8 +1,8 @@
-"""The judge server, which `pool.py` starts: it reads one job at a time and runs its test.
+"""The judge server, started by `pool.py`: it reads one job at a time and runs its test.
 
-The program runs in a candidate, which its child forks: `candidate.py`, behind walls. The two share
-one socket pair, made for this job alone; the test's text and its expected values never leave this
-process. When a test does not end, `pool.py` ends this process. Standard library only.
+The program runs in a candidate, a fork of `candidate.py` behind walls. Judge and candidate have one
+socket pair for each job; the test's text and its expected values never leave this process. If a
+test does not end, `pool.py` ends this process. Standard library only.
 """
 
 import ast
@@ -18,14 +18,14 @@ import time
 import jail
 import wire
 
-MAX_WORDS = 400  # characters of the program's own words in a reason
+MAX_WORDS = 400  # characters from the program in a reason
 COUNTED = """_workbook_passed()
 try: pass
 except _workbook_error as _workbook_e: _workbook_failed(_workbook_e)"""
 
 
 class Test:
-    """A test's source, compiled to count its assertions and to go on after one that failed."""
+    """A test's source, compiled to count its assertions and to continue after a failed one."""
 
     def __init__(self, source: str, setup: str):
         tree = ast.parse(source)
@@ -60,7 +60,7 @@ class Test:
 
 
 class Gone(Exception):
-    """The candidate answers no more."""
+    """The candidate does not answer any more."""
 
 
 class Judge:
@@ -69,10 +69,10 @@ class Judge:
     def __init__(self, test: Test, job: dict, sock: socket.socket, deadline: float):
         self.test, self.job, self.sock, self.deadline = test, job, sock, deadline
         self.passed = self.failed = self.calls = 0
-        self.first: tuple[str, str, str] | None = None  # outcome, reason, whose fault
+        self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
 
     def run(self) -> list:
-        """What became of the program: the first five fields of pool.Verdict."""
+        """The verdict on the program: the first five fields of pool.Verdict."""
         try:
             wire.receive(self.sock, self.deadline)
         except (OSError, EOFError):
@@ -90,21 +90,21 @@ class Judge:
         except Exception as error:
             self._failed(error)
         if not self.calls:
-            why = "the test never calls the candidate: it would pass anything"
+            why = "the test never calls the candidate, so it would pass any program"
             self._note("rejected", why, "test")
         total = max(self.test.asserts, self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
-        # at least one case is lost, also where what broke stood outside of any assertion
+        # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
     def _candidate(self, *arguments, **named):
-        """What the test calls: the program's function, in the other process."""
+        """The test's candidate: it calls the program's function in the other process."""
         self.calls += 1
         try:
             return self._ask({"call": wire.encode([list(arguments), named])})
         except wire.NotPlain as problem:
-            why = f"the test passes {problem}: only plain values cross, up to 16 MB"
+            why = f"the test passes {problem}: only plain values up to 16 MB are possible"
             self._note("rejected", why, "test")
             raise
 
@@ -126,12 +126,12 @@ class Judge:
             case "raised", [str(name), str(words)]:
                 self._raise(name, words[:MAX_WORDS])
             case "not plain", str(what):
-                why = f"the program returned {what[:MAX_WORDS]}: only plain values cross"
-                self._note("rejected", why)  # and go on: another call may return a plain value
+                why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
+                self._note("rejected", why)  # continue: another call may return a plain value
                 raise Gone
             case "missing", _:
                 self._end("rejected", f"the program does not define {self.job['entry_point']}")
-        self._end("error", "the answer is not in the agreed form")
+        self._end("error", "the answer breaks the protocol")
 
     def _raise(self, name: str, words: str) -> None:
         """Raise what the candidate raised: a built-in exception by its name, but no SystemExit."""
@@ -143,13 +143,13 @@ class Judge:
         raise (ValueError if issubclass(cls, UnicodeError | ExceptionGroup) else cls)(words)
 
     def _note(self, outcome: str, reason: str, fault: str = "program") -> None:
-        """The first thing that went wrong is the verdict: nothing later can change it."""
+        """The first failure is the verdict, and nothing later can change it."""
         if self.first is None:
             self.first = outcome, reason[: MAX_WORDS + 200], fault
 
     def _end(self, outcome: str, reason: str) -> None:
         self._note(outcome, reason)
-        self.sock.close()  # so every later call ends here, too
+        self.sock.close()  # so that every later call ends here too
         raise Gone
 
     def _passed(self) -> None:
@@ -168,11 +168,11 @@ compiled = functools.lru_cache(maxsize=256)(Test)
 
 
 def check(job: dict, control: socket.socket, seconds: float) -> list:
-    """The verdict on one job, whose candidate is gone afterwards. OSError: the servers are."""
+    """The verdict on one job; ends its candidate. OSError: the servers are gone."""
     try:
         test = compiled(job["test"], job["setup"])
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        why = f"the test is no Python: {type(error).__name__}: {error}"
+        why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
     ours, theirs = socket.socketpair()
     with ours:
@@ -180,14 +180,14 @@ def check(job: dict, control: socket.socket, seconds: float) -> list:
             socket.send_fds(control, [b"b"], [theirs.fileno()])
         answer = Judge(test, job, ours, time.monotonic() + seconds).run()
     control.settimeout(5.0)
-    control.sendall(b"e")  # it is killed, with all that it left behind
+    control.sendall(b"e")  # kills it, with all its processes
     if control.recv(1) != b"k":
         raise BrokenPipeError
     return answer
 
 
 def leave_with(caller: socket.socket) -> None:
-    """End this process, in whatever it is, as soon as the other end of the socket is gone."""
+    """End this process at any point as soon as the other end of the socket is closed."""
     poll = select.poll()
     poll.register(caller, getattr(select, "POLLRDHUP", select.POLLHUP))
     poll.poll()
@@ -196,7 +196,7 @@ def leave_with(caller: socket.socket) -> None:
 
 def main() -> None:
     """Serve the process that started this one, over the socket that is standard input."""
-    del sys.path[0]  # a test's imports are its own
+    del sys.path[0]  # a test must not import these files
     caller, options = wire.take_socket()
     threading.Thread(target=leave_with, args=[caller], daemon=True).start()
     _process, control = wire.start_server("candidate.py", options)

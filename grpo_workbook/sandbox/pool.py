@@ -1,12 +1,12 @@
-"""Run model-written Python against unit tests: fast, and so that no program gives itself a pass.
+"""Run model-written Python against unit tests: fast, and no program can give itself a pass.
 
 1. The test runs in a trusted process, the program in another. Only plain values of exact types
-   cross: the test's `==` never meets an object of the program's, which never sees the test.
-2. The program's process has no network, writes no files, starts no programs, and all it left is
-   killed. How much of that this machine can enforce is `sandbox.isolation`: "full", "limits-only".
-3. Nothing the program does to its own process says "passed": only a test that ran to its end does.
+   cross: the test's `==` never gets an object of the program, which never sees the test.
+2. The program's process has no network, cannot write files or start programs, and all its processes
+   are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
+3. A program cannot report success, whatever it does to its process: only a completed test can.
 
-A test that looks at an argument after the call sees it unchanged. The entry point is no class.
+A test that looks at an argument after the call sees it unchanged. The entry point is a function.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ from grpo_workbook.sandbox import wire
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
-MAX_TRIES = 3  # of a job whose server dies
-GRACE = 5.0  # seconds beyond the time limit for a test that does not end by itself
+MAX_TRIES = 3  # attempts at a job if the server dies
+GRACE = 5.0  # seconds beyond the time limit, for a test that does not end by itself
 
 
 @dataclass(frozen=True)
 class Job:
     """One program and the test that it has to pass.
 
-    `test` calls the program's function `entry_point` by that name, or defines `check(candidate)` as
-    HumanEval does, or functions named test_... without arguments. `setup` is trusted Python that
-    runs before: a helper that the test uses must not come from the program.
+    `test` calls the program's function `entry_point` by name, or defines `check(candidate)` as in
+    HumanEval, or functions test_... without arguments. `setup` is trusted Python that runs first,
+    because the test's helpers must not come from the program.
     """
 
     program: str
@@ -49,9 +49,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one job: one of OUTCOMES, and whose `fault`: "program", "test" or "sandbox".
+    """The verdict on one job: one of OUTCOMES, and the `fault`: "program", "test" or "sandbox".
 
-    `cases_passed` of `cases` assertions held (in a loop each counts). `ms`: milliseconds.
+    `cases_passed` of `cases` assertions held (in a loop each one counts). `ms`: milliseconds.
     """
 
     outcome: str
@@ -64,12 +64,12 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the test ran to its end and everything in it held."""
+        """Whether the test ran to its end and all its assertions held."""
         return self.outcome == "passed"
 
     @property
     def fraction(self) -> float:
-        """The fraction of the cases that passed, 0 to 1; 1 only when everything did."""
+        """The fraction of cases that passed, 0 to 1; it is 1 only if the whole test passed."""
         return self.cases_passed / self.cases
 
     def __str__(self) -> str:
@@ -78,11 +78,11 @@ class Verdict:
 
 
 class Sandbox(contextlib.AbstractContextManager):
-    """Judge jobs in `workers` pairs of processes (None: one for each core), started when needed.
+    """Judge jobs in `workers` pairs of processes (None: one per core), started when needed.
 
-    Each job may take `time_limit` seconds, and map `memory_mb` (MiB) beyond the interpreter.
-    `require="full"` raises WorkbookError where the isolation is less; `level="limits-only"` asks
-    for less. `counts` holds the outcomes so far. Use it in a `with` block, or `close` it.
+    Each job gets `time_limit` seconds, and `memory_mb` MiB beyond the interpreter.
+    `require="full"` raises WorkbookError if the isolation is weaker; `level="limits-only"` asks for
+    the weaker one. `counts` holds the outcomes so far. Use it in a `with` block, or `close` it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Sandbox(contextlib.AbstractContextManager):
 
     @property
     def isolation(self) -> str:
-        """The level in force: "full" or "limits-only"."""
+        """The isolation level: "full" or "limits-only"."""
         return self.probe()[0]
 
     def probe(self) -> tuple[str, str]:
@@ -124,9 +124,9 @@ class Sandbox(contextlib.AbstractContextManager):
         return worker.level, worker.why
 
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
-        """One Verdict per job, in order. They run side by side; an unfit one is rejected."""
+        """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
         verdicts = [_unfit(job) for job in jobs]
-        # all workers take from this; the same tests stand together, so that each is compiled once
+        # the queue of all workers; equal tests are neighbours, so that each is compiled once
         left = iter(sorted(range(len(jobs)), key=lambda i: str(jobs[i].test)))
 
         def serve(worker: _Worker) -> None:
@@ -137,7 +137,7 @@ class Sandbox(contextlib.AbstractContextManager):
             try:
                 list(threads.map(serve, self._workers))
             finally:
-                list(left)  # after a Ctrl-C no more than what was begun is judged
+                list(left)  # after a Ctrl-C no new job starts
         self.counts.update(v.outcome for v in verdicts)
         return verdicts
 
@@ -150,7 +150,7 @@ class _Worker:
         self.process, self.lock = None, threading.Lock()
 
     def start(self) -> None:
-        """Start its servers, if they do not run. Warn, or refuse, where isolation is not full."""
+        """Start its servers, if they do not run. Warn, or refuse, if isolation is not full."""
         if self.process is not None:
             return
         try:
@@ -163,14 +163,14 @@ class _Worker:
         self.level, self.why = walls["level"], walls["why"]
         if self.level == "full":
             return
-        words = f"the sandbox is limits-only ({self.why}): programs can read every file of yours"
+        words = f"the sandbox is limits-only ({self.why}): programs can read all your files"
         if self.require != "full":
             return warnings.warn(words, stacklevel=3)  # Python shows it once
         self.stop()
-        raise WorkbookError(f"{words}; allow user namespaces, or leave out require")
+        raise WorkbookError(f"{words}. Allow user namespaces, or leave out require")
 
     def judge(self, job: Job) -> Verdict:
-        """What became of the job; where the servers die it is tried again with new ones."""
+        """The verdict on the job; if the servers die, it tries again with new ones."""
         with self.lock:
             for _ in range(MAX_TRIES):
                 self.start()
@@ -194,13 +194,13 @@ class _Worker:
 
 
 def _unfit(job: Job) -> Verdict | None:
-    """The verdict on a job that no server is asked about, and whose fault it is."""
+    """The verdict on an invalid job, which goes to no server."""
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         if not isinstance(text := getattr(job, part), str) or len(text) > limit:
-            words = f"the {part} is no text of at most {limit:,} characters: {str(text)[:40]!r}"
+            words = f"the {part} is not a text of at most {limit:,} characters: {str(text)[:40]!r}"
             return Verdict("rejected", words, "program" if part == "program" else "test")
     if not job.test.strip():
         return Verdict("rejected", "there is no test: nothing can be judged", "test")
     if not isinstance(name := job.entry_point, str) or not name.isidentifier():
-        return Verdict("rejected", f"the entry point {str(name)[:60]!r} is no name", "test")
+        return Verdict("rejected", f"the entry point {str(name)[:60]!r} is not a name", "test")
     return None

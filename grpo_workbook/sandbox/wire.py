@@ -1,8 +1,8 @@
-"""What crosses between a judge and a candidate: plain values as JSON with tags, in framed messages.
+"""Messages between a judge and a candidate: plain values as JSON with tags, in frames.
 
-A value comes back as exactly the type it names; an iterator comes as its items. So an object whose
-`__eq__` always says yes never meets the test's `==`. The servers load this file by its path, so it
-imports the standard library only.
+A value arrives as exactly the type in its tag, an iterator as its items. So the test's `==` never
+gets an object with an `__eq__` that is always True. The servers load this file by its path, so it
+imports only the standard library.
 """
 
 import json
@@ -29,11 +29,11 @@ FROM_ITEMS = {tag: kind for kind, tag in TAGS.items()} | {
 
 
 class NotPlain(Exception):
-    """A value that may not cross."""
+    """A value that cannot be sent."""
 
 
 def encode(value):
-    """What json can write, for a plain value; NotPlain for others, such as a subclass of int."""
+    """A plain value as JSON's types; NotPlain for other values, such as a subclass of int."""
     kind = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value
@@ -50,12 +50,12 @@ def encode(value):
 
 
 def decode(data):
-    """The plain value; some Exception for what `encode` never writes."""
+    """The plain value; an Exception for anything that `encode` never writes."""
     return FROM_ITEMS[data[0]]([decode(x) for x in data[1:]]) if type(data) is list else data
 
 
 def send(sock: socket.socket, message) -> None:
-    """Send one message, of what JSON can hold. Raises NotPlain for one that is too large."""
+    """Send one message of JSON's types. Raises NotPlain if it is too large."""
     data = json.dumps(message, check_circular=False).encode("ascii")
     if len(data) > MAX_MESSAGE:
         raise NotPlain(f"{len(data) >> 20} MB of data")
@@ -74,7 +74,7 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
     data = bytearray()
     while len(data) < size:
         if deadline is not None:
-            if (left := deadline - time.monotonic()) <= 0:  # also for one that sends byte by byte
+            if (left := deadline - time.monotonic()) <= 0:  # also if the sender goes byte by byte
                 raise TimeoutError
             sock.settimeout(left)
         piece = sock.recv(min(size - len(data), 1 << 20))
@@ -85,22 +85,22 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
 
 
 def start_server(file: str, options: dict):
-    """(process, socket to it): a fresh isolated Python with an empty environment runs `file`."""
-    import subprocess  # not above: a candidate needs none
+    """(process, its socket): a new isolated Python with an empty environment runs `file`."""
+    import subprocess  # not above: a candidate does not need it
 
     ours, theirs = socket.socketpair()
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
     command = [sys.executable, "-E", "-s", "-S", "-B", path]
     how = {"env": {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}, "cwd": "/"}
     how |= dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
-    with theirs:  # a session of its own: a Ctrl-C is for the trainer, which then closes us
+    with theirs:  # its own session: a Ctrl-C goes to the trainer, which closes the servers
         process = subprocess.Popen(command, stdin=theirs, start_new_session=True, **how)
     send(ours, options)
     return process, ours
 
 
 def take_socket() -> tuple:
-    """(socket, options) from who started this server, by standard input, empty from here on."""
+    """(socket, options) from the process that started this server; then empties standard input."""
     sock = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)

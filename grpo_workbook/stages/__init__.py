@@ -1,4 +1,4 @@
-"""Train in stages, each compared with the one before, and choose problems by their difficulty.
+"""Train in stages, compare each with the one before, and choose problems by difficulty.
 
 STAGES = (
     Stage("format", steps=20, rewards="strict_format,incremental_format"),

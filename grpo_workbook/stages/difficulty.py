@@ -1,7 +1,7 @@
-"""How hard is each row for this policy: its pass rate, and a curriculum of the rows that can teach.
+"""The difficulty of each row for a policy (its pass rate), and a curriculum of useful rows.
 
-A row that is never right, and one that always is, give GRPO a zero-variance group: no completion
-stands out from the others, so there is nothing to learn.
+A row that is never or always solved gives GRPO a zero-variance group: all completions earn the
+same, so there is nothing to learn.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from grpo_workbook.rewards import call, correctness_reward
 def pass_rates(
     model, tokenizer, dataset, n: int = 8, *, success: Callable = correctness_reward, **how
 ) -> list[float]:
-    """For each row the fraction of `n` sampled completions to which `success` gives more than 0.5.
+    """For each row the fraction of `n` sampled completions with a `success` reward above 0.5.
 
-    The Dataset has `prompt`, and the columns that the reward reads. `how` is max_new_tokens,
-    temperature, seed, batch_size and progress, as `generate` has them. A row to which the reward
-    does not apply (None) counts as never right. Raises WorkbookError for no rows or n < 1.
+    The Dataset has `prompt` and the columns that the reward reads. `how`: max_new_tokens,
+    temperature, seed, batch_size and progress, as in `generate`. A reward of None (it does not
+    apply) counts as not solved. Raises WorkbookError for no rows or n < 1.
     """
     if not len(dataset) or n < 1:
-        raise WorkbookError(f"{len(dataset)} rows with {n} completions each: give some of both")
+        raise WorkbookError(f"{len(dataset)} rows, {n} completions each: give at least 1 of both")
     rows = dataset.select([i for i in range(len(dataset)) for _ in range(n)])
     columns = {name: list(rows[name]) for name in rows.column_names}
     how = {"sample": True, "progress": "pass rates"} | how
@@ -33,7 +33,7 @@ def pass_rates(
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Which rows to train on, and how many are left out of each kind."""
+    """The rows to train on, and how many are left out for which reason."""
 
     rows: list[int]  # their indices, the easiest first
     left_out: dict[str, int]  # hopeless (never right), too hard, too easy, mastered (always right)
@@ -44,10 +44,10 @@ class Curriculum:
 
 
 def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> Curriculum:
-    """Which rows to train on: low < pass rate < high, the easiest first (equal ones in order).
+    """The rows to train on: low < pass rate < high, the easiest first (equal ones in order).
 
-    With low 0 and high 1 that is all but the hopeless and the mastered. Raises WorkbookError for
-    bounds that leave no room, and when no row is left.
+    Low 0 and high 1 leave out only the rows that are never or always solved. Raises WorkbookError
+    for invalid bounds, and if no row is left.
     """
     if not 0 <= low < high <= 1:
         raise WorkbookError(f"the bounds are {low!r} and {high!r}: give 0 <= low < high <= 1")
@@ -61,5 +61,5 @@ def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> C
     found = Curriculum(sorted(kept, key=lambda i: -rates[i]), left_out)
     if not kept:
         said = f"no row of {len(rates)} has a pass rate between {low:g} and {high:g} ({found})"
-        raise WorkbookError(f"{said}: widen the bounds, or begin with an easier stage")
+        raise WorkbookError(f"{said}: widen the bounds, or start with an easier stage")
     return found

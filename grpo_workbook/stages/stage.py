@@ -1,4 +1,4 @@
-"""A stage of a run: its rewards, its rows, its steps, its learning rate; in Python or in YAML."""
+"""A stage of a run, with its rewards, rows, steps and learning rate; in Python or YAML."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,14 +12,14 @@ from grpo_workbook.rewards import name_of
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. None is the run's own value; a value that cannot be raises WorkbookError.
+    """One stage. None means the run's own value; invalid values raise WorkbookError.
 
-    `rewards` is a spec (see `parse_rewards`), or pairs (function, weight); `keep` a function that
-    chooses rows. `pass_rate` (low, high) keeps the rows whose pass rate, as the stage begins, lies
-    between: of `samples` completions those to which `success`, a reward or its name, gives more
-    than 0.5. It looks at `measured` rows (None: twice as many as the stage can use), and trains
-    from easy to hard if `ordered`. With a `beta` above 0 the KL penalty holds the policy to its
-    `reference`: "start", the policy as this stage begins, or "base", the model without adapter.
+    `rewards` is a spec (see `parse_rewards`), or pairs (function, weight); `keep` is a function
+    that chooses rows. `pass_rate` (low, high) keeps the rows with a pass rate between the two at
+    the start of the stage: the fraction of `samples` completions with a `success` reward (or its
+    name) above 0.5, for `measured` rows (None: twice as many as the stage can use). `ordered`
+    trains from easy to hard. With `beta` above 0 the KL penalty ties the policy to its `reference`:
+    "start", the policy at the start of this stage, or "base", the model without adapter.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Stage:
         letters = isinstance(self.name, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]{,39}", self.name)
         kind, needed = isinstance(self.rewards, str | tuple | None), self.ordered or self.measured
         for field, fine, wanted in (
-            ("name", letters, "up to 40 small letters, digits, - and _: it names a folder"),
+            ("name", letters, "up to 40 small letters, digits, - and _, for a folder's name"),
             ("rewards", kind, "NAME:WEIGHT,... or pairs (function, weight)"),
             ("reference", self.reference in ("start", "base"), "start or base"),
             ("pass_rate", _are_bounds(self.pass_rate), "[low, high] with 0 <= low < high <= 1"),
-            ("samples", self.samples > 1, "at least 2: one has no rate between 0 and 1"),
+            ("samples", self.samples > 1, "at least 2: the rate of one is always 0 or 1"),
             ("measured", self.measured is None or self.measured > 0, "at least 1"),
-            ("pass_rate", self.pass_rate or not needed, "the bounds, for ordered or measured rows"),
+            ("pass_rate", self.pass_rate or not needed, "bounds: ordered and measured need them"),
         ):
             if not fine:
                 value = getattr(self, field)
@@ -53,10 +53,10 @@ class Stage:
 
     @classmethod
     def from_dict(cls, given: Mapping) -> "Stage":
-        """A stage from plain values, as YAML has them. Unknown names are refused, never ignored."""
+        """A stage from plain values, such as YAML's. Unknown names raise WorkbookError."""
         if not isinstance(given, Mapping):
-            raise WorkbookError(f"a stage is {given!r}: give a mapping with name, steps and more")
-        known = [f.name for f in fields(cls) if f.name != "keep"]  # a function has no plain form
+            raise WorkbookError(f"a stage is {given!r}: give a mapping with name, steps and others")
+        known = [f.name for f in fields(cls) if f.name != "keep"]  # a function
         for name in given:
             if name not in known:
                 raise WorkbookError(f"a stage has no {name!r}: {nearest(name, known)}")
@@ -71,7 +71,7 @@ class Stage:
         return cls(**values)
 
     def to_dict(self) -> dict:
-        """What this stage is, in plain values: equal for equal stages. Functions go by name."""
+        """This stage in plain values, with functions by name; equal for equal stages."""
         told = vars(self) | {"pass_rate": self.pass_rate and list(self.pass_rate)}
         if isinstance(self.rewards, tuple):
             told["rewards"] = [[name_of(function), weight] for function, weight in self.rewards]
@@ -86,7 +86,7 @@ def _are_bounds(value) -> bool:
 
 
 def rounds(stage: Stage, number: int) -> tuple[Stage, ...]:
-    """The stage several times, as name-1, name-2, ...: with a `beta` each has its own reference."""
+    """The stage several times, as name-1, name-2, ...; with `beta` each has its own reference."""
     return tuple(replace(stage, name=f"{stage.name}-{i}") for i in range(1, number + 1))
 
 
@@ -100,5 +100,5 @@ def read_stages(path: Path | str) -> tuple[Stage, ...]:
             raise WorkbookError("give a list: one mapping with name and steps for each stage")
         return tuple(Stage.from_dict(stage) for stage in given)
     except (OSError, yaml.YAMLError, ValueError, TypeError) as error:
-        what = "" if isinstance(error, WorkbookError) else "it cannot be read as stages: "
+        what = "" if isinstance(error, WorkbookError) else "cannot be read as stages: "
         raise WorkbookError(f"{path}: {what}{first_line(error)}") from None

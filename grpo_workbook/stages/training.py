@@ -1,8 +1,8 @@
-"""Train stage after stage: the same adapter, the optimizer's state carried on, each compared.
+"""Train stage after stage with the same adapter and optimizer state, and compare the stages.
 
-A stage has a folder stage-N-NAME: checkpoints/, log.json, adapter/, the optimizer's moments as it
-ended (optimizer.safetensors), the completions after it (after.json), and report.json, written last:
-a stage that has one is finished. stages.json has all reports.
+A stage has a folder stage-N-NAME: checkpoints/, log.json, adapter/, the optimizer's moments at its
+end (optimizer.safetensors), the completions after it (after.json), and report.json, written last:
+it marks a finished stage. stages.json has all reports.
 """
 
 import shutil
@@ -27,7 +27,7 @@ AGAIN = "delete that stage's folder, and --resume trains it and the later ones a
 
 
 def train_plainly(run, model, tokenizer, rows, rewards, weights, callbacks) -> list[dict]:
-    """Train one stage by TRL alone, from its first step; returns the log."""
+    """Train one stage with TRL alone, from its first step; returns the log."""
     trainer = make_trainer(run, model, tokenizer, rows, rewards, weights)
     for callback in callbacks:
         trainer.add_callback(callback)
@@ -40,24 +40,24 @@ def train_stages(
 ) -> dict:
     """Train the stages one after the other; returns what it writes to stages.json.
 
-    Held-out problems are answered (one sample each, the same seed) before, between and after the
-    stages; each stage is compared with the one before it by the paired test. `how` may be `train`,
-    which trains one stage and returns its log (default: `train_plainly`); `callbacks` for every
-    trainer (with a HeldoutProbe, reports get a "curve": [step over all stages, rate of strictly
-    right]); and `judge` for answers that are no numbers, see `evaluation.score`.
+    The model answers the held-out problems (one sample each, the same seed) before, between and
+    after the stages; a paired test compares each stage with the one before. `how`: `train`, which
+    trains one stage and returns its log (default: `train_plainly`); `callbacks` for every trainer
+    (with a HeldoutProbe, reports get a "curve": [step over all stages, rate of strictly right]);
+    `judge` for answers that are not numbers, see `evaluation.score`.
 
-    `resume` skips the stages that are finished; whether training goes on inside the next one is a
-    matter of `train`. Raises WorkbookError, before anything is trained, for stages that cannot be.
+    `resume` skips finished stages; `train` decides whether the next one continues within. Raises
+    WorkbookError for stages that cannot be trained, before training starts.
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
     staged = _Staged(model, tokenizer, dataset, heldout, **how)
     before, steps, moments, reports, trained_here = None, 0, None, [], False
     for stage, own, *rewards in planned(run, stages):
-        # after a stage that is trained again, what later ones have left began with something else
+        # if a stage is trained again, results of later stages are out of date
         report = read_report(own.output, stage) if resume and not trained_here else None
         if report:
-            print(f"Stage {stage.name} had been finished")
+            print(f"Stage {stage.name} is already finished")
             weights = load_peft_weights(str(own.output / "adapter"), device="cpu")
             set_peft_model_state_dict(model, weights)
             after = staged.kept(own.output / "after.json")
@@ -82,15 +82,15 @@ def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
     """The run of one stage: its values, its folder, its seed."""
     own = {"learning_rate": stage.learning_rate, "beta": stage.beta}
     own = {name: value for name, value in own.items() if value is not None}
-    own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all would begin with the same rows
+    own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all start with the same rows
     own["output"] = run.output / f"stage-{number}-{stage.name}"
     return run.replace(max_steps=stage.steps, shuffle_dataset=not stage.ordered, **own)
 
 
 def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
-    """[(stage, its run, reward functions, their weights, what counts as success), ...].
+    """[(stage, its run, reward functions, their weights, the success reward), ...].
 
-    `parse` makes functions and weights of a spec. WorkbookError for stages that cannot be trained.
+    `parse` turns a spec into functions and weights. WorkbookError for an impossible stage.
     """
     names, found = [stage.name for stage in stages], []
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -109,7 +109,7 @@ def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rew
 
 @dataclass
 class _Staged:
-    """What all stages have in common."""
+    """The state that all stages have in common."""
 
     model: Any
     tokenizer: Any
@@ -120,7 +120,7 @@ class _Staged:
     judge: Callable[[str, str], bool | None] | None = None
 
     def train_one(self, stage: Stage, run: RunConfig, rewards, carry: "Carry", steps: int) -> dict:
-        """What a stage's report says of the training; `steps` were done before it."""
+        """Train a stage, after `steps` earlier ones; returns the training part of its report."""
         functions, weights, success = rewards
         policy = self.model, self.tokenizer
         drop_reference(self.model)
@@ -150,15 +150,15 @@ class _Staged:
         return scores
 
     def kept(self, path: Path) -> Scores:
-        """The scores of the completions that `path` has kept."""
+        """The scores of the completions in `path`."""
         found, answers = read_json(path, AGAIN), list(self.heldout["answer"])
         if found["answer"] != answers:
-            raise WorkbookError(f"{readable(path)} holds other problems than these {len(answers)}")
+            raise WorkbookError(f"{readable(path)} is not about these {len(answers)} problems")
         return score(found["sampled"], answers, self.judge)
 
 
 def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success) -> tuple:
-    """(the rows that a stage trains on, what is to be said of them). WorkbookError for too few."""
+    """(the rows that a stage trains on, facts about them). WorkbookError for too few."""
     rows, told, needed = dataset, {}, run.prompts_per_step * stage.steps
     if stage.keep is not None:
         rows = dataset.select([i for i, row in enumerate(dataset) if stage.keep(row)])
@@ -171,35 +171,35 @@ def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success
         found = curriculum(rates, *stage.pass_rate)
         print(f"  {found}")
         places = found.rows
-        if stage.ordered:  # the whole way from easy to hard within the steps that there are
+        if stage.ordered:  # from easy to hard within the stage's steps
             used = min(needed, len(places))
             places = [places[i * len(places) // used] for i in range(used)]
         rows = rows.select(places)
         told = {"measured": len(rates), "left_out": found.left_out, "pass_rates": rates}
     if len(rows) < (n := run.prompts_per_step):
-        left = f"{len(rows)} rows left and one step needs {n}: widen keep or pass_rate"
+        left = f"{len(rows)} rows left, but one step needs {n}: widen keep or pass_rate"
         raise WorkbookError(f"stage {stage.name!r} has {left}")
     return rows, {"rows": len(rows), **told}
 
 
 def compare(before: Scores, after: Scores) -> dict:
-    """Two policies on the same problems: the rates of each, what changed, may it be chance?"""
+    """Two policies on the same problems: their rates, the changes and their p-value."""
     report: dict = {"n": after.n}
     for when, scores in (("before", before), ("after", after)):
-        rates = summary(scores, scores)  # there is no greedy one
+        rates = summary(scores, scores)  # without greedy scores
         report[when] = {name: rate for name, rate in rates.items() if "greedy" not in name}
     report["better"], report["worse"] = map(len, changed(before.strict, after.strict))
     return report | {"p_value": paired_p_value(before.strict, after.strict)}
 
 
 def read_report(folder: Path, stage: Stage) -> dict | None:
-    """The report of a finished stage, or None; WorkbookError when another stage was finished."""
+    """The report of a finished stage, or None; WorkbookError if it is of another stage."""
     if not (path := folder / "report.json").is_file():
         return None
     report, told = read_json(path, AGAIN), stage.to_dict()
     if different := [name for name in told if report["stage"].get(name) != told[name]]:
-        names = ", ".join(different)
-        raise WorkbookError(f"{folder} holds a stage that differs in {names}: name another output")
+        names = "different: " + ", ".join(different)
+        raise WorkbookError(f"{folder} has another stage ({names}): choose another output")
     return report
 
 
@@ -216,8 +216,8 @@ def show_stages(report: dict) -> None:
 class Carry(Callback):
     """Hands the optimizer's moments from stage to stage, and sets the reference of the KL.
 
-    TRL's trainer copies the adapter as it is made, and the copy is the reference. Unsloth removes
-    that code on a GPU, where the base would be the reference: there the copy is made here.
+    TRL's trainer copies the adapter when it is built, as the reference. On a GPU Unsloth removes
+    that code, and the base would be the reference: so the copy is made here.
     """
 
     def __init__(self, stage: Stage, moments: Path | None, save_to: Path, model):
@@ -226,18 +226,18 @@ class Carry(Callback):
         self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter.items()}
 
     def on_train_begin(self, args, state, control, model: Any = None, optimizer=None, **kwargs):
-        if self.stage.reference == "base":  # without a copy TRL switches the adapter off instead
+        if self.stage.reference == "base":  # without a copy TRL turns the adapter off for it
             drop_reference(model)
         elif args.beta and "ref" not in model.peft_config:
             model.add_adapter("ref", model.peft_config["default"])  # not active, so frozen
             for name, value in self.start.items():
                 model.get_parameter(name.replace(".default.", ".ref.")).data.copy_(value)
-        if self.moments is not None and state.global_step == 0:  # else a checkpoint brought its own
+        if self.moments is not None and state.global_step == 0:  # else they come from a checkpoint
             carried = {"state": read_moments(self.moments)}
             optimizer.load_state_dict(optimizer.state_dict() | carried)
 
     def on_step_end(self, args, state, control, optimizer=None, **kwargs):
-        if state.global_step >= state.max_steps:  # before the last checkpoint: a kill may follow it
+        if state.global_step >= state.max_steps:  # before the last checkpoint, in case of a kill
             self.on_train_end(args, state, control, optimizer)
 
     def on_train_end(self, args, state, control, optimizer=None, **kwargs):
@@ -250,7 +250,7 @@ class Carry(Callback):
 
 
 def read_moments(path: Path) -> dict[int, dict]:
-    """The optimizer's moments that a stage left: parameter's number -> name -> tensor."""
+    """The optimizer's moments at the end of a stage: {parameter's number: {name: tensor}}."""
     from safetensors.torch import load_file
 
     moments: dict[int, dict] = {}
@@ -261,6 +261,6 @@ def read_moments(path: Path) -> dict[int, dict]:
 
 
 def drop_reference(model) -> None:
-    """Remove the frozen copy of the adapter: the next stage then copies the policy as it is."""
+    """Remove the frozen copy of the adapter, so that the next stage copies the current policy."""
     if "ref" in model.peft_config:  # TRL's name for it
         model.delete_adapter("ref")

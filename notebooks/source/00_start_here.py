@@ -4,7 +4,7 @@
 # **After this notebook you can** explain how GRPO learns, train a small model with it in about a minute, check on
 # unseen problems that the model improved, and say when another method fits better.
 #
-# **Time:** about 2 minutes on two CPU cores, half of it training. On a GPU the same cells train Qwen3 or Gemma 3.
+# **Time:** about 2 minutes on two CPU cores, half of it training, and on a GPU with the tiny model too.
 
 # %% [markdown]
 # ## The loop
@@ -13,7 +13,7 @@
 # the mean of their **group** become a little more likely, answers below it a little less likely. Then comes the next
 # question. This is **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)).
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 data_colour, model_colour, check_colour, number_colour, off = figures.PALE.values()
@@ -70,13 +70,13 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 # %% [markdown]
 # ## One minute of GRPO
 #
-# The course picks a model that fits your machine: without a GPU a tiny Qwen3 from `data/` (the **smoke** profile), on
-# a GPU a real Qwen3 or Gemma 3. There Unsloth also replaces parts of TRL's trainer; [chapter 04](04_grpo_run.ipynb)
-# lists them.
+# The chapters train a tiny Qwen3 from `data/` (the **smoke** profile), so that they take minutes on any machine.
+# [Chapter 04](04_grpo_run.ipynb) and `make run` take a real Qwen3 or Gemma 3 where there is a GPU for it, and hours. There
+# Unsloth also replaces parts of TRL's trainer.
 #
 # The model's own weights are frozen and stored in 4 bits (a format called NF4). Training changes only a **LoRA
 # adapter**: small matrices beside the frozen ones, in float32. The arrow marks your profile. The last column is the
-# number format of everything else that is not quantized.
+# number format of the arithmetic and of all other weights.
 
 # %%
 import os
@@ -84,7 +84,7 @@ import os
 from grpo_workbook import PROFILES, RunConfig, quiet
 
 quiet()  # fewer warnings of the libraries
-run = RunConfig.from_env(max_steps=40, heldout=160)
+run = RunConfig.from_env(default_profile="smoke", max_steps=40, heldout=160)
 print(run, "\n")
 print(f"   {'profile':7} {'qwen':12} {'gemma':15} numbers in")
 for name, values in PROFILES.items():
@@ -94,7 +94,7 @@ for name, values in PROFILES.items():
 
 # %% [markdown]
 # `GRPO_WORKBOOK_PROFILE` (such as `t4`) and `GRPO_WORKBOOK_MODEL` (`qwen`, `gemma`, a folder or a hub id) in the
-# environment choose otherwise.
+# environment choose otherwise; a real model takes longer than this chapter says.
 #
 # Now load the model. Unsloth must be imported before TRL and Transformers, because it patches them. On a CPU its first
 # line names only `SFTTrainer`; `GRPOTrainer` works too, and chapter 04 explains why the line says so.
@@ -183,9 +183,9 @@ print(after.completions[0])
 
 # %% [markdown]
 # If training had done nothing, each change would be a coin toss: as likely a gain as a loss. The p-value is the
-# probability that so many coins, or more, fall on one side.
+# probability of a result at least this one-sided.
 
-# %%
+# %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.5, 3.0, count=2, across=2)
 rates = [mean(scores.strict) for scores in (before, after)]
 ends = [wilson_interval(scores.strict) for scores in (before, after)]
@@ -242,8 +242,9 @@ from grpo_workbook.cli import main
 main(["doctor"]);
 
 # %% [markdown]
-# `diagnose` reads the log of a run, names what is wrong and says what to do. First this notebook's run, then a
-# recorded one whose reward function gives every completion the same.
+# `diagnose` reads the log of a run, names what is wrong and says what to do. It compares the last quarter of the steps
+# with the first quarter ("at first"). First this notebook's run, then a recorded one whose reward function gives every
+# completion the same.
 
 # %%
 from grpo_workbook import files
@@ -272,7 +273,7 @@ print("\n" + as_text(diagnose(sick), sick))
 # %% [markdown]
 # ## Which method when
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "check": (0.5, 0.92, "Can a program check an answer?", model_colour),
     "often": (0.27, 0.64, "How often does the\nmodel pass the check?", model_colour),
@@ -351,7 +352,7 @@ figures.show(figure, f"Bar chart of memory for a model of 4 billion weights: {sa
 # ## The map
 #
 # Chapters 01 to 03 explain the parts. Chapter 04 is a whole run, 05 to 08 make it trustworthy, 09 and 10 take it
-# further. If you would rather train first, jump to chapter 04 and come back later.
+# further, and 14 is your own project. If you would rather train first, jump to chapter 04 and come back later.
 
 # %%
 from grpo_workbook.exercises.course import course_map

@@ -111,7 +111,7 @@ measured = {name: gradients(baseline) for name, baseline in baselines.items()}
 # %% [markdown]
 # Left: the mean of the estimates, with the exact gradient as a line. Right: how much one estimate differs from the next.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 means = [float(g.mean()) for g in measured.values()]
@@ -220,7 +220,7 @@ figures.show(
 # several groups in a batch it does more. TRL's `scale_rewards` says which deviation divides: the `"group"`'s, the whole
 # `"batch"`'s, or `"none"` (Dr. GRPO). The mean is always the group's. Three groups of four:
 
-# %%
+# %% tags=["hide-input"]
 batch = [1, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]
 figure, panels = figures.new_panels(9.0, 2.9, 4, 4)
 heights = {"rewards": batch}
@@ -285,8 +285,8 @@ figures.show(figure, f"Two line charts over group sizes 2 to 64. At 8: {words}."
 # advantage of $\sqrt{0.8 / 0.2} = 2$. A group of two can never give it more than 0.71, and a group of eight gives 1.58
 # on average.
 #
-# TRL's default is 8. It suits problems that the model solves about half of the time. At 90 %, 43 % of such groups have
-# no variance: take larger groups, or harder problems (chapter 07).
+# TRL's default is 8. It suits problems that the model solves about half of the time. On problems that it solves 90 % of
+# the time, 43 % of such groups have no variance: take larger groups, or harder problems (chapter 07).
 
 # %% [markdown]
 # ## From answers to tokens
@@ -296,7 +296,7 @@ figures.show(figure, f"Two line charts over group sizes 2 to 64. At 8: {words}."
 # padded on the left, so that all completions begin in the same column, and completions are padded on the right. The
 # **mask** keeps the completions' tokens and nothing else.
 
-# %%
+# %% tags=["hide-input"]
 shown = [  # three rows of a batch: padding, prompt, completion, padding
     ["", "", "3", "+", "4", "?", "It", "is", "7", "end", ""],
     ["5", "-", "1", "+", "2", "?", "6", "end", "", "", ""],
@@ -366,7 +366,7 @@ print("push on its logit:  ", [round(push, 2) for push in pushes])
 # | --- | --- | --- |
 # | $A_i$ | the advantage of answer $i$ | the group is the baseline |
 # | $\rho_{i,t} = \pi_\theta / \pi_{old}$ | the **ratio**: probability of token $t$ now, over that when it was sampled | a batch may be used for several updates |
-# | clip and min | no gradient once the ratio left $1 \pm \varepsilon$ in the wanted direction | an old sample says little about a policy that has moved far |
+# | clip and min | no gradient once the ratio has left $1 \pm \varepsilon$ in the wanted direction | an old sample says little about a policy that has moved far |
 # | $D_{i,t}$ | an estimate of the KL divergence from a frozen **reference** | keeps the policy near the model before training |
 # | $1/\lvert o_i \rvert$ and $1/n$ | from tokens to one number | here the loss types differ |
 #
@@ -378,7 +378,7 @@ print("push on its logit:  ", [round(push, 2) for push in pushes])
 # With one update for each batch, the policy that learns is the one that sampled: every ratio is 1. But sampling is the
 # slow part, so one would like to use a batch for more. TRL has two ways:
 
-# %%
+# %% tags=["hide-input"]
 plans = {  # settings: (micro-batches, how many to an optimizer step)
     "default: steps_per_generation = accumulation = 4": (4, 4),
     "num_iterations = 2: the same completions again": (8, 4),
@@ -419,7 +419,7 @@ figures.show(
 #
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr).$$
 
-# %%
+# %% tags=["hide-input"]
 ratios = torch.linspace(0.4, 1.8, 141)
 figure, panels = figures.new_panels(8.5, 3.4, 2, 2)
 titles = ("A = +1: no push above 1.2", "A = -1: no push below 0.8")
@@ -433,7 +433,7 @@ for axes, A, title in zip(panels, (1.0, -1.0), titles):
 panels[0].axvline(1.28, color=figures.ORANGE, ls=":")
 panels[0].text(1.3, 0.5, "DAPO: 1.28", color=figures.ORANGE)
 panels[0].text(1.34, 1.08, "flat: no gradient", color=figures.BLUE)
-panels[1].text(0.4, -0.9, "flat: no gradient", color=figures.BLUE)
+panels[1].text(0.4, -1.05, "flat: no gradient", color=figures.BLUE)
 panels[0].legend(frameon=False, loc="upper left")
 figures.show(
     figure,
@@ -492,8 +492,7 @@ check("01.2", clipped_loss);
 # estimators are common: $k_1 = -d$, $k_2 = d^2/2$ and $k_3 = e^d - d - 1$.
 #
 # Two questions must be kept apart: is its *value* right on average, and is its *gradient* right when it is used as a
-# loss? On a vocabulary of three tokens both have exact answers. (`log_p.exp()` weighs each token by how often it is
-# sampled.)
+# loss? On a vocabulary of three tokens both have exact answers. (`p` weighs each token by how often it is sampled.)
 
 # %%
 from grpo_workbook import kl_estimate
@@ -522,7 +521,7 @@ for name, numbers in slope.items():
 # %% [markdown]
 # These were the gradients in the three logits. As pictures, with the values beside them:
 
-# %%
+# %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
 d = torch.linspace(-2, 2, 81)
 shapes = {"k1": -d, "k2": d.square() / 2, "k3": d.exp() - d - 1}
@@ -630,7 +629,7 @@ for name, how in kinds.items():
 # One row is one answer, one bar is one token: the higher, the more it weighs. Bars of a row differ, because a token's
 # weight is multiplied by its ratio. A cross marks a token that was clipped.
 
-# %%
+# %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 5.6, 6, 3)
 panels[5].axis("off")
 note = "row: an answer, its length\nbar: a token's weight\n×: clipped, no gradient"
@@ -671,9 +670,9 @@ figures.show(
 # sampling*: zero-variance groups are thrown away and sampled anew until the batch is full. TRL 1.15 has no switch for
 # the last. TRL's `bnpo` is not the method of the paper of that name either.
 #
-# A mean of many tokens stays nearer to 1 than most of them do. That is why GSPO's bounds are so narrow (the picture
-# uses 0.03 to show an answer clipped as a whole). AdamW cancels a constant factor, so `dr_grpo`'s smaller weights matter
-# only where gradients are clipped to a norm.
+# GSPO's ratio is a mean over the answer's tokens, so it stays nearer to 1 than most of them do. That is why its bounds
+# are so narrow (the picture uses 0.03 to show an answer clipped as a whole). AdamW cancels a constant factor, so
+# `dr_grpo`'s smaller weights matter only where gradients are clipped to a norm.
 
 # %% [markdown]
 # ## The training step
@@ -735,9 +734,9 @@ from grpo_workbook import ScratchTrainer, show
 show(ScratchTrainer.step, ScratchTrainer.rollout)
 
 # %% [markdown]
-# The policy is the course's tiny Qwen3, which knows its arithmetic and shows it badly. Its own weights stay frozen;
-# beside each matrix a small pair of matrices is trained, a **LoRA adapter** (chapter 04). The reward is 2 for the right
-# number in an answer block and up to 1 for the form (chapter 03), so 3 at most.
+# The policy is the course's tiny Qwen3, which can do the arithmetic but seldom writes it in the form that is asked for.
+# Its own weights stay frozen; beside each matrix a small pair of matrices is trained, a **LoRA adapter** (chapter 04).
+# The reward is 2 for the right number in an answer block and up to 1 for the form (chapter 03), so 3 at most.
 
 # %%
 from peft import LoraConfig, get_peft_model
@@ -835,7 +834,7 @@ for update in range(1, 6):
 # %% [markdown]
 # The ratios of all tokens, and GSPO's ratios of whole answers, before the second and before the fifth update:
 
-# %%
+# %% tags=["hide-input"]
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
 edges = torch.logspace(-1, 1, 41).tolist()
 outside = [(r.sub(1).abs() > 0.2).float().mean().item() for r in (ratios[1], ratios[4])]
@@ -909,8 +908,8 @@ after = strictly_right()
 
 # %% [markdown]
 # Beside it stand 40 steps of TRL's trainer, through Unsloth, with the same model, problems, rewards, batch size and
-# learning rate (but with a warm-up of five steps). The file keeps its curve; `python data/build_trl_curve.py` runs it
-# again. Thick lines are means over 7 steps, centred.
+# learning rate (but with a warm-up of five steps). `data/trl_curve.json` stores its curve;
+# `python data/build_trl_curve.py` runs it again. Thick lines are means over 7 steps, centred.
 
 # %%
 import json
@@ -919,7 +918,7 @@ import pandas as pd
 
 trl = json.loads((config.DATA / "trl_curve.json").read_text())
 table = pd.DataFrame(log).set_index("step")
-table["TRL's reward"] = trl["reward"]
+table["TRL's reward"] = trl["reward"][: len(log)]
 wanted = {
     "The reward rises, as TRL's does": ["reward", "TRL's reward"],
     "Groups agree more and more": ["reward_std", "group_std", "frac_reward_zero_std"],
@@ -966,8 +965,8 @@ for m in trainer.train_rounds(rows[320:352], rounds=2):
 # %% [markdown]
 # At the start of each round the KL is 0 again. Our trainer copies the whole model. With adapters there are cheaper
 # ways, and they differ: stock TRL 1.15 turns the adapters off if it made them itself, and keeps a frozen copy of those
-# that it was given. **Unsloth on a GPU removes that copy**, so there the reference is always the base model, and a new
-# round refreshes nothing (chapter 07).
+# that it was given. **Unsloth on a GPU removes that copy**, so there the reference is the base model and a new round
+# refreshes nothing. Chapter 07 makes the copy itself.
 #
 # ## What GRPO saves
 #
@@ -1056,9 +1055,9 @@ print(f"a reward model of the policy's size {milliseconds(ask_the_judge):.1f} ms
 # | a check, or a good reward model | GRPO | learns from what the model itself does |
 # | long answers where single tokens must be credited or blamed, and memory to spare | PPO | its critic gives each token its own advantage; GRPO usually gives all tokens of an answer the same |
 #
-# Rewards for single steps do not force you to PPO: DeepSeekMath (section 4.1.3) describes GRPO with a reward for each
-# step, and TRL's loss accepts advantages for each token. A common order is SFT until the model is right now and then,
-# and GRPO from there. A model that never succeeds gives GRPO nothing to compare.
+# Rewards for single steps do not require PPO: DeepSeekMath (section 4.1.3) describes GRPO with a reward for each step,
+# and TRL's loss accepts advantages for each token. A common order is SFT until the model is right now and then, and
+# GRPO from there. A model that never succeeds gives GRPO nothing to compare.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for automatic checks: it fails if the model was not trained or did not learn.

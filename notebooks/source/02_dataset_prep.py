@@ -40,7 +40,7 @@ from grpo_workbook import RunConfig, quiet
 quiet()  # fewer warnings of the libraries
 from transformers import AutoTokenizer
 
-run = RunConfig.from_env()
+run = RunConfig.from_env(default_profile="smoke")
 tokenizer = AutoTokenizer.from_pretrained(run.model)
 text = tokenizer.apply_chat_template(
     prompt, tokenize=False, add_generation_prompt=True, enable_thinking=False
@@ -60,7 +60,7 @@ print(len(tokens["input_ids"]), "tokens")
 # %% [markdown]
 # All four layers in one picture:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 data_colour, plain, check_colour, number_colour, off = figures.PALE.values()
@@ -121,7 +121,7 @@ real = {
 # `enable_thinking=False`. The template then writes an *empty* block into the prompt, and the model continues behind it.
 # Gemma 3 has no system role, so the system text opens the user's turn. Gemma 4 has one, with other turn tokens.
 
-# %%
+# %% tags=["hide-input"]
 figure, panels = figures.new_panels(10, 3.2, count=3, across=3)
 for axes, (name, other) in zip(panels, real.items()):
     text = other.apply_chat_template(
@@ -172,8 +172,8 @@ print(render([data.fold_system(prompt)], real["Gemma 1"])[0])
 # %% [markdown]
 # ## Examples in the prompt
 #
-# Solved questions before the real one show the form better than a description: **one-shot** is one of them, **few-shot**
-# several. Every completion of every group reads them again.
+# Solved questions before the real one show the form better than a description: **one-shot** means one of them,
+# **few-shot** several. Every completion of every group reads them again.
 
 # %%
 from grpo_workbook import chat_prompt
@@ -285,7 +285,8 @@ print(easy[0]["question"], easy[0]["answer"])
 print(hard[0]["question"], hard[0]["answer"])
 
 # %% [markdown]
-# **The hub.** An id with configuration and split behind colons; it needs the network.
+# **The hub.** Write the dataset's id, configuration and split with colons between them. This needs the network; without
+# it you see the error message below.
 
 # %%
 from grpo_workbook import WorkbookError
@@ -319,8 +320,8 @@ messy = Path(folder.name) / "messy.jsonl"
 messy.write_text("\n".join(lines) + "\n");
 
 # %% [markdown]
-# Loading stops and names the first invalid row, its value and the fix. It never drops rows unasked, because five dropped
-# rows look just like 5,000.
+# Loading stops and names the first invalid row, its value and the fix. It never drops rows silently: nobody would
+# notice whether 5 rows or 5,000 were gone.
 
 # %%
 try:
@@ -515,7 +516,7 @@ for name, rows in {
 #
 # The order matters. If you split first, two copies of a row can land on different sides.
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "file": (0.07, 0.45, "your\nfile", data_colour),
     "valid": (0.25, 0.45, "1 drop\ninvalid rows", check_colour),
@@ -562,7 +563,7 @@ for name, part in {"train": train_part, "held out": heldout_part}.items():
 print("leaks:", len(leaked_rows(train_part, heldout_part)))
 
 # %% [markdown]
-# Without strata, 100 held-out rows can be easier or harder than the rest by chance. How much, over 200 seeds?
+# Without stratifying, 100 held-out rows can be easier or harder than the rest by chance. How much, over 200 seeds?
 
 # %%
 import random
@@ -575,7 +576,8 @@ print(f"in 100 random rows: from {min(plain_rates):.0%} to {max(plain_rates):.0%
 # %% [markdown]
 # ## The whole report
 #
-# One command runs all these checks and lists at the end what would hurt training. Its exit status is then 1.
+# One command runs all these checks and lists at the end what would hurt training. If there is anything, its exit status
+# is 1.
 
 # %%
 import subprocess
@@ -627,7 +629,7 @@ for name, part in {"train": my_train, "heldout": my_heldout}.items():
 # %% [markdown]
 # If a step drops more than you expected, read those rows before you go on.
 
-# %%
+# %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.6)
 colours = [figures.GREY] * 4 + [figures.BLUE] * 2
 bars = axes.barh(list(found), found.values(), color=colours)
@@ -652,7 +654,7 @@ print(render([my_train[0]["prompt"]], tokenizer)[0], "\nanswer:", my_train[0]["a
 # In a terminal:
 #
 # ```bash
-# python -m grpo_workbook check-data my.csv --question-column frage --answer-column antwort
+# python -m grpo_workbook check-data my.csv --question-column problem --answer-column result
 # python -m grpo_workbook check-data train.jsonl --heldout-data heldout.jsonl --json report.json
 # python -m grpo_workbook run --data train.jsonl --heldout-data heldout.jsonl --output outputs/mine
 # ```

@@ -15,7 +15,7 @@
 # Several functions score each completion of a group. TRL adds up the weighted scores, and the group turns the totals
 # into advantages.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 pale = figures.PALE
@@ -286,7 +286,7 @@ for name, text in samples.items():
 # %%
 from grpo_workbook import load_policy
 
-config = RunConfig.from_env()
+config = RunConfig.from_env(default_profile="smoke")
 model, tokenizer = load_policy(config)
 
 # %% [markdown]
@@ -319,9 +319,9 @@ scored = score(functions, completions, rows, group_size=8, weights=weights)
 scored.table().round(2)
 
 # %% [markdown]
-# In groups of 8, this model's totals nearly always differ. Cut the same completions into groups of 4 and compare:
+# In groups of 8, every reward has variance in every group. Cut the same completions into groups of 4 and compare:
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 from matplotlib.patches import Rectangle
 
@@ -417,7 +417,7 @@ WAYS = {
 # Take two groups of 8. In the first, half of the answers are right; in the second all are. In both, two completions
 # contain a phrase that a style reward pays with a weight of 0.1.
 
-# %%
+# %% tags=["hide-input"]
 right = [[1.0, 0, 1, 0, 1, 0, 1, 0], [1.0] * 8]
 phrase = [[1.0, 1, 0, 0, 0, 0, 0, 0]] * 2
 rewards_of_two = torch.tensor([right, phrase])
@@ -446,7 +446,7 @@ figures.show(figure, words)
 
 # %% [markdown]
 # Under `"group"` the phrase has an advantage of 1.6 in the second group, more than any right answer has in the first.
-# The other three keep it near 0.1, because they divide both groups by the same number.
+# The other three keep it near 0.1, because none of them divides the total by the group's own deviation.
 
 # %% [markdown]
 # ### What a policy learns from that
@@ -486,7 +486,7 @@ print([round(chance, 2) for chance in toy("group")[::10]])
 # %% [markdown]
 # Five seeds for each way, once with half of the groups mastered and once with all of them:
 
-# %%
+# %% tags=["hide-input"]
 cases = {"half of the groups mastered": 4, "all groups mastered": 8}
 figure, panels = figures.new_panels(9, 3.4, 2, 2)
 runs, parts = {}, []
@@ -586,7 +586,7 @@ trainer = train(judges, [2.0, 0.1, 0.0], steps=10, scale_rewards="group")
 # %% [markdown]
 # What a reward of 0.1 did in 10 steps, and what it cost:
 
-# %%
+# %% tags=["hide-input"]
 curves = {f.__name__: curve(trainer, f.__name__) for f in judges}
 labels = ["gives a number (weight 2)", "says \"answer is\" (0.1)", "strict form (0)"]
 figure, (axes,) = figures.new_panels(7.5, 3.2)
@@ -724,7 +724,7 @@ print((paid[["naive", "ours"]] >= 1).sum().to_dict(), "get through")
 # %% [markdown]
 # By kind, how many get through:
 
-# %%
+# %% tags=["hide-input"]
 kinds = paid.groupby("kind", sort=False)
 through = kinds[["naive", "ours"]].agg(lambda fractions: (fractions >= 1).sum())
 through["attacks"] = kinds.size()
@@ -775,7 +775,8 @@ for name, of_set in sets.items():
 
 # %% [markdown]
 # No reward stops everything. An answer can be right by luck, whatever the reasoning says. So read samples during
-# training and measure on held-out problems (chapter 04). A program as an answer can attack the test itself (chapter 06).
+# training and measure on held-out problems (chapter 04). If the answers are programs, they can attack the test itself
+# (chapter 06).
 
 # %% [markdown]
 # ## Symbolic answers: math-verify and its traps

@@ -5,7 +5,7 @@
 # TRL, and say with an interval and a paired test whether it improved on problems it never saw.
 #
 # **Time:** about 3 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
-# the same cells train Qwen3 or Gemma 3.
+# the same cells train Qwen3 or Gemma 3, on a T4 for about four hours and up to one more to measure (computed).
 #
 # The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
 
@@ -84,13 +84,12 @@ print(GRPOTrainer.__name__, "from", GRPOTrainer.__module__)
 # ## The problems
 #
 # These are word problems of one and two steps in GSM8K's form: the answer ends in `#### N`. The held-out problems share no
-# combination of template and numbers with the training problems.
+# combination of template and numbers with the training problems. In a GPU's profile they are GSM8K itself.
 
 # %%
 from grpo_workbook import data, load_problems, to_dataset
 
-train_rows = load_problems(data.WORD_PROBLEMS["train"])
-heldout_rows = load_problems(data.WORD_PROBLEMS["heldout"]).select(range(run.heldout))
+train_rows, heldout_rows, _ = data.load_split(run)
 print(len(train_rows), "to train on,", len(heldout_rows), "held out\n")
 print(train_rows[0]["question"], "\n" + train_rows[0]["solution"])
 
@@ -185,7 +184,7 @@ print(f"A and B: {A.numel() + B.numel():,} weights, B all zero: {not B.any()}")
 # %% [markdown]
 # B starts at zero, so the adapters change nothing until the first update. From then on the layer computes `W x + 2 B A x`.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 from matplotlib.patches import Rectangle
 
@@ -310,7 +309,7 @@ before = summary(before_sampled, before_greedy)
 before
 
 # %% [markdown]
-# The model mostly knows its arithmetic and presents it badly. Numbers hide that, so read some sampled completions:
+# The model can do the arithmetic but often misses the form. Read some sampled completions to see how:
 
 # %%
 for completion in before_sampled.completions[1:5]:
@@ -347,8 +346,8 @@ algorithm = {
 
 # %%
 args = run.to_grpo_config(weights, algorithm)
-print(f"{args.per_device_train_batch_size} completions at once, "
-      f"{args.gradient_accumulation_steps} times before each optimizer step")
+print("completions at once:", args.per_device_train_batch_size)
+print("batches accumulated for an optimizer step:", args.gradient_accumulation_steps)
 print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 
 # %% [markdown]
@@ -383,7 +382,7 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 #
 # Each optimizer step is one round of this loop:
 
-# %%
+# %% tags=["hide-input"]
 n, problems, colours = run.batch_size, run.prompts_per_step, figures.PALE
 weights_moved = f"{training.count_trained_parameters(model):,}"
 boxes = {

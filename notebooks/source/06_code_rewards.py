@@ -4,11 +4,11 @@
 # **After this notebook you can** reward a model for programs that pass their unit tests, without letting a program
 # reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile). On a GPU the same cells train a real model and measure it
-# on HumanEval.
+# **Time:** about 2 minutes on two CPU cores (smoke profile). With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU
+# the same cells train a real model, for an hour or so, and measure it on HumanEval.
 #
 # Unit tests look like the perfect reward: the program works or it does not. But a program that is judged also *runs*,
-# and a program that runs can do anything, even to its own verdict.
+# and a program that runs can do anything, even change its own verdict.
 
 # %% [markdown]
 # ## The common way, on four programs
@@ -33,7 +33,7 @@ def by_exit_code(program, test=TEST):
     return subprocess.run(command, capture_output=True, timeout=20).returncode == 0
 
 # %% [markdown]
-# Four completions for "add two numbers". One is right, one is wrong, two are neither:
+# Four completions for "add two numbers". One is right, one is wrong, and two cheat:
 
 # %%
 programs = {
@@ -162,7 +162,7 @@ for name, verdict in zip(more, sandbox.check(list(more.values()))):
 # ## Attack it
 #
 # The collection holds programs that try to pass without solving anything, or to harm the machine. All of them go
-# through the sandbox. The common way, by exit code, gets only the kinds that do no harm outside of it.
+# through the sandbox. The common way, by exit code, runs only the kinds that harm nothing but their own process.
 
 # %%
 import tempfile
@@ -266,17 +266,17 @@ print(f"ratio                               {theirs / ours:6.1f}")
 # ## The model
 #
 # In the smoke profile it is the *tiny coder*, a Qwen3 of 0.7 million parameters that knows these one-line functions but
-# rarely writes them down cleanly. On a GPU it is the Qwen3 that fits.
+# rarely writes them down cleanly. In a GPU's profile it is a real Qwen3.
 
 # %%
 import os
 from grpo_workbook import RunConfig, quiet
 
 quiet()
-run = RunConfig.from_env()
+run = RunConfig.from_env(default_profile="smoke")
 if run.profile == "smoke":
     smaller = {"max_steps": 60, "max_completion_length": 48}
-    run = RunConfig.from_env(model=str(TINY_CODER), **smaller)
+    run = RunConfig.from_env(profile="smoke", model=str(TINY_CODER), **smaller)
 run = run.replace(output=run.output / "code")
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
@@ -351,9 +351,10 @@ figures.show(figures.diagram(boxes, arrows, (9.0, 2.6)),
              "if it does not define the function.")
 
 # %% [markdown]
-# `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` half of the
-# fraction of its assertions that held.) `code_format_reward` runs nothing: it pays 1.0 for exactly one fenced block of
-# Python that can be parsed, 0.5 for one that cannot. With the weights 2 and 0.5 a completion earns at most 2.5.
+# `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` a program that
+# fails gets half of the fraction of assertions that held.) `code_format_reward` runs nothing: it pays 1.0 for exactly
+# one fenced block of Python that can be parsed, 0.5 for one that cannot. With the weights 2 and 0.5 a completion earns
+# at most 2.5.
 
 # %%
 from grpo_workbook.sandbox import code_format_reward, unit_tests
@@ -377,7 +378,7 @@ for i, name in enumerate(samples):
 
 # %% [markdown]
 # When the sandbox or a test is at fault, the reward is `None`. When more than half of a batch is like that, or timed
-# out, the reward function raises: a run that cannot judge must stop and must not train on zeros.
+# out, the reward function raises an error, because a run that cannot judge must stop. It must not train on zeros.
 
 # %% [markdown]
 # ## What the model writes
@@ -462,7 +463,7 @@ for constant in ("0", "True", "False", "[]", "''"):
 #   tests with many different answers. Read what the model writes: `return False` is a local optimum, because every
 #   small change of it earns less.
 #
-# This model passes now and then.
+# This model passes now and then, so it trains with all or nothing.
 
 # %% [markdown]
 # ## The baseline
@@ -519,7 +520,8 @@ with stop_on_interrupt(trainer):
 
 # %% [markdown]
 # The reward function wrote the rate of each outcome into TRL's log (`code/passed`, `code/failed` and so on), which says
-# more than the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or defines nothing.
+# more than the reward alone. *Failed*: an assertion did not hold. *Error*: the program is broken, or does not define
+# the function.
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -785,7 +787,7 @@ def mutants(program: str) -> list[str]:
     return found
 
 # %% [markdown]
-# The solution must pass and its mutants must fail. A mutant that survives is a case that your test lacks:
+# The solution must pass and its mutants must fail. A mutant that survives shows a case that your test lacks:
 
 # %%
 solution = TASK["prompt"] + TASK["canonical_solution"]
@@ -857,7 +859,7 @@ check("06.4", attack);
 # """
 # ```
 #
-# No secret helps in a process that the program shares. In the sandbox the verdict is made in another one.
+# No secret helps as long as the program runs in the same process. In the sandbox the verdict is made in another one.
 #
 # </details>
 

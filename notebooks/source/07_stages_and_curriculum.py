@@ -5,7 +5,7 @@
 # whether each stage helped, choose problems by how hard they are for *this* policy, refresh the KL reference, resume
 # a run exactly, and say when none of that is worth its price.
 #
-# **Time:** about 2 minutes on two CPU cores. On a GPU the same cells train Qwen3 or Gemma 3.
+# **Time:** about 2 minutes on two CPU cores, and on a GPU with the tiny model too.
 
 # %% [markdown]
 # ## Why stages: a reward that is never earned teaches nothing
@@ -107,7 +107,7 @@ import os
 from grpo_workbook import RunConfig, quiet
 
 quiet()
-run = RunConfig.from_env(heldout=96)
+run = RunConfig.from_env(default_profile="smoke", heldout=96)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
@@ -310,15 +310,22 @@ show_stages(report)
 
 # %%
 curves = {stage["stage"]["name"]: stage["curve"] for stage in report["stages"]}
-figure, words = figures.stage_curve(curves, goal=0.8)
-form, correct = ([rate for _, rate in curve] for curve in curves.values())
-title = f"Form: {form[0]:.0%} to {form[-1]:.0%}. Then correctness: to {correct[-1]:.0%}"
-figure.axes[0].set_title(title)
-figures.show(figure, words)
+lines = {name: tuple(zip(*curve)) for name, curve in curves.items()}
+form, correct = (rates for _, rates in lines.values())
+figure, words = figures.line_chart(
+    lines,
+    x="optimizer step, over both stages",
+    y="strictly right, held out",
+    title=f"Form: {form[0]:.0%} to {form[-1]:.0%}. Then correctness: to {correct[-1]:.0%}",
+)
+begin = lines[list(lines)[1]][0][0]
+figure.axes[0].axvline(begin, color="black", linestyle=":", lw=1)
+figure.axes[0].axhline(0.8, color=figures.GREY, lw=1)
+figures.show(figure, f"{words} The second stage begins at step {begin}; grey: 80 %.")
 
 # %% [markdown]
-# The first stage lifts *strict* accuracy although it rewarded no right answer: answers that were right before now count.
-# *Lenient* accuracy accepts any readable answer, so only its gain is more than form:
+# The first stage lifts *strict* accuracy although it rewarded no right answer: answers that were right before, but badly
+# formed, now count. *Lenient* accuracy accepts any readable answer, so a gain there is more than form:
 
 # %%
 for stage in report["stages"]:
@@ -344,16 +351,25 @@ print(sorted(path.name for path in folder.iterdir()))
 # %% [markdown]
 # ## The filter goes stale
 #
-# The same 64 problems, measured again with the trained policy. The filter leaves out the grey, hatched bars.
+# The same 64 problems, measured again with the trained policy. The filter leaves out the grey, hatched bars; a cross
+# stands for no problem.
 
 # %%
 rates_after = pass_rates(model, tokenizer, some, n=8, **how)
 measured = {"before training": rates_before, "after two stages": rates_after}
-figure, words = figures.pass_rate_histogram(measured, samples=8)
-counts = [sum(rate in (0, 1) for rate in found) for found in measured.values()]
+counts = {
+    when: [sum(round(8 * rate) == k for rate in found) for k in range(9)]
+    for when, found in measured.items()
+}
+idle = [found[0] + found[8] for found in counts.values()]  # none right, or all
 title = "Of 64 problems {} teach nothing before training, {} after"
-figure.suptitle(title.format(*counts))
-figures.show(figure, words)
+labels = [str(k) for k in range(9)]
+figure, words = figures.bar_panels(counts, labels, y="problems", title=title.format(*idle))
+for axes in figure.axes[:2]:
+    axes.set_xlabel("right ones among 8 completions")
+    for k in (0, 8):  # what a curriculum leaves out is grey
+        axes.patches[k].set(facecolor="#BBBBBB", hatch="//", edgecolor="white")
+figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
 
 # %% [markdown]
 # A filter from the start would now sample mastered problems. So measure again: a stage with a `pass_rate` does it as it
@@ -414,7 +430,8 @@ for _ in range(10):
 
 # %% [markdown]
 # If a fraction z of the groups has zero variance, a full batch takes 1 / (1 - z) times as many samples. TRL logs z as
-# `frac_reward_zero_std`, so the log of the two stages shows what dynamic sampling would have cost (means of four steps):
+# `frac_reward_zero_std`, so the log of the two stages shows what dynamic sampling would have cost (means of four steps;
+# 1.6 means that 16 groups are sampled for every 10 that are used):
 
 # %%
 zero = []
@@ -488,7 +505,7 @@ figures.show(
 # | either, with a fresh adapter | the base model in effect, because a fresh adapter changes nothing |
 #
 # Without a copy, the trainer turns the adapter off and measures from the base. So on a GPU a new trainer alone refreshes
-# nothing. The copy takes a few lines, run after the trainer is made and before it trains:
+# nothing. A few lines make the copy; they run after the trainer is made and before it trains:
 
 # %%
 def keep_reference(policy):
@@ -522,7 +539,8 @@ rounds_report = train_stages(
 
 # %% [markdown]
 # The KL at each step. A round begins at 0, because the policy *is* its reference there; the second step is 0 too, because
-# the learning rate of the first is 0. Against the base the KL is above 0 from the first step on.
+# the learning rate of the first is 0. In so few steps the KL stays small. Against the base it is above 0 from the first
+# step on.
 
 # %%
 kl = {}
@@ -532,8 +550,9 @@ for path in sorted(rounds_run.output.glob("stage-*/log.json")):
     print(f"{path.parent.name:16}", *shown)
 
 # %% [markdown]
-# Refreshing gives room, and it forgets the origin: through rounds that each look small a policy can leave its base
-# entirely. With `beta=0`, as in most of this course, there is no reference and nothing to refresh.
+# A refreshed reference lets the policy move on, but it no longer holds it near the base model: over many rounds, each of
+# which looks small, a policy can leave its base entirely. With `beta=0`, as in most of this course, there is no
+# reference and nothing to refresh.
 
 # %% [markdown]
 # ## A reward that fades
@@ -611,16 +630,16 @@ figures.show(
 #
 # - **Correctness alone** took 2.3 times as many completions. More of its groups had zero variance: 30 to 36 % over whole
 #   runs, against 15 to 25 % with the mixed rewards. Some reward for form is worth its place.
-# - **Stages did not help.** They cost 9 to 20 % more, with each of the three seeds. The form was never so rare that the
+# - **Stages did not help.** With each of the three seeds they cost 9 to 20 % more. The form was never so rare that the
 #   other rewards went unearned, and between stages the learning rate falls to 0 and warms up again.
 # - **The filter did not pay.** It saved five steps with one seed and lost a little with the other two. Measuring took
 #   1,920 completions, more than the training itself, and left out 4 to 9 of 240 problems.
 # - **The fading reward** was fastest with one seed and equal with another; with the third it fell back once. Three seeds
 #   cannot say whether that was chance.
 #
-# So for this model and these problems: mix the rewards and leave the rest. Decide otherwise when many groups have zero
-# variance at the start, when many problems are hopeless, or when a run is long enough to earn back the measuring. Then
-# measure again, with your model, your problems, and a goal that you fixed before.
+# So for this model and these problems: mix the rewards, and do without stages and filter. They may pay when many groups
+# have zero variance at the start, when many problems are hopeless, or when a run is so long that the completions for
+# measuring hardly count. Then measure again, with your model, your problems, and a goal that you fixed before.
 
 # %% [markdown]
 # ## Stop and resume
@@ -676,7 +695,7 @@ from grpo_workbook.resume import train
 
 
 def small_trainer(name):
-    small = RunConfig.from_env(
+    small = run.replace(
         max_steps=4, batch_size=16, num_generations=4, output=run.output / name
     )
     policy, tokens = load_policy(small)
@@ -728,9 +747,9 @@ print([entry["reward"] for entry in whole.state.log_history if "reward" in entry
 print([entry["reward"] for entry in resumed.state.log_history if "reward" in entry])
 
 # %% [markdown]
-# For that, a checkpoint must hold everything that the next step depends on: adapter, optimizer, schedule, random states,
-# the position in the shuffled data, completions not yet used, and the state of rewards such as `AdaptiveWeight`. Stock
-# resuming loses several of these; `grpo_workbook/resume/exact.py` lists and restores them.
+# To continue bit by bit, a checkpoint must hold everything that the next step depends on: adapter, optimizer, schedule,
+# random states, the position in the shuffled data, completions not yet used, and the state of rewards such as
+# `AdaptiveWeight`. Stock resuming loses several of these; `grpo_workbook/resume/exact.py` lists and restores them.
 #
 # `train_stages(..., resume=True)` skips finished stages and gives the next one to `train`. This function continues
 # exactly inside a stage, as `python -m grpo_workbook stages` does:
@@ -928,7 +947,7 @@ def both_ways() -> dict:
     from grpo_workbook.stages import Carry
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    small = RunConfig.from_env(max_steps=4, batch_size=32)
+    small = RunConfig.from_env(default_profile="smoke", max_steps=4, batch_size=32)
     first, moved = small.output / "stage-1-format", {}
     small = small.replace(output=small.output / "both-ways")
     functions, weights = parse_rewards("correctness:2,strict_format:0.5")
@@ -991,7 +1010,7 @@ PROBLEMS = [  # or the path of your file
 
 def own_pass_rates() -> dict:
     """Eight completions for each of my problems, before training"""
-    policy, tokens = load_policy(own := RunConfig.from_env())
+    policy, tokens = load_policy(own := RunConfig.from_env(default_profile="smoke"))
     mine = to_dataset(load_problems(PROBLEMS))
     mine = mine.select(range(min(64, len(mine))))
     how = {"max_new_tokens": own.max_completion_length, "batch_size": own.eval_batch}

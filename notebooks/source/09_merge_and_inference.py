@@ -10,8 +10,8 @@
 # %% [markdown]
 # ## A merge by hand
 #
-# LoRA leaves the base's weight `W` unchanged and adds a second path beside it: through the thin `A`, through `B`, times
-# `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
+# LoRA leaves the base's weight `W` unchanged and adds a second path beside it: first through the thin matrix `A`, then
+# through `B`, then times `alpha / r`. Here with 3 inputs, 2 outputs and rank 1:
 
 # %%
 import torch
@@ -51,14 +51,14 @@ alt = "The input x goes through the frozen W and, beside it, through A and B."
 figures.show(figure, alt + " Their sum is y; B's part times alpha / r.")
 
 # %% [markdown]
-# ## Why not into the 4-bit weights
+# ## Why not merge into the 4-bit weights?
 #
 # A 4-bit weight is not a free number. It is one of 16 *levels*, times a *scale* that a *block* of 64 weights shares:
 # the largest magnitude in the block. With double quantization, which every run of the course uses, the scale is itself
 # rounded to 8 bits; here we keep it exact.
 #
 # Take 64 weights that lie on the levels of NF4, add a small update, and round again. Most weights fall back to their
-# old level, so their update is lost. A few jump to the next level, and move much further than the update asked.
+# old level, so their update is lost. A few jump to the next level and move much further than the update asked for.
 
 # %%
 from bitsandbytes.functional import get_4bit_type
@@ -117,7 +117,7 @@ import os
 
 from grpo_workbook import RunConfig, load_policy
 
-run = RunConfig.from_env(max_steps=24, heldout=120)
+run = RunConfig.from_env(profile="smoke", max_steps=24, heldout=120)
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"
 import unsloth
@@ -316,7 +316,8 @@ for name, n in found.items():
 # %% [markdown]
 # Read the second and the last line. Hardly a token changes and greedy accuracy does not fall, yet each is a different
 # policy: its logits are off by a quarter of their spread or more. Greedy accuracy would have passed both merges; the
-# logits refuse them. With sampling both get fewer answers right, though among 120 problems that alone could be chance.
+# logits refuse them. With sampling both get fewer answers right, but with 120 problems the loss of the second line could
+# still be chance.
 
 # %% [markdown]
 # ## Three routes to a merged model
@@ -373,7 +374,7 @@ figures.show(figure, f"Arrows from the trained policy to three merged models. {e
 # ## The same in one call
 #
 # `merge` checks the base by its hash, merges, proves by logits and held-out answers, and writes a card. The folder
-# appears only when the proof holds. A merge that is another model is refused with the numbers.
+# appears only when the proof holds. A merge that gives another model is refused, and the error message has the numbers.
 
 # %%
 from grpo_workbook import merge
@@ -437,10 +438,10 @@ for side in ("left", "right"):
 tokenizer.padding_side = "left"
 
 # %% [markdown]
-# Padding on the right raises no error and no warning, and the answers are rubbish. A batch needs two more things: the
+# Padding on the right raises no error and no warning, but the answers are worthless. A batch needs two more things: the
 # attention mask, without which padding is read as text, and `add_special_tokens=False`, because the chat template has
-# added them already. `grpo_workbook.generate` does all three. (To stream, give `model.generate`, in
-# a thread, a `TextIteratorStreamer`.)
+# added them already. `grpo_workbook.generate` does all three. (To stream, call `model.generate` in a thread, with a
+# `TextIteratorStreamer`.)
 
 # %% [markdown]
 # ## Sampling settings
@@ -587,8 +588,8 @@ while True:
 print("the server answers")
 
 # %% [markdown]
-# Ask it with the `openai` client, whole and as a stream. The model's name is the folder. The chat template's switch
-# travels along, because the prompt must be that of training.
+# Ask it with the `openai` client, whole and as a stream. The model's name is the folder. The chat template's switch (no
+# thinking) is sent too, because the prompt must be that of training.
 
 # %%
 import openai
@@ -679,8 +680,8 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # %% [markdown]
 # ## Appendix: the card and the upload
 #
-# A card states what the model is, what was measured, and the prompt it was trained with. `merge` has written one, and
-# `make run` writes one with all numbers of the run:
+# A card states what the model is, what was measured, and the prompt it was trained with. `make run` writes one with all
+# numbers of the run. This one is from `merge`:
 
 # %%
 card = (folder / "merged_by_call" / "README.md").read_text()
@@ -824,8 +825,8 @@ check("09.2", left_pad);
 # try a prompt of your own words, and a temperature of 1.
 
 # %% tags=["exercise"]
+from grpo_workbook import statistics
 from grpo_workbook.exercises import predict
-from grpo_workbook.statistics import changed
 
 prediction = ...  # "falls", "stays" or "rises"
 
@@ -836,7 +837,7 @@ def other_prompt(system_prompt="") -> dict:
     for dataset in (heldout, to_dataset(rows, system_prompt)):
         strict.append(evaluate(model, tokenizer, dataset, **how).strict)
         print(f"{mean(strict[-1]):.1%} strict")
-    better, worse = changed(*strict)
+    better, worse = statistics.changed(*strict)
     return {"better": len(better), "worse": len(worse), "problems": len(rows)}
 
 
@@ -883,7 +884,7 @@ def fewer_bits() -> dict:
         mine, words = load_model(folder / "mine", **where)
         strict.append(evaluate(mine, words, to_dataset(problems), **how).strict)
         print(f"{bits:2} bits: {mean(strict[-1]):.1%} strict")
-    better, worse = changed(*strict)
+    better, worse = statistics.changed(*strict)
     return {"better": len(better), "worse": len(worse), "problems": len(problems)}
 
 

@@ -20,7 +20,7 @@ import os
 from grpo_workbook import RunConfig, load_policy, quiet
 
 quiet()  # no loading bars, no advice
-run = RunConfig.from_env()
+run = RunConfig.from_env(profile="smoke")
 if os.path.isdir(run.model):
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
 import unsloth
@@ -160,7 +160,7 @@ boxes = {
 }
 arrows = [(*pair, "") for pair in ("0r", "1r", "ra", "rb", "ag", "bg")]
 figures.show(
-    figures.diagram(boxes, arrows, (10.0, 2.9)),
+    figures.diagram(boxes, arrows, (8.0, 2.6)),
     "Two GPUs hold four completions of one group each. All eight rewards are gathered, "
     f"mean {earned.mean():.2f}, deviation {earned.std():.2f}; each GPU gets its four "
     "advantages back and computes a gradient, and the gradients are averaged.",
@@ -462,8 +462,9 @@ figures.show(figure, (
 # %%
 import psutil
 
-gib = psutil.virtual_memory().total / GIB if run.device == "cpu" else None
-print(plan(run.model, run.profile, gib=gib))
+cpu = run.device == "cpu"
+size = psutil.virtual_memory().total if cpu else torch.cuda.mem_get_info()[1]
+print(plan(run.model, run.profile, gib=size / GIB))
 
 # %% [markdown]
 # When a run does not fit, `plan` lists changes, the cheapest first. Smaller pieces (`per_device_batch`) cost nearly
@@ -550,7 +551,7 @@ for name in values_shown.split():  # what a profile leaves out is RunConfig's de
 # | `max_completion_length` | 512 is enough for two steps of arithmetic. Long reasoning needs more |
 # | `learning_rate` | LoRA: start at 1e-5 and try 5e-5. Full training: 1e-6. The GPU has nothing to do with it (chapter 04) |
 # | `gradient_checkpointing` | on, because without it one completion fills gigabytes |
-# | `vllm` | off where there is no room beside the training, otherwise colocate (see below) |
+# | `vllm` | off if training leaves too little memory for it, otherwise colocate (see below) |
 # | `beta` | 0 needs no reference model and no second forward pass |
 #
 # ## The loss types, on one batch
@@ -587,13 +588,13 @@ def token_weights(moved, **how):
 
 
 # %% [markdown]
-# On the left the first update, where every ratio is 1. On the right the policy has moved: the first two tokens of the
-# right answer are 1.5 and 3 times as likely as when they were sampled.
+# Above is the first update, where every ratio is 1. Below the policy has moved: the first two tokens of the right answer
+# are 1.5 and 3 times as likely as when they were sampled.
 
 # %%
 import numpy as np
 
-figure, grid = figures.new_panels(10.0, 3.0, 2, 2)
+figure, grid = figures.new_panels(7.0, 5.6, 2)
 titles = ("First update: length decides", "After a move: clipping decides, too")
 for axes, moved, title in zip(grid, (at_first, later), titles):
     table = np.array([token_weights(moved, **how) for how in names.values()])
@@ -601,7 +602,7 @@ for axes, moved, title in zip(grid, (at_first, later), titles):
     axes.imshow(table, cmap="Blues", vmin=0, vmax=300, aspect="auto")
     for (row, column), value in np.ndenumerate(table):
         if not np.isnan(value):
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7)
+            axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=9)
     axes.set(yticks=range(len(names)), yticklabels=list(names), xticks=[1.5, 10.5])
     axes.set_xticklabels(["right, 4 tokens", "wrong, 12 tokens"])
     axes.set_title(title, fontsize=11)
@@ -703,7 +704,7 @@ arrows = [("trainer", "vllm", "prompts", -0.4),
           ("vllm", "trainer", "completions", -0.4),
           ("other", "server", "prompts, new weights", 0.4),
           ("server", "other", "completions", 0.4)]
-figure = figures.diagram(boxes, arrows, (10.0, 2.8))
+figure = figures.diagram(boxes, arrows, (8.0, 2.6))
 heads = {0.02: "colocate: one GPU, by turns", 0.54: "server: GPUs of its own"}
 for x, words in heads.items():
     frame = Rectangle((x - 0.01, 0.03), 0.46, 0.77, fill=False, ls="--", color="grey")
@@ -729,7 +730,7 @@ figures.show(figure, (
 #     --tensor-parallel-size 2 --weight-transfer-config '{"backend": "nccl"}' \
 #     --logprobs-mode processed_logprobs --max-logprobs -1  # vLLM 0.30 and later: --enable-scale-out too
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
-#     --vllm server --vllm-server 127.0.0.1:8000
+#     --vllm server --vllm-server 127.0.0.1:8000 --load-in-4bit false
 # ```
 #
 # Two settings of TRL to know: `vllm_enable_sleep_mode` lets a colocated vLLM give its memory back during the update,
@@ -798,23 +799,24 @@ for axes, (name, steps) in zip(grid, found.items()):
     little = [1 - a - b for a, b in zip(near, dropped)]
     colours = [figures.PALE["data"], "#BBBBBB", figures.ORANGE]
     axes.stackplot(counts, near, little, dropped, colors=colours,
-                   labels=["counts", "counts less than a third", "dropped"])
+                   labels=["weight above 1/3", "weight below 1/3", "dropped"])
     axes.set_xscale("log", base=2)
     axes.set(xticks=counts, xticklabels=counts, xlim=(32, 8192), ylim=(0, 1))
     axes.set_xlabel("tokens of a completion")
-    axes.set_title(f"{name} sampler: at 2,048 tokens {near[3]:.0%} count", fontsize=11)
-    said = f"{near[3]:.0%} count, {dropped[3]:.0%} are dropped"
+    axes.set_title(f"{name}: {near[3]:.0%} above 1/3 at 2,048 tokens", fontsize=11)
+    said = f"{near[3]:.0%} have a weight above 1/3, {dropped[3]:.0%} are dropped"
     lines.append(f"{name} sampler: at 2,048 tokens {said}")
 grid[0].set_ylabel("fraction of the completions")
 handles = grid[0].get_legend_handles_labels()
 figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
 figures.show(figure, (
     "What sequence_mask does to completions of 32 to 8,192 tokens, joined from "
-    "measured differences. " + "; ".join(lines) + ". The rest count below a third."))
+    "measured differences. " + "; ".join(lines) + ". The rest have a weight below 1/3."))
 
 # %% [markdown]
 # The tiny model's own completions, of about 25 tokens, lose nothing. A bfloat16 sampler does no harm up to thousands of
-# tokens. With the 4-bit sampler some are dropped, and with more tokens nearly all others count next to nothing. So
+# tokens. With the 4-bit sampler some are dropped, and the longer the completions, the more of them have a weight near 0.
+# (On average the trainer finds a sampled token a little less likely than the sampler did, so the product shrinks.) So
 # watch three metrics when vLLM samples:
 #
 # - `sampling/sampling_logp_difference/mean`: the mean difference a token. It jumps when the sampler has stale weights.
@@ -1078,6 +1080,6 @@ check("10.5", my_plan);
 # - `loss_type="dapo"` is one part of DAPO. `bnpo` depends on the size of the pieces.
 # - vLLM speeds sampling up. Watch the sampling metrics, because its correction can drop long completions.
 #
-# Next: your own project. Copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards
-# and your values, and run `python -m grpo_workbook run --config my.yaml`. [Chapter 00](00_start_here.ipynb) has the
-# map.
+# Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step. To skip that,
+# copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards and your values, and run
+# `python -m grpo_workbook run --config my.yaml`.

@@ -24,8 +24,10 @@ def test_a_fresh_runtime_gets_the_pins_restarts_and_then_goes_on(tmp_path):
     subprocess.run(["git", "clone", "-q", str(REPO), str(clone)], check=True)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    # An older version of what the course needs, and Colab's own version of what is to stay.
-    pip = [python, "-m", "pip", "install", "-q", "--no-deps", "packaging==25.0", "tyro==1.0.16"]
+    # An older version of what the course needs, and Colab's own version of what is to stay, and of
+    # what PEFT refuses.
+    older = ["packaging==25.0", "tyro==1.0.16", "torchao==0.10.0"]
+    pip = [python, "-m", "pip", "install", "-q", "--no-deps", *older]
     if subprocess.run(pip).returncode:
         pytest.skip("the package index cannot be reached")
     kept = ("PATH", "HOME", "LANG", "SSL_CERT_FILE")
@@ -43,11 +45,11 @@ def test_a_fresh_runtime_gets_the_pins_restarts_and_then_goes_on(tmp_path):
     assert "tyro 1.0.17" in first.stdout
     assert "restarts now" in first.stdout
     assert "went on" not in first.stdout
-    names = "packaging", "tyro", "trl", "unsloth"
+    names = "packaging", "tyro", "trl", "unsloth", "torchao"
     versions = f"import importlib.metadata as m; print([m.version(n) for n in {names}])"
     where = "import grpo_workbook; print(grpo_workbook.__file__)"
     second = run(f"import unsloth\nfrom trl import GRPOTrainer\n{versions}\n{where}")
     assert second.returncode == 0, second.stderr[-3000:]
     assert "The pinned versions are installed." in second.stdout
-    assert "['25.0', '1.0.17', '1.15.0', '2026.10.9']" in second.stdout
+    assert "['25.0', '1.0.17', '1.15.0', '2026.10.9', '0.18.0']" in second.stdout
     assert str(content / "grpo-workbook" / "grpo_workbook") in second.stdout
