@@ -262,11 +262,11 @@ SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_only_the_main_run_and_the_capstone_train_the_gpus_own_model_by_default(path):
+def test_only_chapter_04_trains_the_gpus_own_model_by_default(path):
     """Chapters 09 and 10 hold several models or float32 weights: their tiny one is not asked."""
     calls = re.findall(r"\bRunConfig\.from_env\(([^)]*)", path.read_text())
     number = int(path.stem[:2])
-    wanted = "" if number in (1, 4, 14) else 'default_profile="smoke"'
+    wanted = "" if number in (1, 4) else 'default_profile="smoke"'
     wanted = 'profile="smoke"' if number in (9, 10) else wanted
     wanted = "default_profile=MY_PROFILE" if number == 14 else wanted  # "smoke" until it is changed
     assert calls
