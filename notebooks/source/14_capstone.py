@@ -379,11 +379,13 @@ scored.table().round(2)
 # How many completions of each group give the right answer?
 
 # %%
-right = [sum(values) / group for values in scored.groups[functions[0].__name__]]
-figure, words = figures.pass_rate_histogram({"untrained model": right}, group)
-mixed = sum(0 < rate < 1 for rate in right)
+right = [round(sum(values)) for values in scored.groups[functions[0].__name__]]
+labels = [str(k) for k in range(group + 1)]
+mixed = sum(0 < k < group for k in right)
 title = f"In {mixed} of {len(few)} groups some completions are right and some wrong"
-figure.suptitle(title)
+figure, words = figures.bar_panels(
+    {"untrained model": [right.count(k) for k in range(group + 1)]},
+    labels, y="groups", title=title)
 figure.axes[0].set_xlabel(f"right completions of {group}")
 figures.show(figure, f"{title}. {words}")
 
