@@ -113,7 +113,7 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         read = own[0] + prompts, own[1] + texts
         before = _read_logits(ours, tokenizer, *read)
         with ours.disable_adapter():
-            without = _read_logits(ours, tokenizer, *own)
+            without = _read_logits(ours, tokenizer, *own) if record else []
         ours = ours.merge_and_unload().bfloat16()
         ours.save_pretrained(target)
         tokenizer.save_pretrained(target)
@@ -218,7 +218,7 @@ def _read_logits(model, tokenizer, prompts: Sequence, completions: Sequence[str]
     import torch
 
     found, room = [], LOGIT_BYTES // (4 * model.config.vocab_size)
-    most = max(64, room // max(1, len(prompts)))
+    most = max(64, room // len(prompts))
     for pair in zip(data.render(prompts, tokenizer), completions, strict=True):  # no padding
         prompt, answer = tokenizer(list(pair), add_special_tokens=False)["input_ids"]
         ids = torch.tensor([prompt + answer[:most]], device=model.device)

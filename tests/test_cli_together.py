@@ -69,7 +69,7 @@ def test_accelerate_reads_the_launch_files(name):
 def test_divided_weights_need_the_plain_backend(tmp_path):
     result = cli("run", "--output", tmp_path / "out", ACCELERATE_USE_FSDP="true")
     assert result.returncode == 2
-    assert "which Unsloth does not do: add --backend plain" in result.stderr
+    assert "which Unsloth does not support: add --backend plain" in result.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -212,7 +212,7 @@ def test_a_base_that_is_compared_with_itself_is_refused(trained, tmp_path):
     weights = load_file(lost / "adapter_model.safetensors")
     none = {name: w * ("lora_A" in name) for name, w in weights.items()}
     save_file(none, lost / "adapter_model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(WorkbookError, match=r"at 100.00% of .*, -?\d% of what training changed"):
+    with pytest.raises(WorkbookError, match=r"at 100.00% of .*, -?\d% of training's effect"):
         merge(base, lost, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
