@@ -289,7 +289,7 @@ def test_logged_completions_alone_are_a_partial_reading(tmp_path, capsys):
     (folder := tmp_path / "completions").mkdir()
     pd.DataFrame(rows).to_parquet(folder / "completions_00001.parquet")
     run = read_run(tmp_path)
-    assert any("no loss" in note for note in run.notes)
+    assert any("no log beside" in note for note in run.notes)
     assert run.table["completions/empty_fraction"].tolist() == [0.5] * 25
     assert run.table["completions/unique_fraction"].tolist() == [0.75] * 25
     assert run.table["rewards/good_reward/mean"].tolist() == [1.5] * 25
