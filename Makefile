@@ -64,7 +64,11 @@ test-fast: $(STAMP)
 test: $(STAMP)
 	$(PYTEST) -m "not extra"
 
-test-all: $(STAMP) $(COMPARE) $(BOOK) lint
+TRITON := $(VENV)/triton
+$(TRITON): requirements-triton.txt | $(STAMP)
+	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --target $@.new -r requirements-triton.txt && rm -rf $@ && mv $@.new $@ || true
+
+test-all: $(STAMP) $(COMPARE) $(BOOK) $(TRITON) lint
 	TEST_ALL=1 $(PYTEST)
 
 lab: $(STAMP)

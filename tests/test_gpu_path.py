@@ -10,11 +10,13 @@ import pytest
 from conftest import REPO, environment
 from test_loader import make
 
+# In a folder of its own: a CPU machine has no use for Triton, and its other tests go without.
+TRITON = REPO / ".venv" / "triton"
 pytestmark = [
     pytest.mark.trains,
     pytest.mark.skipif(
-        not importlib.util.find_spec("triton"),
-        reason="Unsloth's path for a GPU needs Triton: pip install --no-deps triton",
+        not (importlib.util.find_spec("triton") or TRITON.is_dir()),
+        reason="Unsloth's path for a GPU needs Triton, which `make test-all` installs",
     ),
 ]
 START = """
@@ -77,7 +79,7 @@ def on_a_gpu(code: str, model: Path, folder: Path) -> dict:
     """What the code told, in a process that takes this machine for one with an L4."""
     code = START + code + "print(json.dumps(told))"
     command = [sys.executable, "-c", code, str(model), str(folder)]
-    how = {"capture_output": True, "text": True, "env": environment()}
+    how = {"capture_output": True, "text": True, "env": environment(PYTHONPATH=str(TRITON))}
     result = subprocess.run(command, cwd=REPO, **how)
     assert result.returncode == 0, result.stderr[-3000:]
     return json.loads(result.stdout.splitlines()[-1])
