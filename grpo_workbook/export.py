@@ -45,16 +45,13 @@ def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = No
     """
     record: dict = {}
     if not weights:
-        prompts = [data.chat_prompt(text, None) for text in SUMS]
+        learning, prompts = model.training, [data.chat_prompt(text, None) for text in SUMS]
         texts = generate(model.eval(), tokenizer, prompts, max_new_tokens=48, share=False)
-        record = {"prompts": prompts, "texts": texts}
-        record["policy"] = _log_probabilities(
-            _read_logits(model, tokenizer, prompts, texts)
-        ).tolist()
+        read, record = (model, tokenizer, prompts, texts), {"prompts": prompts, "texts": texts}
+        record["policy"] = _log_probabilities(_read_logits(*read)).tolist()
         with model.disable_adapter():
-            record["base"] = _log_probabilities(
-                _read_logits(model, tokenizer, prompts, texts)
-            ).tolist()
+            record["base"] = _log_probabilities(_read_logits(*read)).tolist()
+        model.train(learning)
     base = next(iter(model.peft_config.values())).base_model_name_or_path
 
     def write(target: Path) -> None:

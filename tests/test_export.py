@@ -47,7 +47,8 @@ def lora(base, folder, std=0.02, **config):
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 weight.normal_(std=std)
-    save_adapter(model, tokenizer, folder)
+    save_adapter(model.train(), tokenizer, folder)
+    assert model.training  # saving in the middle of a run changes nothing
     return folder
 
 
