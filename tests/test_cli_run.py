@@ -211,7 +211,7 @@ def test_a_folder_with_another_run_is_left_alone(main_runs, capsys):
     assert main(["run", "--output", str(folder)]) == 2
     assert "continue it with --resume, replace it with --overwrite" in capsys.readouterr().err
     assert main(["run", "--output", str(folder), "--resume", "--seed", "9"]) == 2
-    assert "different run (different: seed)" in capsys.readouterr().err
+    assert "holds another run (different: seed)" in capsys.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 

@@ -151,8 +151,8 @@ axes.text(28.7, 0.29, f"one step: {peak:.2f}", color=figures.BLUE, ha="right", v
 lost = 1 - parted["entropy"].tail(5).mean() / parted["entropy"].head(5).mean()
 axes.set(xlabel="optimizer step", ylabel="nats per token", ylim=(0, 0.3),
          title=f"A tiny task is learned: {lost:.0%} of the entropy is gone in 30 steps")
-figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the KL starts "
-             f"at 0, meets it near 0.03. One step's KL is {peak:.2f}.")
+figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the KL "
+             f"starts at 0, meets it near 0.03. One step's KL is {peak:.2f}.")
 
 # %% [markdown]
 # **This is not the norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model

@@ -316,7 +316,7 @@ figure, words = figures.line_chart(
     lines,
     x="optimizer step, over both stages",
     y="strictly right, held out",
-    title=f"Form: {form[0]:.0%} to {form[-1]:.0%}. Then correctness: to {correct[-1]:.0%}",
+    title=f"Form: {form[0]:.0%} to {form[-1]:.0%}; correctness: to {correct[-1]:.0%}",
 )
 begin = lines[list(lines)[1]][0][0]
 figure.axes[0].axvline(begin, color="black", linestyle=":", lw=1)
@@ -364,7 +364,8 @@ counts = {
 idle = [found[0] + found[8] for found in counts.values()]  # none right, or all
 title = "Of 64 problems {} teach nothing before training, {} after"
 labels = [str(k) for k in range(9)]
-figure, words = figures.bar_panels(counts, labels, y="problems", title=title.format(*idle))
+title = title.format(*idle)
+figure, words = figures.bar_panels(counts, labels, y="problems", title=title)
 for axes in figure.axes[:2]:
     axes.set_xlabel("right ones among 8 completions")
     for k in (0, 8):  # what a curriculum leaves out is grey

@@ -811,7 +811,7 @@ handles = grid[0].get_legend_handles_labels()
 figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
 figures.show(figure, (
     "What sequence_mask does to completions of 32 to 8,192 tokens, joined from "
-    "measured differences. " + "; ".join(lines) + ". The rest have a weight below 1/3."))
+    "measured differences. " + "; ".join(lines) + ". The rest: weight below 1/3."))
 
 # %% [markdown]
 # The tiny model's own completions, of about 25 tokens, lose nothing. A bfloat16 sampler does no harm up to thousands of

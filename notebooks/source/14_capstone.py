@@ -141,7 +141,8 @@ from grpo_workbook import drop_leaked, drop_long_prompts, leakage, to_dataset
 found = {"in the file": len(rows) + len(invalid), "valid": len(rows)}
 asked, answered = rows["question"][:], rows["answer"][:]
 repeated = leakage.near_duplicates(asked) | leakage.same_questions(asked)
-disputed = {i for a, b in repeated.items() if answered[a] != answered[b] for i in (a, b)}
+disputed = {i for a, b in repeated.items() if answered[a] != answered[b]
+            for i in (a, b)}
 found["undisputed"] = len(rows) - len(disputed)
 rows = rows.select([i for i in range(len(rows)) if i not in {*repeated, *disputed}])
 found["no repeats"] = len(rows)
