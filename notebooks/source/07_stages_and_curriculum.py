@@ -1034,11 +1034,12 @@ predict("07.5", prediction, own_pass_rates);
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "about half"
+# prediction = "few"
 # ```
 #
-# That is for the rows above and the tiny Qwen3. If most of yours are hopeless, begin with easier problems or a reward
-# with partial credit; if most are mastered, find harder ones.
+# That is for the rows above and the tiny Qwen3: only "3 shells and 4 more" is right in some of the eight samples (five), the
+# other seven never are. If most of yours are hopeless, begin with easier problems or a reward with partial credit; if most
+# are mastered, find harder ones.
 #
 # </details>
 
