@@ -114,17 +114,17 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
     # On a GPU Unsloth computes a float32 run in bfloat16, unless it reads here to add no autocast.
     os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if run.dtype == "float32" else "float32"
+    adapters = [(p, p.data) for name, p in model.named_parameters() if "lora_" in name]
     try:
         trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         if not overrides:
             raise
         raise WorkbookError(f"TRL refuses {overrides}: {error}") from error
-    # TRL keeps the adapters of a quantized model in bfloat16, where a weight of 0.01 cannot take a
-    # step of 1e-5. On a GPU Unsloth removes that cast; on the CPU and the plain backend we undo it.
-    for name, parameter in trainer.model.named_parameters():
-        if "lora_" in name and not sharded():  # sharded weights must have one dtype
-            parameter.data = parameter.data.float()
+    # TRL casts the adapters of a quantized model to bfloat16, where a weight of 0.01 cannot take a
+    # step of 1e-5. On a GPU Unsloth removes that cast; here it is undone, with the digits it took.
+    for parameter, exact in adapters if not sharded() else ():  # sharded weights need one dtype
+        parameter.data = exact.float()
     trainer.remove_callback(PrinterCallback)
     if trainer.is_world_process_zero():
         trainer.add_callback(RewardBar())

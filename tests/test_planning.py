@@ -177,11 +177,14 @@ run = RunConfig.from_env(max_steps=1, batch_size=8, max_completion_length=8, out
 rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(8)))
 for stock in (False, True):
     model, tokenizer = load_policy(run)
+    before = [p.clone() for p in model.parameters() if p.requires_grad]
     if stock:
         args = run.to_grpo_config()
         trainer = GRPOTrainer(model, [later_is_better], args, rows, processing_class=tokenizer)
     else:
         trainer = make_trainer(run, model, tokenizer, rows, [later_is_better])
+    kept = [p for p in model.parameters() if p.requires_grad]
+    print("FOUND", json.dumps(all((a == b).all().item() for a, b in zip(before, kept))))
     trainer.add_callback(Count())
     trainer.train()
 """
@@ -193,7 +196,9 @@ def test_adapters_and_the_state_of_adamw_in_a_trainer(tmp_path):
     result = finished([sys.executable, "-c", ONE_STEP, str(tmp_path)])
     assert result.returncode == 0, result.stderr[-3000:]
     lines = [line for line in result.stdout.splitlines() if line.startswith("FOUND")]
-    course, stock = (json.loads(line.removeprefix("FOUND")) for line in lines)
+    found = [json.loads(line.removeprefix("FOUND")) for line in lines]
+    same, course, rounded, stock = found
+    assert same and not rounded  # TRL's cast costs the adapters their last digits
     said = memory(tiny_shape("qwen"), plan("qwen", "smoke", lora_rank=RANK).run)["always"]
     sizes = [said[part] for part in ("LoRA adapters", "their gradients", "optimizer (AdamW)")]
     assert course == [["torch.float32"], sizes]

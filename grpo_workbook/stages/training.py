@@ -226,8 +226,6 @@ class Carry(Callback):
         self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter.items()}
 
     def on_train_begin(self, args, state, control, model: Any = None, optimizer=None, **kwargs):
-        for name, value in self.start.items() if state.global_step == 0 else ():
-            model.get_parameter(name).data.copy_(value)  # which TRL has rounded to bfloat16
         if self.stage.reference == "base":  # without a copy TRL turns the adapter off for it
             drop_reference(model)
         elif args.beta and "ref" not in model.peft_config:

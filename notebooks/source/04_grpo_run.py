@@ -410,9 +410,11 @@ figures.show(figure, f"A loop: {problems} problems go to the policy, which sampl
 
 # %% [markdown]
 # TRL's trainer runs the loop. Building it has a side effect: when the base is quantized, TRL 1.15 casts the adapters to
-# **bfloat16**. Unsloth removes that on a GPU. Cast them back, so that the weights that learn are float32 on both machines:
+# **bfloat16**. Unsloth removes that on a GPU. Keep the weights and put them back, so that what learns is float32 on both
+# machines:
 
 # %%
+adapters = {p: p.data for p in model.parameters() if p.requires_grad}
 trainer = GRPOTrainer(
     model=model,
     processing_class=tokenizer,
@@ -420,10 +422,9 @@ trainer = GRPOTrainer(
     reward_funcs=functions,
     train_dataset=train_set,
 )
-adapters = [p for p in model.parameters() if p.requires_grad]
 print("adapters when the trainer is built:", {p.dtype for p in adapters})
-for p in adapters:
-    p.data = p.data.float()
+for p, exact in adapters.items():
+    p.data = exact  # not p.data.float(): the cast has rounded the weights
 print("adapters when it trains:          ", {p.dtype for p in adapters})
 
 # %% [markdown]
