@@ -77,13 +77,14 @@ def imported(text: str) -> set[Path]:
 
 
 def inputs_hash(source: Path) -> str:
-    """Of all that a notebook's result depends on: its source, the package's files that it reaches,
-    the pins.
+    """Of all that a notebook's result depends on: its source, the package's files that it reaches
+    with the tables beside them, the pins.
     """
     reached, new = set(), imported(source.read_text(encoding="utf-8"))
     while new:
         reached |= new
         new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
+    reached |= {table for path in reached for table in path.parent.glob("*.toml")}
     own = ("requirements", "requirements-unsloth")  # the others are for the book and the tests
     pins = [path for path in HERE.parent.glob("requirements*.txt") if path.stem in own]
     files = [source, *sorted(reached), *sorted(pins)]

@@ -35,16 +35,14 @@ def main(args: argparse.Namespace) -> int:
     for name, value in (("gain", gain), ("items", items)):
         if value is not None and value <= 0:
             raise WorkbookError(f"--{name} is {value}: it must be more than 0")
+    if not 0 <= before <= before + (gain or 0) <= 1:
+        raise WorkbookError(f"--before is {before}, after is {before + (gain or 0)}: give 0 to 1")
     if gain is not None:
-        head = f"To see a gain from {before:.1%} to {before + gain:.1%}"
-        paired = f"{statistics.paired_items(worse + gain, worse, power):,} problems"
-        unpaired = f"{statistics.unpaired_items(before, before + gain, power):,} problems each"
+        said = f"{statistics.paired_items(worse + gain, worse, power):,} problems show a gain from "
+        said += f"{before:.1%} to {before + gain:.1%}"
     else:
-        head = f"The smallest gain that {items:,} problems show"
-        same = statistics.paired_gain(items, worse, power)
-        other = statistics.unpaired_gain(items, before, power)
-        paired, unpaired = (f"{g:.1%}" if g else "none" for g in (same, other))
-    print(f"{head} with a power of {power:.0%}:")
-    print(f"  the same problems before and after    {paired} ({worse:.1%} get worse)")
-    print(f"  different problems before and after   {unpaired}")
+        least = statistics.paired_gain(items, worse, power)
+        said = f"{items:,} problems show a gain of {least:.1%}" if least else f"{items:,} problems show no gain"
+    print(f"{said} with a power of {power:.0%},")
+    print(f"if the same problems are answered before and after, and {worse:.1%} get worse.")
     return 0
