@@ -49,8 +49,8 @@ if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
     if not os.path.isdir(folder):
         command = ["git", "clone", "--depth=1", repository, folder]
         subprocess.run(command, check=True)
-    sys.path.insert(0, folder)
-    from grpo_workbook.notebook import set_up
+    sys.path[:0] = [folder, os.path.join(folder, "notebooks")]
+    from colab_setup import set_up
 
     set_up()  # installs what differs from the pinned versions, then restarts"""
 

@@ -268,7 +268,7 @@ def test_pairing_never_needs_more_than_independent_answers():
     assert better - worse == pytest.approx(0.1)
     related = paired_items(0.15, 0.05)
     assert related < paired_items(better, worse)
-    assert paired_items(better, worse) == pytest.approx(388, rel=0.08)  # R: power.prop.test(p1=.5, p2=.6)
+    assert paired_items(better, worse) == pytest.approx(388, rel=0.08), "R: power.prop.test"
 
 
 @pytest.mark.slow

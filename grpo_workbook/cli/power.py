@@ -42,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
         said += f"{before:.1%} to {before + gain:.1%}"
     else:
         least = statistics.paired_gain(items, worse, power)
-        said = f"{items:,} problems show a gain of {least:.1%}" if least else f"{items:,} problems show no gain"
+        said = f"{items:,} problems show {f'a gain of {least:.1%}' if least else 'no gain'}"
     print(f"{said} with a power of {power:.0%},")
     print(f"if the same problems are answered before and after, and {worse:.1%} get worse.")
     return 0
