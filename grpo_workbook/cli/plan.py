@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 
+from grpo_workbook.cli import add_command
 from grpo_workbook.config import PROFILES, RunConfig
 
 # The fields of RunConfig that change the memory.
@@ -18,20 +19,17 @@ EXAMPLES = """examples:
 
 def add_parser(commands) -> None:
     """Add plan to the command line: its own options, and RunConfig's."""
-    raw, line = argparse.RawDescriptionHelpFormatter, "%(prog)s [options]"
     words = "memory of a run before it starts, and what makes it fit"
-    about = "Memory by part, from the model's config alone. Nothing is measured."
-    parser = commands.add_parser(
-        "plan", help=words, description=about, epilog=EXAMPLES, formatter_class=raw, usage=line
-    )
-    parser.add_argument("--model", default="qwen", help="qwen, gemma, a hub id or a folder")
-    parser.add_argument("--profile", default="t4", help=f"{', '.join(PROFILES)} (default t4)")
-    parser.add_argument("--memory", type=float, metavar="GIB", help="your GPU's memory")
+    how = {"epilog": EXAMPLES, "usage": "%(prog)s [options]"}
+    how["description"] = "Memory by part, from the model's config alone. Nothing is measured."
+    add = add_command(commands, "plan", words, **how)
+    add("--model", default="qwen", help="qwen, gemma, a hub id or a folder")
+    add("--profile", default="t4", help=f"{', '.join(PROFILES)} (default t4)")
+    add("--memory", type=float, metavar="GIB", help="your GPU's memory")
     kinds = {f.name: f.type for f in dataclasses.fields(RunConfig)}
     for name in VALUES:
         kind = true_or_false if kinds[name] is bool else kinds[name]
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, f"--{name}", dest=name, type=kind, metavar="X")
+        add(f"--{name.replace('_', '-')}", f"--{name}", dest=name, type=kind, metavar="X")
 
 
 def true_or_false(text: str) -> bool | str:

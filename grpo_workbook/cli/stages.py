@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from grpo_workbook.cli import options
+from grpo_workbook.cli import add_command, options
 from grpo_workbook.cli.folder import identity_of, own_folder
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.config import RunConfig
@@ -30,8 +30,7 @@ def add_parser(commands) -> None:
     """Add stages to the command line; `main` reads what follows it."""
     words = "train in stages, each compared with the one before"
     usage = "%(prog)s FILE.yaml [--probe-every N] [options]"
-    form = argparse.RawDescriptionHelpFormatter
-    commands.add_parser("stages", help=words, usage=usage, epilog=EXAMPLES, formatter_class=form)
+    add_command(commands, "stages", words, usage=usage, epilog=EXAMPLES)
 
 
 def main(arguments: list[str]) -> int:
