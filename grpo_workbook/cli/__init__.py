@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     name = arguments[0].replace("-", "_") if arguments else ""
     quiet()
     try:
-        args = arguments[1:]  # for these two commands TRL's parser reads the rest
-        if name not in ("run", "stages") or {"-h", "--help"} & set(args):
+        args = arguments[1:]  # for these commands TRL's parser reads the rest
+        if name not in ("run", "stages", "plan") or {"-h", "--help"} & set(args):
             args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
         return importlib.import_module(f"{__name__}.{name}").main(args)
     except WorkbookError as error:
