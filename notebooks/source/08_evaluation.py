@@ -74,7 +74,7 @@ from grpo_workbook import statistics
 
 
 def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
-    """Problems for each model, by the normal distribution (Fleiss, Levin, Paik 2003)."""
+    """Problems for each model: the normal approximation (Fleiss et al. 2003)."""
     after, middle = before + gain, before + gain / 2
     spread = norm.isf(0.025) * (2 * middle * (1 - middle)) ** 0.5
     spread += norm.ppf(power) * (before * (1 - before) + after * (1 - after)) ** 0.5
