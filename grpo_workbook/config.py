@@ -4,6 +4,7 @@ import difflib
 import math
 import os
 import re
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -28,29 +29,11 @@ CHOICES = {
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 FOLLOW = ("device", "family", "why")  # of RunConfig's fields: from the machine and the model
 
-# Settings that fit each machine. Only smoke has been tried on its machine. On GPUs rank 32
-# with alpha 64 is Unsloth's (Qwen3-4B-GRPO), groups of 8 TRL's (grpo_trl_lora_qlora; Unsloth's: 4),
-# 1e-5 of TRL's "LoRA Without Regret" (Unsloth's 5e-6, that notebook's 2e-5); the rest is ours.
-_GPU = {"num_generations": 8, "lora_rank": 32, "heldout": 400, "gradient_checkpointing": True}
-_QWEN, _GEMMA = "unsloth/Qwen3-", "unsloth/gemma-3-"
-PROFILES: dict[str, dict[str, Any]] = {
-    # float32: most CPUs emulate bfloat16, which is slower. The learning rate of 1e-3 is for a
-    # model of less than a million weights.
-    "smoke": dict(qwen=str(DATA / "tiny-qwen3"), gemma=str(DATA / "tiny-gemma3"), dtype="float32",
-                  max_steps=120, batch_size=64, num_generations=8, per_device_batch=64,
-                  learning_rate=1e-3, lora_rank=16, max_prompt_length=160, heldout=480,
-                  max_completion_length=64, eval_batch=128, gradient_checkpointing=False),
-    # A T4 (16 GB) has no bfloat16.
-    "t4": dict(_GPU, qwen=f"{_QWEN}1.7B", gemma=f"{_GEMMA}1b-it", dtype="float16", max_steps=250,
-               batch_size=32, per_device_batch=8, learning_rate=1e-5, max_prompt_length=384,
-               max_completion_length=512, eval_batch=32),
-    "24gb": dict(_GPU, qwen=f"{_QWEN}4B", gemma=f"{_GEMMA}4b-it", dtype="bfloat16", max_steps=300,
-                 batch_size=64, per_device_batch=8, learning_rate=1e-5, max_prompt_length=512,
-                 max_completion_length=768, eval_batch=32, vllm="colocate"),
-    "80gb": dict(_GPU, qwen=f"{_QWEN}8B", gemma=f"{_GEMMA}12b-it", dtype="bfloat16", max_steps=500,
-                 batch_size=128, per_device_batch=32, learning_rate=1e-5, max_prompt_length=512,
-                 max_completion_length=1024, eval_batch=64, vllm="colocate"),
-}  # fmt: skip
+# Settings that fit each machine, and the models of the families there; profiles.toml says why.
+PROFILES: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
+)
+PROFILES["smoke"] |= {"qwen": str(DATA / "tiny-qwen3"), "gemma": str(DATA / "tiny-gemma3")}
 
 
 @dataclass(frozen=True)

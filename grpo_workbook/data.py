@@ -168,18 +168,13 @@ def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> 
     return question, answer, solution, why if answer is None else None
 
 
-def chat_prompt(
-    question: str, system_prompt: str | None = SYSTEM_PROMPT, examples: Sequence = ()
-) -> list[dict[str, str]]:
-    """A conversation: the system prompt, `examples` of (question, answer), then the question.
+def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> list[dict[str, str]]:
+    """A conversation: the system prompt, then the question.
 
-    One example is one-shot, several are few-shot. Without a system prompt (None or "") there is no
-    system turn, but the template may add its own.
+    Without a system prompt (None or "") there is no system turn, but the template may add its own.
     """
-    turns = [("system", system_prompt)] if system_prompt else []
-    for asked, answered in examples:
-        turns += [("user", asked), ("assistant", answered)]
-    return [{"role": role, "content": text} for role, text in [*turns, ("user", question)]]
+    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    return [*system, {"role": "user", "content": question}]
 
 
 def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -226,25 +221,14 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     return tokenizer
 
 
-def system_role(tokenizer: "Tokenizer") -> str:
-    """Where the template puts a system message: "own turn", "in the user's turn" (Gemma), or
-    "refused" or "ignored", which need folding.
-    """
+def needs_folding(tokenizer: "Tokenizer") -> bool:
+    """Whether the template refuses or drops a system message, so it must go into the user turn."""
     from jinja2 import TemplateError
 
     try:
-        text = render([chat_prompt("USER TEXT", "SYSTEM TEXT")], tokenizer)[0]
+        return "SYSTEM TEXT" not in render([chat_prompt("?", "SYSTEM TEXT")], tokenizer)[0]
     except TemplateError:
-        return "refused"
-    _, found, after = text.partition("SYSTEM TEXT")
-    if not found:
-        return "ignored"
-    return "own turn" if after.partition("USER TEXT")[0].strip() else "in the user's turn"
-
-
-def needs_folding(tokenizer: "Tokenizer") -> bool:
-    """Whether the template refuses or drops a system message, so it must go into the user turn."""
-    return system_role(tokenizer) in ("refused", "ignored")
+        return True
 
 
 def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:

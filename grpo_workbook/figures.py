@@ -9,18 +9,12 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 Drawn = tuple[Any, str]  # a matplotlib Figure and its text alternative
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
-PALE = {
-    "data": "#DCE9F5",
-    "model": "#FFFFFF",
-    "check": "#E0F0E3",
-    "number": "#FBE7D3",
-    "off": "#EEEEEE",
-}
+PALE = {"data": "#DCE9F5", "model": "#FFFFFF", "check": "#E0F0E3", "number": "#FBE7D3"}
+PALE["off"] = "#EEEEEE"
 _COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", GREY, "#56B4E9", "#000000")
 _DASHES, _MARKERS, _HATCHES = ("-", "--", "-.", ":"), "os^Dx", ("", "//", "..", "xx", "--")
 # (colour, dash, marker) of the first, second, ... line of a chart; they repeat only after 28
@@ -79,12 +73,6 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
     return figure
 
 
-def smooth(values: Sequence[float], window: int = 7) -> list[float]:
-    """The mean around each value: window // 2 values before it and as many after it."""
-    half = window // 2
-    return [mean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
-
-
 def line_chart(
     series: Mapping, *, x: str, y: str, title: str, finding="", log_x=False, markers=True
 ) -> Drawn:
@@ -113,21 +101,18 @@ def bar_chart(
     figure, (axes,) = new_panels()
     width, parts = 0.8 / len(series), {}
     for i, (name, values) in enumerate(series.items()):
-        ends = (ci or {}).get(name, [(v, v) for v in values])
-        said = [_number(v, form) for v in values]
+        said, spans, whiskers = [_number(v, form) for v in values], [""] * len(values), None
         if ci:
-            spans = [f"({low:{form}} to {high:{form}})" for low, high in ends]
-            said = [" ".join(pair) for pair in zip(said, spans, strict=True)]
-        parts[name] = ", ".join(f"{v} for {k}" for v, k in zip(said, labels, strict=True))
+            spans = [f" ({low:{form}} to {high:{form}})" for low, high in ci[name]]
+            ends = zip(values, ci[name], strict=True)
+            whiskers = list(zip(*((v - low, high - v) for v, (low, high) in ends), strict=True))
+        told = zip(said, spans, labels, strict=True)
+        parts[name] = ", ".join(f"{value}{span} for {label}" for value, span, label in told)
         places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
         colour = {"before": GREY, "after": BLUE}.get(name, STYLES[i][0])  # as in every chapter
         look = {"color": colour, "hatch": _HATCHES[i % 5], "edgecolor": "white"}
-        axes.bar(places, values, width * 0.94, label=name, **look)
-        for x, v, (low, high) in zip(places, values, ends, strict=True):
-            if ci:
-                axes.errorbar(x, v, [[v - low], [high - v]], color="black", capsize=4)
-            above = {"ha": "center", "textcoords": "offset points", "fontsize": 9}
-            axes.annotate(_number(v, form), (x, high), (0, 3), **above)
+        bars = axes.bar(places, values, width * 0.94, label=name, yerr=whiskers, capsize=4, **look)
+        axes.bar_label(bars, said, padding=3, fontsize=9)
     axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel=y, title=title)
     axes.margins(y=0.15)
     figure.legend(frameon=False, loc="outside right center")
@@ -165,11 +150,11 @@ def reward_curves(log: Sequence[dict]) -> Drawn:
     table = pd.DataFrame([entry for entry in log if "reward" in entry])
     if table.empty:
         raise ValueError("the log has no step with a reward: was it logged with logging_steps=1?")
-    raw = {}
+    raw, lines = {}, {}
     for key in sorted(table.filter(regex="^reward$|^rewards/.*/mean$")):
         name = "total" if key == "reward" else key.split("/")[1].removesuffix("_reward")
-        raw[name] = table.set_index("step")[key].dropna()
-    lines = {name: (list(values.index), smooth(values)) for name, values in raw.items()}
+        raw[name] = values = table.set_index("step")[key].dropna()
+        lines[name] = list(values.index), list(values.rolling(7, 1, center=True).mean())
     x, y, title = "optimizer step", "mean reward (of 7 steps)", "Reward while training"
     figure, words = line_chart(lines, x=x, y=y, title=title, markers=False)
     for values, (colour, _, _) in zip(raw.values(), STYLES, strict=False):

@@ -80,7 +80,7 @@ class ScratchTrainer:
         self.reference.eval().requires_grad_(False)
 
     def refresh_reference(self) -> None:
-        """Make a frozen copy of the current model the reference."""
+        """Make a frozen copy of the current model the reference, as iterative GRPO does."""
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def train(self, prompts: Sequence[dict], epochs: int = 1) -> Iterator[dict[str, float]]:
@@ -102,13 +102,6 @@ class ScratchTrainer:
                     group["lr"] = self.learning_rate * (1 - step / steps)
                 step += 1
                 yield {"step": step, "epoch": epoch, **self.step(rows[start : start + size])}
-
-    def train_rounds(self, prompts: Sequence[dict], rounds: int, epochs: int = 1):
-        """Iterative GRPO: `train` for several `rounds`, with a new reference after each."""
-        for number in range(rounds):
-            for metrics in self.train(prompts, epochs):
-                yield {"round": number, **metrics}
-            self.refresh_reference()
 
     def step(self, rows: Sequence[dict]) -> dict[str, float]:
         """Sample a batch of completions, update on it, and return metrics under TRL's names."""

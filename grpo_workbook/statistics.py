@@ -5,8 +5,8 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from math import ceil, comb, sqrt
+from collections.abc import Hashable, Sequence
+from math import comb
 
 import numpy as np
 import scipy  # .stats is loaded on its first use
@@ -91,25 +91,6 @@ def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int)
     return min(1.0, total)
 
 
-def unpaired_items(before: float, after: float, power: float = 0.8) -> int:
-    """The problems per policy that an unpaired test of two rates (0 to 1) needs.
-
-    The normal approximation of Fleiss, Levin and Paik 2003, without continuity correction.
-    """
-    _check(power=power, before=before, after=after)
-    if before == after:
-        raise WorkbookError(f"before and after are both {before}: give two different rates")
-    middle = (before + after) / 2
-    spread = scipy.stats.norm.isf(0.025) * sqrt(2 * middle * (1 - middle))
-    spread += scipy.stats.norm.ppf(power) * sqrt(before * (1 - before) + after * (1 - after))
-    return ceil((spread / (after - before)) ** 2)
-
-
-def unpaired_gain(items: int, before: float, power: float = 0.8) -> float | None:
-    """The smallest gain over `before` that an unpaired test of `items` problems finds, or None."""
-    return _smallest(lambda g: unpaired_items(before, before + g, power) <= items, 1 - before)
-
-
 def paired_power(items: int, better: float, worse: float) -> float:
     """The power of McNemar's exact test if problems get better or worse at these rates (0 to 1).
 
@@ -137,16 +118,11 @@ def paired_items(better: float, worse: float, power: float = 0.8) -> int:
 
 def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
     """The smallest gain that a paired test with `items` problems finds, if a fraction `worse` gets
-    worse. None if there is none: 5 problems are too few even if all get better.
+    worse, rounded up to 4 places. None: 5 problems are too few even if all get better.
     """
-    return _smallest(lambda g: paired_power(items, worse + g, worse) >= power, 1 - 2 * worse)
-
-
-def _smallest(shows: Callable[[float], bool], most: float) -> float | None:
-    """The smallest gain for which shows(gain), rounded up to 4 places; None if there is none."""
-    steps = range(1, int(most * 10_000 + 1e-6) + 1)
-    found = bisect_left(steps, True, key=lambda step: shows(step / 10_000))
-    return steps[found] / 10_000 if found < len(steps) else None
+    gains = [step / 10_000 for step in range(1, int((1 - 2 * worse) * 10_000 + 1e-6) + 1)]
+    found = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
+    return gains[found] if found < len(gains) else None
 
 
 def _check(**rates: float) -> None:

@@ -49,8 +49,8 @@ if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
     if not os.path.isdir(folder):
         command = ["git", "clone", "--depth=1", repository, folder]
         subprocess.run(command, check=True)
-    sys.path.insert(0, folder)
-    from grpo_workbook.notebook import set_up
+    sys.path[:0] = [folder, os.path.join(folder, "notebooks")]
+    from colab_setup import set_up
 
     set_up()  # installs what differs from the pinned versions, then restarts"""
 
@@ -77,13 +77,14 @@ def imported(text: str) -> set[Path]:
 
 
 def inputs_hash(source: Path) -> str:
-    """Of all that a notebook's result depends on: its source, the package's files that it reaches,
-    the pins.
+    """Of all that a notebook's result depends on: its source, the package's files that it reaches
+    with the tables beside them, the pins.
     """
     reached, new = set(), imported(source.read_text(encoding="utf-8"))
     while new:
         reached |= new
         new = {f for path in new for f in imported(path.read_text(encoding="utf-8"))} - reached
+    reached |= {table for path in reached for table in path.parent.glob("*.toml")}
     own = ("requirements", "requirements-unsloth")  # the others are for the book and the tests
     pins = [path for path in HERE.parent.glob("requirements*.txt") if path.stem in own]
     files = [source, *sorted(reached), *sorted(pins)]

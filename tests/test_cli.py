@@ -23,7 +23,7 @@ TEXTS = [
 ]
 # A call: up to the end of the line or of the quoted words, lines that end in a backslash joined.
 CALL = re.compile(r"-m grpo_workbook ([a-z][a-z-]+(?:[^\n`\\]|\\\n)*)")
-THEIRS = ("run", "stages")  # whose options TRL's parser reads
+THEIRS = ("run", "stages", "plan")  # whose options TRL's parser reads
 # What a text names in one breath with our options, and is another program's.
 OTHERS = "--no-deps --standalone --nproc_per_node --num_processes --config_file --cpu"
 OTHERS = [*OTHERS.split(), "--private"]
@@ -65,11 +65,8 @@ def test_a_command_in_a_text_is_one_that_the_command_line_takes(call, capsys, mo
         return
     if call[0] in THEIRS:
         monkeypatch.setattr(options, "from_yaml", lambda path: [])  # the file is the reader's
-        words = call[1:] if call[0] == "run" else call[2:]
-        if "--probe-every" in words:
-            i = words.index("--probe-every")
-            words = words[:i] + words[i + 2 :]
-        options.read(words)
+        own = {"plan": {"memory": float}, "stages": {"probe_every": int}}.get(call[0], {})
+        options.read(call[2:] if call[0] == "stages" else call[1:], **own)
         return
     try:
         assert parser().parse_args(call).command == call[0]
@@ -79,7 +76,7 @@ def test_a_command_in_a_text_is_one_that_the_command_line_takes(call, capsys, mo
 
 def test_every_option_that_a_text_names_exists():
     known = {o for c in commands().values() for a in c._actions for o in a.option_strings}
-    known |= {*OTHERS, "--probe-every", "--no-load-in-4bit"}
+    known |= {*OTHERS, "--probe-every", "--memory", "--no-load-in-4bit"}
     known |= {line.split()[0] for line in options.listing().splitlines()}
     ours = "|".join(commands())
     for path in TEXTS:

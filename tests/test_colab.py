@@ -4,13 +4,18 @@ tests/colab holds `pip freeze` of both runtimes; nothing is downloaded (make tes
 """
 
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from conftest import REPO
 from packaging.requirements import Requirement
 
 from grpo_workbook import notebook
+
+sys.path.insert(0, str(REPO / "notebooks"))
+import colab_setup
 
 FREEZES = Path(__file__).with_name("colab")
 INSTALLED = """accelerate bitsandbytes datasets hf_transfer math-verify peft pebble reasoning-gym
@@ -43,7 +48,7 @@ def colab(request):
 def test_the_first_cell_installs_what_differs_and_nothing_that_colab_needs(colab, tmp_path):
     missing = notebook.wanted(colab)
     assert sorted(missing) == sorted(INSTALLED)
-    first, last = notebook.commands(missing, colab, tmp_path / "constraints.txt")
+    first, last = colab_setup.commands(missing, colab, tmp_path / "constraints.txt")
     kept = (tmp_path / "constraints.txt").read_text().split()
     assert f"torch=={colab['torch']}" in kept
     assert "pandas==2.2.3" in kept

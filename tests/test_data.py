@@ -29,7 +29,6 @@ from grpo_workbook.data import (
     render,
     sha256_of,
     split,
-    system_role,
     to_dataset,
 )
 from grpo_workbook.errors import WorkbookError
@@ -265,16 +264,11 @@ def test_dataset_has_what_trl_and_the_rewards_read():
         to_dataset([{"question": "2+3?", "Answer": "5"}])
 
 
-def test_examples_stand_between_system_prompt_and_question():
-    one = [("1+1?", "<answer>2</answer>")]
-    assert chat_prompt("2+2?", "Be brief.", one) == [
+def test_the_system_prompt_has_its_own_turn_or_opens_the_users():
+    assert chat_prompt("2+2?", "Be brief.") == [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "1+1?"},
-        {"role": "assistant", "content": "<answer>2</answer>"},
         {"role": "user", "content": "2+2?"},
     ]
-    roles = [m["role"] for m in chat_prompt("2+2?", None, one * 2)]
-    assert roles == ["user", "assistant"] * 2 + ["user"]
     dataset = to_dataset([{"question": "2+2?", "answer": "4"}], "Be brief.", fold=True)
     assert dataset[0]["prompt"] == [{"role": "user", "content": "Be brief.\n\n2+2?"}]
     assert fold_system(chat_prompt("2+2?", None)) == chat_prompt("2+2?", None)
@@ -286,20 +280,18 @@ REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system ro
 def test_what_a_template_does_with_a_system_message(tiny):
     import copy
 
-    assert system_role(tiny["qwen"][1]) == "own turn"
-    assert system_role(tiny["gemma"][1]) == "in the user's turn"
+    assert not needs_folding(tiny["qwen"][1])
+    assert not needs_folding(tiny["gemma"][1])  # it stands in the user's turn there
     tokenizer = copy.deepcopy(tiny["qwen"][1])
     plain = tokenizer.chat_template
     tokenizer.chat_template = REFUSES + plain
-    assert system_role(tokenizer) == "refused"
     assert needs_folding(tokenizer)
-    assert not needs_folding(tiny["gemma"][1])
     text = render([fold_system(chat_prompt("How many?", "Be brief."))], tokenizer)[0]
     assert "user\nBe brief.\n\nHow many?" in text
     tokenizer.chat_template = plain.replace(
         "in messages", "in messages if message.role != 'system'"
     )
-    assert system_role(tokenizer) == "ignored"
+    assert needs_folding(tokenizer)
 
 
 @pytest.mark.parametrize("family", ["qwen", "gemma"])

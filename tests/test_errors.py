@@ -5,7 +5,7 @@ import textwrap
 import pytest
 from rich.cells import cell_len
 
-from grpo_workbook.errors import shorten, visible, wrap
+from grpo_workbook.errors import visible, wrap
 
 TEXTS = [
     "a plain text of many words " * 9,
@@ -23,14 +23,11 @@ def test_lines_fit_and_lose_nothing(text, width):
     lines = wrap(text, width, "    ")
     assert max(map(cell_len, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())
-    assert cell_len(shorten(text, width)) <= width
-    assert shorten(text, width).endswith("…")
 
 
 def test_plain_text_is_wrapped_as_ever():
     how = {"initial_indent": "- ", "subsequent_indent": "  "}
     assert wrap(TEXTS[0], 40, "- ") == textwrap.wrap(TEXTS[0], 40, **how)
-    assert shorten("short  and\nsweet", 40) == "short and sweet"
 
 
 def test_controls_are_shown():

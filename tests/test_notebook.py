@@ -16,6 +16,7 @@ from grpo_workbook.notebook import pins, show
 
 sys.path.insert(0, str(REPO / "notebooks"))
 import build
+import colab_setup
 
 ADDRESS = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 CELL = build.first_cells()[1].source
@@ -76,8 +77,8 @@ def test_an_address_that_is_not_there_fails_loudly(tmp_path):
 def test_where_every_version_is_right_nothing_is_installed(tmp_path):
     """In this environment, which has the pins: no pip, no restart, the notebook goes on."""
     code = (
-        f"import sys; sys.path.insert(0, {str(REPO)!r})\n"
-        "from grpo_workbook.notebook import set_up\nset_up()\nprint('on')"
+        f"import sys; sys.path[:0] = [{str(REPO)!r}, {str(REPO / 'notebooks')!r}]\n"
+        "from colab_setup import set_up\nset_up()\nprint('on')"
     )
     if notebook.wanted(notebook.installed()) or "grpo-workbook" not in notebook.installed():
         pytest.skip("this environment does not have the pinned versions: make setup")
@@ -108,7 +109,7 @@ def test_colabs_own_torch_stays_where_unsloth_takes_it():
 
 def test_what_pip_is_told(tmp_path):
     missing, constraints = {"trl": "1.15.0", "unsloth": "2026.10.9"}, tmp_path / "c.txt"
-    first, last = notebook.commands(
+    first, last = colab_setup.commands(
         missing, {"torch": "2.11.0+cu130", "trl": "1.14.0"}, constraints
     )
     assert constraints.read_text() == "torch==2.11.0+cu130\n"
@@ -123,10 +124,10 @@ def test_pip_that_fails_is_loud_and_nothing_restarts(tmp_path):
     not killed."""
     code = f"""
 import sys
-sys.path.insert(0, {str(REPO)!r})
-from grpo_workbook import notebook
-notebook.wanted = lambda there: {{"trl": "1.15.0"}}
-notebook.set_up()
+sys.path[:0] = [{str(REPO)!r}, {str(REPO / "notebooks")!r}]
+import colab_setup
+colab_setup.wanted = lambda there: {{"trl": "1.15.0"}}
+colab_setup.set_up()
 """
     result = run(
         code, tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path), PIP_FORCE_REINSTALL="1"

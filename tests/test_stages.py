@@ -13,7 +13,7 @@ from conftest import cli, trains
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.stages import Carry, Stage, read_stages, rounds, train_stages
+from grpo_workbook.stages import Carry, Stage, read_stages, train_stages
 from grpo_workbook.stages.training import read_moments
 
 
@@ -110,12 +110,6 @@ def test_yaml_that_holds_no_stages_is_named(tmp_path, text, said):
     assert "stages.yaml" in str(error.value)
     with pytest.raises(WorkbookError, match="nowhere.yaml"):
         read_stages(tmp_path / "nowhere.yaml")
-
-
-def test_rounds_are_the_stage_again_under_other_names():
-    first, second = rounds(Stage("round", 3, beta=0.1), 2)
-    assert (first.name, second.name) == ("round-1", "round-2")
-    assert (first.steps, second.beta) == (3, 0.1)
 
 
 # ------------------------------------------------------------------ training

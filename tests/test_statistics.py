@@ -20,8 +20,6 @@ from grpo_workbook.statistics import (
     paired_p_value,
     paired_power,
     pass_at_k,
-    unpaired_gain,
-    unpaired_items,
     wilson_interval,
 )
 
@@ -251,16 +249,7 @@ def test_paired_items_is_where_the_power_is_reached(better, worse):
     assert paired_power(int(items * 0.93), better, worse) < 0.8
 
 
-def test_unpaired_items_as_the_tables_have_them():
-    """R's power.prop.test(p1=.5, p2=.75) gives n = 57.67."""
-    assert unpaired_items(0.5, 0.75) == 58
-    assert unpaired_items(0.75, 0.5) == 58
-    assert unpaired_items(0.5, 0.55) == 1565
-
-
-def test_gain_and_items_are_each_others_inverse():
-    gain = unpaired_gain(480, 0.5)
-    assert unpaired_items(0.5, 0.5 + gain) <= 480 < unpaired_items(0.5, 0.5 + gain - 0.001)
+def test_the_gain_has_the_power():
     gain = paired_gain(480, worse=0.05)
     assert (
         paired_power(480, 0.05 + gain, 0.05) >= 0.8 > paired_power(480, 0.05 + gain - 0.002, 0.05)
@@ -272,7 +261,6 @@ def test_too_few_problems_show_nothing():
     assert paired_gain(6) == pytest.approx(
         0.97, abs=0.02
     )  # all 6 must change: 2 / 2**6 is the first p below 0.05
-    assert unpaired_gain(3, 0.5) is None
 
 
 def test_pairing_never_needs_more_than_independent_answers():
@@ -280,21 +268,16 @@ def test_pairing_never_needs_more_than_independent_answers():
     assert better - worse == pytest.approx(0.1)
     related = paired_items(0.15, 0.05)
     assert related < paired_items(better, worse)
-    assert paired_items(better, worse) == pytest.approx(unpaired_items(0.5, 0.6), rel=0.08)
+    assert paired_items(better, worse) == pytest.approx(388, rel=0.08), "R: power.prop.test"
 
 
 @pytest.mark.slow
 def test_what_makes_no_sense_is_said():
-    with pytest.raises(ValueError, match="give two different rates"):
-        unpaired_items(0.5, 0.5)
     with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.1, 0.1)
     with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.3, 0.29999)
     with pytest.raises(ValueError, match="together is 1"):
         paired_power(10, 0.7, 0.6)
-    with pytest.raises(ValueError, match="before is 50"):
-        unpaired_items(50, 0.6)
-    for call in (unpaired_items, paired_items):
-        with pytest.raises(ValueError, match=r"power is 1\.0"):
-            call(0.5, 0.4, power=1.0)
+    with pytest.raises(ValueError, match=r"power is 1\.0"):
+        paired_items(0.5, 0.4, power=1.0)

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import os
 import sys
+from collections.abc import Callable
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.notebook import quiet
@@ -20,6 +21,12 @@ exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 # Each is a module of this folder with `add_parser(commands)` and `main(args) -> exit status`.
 COMMANDS = "doctor check_data plan power run stages diagnose evaluate merge progress".split()
 GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
+
+
+def add_command(commands, name: str, words: str, **how) -> Callable:
+    """Add a command with its help and, as `how`, what argparse takes; returns its add_argument."""
+    how["formatter_class"] = argparse.RawDescriptionHelpFormatter
+    return commands.add_parser(name, help=words, **how).add_argument
 
 
 def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
@@ -42,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     name = arguments[0].replace("-", "_") if arguments else ""
     quiet()
     try:
-        args = arguments[1:]  # for these two commands TRL's parser reads the rest
-        if name not in ("run", "stages") or {"-h", "--help"} & set(args):
+        args = arguments[1:]  # for these commands TRL's parser reads the rest
+        if name not in ("run", "stages", "plan") or {"-h", "--help"} & set(args):
             args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
         return importlib.import_module(f"{__name__}.{name}").main(args)
     except WorkbookError as error:

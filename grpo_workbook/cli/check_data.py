@@ -6,8 +6,9 @@ from pathlib import Path
 
 from grpo_workbook import data
 from grpo_workbook.answers import parse_number
+from grpo_workbook.cli import add_command
 from grpo_workbook.config import RunConfig
-from grpo_workbook.errors import WorkbookError, shorten, wrap
+from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import place_of, readable, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
 
@@ -28,8 +29,7 @@ held-out one) over the budget, fewer than 64 rows, texts without --answers text.
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
     words = "describe a data set, and report what would hurt training"
-    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    add = commands.add_parser("check-data", help=words, **how).add_argument
+    add = add_command(commands, "check-data", words, epilog=EXAMPLES)
     add("source", help=".jsonl, .csv, .parquet or a hub id")
     add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
     add("--question-column", default="question", metavar="NAME")
@@ -127,7 +127,8 @@ def as_text(report: dict) -> str:
         told = f"{value:,}" if isinstance(value, int) else value
         if name != "hurts":
             lines += wrap(told, WIDTH, f"{name.replace('_', ' '):<28}")
-            lines += ["  - " + shorten(example, WIDTH - 4) for example in examples[:SHOWN]]
+            for example in examples[:SHOWN]:
+                lines += wrap(example, WIDTH, "  - ")
     lines.append("" if report["hurts"] else "\nNothing here would hurt training.")
     for harm in report["hurts"]:
         lines += wrap(harm, WIDTH, "HURTS: ")

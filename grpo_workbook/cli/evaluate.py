@@ -5,6 +5,7 @@ import textwrap
 from pathlib import Path
 
 from grpo_workbook import data, models, statistics
+from grpo_workbook.cli import add_command
 from grpo_workbook.cli.report import versions
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.config import SYSTEM_PROMPT, find_device, find_model
@@ -25,9 +26,8 @@ The same command continues an evaluation that was stopped.
 
 def add_parser(commands) -> None:
     """Add evaluate to the command line."""
-    words, form = "measure any model on held-out problems", argparse.RawDescriptionHelpFormatter
-    parser = commands.add_parser("evaluate", help=words, epilog=EXAMPLES, formatter_class=form)
-    add, how = parser.add_argument, Sampling()
+    words, how = "measure any model on held-out problems", Sampling()
+    add = add_command(commands, "evaluate", words, epilog=EXAMPLES)
     add("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id")
     add("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id")
     add("--question-column", default="question", metavar="NAME", help="default question")

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from grpo_workbook.cli import add_command
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.data import load_problems, to_dataset
 from grpo_workbook.errors import WorkbookError
@@ -19,13 +20,12 @@ EXAMPLES = """examples:
 def add_parser(commands) -> None:
     """Add merge to the command line."""
     words = "merge an adapter into its base's 16-bit weights and prove it, or refuse"
-    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = commands.add_parser("merge", help=words, **how)
-    parser.add_argument("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--base", metavar="MODEL", help="default: the one that the adapter names")
-    parser.add_argument("--data", metavar="SOURCE", help="held-out problems; default: the run's")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    add = add_command(commands, "merge", words, epilog=EXAMPLES)
+    add("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
+    add("--output", type=Path, required=True, metavar="DIR")
+    add("--base", metavar="MODEL", help="default: the one that the adapter names")
+    add("--data", metavar="SOURCE", help="held-out problems; default: the run's")
+    add("--overwrite", action="store_true", help="replace an existing model")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -64,14 +64,16 @@ def listing() -> str:
     return "\n".join(line for row in rows for line in textwrap.wrap(row, 80, **how))
 
 
-def read(arguments: list[str]) -> tuple[dict, dict]:
+def read(arguments: list[str], **more: type) -> tuple[dict, dict]:
     """(values for RunConfig and OWN, fields for GRPOConfig) from the file and the command line.
 
-    WorkbookError for an unknown name (with the nearest), a wrong value, a refused field (and why).
+    `more`: {name: type} of a command's own options, which are among the first. WorkbookError for
+    an unknown name (with the nearest), a wrong value, a refused field (and why).
     """
     # a bool that is true by default also gets a --no-...
     fields = [(f.name, f.type, f.default is True or None) for f in run_fields().values()]
     fields += [(name, kind, None) for name, (kind, _) in OWN.items() if name != "config"]
+    fields += [(name, kind, None) for name, kind in more.items()]
     parser = _trl_parser(fields)
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS)
     ours, rest = parser.parse_known_args(arguments)

@@ -1,49 +1,33 @@
 """The command `plan`: the memory of a run by part, whether it fits, and what to change."""
 
-import argparse
-import dataclasses
+from grpo_workbook.cli import add_command, options
+from grpo_workbook.config import PROFILES
 
-from grpo_workbook.config import PROFILES, RunConfig
-
-# The fields of RunConfig that change the memory.
-VALUES = (
-    "dtype batch_size num_generations per_device_batch lora_rank load_in_4bit max_prompt_length "
-    "max_completion_length gradient_checkpointing vllm vllm_gpu_memory"
-).split()
 EXAMPLES = """examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --batch-size 64
   python -m grpo_workbook plan --model my/folder --memory 12
+  python -m grpo_workbook plan --profile 24gb --config my.yaml
 """
 
 
 def add_parser(commands) -> None:
-    """Add plan to the command line: its own options, and RunConfig's."""
-    raw, line = argparse.RawDescriptionHelpFormatter, "%(prog)s [options]"
+    """Add plan to the command line; `main` reads what follows it."""
     words = "memory of a run before it starts, and what makes it fit"
-    about = "Memory by part, from the model's config alone. Nothing is measured."
-    parser = commands.add_parser(
-        "plan", help=words, description=about, epilog=EXAMPLES, formatter_class=raw, usage=line
-    )
-    parser.add_argument("--model", default="qwen", help="qwen, gemma, a hub id or a folder")
-    parser.add_argument("--profile", default="t4", help=f"{', '.join(PROFILES)} (default t4)")
-    parser.add_argument("--memory", type=float, metavar="GIB", help="your GPU's memory")
-    kinds = {f.name: f.type for f in dataclasses.fields(RunConfig)}
-    for name in VALUES:
-        kind = true_or_false if kinds[name] is bool else kinds[name]
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, f"--{name}", dest=name, type=kind, metavar="X")
+    usage = "%(prog)s [--memory GIB] [--model M] [options]"
+    about = "Memory by part, from the model's config alone. Nothing is measured.\n\n"
+    about += f"--memory: your GPU's, in GiB. Profiles: {', '.join(PROFILES)} (default t4).\n"
+    about += "Every setting of a run that changes the memory: `run --help` lists them."
+    add_command(commands, "plan", words, usage=usage, description=about, epilog=EXAMPLES)
 
 
-def true_or_false(text: str) -> bool | str:
-    """A switch as in TRL; RunConfig refuses other words."""
-    return {"true": True, "false": False}.get(text.lower(), text)
-
-
-def main(args: argparse.Namespace) -> int:
+def main(arguments: list[str]) -> int:
     """Print the plan: 1 if the run does not fit, 0 if it fits or that is unknown."""
     from grpo_workbook.planning import plan
 
-    given = {name: value for name in VALUES if (value := getattr(args, name)) is not None}
-    found = plan(args.model, args.profile, gib=args.memory, **given)
+    values, _ = options.read(arguments, memory=float)
+    model, profile = values.pop("model", "qwen"), values.pop("profile", "t4")
+    counts = options.run_fields().keys() & values.keys() - {"seed", "output"}
+    named = {name: values[name] for name in counts}
+    found = plan(model, profile, gib=values.get("memory"), **named)
     print(found)
     return int(found.fits is False)

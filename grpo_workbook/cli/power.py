@@ -3,6 +3,7 @@
 import argparse
 
 from grpo_workbook import statistics
+from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 
 EXAMPLES = """examples:
@@ -13,17 +14,11 @@ EXAMPLES = """examples:
 
 def add_parser(commands) -> None:
     """Add power to the command line."""
-    parser = commands.add_parser(
-        "power",
-        help="how many problems show a gain, or which gain your problems can show",
-        description="Before the run: how many problems you need, or which gain they can show.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add, choice = parser.add_argument, parser.add_mutually_exclusive_group(required=True)
+    words = "how many problems show a gain, or which gain your problems can show"
+    add = add_command(commands, "power", words, epilog=EXAMPLES)
     add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")
-    choice.add_argument("--gain", type=float, metavar="X", help="the gain to find, such as 0.05")
-    choice.add_argument("--items", type=int, metavar="N", help="the problems that you have")
+    add("--gain", type=float, metavar="X", help="the gain to find, such as 0.05")
+    add("--items", type=int, metavar="N", help="or the problems that you have")
     add("--worse", type=float, metavar="X", help="rate that gets worse (default: before / 10)")
     add("--power", type=float, default=0.8, metavar="X", help="to find the gain (default 0.8)")
 
@@ -32,19 +27,16 @@ def main(args: argparse.Namespace) -> int:
     """Print the problems for --gain, or the gain for --items. WorkbookError for bad rates."""
     before, gain, items, power = args.before, args.gain, args.items, args.power
     worse = before / 10 if args.worse is None else args.worse
-    for name, value in (("gain", gain), ("items", items)):
-        if value is not None and value <= 0:
-            raise WorkbookError(f"--{name} is {value}: it must be more than 0")
+    if (gain is None) == (items is None) or not (gain or items) > 0:
+        raise WorkbookError(f"--gain is {gain}, --items is {items}: give one of them, above 0")
+    if not 0 <= before <= before + (gain or 0) <= 1:
+        raise WorkbookError(f"--before is {before}, after is {before + (gain or 0)}: give 0 to 1")
     if gain is not None:
-        head = f"To see a gain from {before:.1%} to {before + gain:.1%}"
-        paired = f"{statistics.paired_items(worse + gain, worse, power):,} problems"
-        unpaired = f"{statistics.unpaired_items(before, before + gain, power):,} problems each"
+        said = f"{statistics.paired_items(worse + gain, worse, power):,} problems show a gain from "
+        said += f"{before:.1%} to {before + gain:.1%}"
     else:
-        head = f"The smallest gain that {items:,} problems show"
-        same = statistics.paired_gain(items, worse, power)
-        other = statistics.unpaired_gain(items, before, power)
-        paired, unpaired = (f"{g:.1%}" if g else "none" for g in (same, other))
-    print(f"{head} with a power of {power:.0%}:")
-    print(f"  the same problems before and after    {paired} ({worse:.1%} get worse)")
-    print(f"  different problems before and after   {unpaired}")
+        least = statistics.paired_gain(items, worse, power)
+        said = f"{items:,} problems show {f'a gain of {least:.1%}' if least else 'no gain'}"
+    print(f"{said} with a power of {power:.0%},")
+    print(f"if the same problems are answered before and after, and {worse:.1%} get worse.")
     return 0

@@ -3,8 +3,7 @@
 
 def add_parser(commands) -> None:
     """Add progress to the command line."""
-    words = "which exercises you have solved"
-    commands.add_parser("progress", help=words, description=f"Shows {words}.")
+    commands.add_parser("progress", help="which exercises you have solved")
 
 
 def main(args) -> int:

@@ -5,7 +5,6 @@ the answers to the held-out problems; checkpoints/ and log.json come from traini
 merged/ (16-bit) have cards, figures/ PNG files with text alternatives, report.json every number.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -13,7 +12,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from grpo_workbook import training
-from grpo_workbook.cli import options
+from grpo_workbook.cli import add_command, options
 from grpo_workbook.cli.folder import check_folder, check_room, identity_of, own_folder
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
 from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards
@@ -45,8 +44,7 @@ def add_parser(commands) -> None:
     usage = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]"
     about = f"{options.listing()}\n\nand every field of TRL's GRPOConfig, as --max_grad_norm 0.5:\n"
     about += "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
-    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    commands.add_parser("run", help=words, usage=usage, description=about, **how)
+    add_command(commands, "run", words, usage=usage, description=about, epilog=EXAMPLES)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,11 +1,10 @@
 """`python -m grpo_workbook stages`: train the stages of a YAML file, compared one by one."""
 
-import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
 
-from grpo_workbook.cli import options
+from grpo_workbook.cli import add_command, options
 from grpo_workbook.cli.folder import identity_of, own_folder
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.config import RunConfig
@@ -30,8 +29,7 @@ def add_parser(commands) -> None:
     """Add stages to the command line; `main` reads what follows it."""
     words = "train in stages, each compared with the one before"
     usage = "%(prog)s FILE.yaml [--probe-every N] [options]"
-    form = argparse.RawDescriptionHelpFormatter
-    commands.add_parser("stages", help=words, usage=usage, epilog=EXAMPLES, formatter_class=form)
+    add_command(commands, "stages", words, usage=usage, epilog=EXAMPLES)
 
 
 def main(arguments: list[str]) -> int:
@@ -42,10 +40,8 @@ def main(arguments: list[str]) -> int:
 
     if not arguments or arguments[0].startswith("-"):
         raise WorkbookError("there is no file of stages: give stages FILE.yaml [options]")
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--probe-every", type=int, default=0)
-    own, rest = first.parse_known_args(arguments[1:])
-    values, overrides = options.read(rest)
+    values, overrides = options.read(arguments[1:], probe_every=int)
+    probe_every = values.pop("probe_every", 0)
     named = {n: values.pop(n) for n in options.run_fields().keys() & values.keys()}
     named.setdefault("output", os.environ.get("GRPO_WORKBOOK_OUTPUT") or "outputs/stages")
     run, given = RunConfig.from_env(**named), read_stages(arguments[0])
@@ -62,8 +58,8 @@ def main(arguments: list[str]) -> int:
     model, tokenizer = job.load(identity, **how)
     more = {"resume": how["resume"], "overrides": overrides}
     train = {"train": lambda *stage: train_once(*stage, **more)[0], "resume": how["resume"]}
-    if own.probe_every:
-        probe = {"max_new_tokens": run.max_completion_length, "every": own.probe_every}
+    if probe_every:
+        probe = {"max_new_tokens": run.max_completion_length, "every": probe_every}
         probe |= {"problems": len(job.heldout), "judge": job.judge}
         train["callbacks"] = [HeldoutProbe(model, tokenizer, job.heldout, **probe)]
     with own_folder(run.output, identity, **how):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from grpo_workbook.config import nearest
@@ -83,11 +83,6 @@ def _are_bounds(value) -> bool:
     """Whether this is None, or (low, high) with 0 <= low < high <= 1."""
     pair = isinstance(value, tuple) and len(value) == 2
     return value is None or (pair and 0 <= value[0] < value[1] <= 1)
-
-
-def rounds(stage: Stage, number: int) -> tuple[Stage, ...]:
-    """The stage several times, as name-1, name-2, ...; with `beta` each has its own reference."""
-    return tuple(replace(stage, name=f"{stage.name}-{i}") for i in range(1, number + 1))
 
 
 def read_stages(path: Path | str) -> tuple[Stage, ...]:

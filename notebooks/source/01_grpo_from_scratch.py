@@ -958,9 +958,11 @@ print("TRL", trl["versions"]["trl"], "strict, sampled:", trl["strict_sampled"])
 # %%
 trainer.kl_coef = 0.04
 trainer.refresh_reference()  # a frozen copy of the model as it is now
-for m in trainer.train_rounds(rows[320:352], rounds=2):
-    place = f"round {m['round']}  step {m['step']}"
-    print(f"{place}  reward {m['reward']:.2f}  KL {m['kl']:.4f}")
+for number in (1, 2):
+    for m in trainer.train(rows[320:352]):
+        place = f"round {number}  step {m['step']}"
+        print(f"{place}  reward {m['reward']:.2f}  KL {m['kl']:.4f}")
+    trainer.refresh_reference()
 
 # %% [markdown]
 # At the start of each round the KL is 0 again. Our trainer copies the whole model. With adapters there are cheaper

@@ -146,10 +146,24 @@ figures.show(
 
 # %% [markdown]
 # Two questions to ask of every tokenizer before training: what becomes of a system message, and what does the template
-# add if there is none? `system_role` answers the first.
+# add if there is none? For the first, render two texts that no template contains, and look for them.
 
 # %%
-from grpo_workbook import data
+from jinja2 import TemplateError
+from grpo_workbook import chat_prompt, data, render
+
+
+def system_role(tokenizer) -> str:
+    try:
+        text = render([chat_prompt("USER TEXT", "SYSTEM TEXT")], tokenizer)[0]
+    except TemplateError:
+        return "refused"
+    _, found, after = text.partition("SYSTEM TEXT")
+    if not found:
+        return "ignored"
+    between = after.partition("USER TEXT")[0].strip()
+    return "own turn" if between else "in the user's turn"
+
 
 real["Gemma 1"] = with_template("gemma")
 real["Qwen2.5"] = with_template("qwen2_5")
@@ -158,15 +172,13 @@ for name, other in real.items():
     alone = [{"role": "user", "content": "How many?"}]
     text = other.apply_chat_template(alone, tokenize=False).partition("How many?")[0]
     added = [line for line in text.splitlines() if line and not line.startswith("<")]
-    print(f"{name:10} system message: {data.system_role(other):20} adds: {added}")
+    print(f"{name:10} system message: {system_role(other):20} adds: {added}")
 
 # %% [markdown]
 # Gemma 1 refuses a system message. Qwen2.5 adds one of its own if you give none, Llama 3.1 a date. If yours is refused,
 # put it into the user's turn. `to_dataset(..., fold=True)` does that for every row, the main run when necessary.
 
 # %%
-from grpo_workbook import render
-
 print(render([data.fold_system(prompt)], real["Gemma 1"])[0])
 
 # %% [markdown]
@@ -176,16 +188,24 @@ print(render([data.fold_system(prompt)], real["Gemma 1"])[0])
 # **few-shot** several. Every completion of every group reads them again.
 
 # %%
-from grpo_workbook import chat_prompt
+def with_examples(question: str, examples: list) -> list[dict]:
+    """The system turn, each solved question as two turns, then the question."""
+    first, last = chat_prompt(question, system)
+    turns = [first]
+    for asked, answered in examples:
+        turns.append({"role": "user", "content": asked})
+        turns.append({"role": "assistant", "content": answered})
+    return [*turns, last]
+
 
 solved = "<reasoning>\n3+4=7\n</reasoning>\n<answer>7</answer>"
 example = ("Ben has 3 hats and buys 4. How many does he have?", solved)
-for message in chat_prompt(row["question"], system, [example]):
+for message in with_examples(row["question"], [example]):
     print(f"{message['role']:10} {message['content']!r}")
 
 counts = {"no example": 0, "one-shot": 1, "three-shot": 3}
 for name, count in counts.items():
-    talk = chat_prompt(row["question"], system, [example] * count)
+    talk = with_examples(row["question"], [example] * count)
     ids = tokenizer(render([talk], tokenizer)[0], add_special_tokens=False)["input_ids"]
     print(f"{name:10} {len(ids):4} tokens")
 
@@ -373,7 +393,7 @@ import numpy as np
 
 budget, curves = run.max_prompt_length, {}
 for name, count in counts.items():
-    talks = [chat_prompt(q, system, [example] * count) for q in train["question"][:]]
+    talks = [with_examples(q, [example] * count) for q in train["question"][:]]
     ids = tokenizer(render(talks, tokenizer), add_special_tokens=False)["input_ids"]
     curves[name] = sorted(map(len, ids))
 figure, (axes,) = figures.new_panels(7.5, 3.0)

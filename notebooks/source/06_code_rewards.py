@@ -524,12 +524,14 @@ with stop_on_interrupt(trainer):
 # the function.
 
 # %%
+import pandas as pd
+
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
 steps = [entry["step"] for entry in log]
 lines = {}
 for name in ("passed", "failed", "error", "timeout"):
     values = [entry.get(f"code/{name}", 0.0) for entry in log]
-    lines[name] = (steps, figures.smooth(values))
+    lines[name] = (steps, pd.Series(values).rolling(7, 1, center=True).mean().tolist())
 figures.show(*figures.line_chart(
     lines, x="optimizer step", y="fraction, mean of 7 steps", markers=False,
     title="More programs pass, fewer fail or break",

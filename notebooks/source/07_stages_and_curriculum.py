@@ -528,10 +528,9 @@ print(list(hand.peft_config), len(copies), "matrices copied, all frozen:", froze
 # `reference="base"` does without it. Two rounds, then two steps against the base:
 
 # %%
-from grpo_workbook.stages import rounds
-
-again = rounds(Stage("round", steps=4, beta=0.1, learning_rate=5e-4), 2)
-fixed = Stage("fixed", steps=2, beta=0.1, learning_rate=5e-4, reference="base")
+penalty = {"beta": 0.1, "learning_rate": 5e-4}
+again = [Stage(f"round-{i}", steps=4, **penalty) for i in (1, 2)]
+fixed = Stage("fixed", steps=2, reference="base", **penalty)
 rounds_run = run.replace(output=run.output / "rounds", batch_size=32)
 few = heldout_set.select(range(32))
 rounds_report = train_stages(

@@ -66,12 +66,25 @@ figures.show(figure, words)
 #   Only the problems that changed count, so there is less noise.
 
 # %%
+from math import ceil
+
+from scipy.stats import norm
+
 from grpo_workbook import statistics
+
+
+def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
+    """Problems for each model: the normal approximation (Fleiss et al. 2003)."""
+    after, middle = before + gain, before + gain / 2
+    spread = norm.isf(0.025) * (2 * middle * (1 - middle)) ** 0.5
+    spread += norm.ppf(power) * (before * (1 - before) + after * (1 - after)) ** 0.5
+    return ceil((spread / gain) ** 2)
+
 
 print("problems for a gain over 60 % with a power of 80 % (paired: 3 % get worse):")
 for gain in (0.20, 0.10, 0.05, 0.02):
     paired = statistics.paired_items(better=gain + 0.03, worse=0.03)
-    unpaired = statistics.unpaired_items(0.60, 0.60 + gain)
+    unpaired = unpaired_items(0.60, gain)
     print(f"  {gain:3.0%}: {paired:5,} paired, {unpaired:6,} unpaired for each model")
 
 # %% [markdown]
@@ -79,8 +92,10 @@ for gain in (0.20, 0.10, 0.05, 0.02):
 
 # %%
 counts = [30, 60, 120, 240, 480, 960]
+points = np.arange(0.1, 40, 0.1)  # a gain is at most 40 points: from 60 to 100 %
+needed = np.array([unpaired_items(0.60, gain / 100) for gain in points])
 paired = [100 * statistics.paired_gain(n, worse=0.03) for n in counts]
-unpaired = [100 * statistics.unpaired_gain(n, 0.60) for n in counts]
+unpaired = [points[needed <= n][0] for n in counts]
 figures.show(
     *figures.line_chart(
         {
