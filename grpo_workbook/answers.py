@@ -41,11 +41,11 @@ _LAST = re.compile(
 _INSIDE = r"[^{}\\]|\\."
 for _ in range(3):
     _INSIDE = rf"[^{{}}\\]|\\.|\{{(?:{_INSIDE}){{0,200}}+\}}"
-_BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
+BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
 # The words that may follow a number, and those that change it, take it back or offer another one.
 _WORDS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
 _UNITS = set(_WORDS["units"].split())
-_CHANGES = re.compile(
+CHANGES = re.compile(
     rf"(?:{'|'.join(_WORDS['changes'].split())})s?|\w*(?:illi(?:on|ard)|миллион|тысяч)\w{{0,3}}"
     r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
     r"|(?:hal[fv]|doubl|trebl|tripl|quadrupl)(?:e|es|ed|ing)?"
@@ -57,7 +57,7 @@ _GROUP = r"\s*(?:\{\s*(-?\d{1,30})\s*\}|(\d))"
 _LATEX = [
     (r"^\$\$?([^$]+)\$\$?", r"\1 "),  # $5$ apples
     (r"\\(?:left|right)(?![a-z])|\\!\s*|\\[()\[\]]", ""),
-    (r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}", r" \1"),
+    (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}", r" \1"),
     (r"\\[,;: ]|~|\\q?quad(?![a-z])", " "),
     (rf"\\[cdt]?frac{_GROUP}{_GROUP}", r" \1\2/\3\4"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "°"),
@@ -126,7 +126,7 @@ def _is_known(word: str, question: str) -> bool:
     """Whether a word is in the list of units, or in the question and does not change a number."""
     word = word.lower() if word[2:] else word
     forms = {word} | {word.removesuffix(end) for end in ("s", "es") if word[2:]}
-    if forms & _UNITS or _CHANGES.fullmatch(word) or not word.isalpha():
+    if forms & _UNITS or CHANGES.fullmatch(word) or not word.isalpha():
         return bool(forms & _UNITS)
     asked = question.lower().replace("\\n", " ")  # a chat has escaped line ends
     if not word.isascii():  # Chinese has no spaces
@@ -167,10 +167,10 @@ def extract_answer(text: str) -> str | None:
     ####, as in GSM8K. Several answers count as one if they are equal as numbers or as text. Words
     outside the marks spoil the form, but not the number: `<answer>42</answer> no wait, 41`.
     """
-    for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", _BOX.findall), ("####", _hashed)):
+    for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", BOX.findall), ("####", _hashed)):
         if text.count(mark) > 64:  # spam
             return None
-        found = [(_BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, find(text))]
+        found = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, find(text))]
         if found := [answer for answer in found if answer]:
             one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
             return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None

@@ -6,7 +6,7 @@ Greedy takes the most likely token; sampled (temperature 1) is the policy that G
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
