@@ -58,7 +58,7 @@ _LATEX = [
     (r"^\$\$?([^$]+)\$\$?", r"\1 "),  # $5$ apples
     (r"\\(?:left|right)(?![a-z])|\\!\s*|\\[()\[\]]", ""),
     (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}", r" \1"),
-    (r"\\[,;: ]|~|\\q?quad(?![a-z])", " "),
+    (r"\\[,;: ]|~(?=[A-Za-z\\])|\\q?quad(?![a-z])", " "),
     (rf"\\[cdt]?frac{_GROUP}{_GROUP}", r" \1\2/\3\4"),
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "°"),
     (r"(?<=[A-Za-z])\s*\^\s*(?:[23]|\{-?[123]\})", ""),  # cm^2
@@ -115,7 +115,7 @@ def _plain(text: str) -> str:
 
 def _is_unit(rest: str, question: str) -> bool:
     """Whether the text after a number is a unit of up to four words that does not change it."""
-    rest = rest.rstrip(".,;:").strip()
+    rest = re.sub(r"\s*[.,;:]$", "", rest)
     if rest in ("", "%", "$", "€", "£", "¥", "₹", "°"):
         return True
     words = re.split(r"[\s/.-]+", re.sub(r"°|[²³]|['’]s\b", "", rest))
@@ -155,9 +155,8 @@ def is_correct(prediction: str | None, reference: str, question: object = "") ->
     Words of the question (a text or a chat) and of the reference may be units.
     """
     wanted = _number_of(reference)
-    if prediction is None:
-        return False
-    return read_answer(prediction, question=f"{question} {reference}") == wanted
+    known = f"{question} {reference}"
+    return prediction is not None and read_answer(prediction, question=known) == wanted
 
 
 def extract_answer(text: str) -> str | None:

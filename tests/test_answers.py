@@ -281,7 +281,9 @@ def test_a_word_of_the_question_that_changes_a_number_is_no_unit(word):
     "rest",
     [
         *" Millionen| millones| тысяч| 百万| 万| halved| halves| doubled| isn't| isnt".split("|"),
-        *"-|''|'| '-| .-| nope| flour| pavilions| MM| K|x| x|^2|²| mil| \\pm 1|\\ldots".split("|"),
+        *"-|''|'| '-| .-| nope| flour| pavilions| MM| K|x| x|^2|²| mil|...|a| \\pm 1|\\ldots".split(
+            "|"
+        ),
         *"\\text{ halved}|\\text{ or }73| \\cdot 2|\\cdot 10|e|^\\circ 30'".split("|"),
     ],
 )
@@ -300,6 +302,7 @@ def test_only_units_may_follow_a_number(rest):
         "(72,730)",
         "(1)(72)",
         "\\pm 72",
+        "~72",
         "\\{72\\}",
         "36\\times 2",
         "72\\times10^{99999999}",

@@ -46,8 +46,8 @@ _GAP = re.compile(r"(?:[\s$,;.()\[\]\\]|\\text\{ ?and ?\}|and|or|\\q?quad)*(?:[A
 _STATED = re.compile(
     r"(?si).*(?:\b(?:answer|is|are|that|thus|therefore)|it's|[a-z]:)\s(?P<words>[a-z ,]{0,60}?)"
     r"(?P<value>\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\([^\n]+?\\\)"
-    r"|(?<![a-z])-?[$€]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?![\d/]|[.,:]\d))"
-    r"(?P<unit>(?:[^\W\d]|[\s,²³%€°])*)(?:[.<][^\d$\\]*)?\Z"
+    r"|(?<![a-z])-?[$€]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:m[²³])?(?![\w/]|[.,:]\d))"
+    r"(?P<unit>(?:[^\W\d]|[\s,²³%€°])*+)(?:[.<][^\d$\\]*)?\Z"
 )
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
 _SIGNS = PLAIN | {0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
@@ -165,10 +165,13 @@ def decide(prediction: str | None, gold: str, question: object = "") -> Outcome 
     if wanted is None or len(wanted) > MAX_ANSWER:
         return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
     if (number := read_answer(wanted, question=wanted)) is not None:
-        said = [answer, _NAMED.sub("", answer.strip(" $"), count=1)]  # x = 5
-        given = [read_answer(text, question=f"{question} {wanted}") for text in said]
-        return Outcome("right" if number in given else "wrong", "compared as numbers")
-    return Outcome("wrong", "several answers") if _offers(answer) > _offers(wanted) else None
+        asked = f"{question} {wanted}"
+        given = read_answer(answer, question=asked)
+        if given is None:  # x = 5
+            given = read_answer(_NAMED.sub("", answer.strip(" $"), count=1), question=asked)
+        return Outcome("right" if given == number else "wrong", "compared as numbers")
+    listed = re.sub(r"^[$\s]*\{(.*)\}[$\s]*$", r"\1", wanted)  # {1, 2} is LaTeX's group
+    return Outcome("wrong", "several answers") if _offers(answer) > _offers(listed) else None
 
 
 def _final(text: str) -> str | None:
@@ -197,9 +200,8 @@ def _given(prediction: str | None) -> str | None:
 def _offers(answer: str) -> int:
     """The number of alternatives in an answer, outside brackets: by "or", list signs and such."""
     answer = _AND.sub(",", re.sub(r"[<>!]=", "<", answer.strip(" $").lower()))
-    answer = re.sub(r"^\{(.*)\}$", r"\1", answer)  # LaTeX's group, not a set
     depth, equals, parts = 0, 0, [""]
-    for sign in re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", answer):  # 1,234 is one number
+    for sign in answer:
         depth += (sign in "([{") - (sign in ")]}")
         equals += sign == "=" and depth <= 0
         if sign in ",;" and depth <= 0:
