@@ -5,8 +5,10 @@ exactly; nothing is evaluated. The work is bounded however long the text is.
 """
 
 import re
+import tomllib
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError
 
@@ -18,9 +20,12 @@ _PAIR = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>")
 # Characters that mean an ASCII one: full-width forms (U+FF01 is "!"), minus, en dash, wide spaces.
 PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-"}
 PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
-# Thousands separated by commas, or plain digits; then decimals. Bounded, because a completion may
-# hold anything. Thousands never begin with 0: 0,125 is an eighth with a decimal comma, not 125.
-_NUMBER = r"(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,10}|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})"
+# Thousands separated by commas or spaces, or plain digits; then decimals. Bounded, because a
+# completion may hold anything. Thousands never begin with 0: 0,125 is an eighth, not 125.
+_NUMBER = (
+    r"(?:(?:[1-9]\d{0,2}(?:(?:,\d{3}){1,10}|(?: \d{3}){1,10}(?!\d))|\d{1,30})(?:\.\d{1,30})?"
+    r"|\.\d{1,30})"
+)
 _CURRENCY = "[$€£¥₹]"
 _ANSWER = re.compile(
     rf"(?a)(?P<sign>[-+]?)\s*(?:{_CURRENCY}\s*(?P<sign2>-?))?(?:(?:(?P<whole>\d{{1,30}})\s+)?"
@@ -36,24 +41,32 @@ _LAST = re.compile(
 _INSIDE = r"[^{}\\]|\\."
 for _ in range(3):
     _INSIDE = rf"[^{{}}\\]|\\.|\{{(?:{_INSIDE}){{0,200}}+\}}"
-_BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
-# Words after a number that change it, take it back or offer another one. They and their plurals are
-# not units, except points, scores and overs. The fractions do not include "month".
-_NOT_UNITS = (
-    "or and not no but if maybe perhaps possibly probably wait than to from plus minus times by "
-    "over divided mod is are equals equal actually either instead rather correction sorry i mean "
-    "think else otherwise also then so dozen hundred thousand lakh lac crore googol score pair "
-    "gross half grand halve third quarter point k bn mn mio mrd squared cubed factorial root sqrt "
-    "pi negative inverse reciprocal opposite double twice wrong false incorrect oder und nicht "
-    "kein vielleicht eventuell bzw beziehungsweise ou et peut quizás quizá acaso forse oppure "
-    "zero one two three four five six sixe seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
-    "ninety"
-)
-_CHANGES = re.compile(
-    rf"(?!points$|scores$|overs$)(?:{_NOT_UNITS.replace(' ', '|')})s?|\w*illi(?:on|ard)(?:th)?s?"
+BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
+# The words that may follow a number, and those that change it, take it back or offer another one.
+_WORDS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
+_UNITS = set(_WORDS["units"].split())
+CHANGES = re.compile(
+    rf"(?:{'|'.join(_WORDS['changes'].split())})s?|\w*(?:illi(?:on|ard)|миллион|тысяч)\w{{0,3}}"
     r"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand)ths?"
+    r"|(?:hal[fv]|doubl|trebl|tripl|quadrupl)(?:e|es|ed|ing)?"
+    r"|.*[一二两三四五六七八九十百千万萬亿億兆半倍].*"
 )
+# LaTeX's ways to write a number, in plain ASCII.
+_MARKED = re.compile(r"[\\{^~(]|\$.*\$")
+_GROUP = r"\s*(?:\{\s*(-?\d{1,30})\s*\}|(\d))"
+_LATEX = [
+    (r"^\$\$?([^$]+)\$\$?", r"\1 "),  # $5$ apples
+    (r"\\(?:left|right)(?![a-z])|\\!\s*|\\[()\[\]]", ""),
+    (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}", r" \1"),
+    (r"\\[,;: ]|~(?=[A-Za-z\\])|\\q?quad(?![a-z])", " "),
+    (rf"\\[cdt]?frac{_GROUP}{_GROUP}", r" \1\2/\3\4"),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "°"),
+    (r"(?<=[A-Za-z])\s*\^\s*(?:[23]|\{-?[123]\})", ""),  # cm^2
+    (rf"(?<=\d)\s*(?:\\times|\\cdot|[×·*])\s*10\s*\^{_GROUP}(?!\d)", r"e\1\2"),
+    (r"\{(,)\}|\\([$%])", r"\1\2"),
+    (r"^\s*([-+]?)\s*\(([^(),]*)\)", r"\1\2 "),
+]
+_LATEX = [(re.compile(pattern), plain) for pattern, plain in _LATEX]
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -61,23 +74,25 @@ def parse_number(text: str) -> Fraction | None:
     return read_answer(text, alone=True)
 
 
-def read_answer(text: str, alone: bool = False) -> Fraction | None:
+def read_answer(text: str, alone: bool = False, question: str = "") -> Fraction | None:
     """An answer as an exact number; None if it holds no number, or more than one.
 
-    - 72, 1,000, $72, 72.0, -5, 1/2, 1 1/2, 1e3, **72**, \\frac{1}{2}, full-width digits.
-    - A unit may follow ("72 apples") and is not compared. % is a unit: 50% is 50, never 0.5.
+    - 72, 1,000, 1 000, $72, 72.0, -5, 1/2, 1 1/2, 1e3, **72**, full-width digits, LaTeX's \\frac12,
+      \\(72\\), 45^\\circ, 1{,}234 and 1\\times10^3.
+    - A unit may follow and is not compared: words of units.toml ("72 km/h") or of the question
+      ("72 widgets"). % is a unit: 50% is 50, never 0.5.
     - Not a number: "72 or 73", "42 41", "72 and more", "5 thousand", "5 tenths", "72?", "-$-5".
     - A division that still has to be done is not a number: 84/2 is not 42, but 2/4 and 7/2 count.
     """
     text = text.strip()
     if not 0 < len(text) <= 200:
         return None
-    text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text).strip()
+    text = _plain(text[2:-2] if text.startswith("**") and text.endswith("**") else text)
     match = _ANSWER.match(text)
     if match is None or (match["sign"] and match["sign2"]):  # -$-5
         return None
     rest = text[match.end() :].strip()
-    if rest not in ("", "%", ".", "%.") and (alone or not _is_unit(rest)):
+    if rest not in ("", "%", ".", "%.") and (alone or not _is_unit(rest, question)):
         return None
     if match["bottom"]:
         top, bottom, whole = int(match["top"]), int(match["bottom"]), int(match["whole"] or 0)
@@ -85,31 +100,39 @@ def read_answer(text: str, alone: bool = False) -> Fraction | None:
             return None
         value = whole + Fraction(top, bottom)
     else:
-        value = Fraction(match["number"].replace(",", ""))
+        value = Fraction(re.sub("[, ]", "", match["number"]))
     return -value if "-" in (match["sign"], match["sign2"]) else value
 
 
 def _plain(text: str) -> str:
     """Full-width forms, unusual spaces, unicode minus and LaTeX's numbers, in plain ASCII."""
-    text = text.translate(PLAIN)
-    if "\\" in text:
-        text = re.sub(r"\\[dt]?frac\{(-?\d{1,30})\}\{(\d{1,30})\}", r" \1/\2", text)
-        text = re.sub(r"\\(?:text|mathrm)\{([^{}]*)\}", r" \1", text)
-        text = re.sub(r"\\([$%])", r"\1", text).replace("\\!", "").replace("\\,", " ")
-        text = text.replace("{,}", ",").strip()
-    return text
+    text = text if text.isascii() else text.translate(PLAIN)
+    if _MARKED.search(text):
+        for pattern, plain in _LATEX:
+            text = pattern.sub(plain, text)
+    return text.strip()
 
 
-def _is_unit(rest: str) -> bool:
+def _is_unit(rest: str, question: str) -> bool:
     """Whether the text after a number is a unit of up to four words that does not change it."""
-    rest = rest.rstrip(".,;:").strip()
+    rest = re.sub(r"\s*[.,;:]$", "", rest)
     if rest in ("", "%", "$", "€", "£", "¥", "₹", "°"):
         return True
-    words = [w.lstrip("°").rstrip("²³") for w in re.split(r"[\s/.'’-]+", rest) if w]
-    return len(words) <= 4 and all(
-        w.isalpha() and (w[1:] or w in "mglLshtWVANJCF") and not _CHANGES.fullmatch(w.lower())
-        for w in words
-    )
+    words = re.split(r"[\s/.-]+", re.sub(r"°|[²³]|['’]s\b", "", rest))
+    return len(words) <= 4 and all(_is_known(word, question) for word in words)
+
+
+def _is_known(word: str, question: str) -> bool:
+    """Whether a word is in the list of units, or in the question and does not change a number."""
+    word = word.lower() if word[2:] else word
+    forms = {word} | {word.removesuffix(end) for end in ("s", "es") if word[2:]}
+    if forms & _UNITS or CHANGES.fullmatch(word) or not word.isalpha():
+        return bool(forms & _UNITS)
+    asked = question.lower().replace("\\n", " ")  # a chat has escaped line ends
+    if not word.isascii():  # Chinese has no spaces
+        return word in asked
+    known = re.findall(r"[^\W\d_]+", asked)
+    return len(word) > 2 and not {*forms, f"{word}s"}.isdisjoint(known)
 
 
 @lru_cache(maxsize=4096)
@@ -119,17 +142,21 @@ def _number_of(reference: str) -> Fraction:
         kind = type(reference).__name__
         raise WorkbookError(f"the reference answer {reference!r:.80} is a {kind}: give it as text")
     value = parse_number(reference)
-    value = read_answer(reference) if value is None else value
+    value = read_answer(reference, question=reference) if value is None else value
     if value is None:
         said = "is not a number: clean the data before training, or use the symbolic reward"
         raise WorkbookError(f"the reference answer {reference[:80]!r} {said}")
     return value
 
 
-def is_correct(prediction: str | None, reference: str) -> bool:
-    """Whether the prediction is exactly the same number as the reference; False for None."""
+def is_correct(prediction: str | None, reference: str, question: object = "") -> bool:
+    """Whether the prediction is exactly the same number as the reference; False for None.
+
+    Words of the question (a text or a chat) and of the reference may be units.
+    """
     wanted = _number_of(reference)
-    return prediction is not None and read_answer(prediction) == wanted
+    known = f"{question} {reference}"
+    return prediction is not None and read_answer(prediction, question=known) == wanted
 
 
 def extract_answer(text: str) -> str | None:
@@ -139,12 +166,12 @@ def extract_answer(text: str) -> str | None:
     ####, as in GSM8K. Several answers count as one if they are equal as numbers or as text. Words
     outside the marks spoil the form, but not the number: `<answer>42</answer> no wait, 41`.
     """
-    for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", _BOX.findall), ("####", _hashed)):
+    for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", BOX.findall), ("####", _hashed)):
         if text.count(mark) > 64:  # spam
             return None
-        found = [(_BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, find(text))]
+        found = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, find(text))]
         if found := [answer for answer in found if answer]:
-            one = len({a if (n := read_answer(a)) is None else n for a in found}) == 1
+            one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
             return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
     return None
 
@@ -153,7 +180,7 @@ def _hashed(text: str) -> list[str]:
     """The ends of lines after ####; headings ("#### Step 1") only if none of them is a number."""
     lines = [piece.split("\n", 1)[0] for piece in text.split("####")[1:]]
     lines = [line for line in lines if not line.lstrip().startswith("#")]
-    return [line for line in lines if read_answer(line) is not None] or lines
+    return [line for line in lines if read_answer(line, question=line) is not None] or lines
 
 
 def reference_answer(solution: str) -> str | None:
@@ -173,7 +200,7 @@ def tagged_answer(text: str) -> str | None:
 def lenient_answer(text: str) -> str | None:
     """The answer as a lenient reader finds it: the block, else after ####, else the last number."""
     inside = tagged_answer(text)
-    if inside is not None and read_answer(inside) is not None:
+    if inside is not None and read_answer(inside, question=inside) is not None:
         return inside
     if "####" in text and (final := reference_answer(text)) is not None:
         return final

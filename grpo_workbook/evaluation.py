@@ -6,7 +6,7 @@ Greedy takes the most likely token; sampled (temperature 1) is the policy that G
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -80,23 +80,24 @@ def evaluate(
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
     rows = dataset.select([i for i in range(len(dataset)) for _ in range(samples)])
     found = complete(model, tokenizer, list(rows["prompt"]), file=completions_file, **how)
-    scores = score([c["text"] for c in found], list(rows["answer"]), judge)
+    scores = score([c["text"] for c in found], list(rows["answer"]), judge, list(rows["prompt"]))
     size = {name: [c[name] for c in found] for name in ("tokens", "ended")}
     return replace(scores, samples=samples, **size)
 
 
-def score(texts: Sequence[str], answers: Sequence[str], judge: Callable | None = None) -> Scores:
+def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) -> Scores:
     """Judge completions against their reference answers: numbers, unless there is a judge.
 
+    A word of the prompts (texts or chats), if given, may be a unit in the answer to them.
     `judge(given, answer)` returns whether a completion's answer matches the reference, or None if
     it cannot tell; for equal texts it is not called. Raises WorkbookError for a reference that must
     be a number and is not, ValueError for fewer answers than texts.
     """
 
     @cache
-    def is_right(given: str | None, answer: str) -> bool | None:
+    def is_right(given: str | None, answer: str, asked: str) -> bool | None:
         if judge is None:
-            return reading.is_correct(given, answer)
+            return reading.is_correct(given, answer, asked)
         if given is None or given.casefold().split() == answer.casefold().split():
             return given is not None
         return judge(given, answer)
@@ -104,8 +105,9 @@ def score(texts: Sequence[str], answers: Sequence[str], judge: Callable | None =
     form = [reading.is_well_formed(text) for text in texts]
     exact = [reading.tagged_answer(t) if f else None for t, f in zip(texts, form, strict=True)]
     kind = [(judge and reading.extract_answer(t)) or reading.lenient_answer(t) for t in texts]
-    strict = [bool(is_right(given, a)) for given, a in zip(exact, answers, strict=True)]
-    lenient = [is_right(given, a) for given, a in zip(kind, answers, strict=True)]
+    asked = [str(prompt) for prompt in prompts] or [""] * len(texts)
+    strict = [bool(is_right(*row)) for row in zip(exact, answers, asked, strict=True)]
+    lenient = [is_right(*row) for row in zip(kind, answers, asked, strict=True)]
     return Scores(list(texts), strict, [*map(bool, lenient)], form, unjudged=lenient.count(None))
 
 

@@ -79,16 +79,18 @@ def call(function: Callable, completions: Sequence, ids: Sequence | None = None,
 
 
 @reward(role="correctness", columns=("answer",), answers="number")
-def correctness_reward(completions, answer, **columns) -> list[float | None]:
+def correctness_reward(completions, answer, prompts=None, **columns) -> list[float | None]:
     """1.0 if the only answer block holds exactly the reference, else 0.0; None if there is none."""
-    pairs = [(tagged_answer(text_of(c)), gold) for c, gold in zip(completions, answer, strict=True)]
-    return [None if gold is None else float(is_correct(said, gold)) for said, gold in pairs]
+    said = [tagged_answer(text_of(c)) for c in completions]
+    rows = zip(said, answer, prompts or [""] * len(said), strict=True)
+    return [None if row[1] is None else float(is_correct(*row)) for row in rows]
 
 
 @reward(role="format")
 def integer_answer_reward(completions, **columns) -> list[float]:
     """1.0 if the only answer block holds a whole number, right or wrong, else 0.0."""
-    numbers = [read_answer(tagged_answer(text_of(c)) or "") for c in completions]
+    texts = [tagged_answer(text_of(c)) or "" for c in completions]
+    numbers = [read_answer(text, question=text) for text in texts]  # with any unit
     return [float(n is not None and n.denominator == 1) for n in numbers]
 
 

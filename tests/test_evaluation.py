@@ -36,6 +36,12 @@ def problems(n, start=0):
     )
 
 
+def test_a_word_of_the_prompt_may_be_a_unit():
+    texts = ["<reasoning>6*7</reasoning><answer>42 widgets</answer>"] * 2
+    prompts = ["How many widgets?", [{"role": "user", "content": "How many?"}]]
+    assert score(texts, ["42"] * 2, prompts=prompts).strict == [True, False]
+
+
 def test_scores_and_summary():
     scores = score([GOOD, "The answer is 42.", "41"], ["42", "42", "42"])
     assert (scores.strict, scores.lenient) == ([True, False, False], [True, True, False])

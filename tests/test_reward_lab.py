@@ -186,7 +186,7 @@ def workers(checker) -> list[int]:
 
 @pytest.fixture(scope="module")
 def checker():
-    with SymbolicChecker(workers=2, time_limit=5.0) as made:
+    with SymbolicChecker(workers=2, time_limit=20.0) as made:
         yield made
 
 
@@ -211,6 +211,33 @@ RIGHT = [
     ("\\boxed{50\\%}", "50"),
     ("\\boxed{\\frac{1}{2}}", "0.5"),
     ("<answer>72 apples</answer>", "72"),
+    ("\\(x = 72\\)", "72"),
+    ("\\theta = 45^\\circ", "45"),
+    ("\\boxed{\\left(\\frac13\\right)}", "1/3"),
+    ("<answer>1\\times10^3\\text{ cm}^2</answer>", "1000"),
+    ("\\frac13", "\\frac{2}{6}"),
+    ("1 234", "$1{,}234$"),
+    # relations, names and lists
+    ("x <= 2", "x \\leq 2"),
+    ("x != 5", "x \\neq 5"),
+    ("<answer>$x=5+y$</answer>", "x=5+y"),
+    ("2,-2", "\\pm 2"),
+    ("\\pm 2", "2,-2"),
+    ("(x, y) = (5, 8)", "(5, 8)"),
+    ("1, 2, \\text{ and } 3", "1, 2, and 3"),
+    ("(1, 2), (3, 4), (1, 2)", "(3, 4), (1, 2)"),
+    ("3:20", "3:20"),
+    # several boxes for a gold that is a list
+    ("\\boxed{1} and \\boxed{2}", "{1,2}"),
+    ("$$\\boxed{(2, 2)} \\quad \\text{and} \\quad \\boxed{(6, 2)}$$", "(2, 2), (6, 2)"),
+    ("x = \\boxed{1+y}, z = \\boxed{2}", "1+y, 2"),
+    ("1, 2", "\\boxed{1}, \\boxed{2}"),
+    # prose without a mark
+    ("So 6 plus 7 is 13. The final answer is $13$. I hope this helps.", "13"),
+    ("Therefore, the area is 1,250.5 m². <|end|>", "1250.5"),
+    ("Thus $y > 5$ is our answer.", "y > 5"),
+    ("Here is the product: \\( x^2 - 1 \\)", "(x+1)(x-1)"),
+    ("Answer \\[\n 9 \n\\]", "9"),
 ]
 WRONG = [
     ("x^2+1", "x^2+2x+1"),
@@ -234,6 +261,44 @@ WRONG = [
     ("8 \\cdot 9", "72"),
     ("\\boxed{50\\%}", "0.5"),
     ("\\boxed{71}\\boxed{72}", "72"),
+    ("\\boxed{1} no \\boxed{2}", "1,2"),
+    ("\\boxed{1} and \\boxed{2}", "\\sqrt{4}"),
+    ("\\boxed{1}, \\boxed{2}, \\boxed{3}", "1, 2"),
+    ("\\pm\\sqrt{2}", "\\sqrt{2}"),
+    ("x < 2", "x \\leq 2"),
+    ("2", "\\pm 2"),
+    *((f"72{rest}", "72") for rest in (" Millionen", " 百万", " halved", " isn't", "-", "''")),
+    # prose that says no single value
+    *(
+        (f"The answer is {said}", "72")
+        for said in (
+            "72 or 73.",
+            "between 71 and 72",
+            "not 72.",
+            "half of 72.",
+            "minus 72",
+            "72?",
+            "72-",
+            "72 thousand",
+            "72 halved.",
+            "72 百万",
+            "72 isn't",
+            "36*2",
+            "$36*2$",
+            "72 / 5",
+            "1,72",
+            "double $72$",
+            "$72$ or $73$",
+            "$71$, $72$",
+            "72. No, 71.",
+            "72x",
+            "sin 72",
+            "72:30",
+            "(71, 72)",
+        )
+    ),
+    ("<answer>The answer is 71. It is 72.</answer>", "72"),
+    ("log 72", "72"),
 ]
 
 
@@ -418,6 +483,15 @@ def test_a_script_without_a_main_guard_is_not_run_again_in_the_workers(tmp_path)
         timeout=300,
     )
     assert result.stdout == "trains\n1 {'wrong': 1}\n", result.stderr
+
+
+def test_the_reward_wants_a_mark_and_knows_the_units_of_the_question():
+    with SymbolicChecker() as checker:
+        reward = symbolic_correctness(checker)
+        texts = ["The answer is 72.", "<answer>72 widgets</answer>", "<answer>72 gizmos</answer>"]
+        chat = [{"role": "user", "content": "How many widgets?"}]
+        assert reward(texts, answer=["72"] * 3, prompts=[chat] * 3) == [0.0, 1.0, 0.0]
+        assert checker.judge("The answer is 72.", "72") is False
 
 
 @pytest.mark.slow

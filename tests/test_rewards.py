@@ -145,6 +145,13 @@ def test_integer_answer(text, reward):
     assert integer_answer_reward([text]) == [reward]
 
 
+def test_a_unit_is_known_from_the_prompt():
+    texts = ["<answer>42 widgets</answer>", "<answer>42 gizmos</answer>"]
+    for prompt in ("How many widgets?", [{"role": "user", "content": "6 rows.\nWidgets?"}]):
+        assert correctness_reward(texts, answer=["42"] * 2, prompts=[prompt] * 2) == [1.0, 0.0]
+    assert correctness_reward(texts, answer=["42"] * 2) == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("text", "reward"),
     [

@@ -7,6 +7,9 @@ is a number is compared exactly, as in `is_correct`, and a prediction with sever
 a list if the gold is not one) is wrong. All other pairs go to a worker. A late worker is killed:
 "timeout". If a worker dies, its pair is tried again, and in the end it is an "error".
 
+A prediction without any mark is read as prose if it is: its last statement ("so the sum is $2x$.")
+is the answer. The reward and `judge` want a mark, and inside of one only the answer itself.
+
 Not covered: tasks to rewrite an expression, because the question's own form equals the answer.
 """
 
@@ -18,12 +21,13 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
+from itertools import pairwise
 from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, NamedTuple
 from unittest import mock
 
-from grpo_workbook.answers import MAX_ANSWER, PLAIN, extract_answer, read_answer
+from grpo_workbook.answers import BOX, CHANGES, MAX_ANSWER, PLAIN, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import reward, text_of
 
@@ -32,8 +36,19 @@ MAX_TRIES = 4  # attempts at a pair if the worker dies
 DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
 MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
 _MARKS = ("<answer>", "</answer>", "\\boxed{", "####")
-_NAMED = re.compile(r"\s*\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\([A-Za-z]\))?\s*=")
-_OR = re.compile(r"\b(?:or|and|either|maybe|not)\b|\\lor|\$\$")
+_NAMED = re.compile(
+    r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\(\w\))?|\([a-z, ]+\))\s*(?:=|\\approx(?![a-z]))"
+)
+_OR = re.compile(r"\b(?:or|either|maybe|not)\b|\\lor|\$\$|\\pm|\xb1")
+_AND = re.compile(r",?\s*(?:\\text\{\s*and\s*\}|\band\b)")
+_GAP = re.compile(r"(?:[\s$,;.()\[\]\\]|\\text\{ ?and ?\}|and|or|\\q?quad)*(?:[A-Za-z]\w*\s*=\s*)?")
+# The last statement of prose: "is", words, then a formula or a number, and no number behind it.
+_STATED = re.compile(
+    r"(?si).*(?:\b(?:answer|is|are|that|thus|therefore)|it's|[a-z]:)\s(?P<words>[a-z ,]{0,60}?)"
+    r"(?P<value>\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\([^\n]+?\\\)"
+    r"|(?<![a-z])-?[$€]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:m[²³])?(?![\w/]|[.,:]\d))"
+    r"(?P<unit>(?:[^\W\d]|[\s,²³%€°])*+)(?:[.<][^\d$\\]*)?\Z"
+)
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
 _SIGNS = PLAIN | {0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]([-+]?\d{1,3})(?![\d.])")
@@ -73,8 +88,11 @@ class SymbolicChecker(contextlib.AbstractContextManager):
             pool.stop()
             pool.join()
 
-    def check(self, pairs: Sequence[tuple[str | None, str]]) -> list[Outcome]:
-        """One Outcome per (prediction, gold), in order; a prediction may be a completion."""
+    def check(self, pairs: Sequence[tuple]) -> list[Outcome]:
+        """One Outcome per (prediction, gold) or (prediction, gold, question), in order.
+
+        A prediction may be a completion, or None. Words of the question may be units.
+        """
         from pebble import ProcessExpired
 
         outcomes = {i: decide(*pair) for i, pair in enumerate(pairs)}
@@ -96,7 +114,8 @@ class SymbolicChecker(contextlib.AbstractContextManager):
 
     def judge(self, given: str, gold: str) -> bool | None:
         """For `evaluation.score`: None without a verdict."""
-        return {"right": True, "wrong": False}.get(self.check([(given, gold)])[0].verdict)
+        asked = [(f"<answer>{given}</answer>", gold)]
+        return {"right": True, "wrong": False}.get(self.check(asked)[0].verdict)
 
     def _ask(self, pair):
         from pebble import ProcessPool
@@ -108,7 +127,7 @@ class SymbolicChecker(contextlib.AbstractContextManager):
                 fresh: Any = SpawnContext()
                 fresh.Process = _Fresh
                 self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)
-            asked = [_latex(_final(text) or "") for text in pair]
+            asked = [_latex(_given(pair[0]) or ""), _latex(_final(pair[1]) or "")]
             return self._pool.schedule(compare, [*asked, self.time_limit], timeout=self.time_limit)
 
 
@@ -121,9 +140,12 @@ def symbolic_correctness(checker: SymbolicChecker | None = None):
     checker = checker or SymbolicChecker()
 
     @reward(role="correctness", columns=("answer",), answers="text")
-    def symbolic_correctness_reward(completions, answer, **columns):
-        asked = [(c, gold) for c, gold in zip(completions, answer, strict=True) if gold is not None]
-        outcomes = checker.check([(extract_answer(text_of(c)), gold) for c, gold in asked])
+    def symbolic_correctness_reward(completions, answer, prompts=None, **columns):
+        texts = [text_of(c) for c in completions]
+        said = [text if any(mark in text for mark in _MARKS) else None for text in texts]
+        rows = list(zip(said, answer, prompts or [""] * len(said), strict=True))
+        asked = [row for row in rows if row[1] is not None]
+        outcomes = checker.check(asked)
         failed = [o for o in outcomes if o.value is None]
         if len(failed) > len(outcomes) / 2:
             said = f"{len(failed)} of {len(asked)} completions could not be judged"
@@ -135,32 +157,58 @@ def symbolic_correctness(checker: SymbolicChecker | None = None):
     return symbolic_correctness_reward
 
 
-def decide(prediction: str | None, gold: str) -> Outcome | None:
+def decide(prediction: str | None, gold: str, question: object = "") -> Outcome | None:
     """The outcome if no algebra is needed, else None: the pair goes to math-verify."""
-    answer, wanted = (None if text is None else _final(text) for text in (prediction, gold))
+    answer, wanted = _given(prediction), _final(gold)
     if answer is None or len(answer) > MAX_ANSWER:
         return Outcome("wrong", "no answer, several different answers, or a very long one")
     if wanted is None or len(wanted) > MAX_ANSWER:
         return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
-    if (number := read_answer(wanted)) is not None:
-        given = read_answer(answer)
-        if given is None:
-            given = read_answer(re.sub(r"^[A-Za-z]\s*=", "", answer.strip(" $")))  # x = 5
+    if (number := read_answer(wanted, question=wanted)) is not None:
+        asked = f"{question} {wanted}"
+        given = read_answer(answer, question=asked)
+        if given is None:  # x = 5
+            given = read_answer(_NAMED.sub("", answer.strip(" $"), count=1), question=asked)
         return Outcome("right" if given == number else "wrong", "compared as numbers")
-    return Outcome("wrong", "several answers") if _offers(answer) > _offers(wanted) else None
+    listed = re.sub(r"^[$\s]*\{(.*)\}[$\s]*$", r"\1", wanted)  # {1, 2} is LaTeX's group
+    return Outcome("wrong", "several answers") if _offers(answer) > _offers(listed) else None
 
 
 def _final(text: str) -> str | None:
-    return extract_answer(text) if any(mark in text for mark in _MARKS) else text.strip()
+    """The answer of a text with a mark; a list, if only signs and "and" stand between the boxes."""
+    if not any(mark in text for mark in _MARKS):
+        return text.strip()
+    boxes = [] if "<answer>" in text or text.count("\\boxed{") > 64 else [*BOX.finditer(text)]
+    if boxes and all(_GAP.fullmatch(text[a.end() : b.start()]) for a, b in pairwise(boxes)):
+        return ", ".join(dict.fromkeys(box[1].strip() for box in boxes))
+    found = extract_answer(text)
+    return found if found is None else _final(found)
+
+
+def _given(prediction: str | None) -> str | None:
+    """The answer of a prediction: what is marked, what its last sentence states, or all of it."""
+    if prediction is None or any(mark in prediction for mark in _MARKS):
+        return prediction and _final(prediction)
+    if found := _STATED.match(prediction[-2_000:]):
+        unit = re.sub(r"\A\s*is (?:our|the) (?:answer|solution)", "", found["unit"])
+        words = re.findall(r"\w+", f"{found['words']} {unit}".lower())
+        if not any(CHANGES.fullmatch(w) or not w.rstrip("²³").isascii() for w in words):
+            return found["value"]
+    return prediction.strip()
 
 
 def _offers(answer: str) -> int:
     """The number of alternatives in an answer, outside brackets: by "or", list signs and such."""
-    depth, equals, count = 0, 0, len(_OR.findall(answer.lower()))
+    answer = _AND.sub(",", re.sub(r"[<>!]=", "<", answer.strip(" $").lower()))
+    depth, equals, parts = 0, 0, [""]
     for sign in answer:
         depth += (sign in "([{") - (sign in ")]}")
-        count += sign in ",;" and depth <= 0
         equals += sign == "=" and depth <= 0
+        if sign in ",;" and depth <= 0:
+            parts.append("")
+        elif not sign.isspace():
+            parts[-1] += sign
+    count = len(_OR.findall(answer)) + len(set(parts) - {""})
     # words between two terms offer a choice ("bzw."); words after the last term are a unit
     parts = [re.sub(r"^\s*\^\{?\d\}?", "", part) for part in _TEXT.split(answer)]
     filled = [i for i, part in enumerate(parts) if re.search(r"\w", part)] or [0]
@@ -190,9 +238,8 @@ class _Fresh(SpawnProcess):
 
 def _begin() -> None:
     """Start a worker. math-verify warns that its own time limit is off: ours replaces it."""
-    import math_verify  # noqa: F401
-
     logging.disable(logging.CRITICAL)
+    compare("x+x", "2x", START)  # imports, and fills sympy's caches outside of any time limit
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would wait for a bomb's end
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
         import resource
@@ -210,6 +257,8 @@ def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
     # if the parent is gone: the kernel ends this process, even within one long multiplication
     signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 5)
     try:
+        if prediction == gold:
+            return "right", "identical"
         if not (wanted := parse(f"\\boxed{{{gold}}}", **how)):
             return "error", "the gold answer cannot be read"
         given = parse(f"\\boxed{{{prediction}}}", **how)

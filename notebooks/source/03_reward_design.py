@@ -94,13 +94,14 @@ from grpo_workbook import is_correct
 for gold, predictions in {
     "1000": ["1,000", "$1000.00", "1e3", "１０００", "1009", "2000/2"],
     "0.5": ["1/2", "2/4", ".50", "50%"],
-    "72": ["72 apples", "72.", "72 or 73", "70+2", "7 dozen"],
+    "72": ["72 apples", "72.", "72 halved", "72 or 73", "70+2", "7 dozen"],
 }.items():
     print(f"{gold:5}", {p: is_correct(p, gold) for p in predictions})
 
 # %% [markdown]
-# Three decisions are worth knowing. `50%` is the number 50, never 0.5. Units are not compared. An expression that still
-# has to be evaluated does not count as an answer, so `2000/2` earns nothing; the fraction `1/2` is a number.
+# Three decisions are worth knowing. `50%` is the number 50, never 0.5. Units are not compared, but only a known unit may
+# follow the number: a usual one, or a word of the question, which the reward gets as the prompt. An expression that
+# still has to be evaluated does not count as an answer, so `2000/2` earns nothing; the fraction `1/2` is a number.
 #
 # The reward reads the answer block only if there is exactly one. Otherwise the model would learn to write many numbers.
 
