@@ -427,10 +427,13 @@ display(Markdown(symptom_table()))
 # Each bound has its reason, and most compare the run with itself:
 
 # %%
+from textwrap import fill
+
 from grpo_workbook.diagnosis import THRESHOLDS
 
 for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
-    print(f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}")
+    line = f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}"
+    print(fill(line, 88, subsequent_indent=" " * 22))
 
 # %% [markdown]
 # The bounds were set on the first seed of each of these runs. On other seeds the diagnosis names 19 of 20 diseases and
@@ -610,8 +613,7 @@ check("05.2", my_diagnosis);
 # ### Exercise 05.3 · `cured` · medium · 10 minutes
 #
 # One more patient has two diseases: `max_completion_length` 4 and `temperature` 0.05. Its diagnosis is `truncated`. The
-# cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains the cured run
-# for
+# cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains the cured run for
 # 15 steps (about half a minute) and shows its panels. Then change `cure`, and your prediction, until it is healthy.
 
 # %% tags=["exercise"]
