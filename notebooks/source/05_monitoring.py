@@ -442,7 +442,8 @@ for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
 
 # %% [markdown]
 # The bounds were set on the first seed of each of these runs. On other seeds the diagnosis names 19 of 20 diseases and
-# accuses none of 4 healthy runs. That is one task and one tiny model: other models may need other bounds.
+# accuses none of 4 healthy runs. That is one task and one tiny model, with adapters in bfloat16 (chapter 04): other models
+# may need other bounds.
 
 # %% [markdown]
 # ## Stopping a sick run

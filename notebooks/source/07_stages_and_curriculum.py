@@ -776,9 +776,10 @@ resumed_report = train_stages(
 assert resumed_report["stages"] == json.loads(json.dumps(report["stages"]))
 
 # %% [markdown]
-# **Limits.** All numbers are from the tiny model on a CPU. That Unsloth removes the reference on a GPU was read in its
-# source; the copy that replaces it was tested on a CPU with TRL's copy removed. On a GPU a resumed run has the same
-# states, but kernels need not add up in the same order, so bits may differ.
+# **Limits.** All numbers are from the tiny model on a CPU. The stored runs of the experiment, and the two stages by hand,
+# had adapters in bfloat16, as TRL makes them; `train_stages` and `make_trainer` keep float32 (chapter 04). That Unsloth
+# removes the reference on a GPU was read in its source; the copy that replaces it was tested on a CPU with TRL's copy
+# removed. On a GPU a resumed run has the same states, but kernels need not add up in the same order, so bits may differ.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
