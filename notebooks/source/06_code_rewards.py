@@ -341,7 +341,8 @@ boxes = {
     "last": (0.84, 0.8, "the last such block", pale["check"]),
     "code": (0.42, 0.25, "No block, but does\nthe text define it?", pale["model"]),
     "whole": (0.84, 0.45, "the text", pale["check"]),
-    "join": (0.84, 0.14, "prompt_code, then the\nlast block or the text", pale["check"]),
+    "join": (0.84, 0.14, "prompt_code, then the\nlast block or the text",
+             pale["check"]),
 }
 arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no"),
           ("code", "whole", "yes"), ("code", "join", "no")]
