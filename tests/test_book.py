@@ -178,6 +178,14 @@ def test_a_browser_draws_the_formulas(site, browser):
     assert "std" in fraction.text_content()
 
 
+@pytest.mark.parametrize(("width", "said"), [(390, '"Scroll sideways'), (1280, "none")])
+def test_a_wide_picture_says_on_a_phone_that_it_scrolls(site, browser, width, said):
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.goto(f"{site}/notebooks/00_start_here.html")
+    holder = page.locator(".cell_output .output:has(img)").first
+    assert holder.evaluate("e => getComputedStyle(e, '::before').content").startswith(said)
+
+
 def test_navigation_and_search_find_their_way(site, browser):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(site)

@@ -289,6 +289,18 @@ def test_a_merge_goes_to_the_gpu_where_it_fits_with_its_answers(
         assert each * shape.weights[0] + cache + 2 * 2**30 < free
 
 
+def test_a_torn_record_of_the_policy_is_named(trained, tmp_path):
+    """Not taken for a record that was never there: the merge would be proved without it."""
+    base, adapter = trained
+    torn = shutil.copytree(adapter, tmp_path / "adapter") / "policy.json"
+    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
+    with pytest.raises(WorkbookError, match=r"adapter/policy.json is damaged: remove it"):
+        merge(base, torn.parent, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+    torn.unlink()
+    assert merge(base, torn.parent, tmp_path / "merged")["same_greedy_tokens"] > 0.98
+
+
 def test_the_base_is_checked(trained, tmp_path):
     base, adapter = trained
     other = shutil.copytree(base, tmp_path / "other")

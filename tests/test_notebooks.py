@@ -134,6 +134,57 @@ def test_headings_are_in_order_and_links_lead_somewhere(name):
     assert [t for t in targets if not (REPO / "notebooks" / t).exists()] == []
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_a_diagram_folds_its_code(source):
+    for cell in build.build(source).cells:
+        if "figures.diagram(" in cell.source:
+            assert "hide-input" in cell.metadata["tags"], cell.source[:200]
+
+
+def test_nothing_that_a_model_wrote_runs_in_the_readers_browser(tmp_path):
+    """The cells that make the capstone's page, with a script in all that comes from outside."""
+    from html.parser import HTMLParser
+    from statistics import mean
+    from types import SimpleNamespace
+
+    from grpo_workbook import figures, wilson_interval
+    from grpo_workbook.evaluation import score
+
+    evil = "</pre></b><script>alert('x')</script><img src=x onerror=alert(1)>"
+    scores = score([evil] * 3, ["1"] * 3)
+    names = {
+        "before": {"strict_sampled": 0.0},
+        "after": {"strict_sampled": 0.0},
+        "before_sampled": scores,
+        "after_sampled": scores,
+        "heldout_set": [{"question": evil}] * 3,
+        "done": {evil: (False, evil)},
+        "source": evil,
+        "run": SimpleNamespace(model_name=evil, output=tmp_path),
+        "log": [{"step": 1, "reward": 1.0}],
+        "ends": {"first": [{"reward": 1.0}], "last": [{"reward": 1.0}]},
+        "gain_said": "+0 points",
+        "p_value": 1.0,
+        "figures": figures,
+        "mean": mean,
+        "wilson_interval": wilson_interval,
+    }
+    cells = build.build(REPO / "notebooks" / "source" / "14_capstone.py").cells
+    (begin,) = [i for i, c in enumerate(cells) if c.source.startswith("## 12 · The page")]
+    for cell in cells[begin : begin + 8]:
+        if cell.cell_type == "code":
+            exec(cell.source, names)
+    tags, texts = [], []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: tags.append((tag, dict(attributes)))
+    parser.handle_data = texts.append
+    parser.feed((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert {tag for tag, _ in tags} <= {*"html meta title div h3 p img b br pre h4".split()}
+    assert all(a["src"].startswith("data:image/png") for tag, a in tags if tag == "img")
+    seen = "".join(texts).count("<script>alert('x')</script>")
+    assert seen == 2 + 3 * 3 + 2  # title; questions, answers before and after; a check
+
+
 def test_building_twice_gives_the_same_notebook():
     first, second = (nbformat.writes(build.build(SOURCES[0])) for _ in range(2))
     assert first == second
@@ -208,6 +259,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
     "07_stages_and_curriculum": {"heldout=96": "heldout=32"},
     "08_evaluation": {"max_steps=40, heldout=160": "max_steps=2, heldout=40"},
     "09_merge_and_inference": {"max_steps=24, heldout=120": "max_steps=2, heldout=30"},
+    "14_capstone": {"max_steps=32, heldout=120": "max_steps=4, heldout=24"},
 }
 
 

@@ -70,8 +70,8 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 # %% [markdown]
 # ## One minute of GRPO
 #
-# The chapters train a tiny Qwen3 from `data/` (the **smoke** profile), so that they take minutes on any machine.
-# [Chapter 04](04_grpo_run.ipynb) and `make run` take a real Qwen3 or Gemma 3 where there is a GPU for it, and hours. There
+# The chapters train a tiny Qwen3 from `data/` (the **smoke** profile), so that they take minutes on any machine. Where
+# there is a GPU, [chapter 04](04_grpo_run.ipynb) and `make run` train a real Qwen3 or Gemma 3, which takes hours. There
 # Unsloth also replaces parts of TRL's trainer.
 #
 # The model's own weights are frozen and stored in 4 bits (a format called NF4). Training changes only a **LoRA

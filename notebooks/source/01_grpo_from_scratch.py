@@ -869,8 +869,8 @@ figures.show(
 # ## Train it
 #
 # Measure first. *Strict* means right and well-formed; the 480 held-out problems are not among those it trains on.
-# Chapter 04 loads this model in 4 bits and samples different answers, so its numbers differ a little, but stay within
-# the confidence intervals.
+# Chapter 04 loads this model in 4 bits and samples different answers, so its number before training differs a little;
+# the two intervals overlap.
 
 # %%
 from grpo_workbook import evaluate, statistics, wilson_interval
@@ -922,7 +922,7 @@ table["TRL's reward"] = trl["reward"][: len(log)]
 wanted = {
     "The reward rises, as TRL's does": ["reward", "TRL's reward"],
     "Groups agree more and more": ["reward_std", "group_std", "frac_reward_zero_std"],
-    "The policy leaves its reference": ["kl"],
+    "The KL stays small, with jumps": ["kl"],
     "The loss shows nothing": ["loss"],
 }
 figure, panels = figures.new_panels(9.0, 5.2, 4, 2)

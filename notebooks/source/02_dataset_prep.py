@@ -176,7 +176,7 @@ for name, other in real.items():
 
 # %% [markdown]
 # Gemma 1 refuses a system message. Qwen2.5 adds one of its own if you give none, Llama 3.1 a date. If yours is refused,
-# put it into the user's turn. `to_dataset(..., fold=True)` does that for every row, the main run when necessary.
+# put it into the user's turn. `to_dataset(..., fold=True)` does that for every row; the main run does it by itself.
 
 # %%
 print(render([data.fold_system(prompt)], real["Gemma 1"])[0])

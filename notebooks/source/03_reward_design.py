@@ -206,9 +206,12 @@ print([f.__name__ for f in functions], weights)
 # These rewards have names. An equals sign marks a **factory**: a function that takes a setting and returns a reward.
 
 # %%
+from textwrap import fill
+
 for name, made in rewards.REGISTRY.items():
     call = name if hasattr(made, "role") else f"{name}=..."
-    print(f"{call:20} {made.__doc__.splitlines()[0]}")
+    line = f"{call:20} {made.__doc__.splitlines()[0]}"
+    print(fill(line, 88, subsequent_indent=" " * 21))
 
 # %% [markdown]
 # `overlong` is DAPO's penalty for completions near the length limit, and the formula is TRL's own. With a limit of 100

@@ -369,8 +369,8 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 # fine-tuning does.
 #
 # `loss_type="dapo"` is only [DAPO](https://arxiv.org/abs/2503.14476)'s average, in which every token of the step counts the same. DAPO also
-# clips later upwards (`epsilon_high=0.28`), resamples zero-variance groups and treats cut-off completions specially. All
-# of that is off here.
+# raises the upper bound of the clip (`epsilon_high=0.28`), samples again until no group has zero variance, and masks or
+# softly punishes completions that are cut off. All of that is off here.
 #
 # Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be whole
 # groups. A batch of 4 with groups of 8, as in older guides, raises a `ValueError`, and `max_prompt_length` no longer exists.

@@ -45,8 +45,9 @@ for axes, (name, lengths) in zip(grid, cases.items()):
     axes.set(title=f"{name}: loss {losses[name]}", xlabel="tokens", xlim=(0, 100))
 grid[0].set_ylabel("advantage")
 figure.suptitle("The loss only says which completions are longer")
+said = ", ".join(f"{name} {loss}" for name, loss in losses.items())
 figures.show(figure, "Three bar charts of two right and two wrong completions, each as "
-             f"wide as it is long. The loss: {losses}. It says which are longer.")
+             f"wide as it is long. The loss: {said}. It says which are longer.")
 
 # %% [markdown]
 # So the loss says nothing about whether the model gets better. Watch the reward instead. Only with `beta` above 0 does
@@ -79,8 +80,9 @@ for axes, (name, batch) in zip(grid, batches.items()):
     axes.set(xticks=[], yticks=range(4), yticklabels=names)
     axes.grid(visible=False)
 figure.suptitle("The same reward_std, but only the right batch teaches")
-figures.show(figure, f"Two tables of rewards, four groups of four. {said}. In the left "
-             "one all rewards of a group are equal: no advantage and no gradient.")
+listed = "; ".join(f"{name}: {numbers}" for name, numbers in said.items())
+figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. In the "
+             "left one all rewards of a group are equal: no advantage and no gradient.")
 
 # %% [markdown]
 # ## A healthy run, metric by metric
@@ -356,7 +358,9 @@ for name, first in found.items():
 from grpo_workbook.diagnosis import compare_panels
 
 both = {"healthy": healthy, "shows work": sick["shows_work"]}
-figures.show(*compare_panels(both))
+figure, words = compare_panels(both)
+figure.suptitle("Gamed: the reward rises to its maximum, held-out accuracy falls to 0")
+figures.show(figure, words)
 
 # %% [markdown]
 # ### A reward that teaches its rounding error
@@ -410,9 +414,10 @@ for i, (question, (answer, names)) in enumerate(questions.items()):
     arrows.append((question, names, answer))
 boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
 arrows += [(a, b, "") for a, b in zip(places, [*places[1:], "healthy"])]
+listed = " ".join(f"{q} {answer}: {n}." for q, (answer, n) in questions.items())
 figures.show(figures.diagram(boxes, arrows, (9.5, 5.6)),
              "Decision tree of the diagnosis, six questions from top to bottom, with "
-             f"the findings to their right: {questions}. At the end: healthy.")
+             f"the findings to their right. {listed} At the end: healthy.")
 
 # %% [markdown]
 # Every finding, what it means and what to do. This table is printed from the code that makes the diagnosis:
@@ -427,14 +432,18 @@ display(Markdown(symptom_table()))
 # Each bound has its reason, and most compare the run with itself:
 
 # %%
+from textwrap import fill
+
 from grpo_workbook.diagnosis import THRESHOLDS
 
 for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
-    print(f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}")
+    line = f"{name:14} {THRESHOLDS[name].value:<6g} {THRESHOLDS[name].reason}"
+    print(fill(line, 88, subsequent_indent=" " * 22))
 
 # %% [markdown]
 # The bounds were set on the first seed of each of these runs. On other seeds the diagnosis names 19 of 20 diseases and
-# accuses none of 4 healthy runs. That is one task and one tiny model: other models may need other bounds.
+# accuses none of 4 healthy runs. That is one task and one tiny model, with adapters in bfloat16 (chapter 04): other models
+# may need other bounds.
 
 # %% [markdown]
 # ## Stopping a sick run
@@ -610,8 +619,7 @@ check("05.2", my_diagnosis);
 # ### Exercise 05.3 · `cured` · medium · 10 minutes
 #
 # One more patient has two diseases: `max_completion_length` 4 and `temperature` 0.05. Its diagnosis is `truncated`. The
-# cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains the cured run
-# for
+# cure below raises the limit to 64. **Predict** the diagnosis after that, then run the cell: it trains the cured run for
 # 15 steps (about half a minute) and shows its panels. Then change `cure`, and your prediction, until it is healthy.
 
 # %% tags=["exercise"]

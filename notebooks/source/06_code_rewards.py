@@ -53,7 +53,7 @@ for name, program in programs.items():
 #
 # The fault is in the design: the program and its judge share a process.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 pale = figures.PALE
@@ -95,7 +95,7 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 # 2. Only **plain values** cross between the two.
 # 3. Whatever the program does to its own process, it cannot report success. Only a test that ran to its end can.
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "trainer": (0.10, 0.74, "trainer\nreward function", pale["model"]),
     "judge": (0.42, 0.74, "judge\nruns the test", pale["check"]),
@@ -334,21 +334,22 @@ print(render([train_set[2]["prompt"]], tokenizer)[0])
 # %% [markdown]
 # A completion is a text and not yet a program. `program_of` takes the program out:
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "text": (0.1, 0.8, "completion", pale["data"]),
     "block": (0.42, 0.8, "Does a fenced block\ndefine the function?", pale["model"]),
     "last": (0.84, 0.8, "the last such block", pale["check"]),
-    "code": (0.42, 0.2, "Does the last block,\nor else the text?", pale["model"]),
-    "whole": (0.84, 0.38, "this block or text", pale["check"]),
-    "join": (0.84, 0.08, "prompt_code + it", pale["check"]),
+    "code": (0.42, 0.25, "No block, but does\nthe text define it?", pale["model"]),
+    "whole": (0.84, 0.45, "the text", pale["check"]),
+    "join": (0.84, 0.14, "prompt_code, then the\nlast block or the text",
+             pale["check"]),
 }
 arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no"),
           ("code", "whole", "yes"), ("code", "join", "no")]
-figures.show(figures.diagram(boxes, arrows, (9.0, 2.6)),
+figures.show(figures.diagram(boxes, arrows, (9.0, 2.8)),
              "Decision tree: the last fenced block that defines the function is the "
-             "program. Without one, the last block or the text is, after prompt_code "
-             "if it does not define the function.")
+             "program. Without any block, a text that defines it is. Otherwise the "
+             "last block or the text follows prompt_code.")
 
 # %% [markdown]
 # `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` a program that
@@ -547,6 +548,12 @@ figures.show(*figures.line_chart(
 
 # %%
 after = measured(heldout_set)
+print({name: after[name] for name in ("sampled", "ci95", "greedy", "form")})
+
+# %% [markdown]
+# Beside the baseline:
+
+# %% tags=["hide-input"]
 names = {"sampled": "pass@1, sampled", "greedy": "pass@1, greedy",
          "form": "one block of Python"}
 figure, (axes,) = figures.new_panels(7.5, 3.4)

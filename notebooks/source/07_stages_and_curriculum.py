@@ -47,7 +47,7 @@ toy = {
 # "Later" is after a first stage that rewarded only the form, until 95 % of completions have it. Only blue groups give a
 # gradient:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 figure, (axes,) = figures.new_panels(8.0, 2.6)
@@ -123,7 +123,7 @@ print(run.model_name, "on", run.device)
 # Difficulty depends on the policy. Its measure is the **pass rate**: the fraction of this policy's completions that are
 # right. A filter keeps the problems between the two extremes:
 
-# %%
+# %% tags=["hide-input"]
 pale = figures.PALE
 figure = figures.diagram(
     {
@@ -189,7 +189,7 @@ print(f"part of the variance due to chance:     {part:.0%}")
 # Each stage is a new `GRPOTrainer` around the same model. The adapter is part of the model. Everything else is new unless
 # you carry it:
 
-# %%
+# %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(8.0, 3.7)
 lanes = {  # what stage 1 has, and stage 2
     "adapter": ("carried on",),
@@ -305,10 +305,11 @@ report = train_stages(run, model, tokenizer, *data_sets, STAGES, callbacks=[prob
 show_stages(report)
 
 # %% [markdown]
-# At the dotted line the rewards change and the learning rate starts again from 0. The grey line is the goal of the
-# experiment below.
+# The probe's curve of the same problems. At the dotted line the rewards change and the learning rate starts again from 0.
+# The grey line is the goal of the experiment below. (The probe samples its own completions, so its rates differ from the
+# table's by a few points.)
 
-# %%
+# %% tags=["hide-input"]
 curves = {stage["stage"]["name"]: stage["curve"] for stage in report["stages"]}
 lines = {name: tuple(zip(*curve)) for name, curve in curves.items()}
 form, correct = (rates for _, rates in lines.values())
@@ -316,7 +317,7 @@ figure, words = figures.line_chart(
     lines,
     x="optimizer step, over both stages",
     y="strictly right, held out",
-    title=f"Form: {form[0]:.0%} to {form[-1]:.0%}; correctness: to {correct[-1]:.0%}",
+    title=f"{form[0]:.0%}, after stage 1 {form[-1]:.0%}, after both {correct[-1]:.0%}",
 )
 begin = lines[list(lines)[1]][0][0]
 figure.axes[0].axvline(begin, color="black", linestyle=":", lw=1)
@@ -351,11 +352,16 @@ print(sorted(path.name for path in folder.iterdir()))
 # %% [markdown]
 # ## The filter goes stale
 #
-# The same 64 problems, measured again with the trained policy. The filter leaves out the grey, hatched bars; a cross
-# stands for no problem.
+# The same 64 problems, measured again with the trained policy:
 
 # %%
 rates_after = pass_rates(model, tokenizer, some, n=8, **how)
+print(f"{mean(rates_after):.0%} right on average, {mean(rates_before):.0%} before")
+
+# %% [markdown]
+# The filter leaves out the grey, hatched bars; a cross stands for no problem.
+
+# %% tags=["hide-input"]
 measured = {"before training": rates_before, "after two stages": rates_after}
 counts = {
     when: [sum(round(8 * rate) == k for rate in found) for k in range(9)]
@@ -387,7 +393,7 @@ figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
 # DAPO ([2503.14476](https://arxiv.org/abs/2503.14476)) filters online: it discards zero-variance groups and samples more
 # until the batch is full.
 
-# %%
+# %% tags=["hide-input"]
 figure = figures.diagram(
     {
         "prompt": (0.09, 0.7, "next\nproblem", pale["data"]),
@@ -445,8 +451,8 @@ figure, (axes,) = figures.new_panels(7.0, 2.8)
 axes.plot(places, price, "o-", color=figures.BLUE, lw=2)
 axes.axhline(1, color=figures.GREY)
 axes.axvline(8.5, color="black", linestyle=":")
-axes.set(xlabel="optimizer step, over both stages", ylabel="samples per used one")
-said = f"A full batch: {price[0]:.2f} samples per used one, later {price[-1]:.2f}"
+axes.set(xlabel="optimizer step, over both stages", ylabel="sampled for each one used")
+said = f"To use one completion, sample {price[0]:.1f} at first, {price[-1]:.1f} later"
 axes.set_title(said)
 figures.show(figure, f"Line chart. {said}; at the dotted line stage 2 begins.")
 
@@ -471,7 +477,7 @@ figures.show(figure, f"Line chart. {said}; at the dotted line stage 2 begins.")
 # With `beta` above 0 the KL penalty pulls the policy towards a *reference*. In iterative GRPO each **round** takes the
 # policy at its start as the reference, so that it may go as far again:
 
-# %%
+# %% tags=["hide-input"]
 figure = figures.diagram(
     {
         "base": (0.1, 0.6, "base model", pale["off"]),
@@ -550,8 +556,8 @@ for path in sorted(rounds_run.output.glob("stage-*/log.json")):
     print(f"{path.parent.name:16}", *shown)
 
 # %% [markdown]
-# A refreshed reference lets the policy move on, but it no longer holds it near the base model: over many rounds, each of
-# which looks small, a policy can leave its base entirely. With `beta=0`, as in most of this course, there is no
+# A refreshed reference lets the policy move on, but no longer keeps it near the base model. Each round may look small, and
+# after many of them the policy can be far from its base. With `beta=0`, as in most of this course, there is no
 # reference and nothing to refresh.
 
 # %% [markdown]
@@ -602,7 +608,7 @@ for way, description in bench["ways"].items():
 # samples before its first step, and last the mean ratio to `mixed` with the same seed. The goal is reached when two
 # measurements in a row are at 80 % or more; the step is interpolated.
 
-# %%
+# %% tags=["hide-input"]
 print(bench["text"])
 figure, (axes,) = figures.new_panels(8.0, 3.2)
 for row, line in enumerate(bench["table"]):
@@ -657,7 +663,7 @@ figures.show(
 # "Continues" should mean: as if nothing had happened. To prove it, a run of 4 steps with a checkpoint every 2, once whole
 # and once with a power cut:
 
-# %%
+# %% tags=["hide-input"]
 figure = figures.diagram(
     {
         "one": (0.08, 0.75, "step 1", pale["data"]),
@@ -769,9 +775,10 @@ resumed_report = train_stages(
 assert resumed_report["stages"] == json.loads(json.dumps(report["stages"]))
 
 # %% [markdown]
-# **Limits.** All numbers are from the tiny model on a CPU. That Unsloth removes the reference on a GPU was read in its
-# source; the copy that replaces it was tested on a CPU with TRL's copy removed. On a GPU a resumed run has the same
-# states, but kernels need not add up in the same order, so bits may differ.
+# **Limits.** All numbers are from the tiny model on a CPU. The stored runs of the experiment, and the two stages by hand,
+# had adapters in bfloat16, as TRL makes them; `train_stages` and `make_trainer` keep float32 (chapter 04). That Unsloth
+# removes the reference on a GPU was read in its source; the copy that replaces it was tested on a CPU with TRL's copy
+# removed. On a GPU a resumed run has the same states, but kernels need not add up in the same order, so bits may differ.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did

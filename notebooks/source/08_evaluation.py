@@ -29,7 +29,7 @@ for name, rates in (("30 problems", few), ("480 problems", many)):
 # With 30 problems, luck alone produces ten points in about one of four tries. If you train four times and show the best
 # run, you probably have such a result, although the model need not be better.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 edges = (np.arange(-15, 17) - 0.5) * 10 / 3  # the steps in which 30 problems move
@@ -292,7 +292,7 @@ show(statistics.paired_p_value)
 # %% [markdown]
 # The picture of the test: four kinds of problems, and only two of them count.
 
-# %%
+# %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
 
 kept = int((outcomes[0] & outcomes[1]).sum())  # right both times
@@ -386,7 +386,7 @@ print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 #
 # Eight answers to three problems, made up:
 
-# %%
+# %% tags=["hide-input"]
 toy = {
     "A: mostly right": ("23", "23 23 31 23 23 17 23 23"),
     "B: one common mistake": ("14", "19 14 19 19 12 14 19 19"),
@@ -449,7 +449,7 @@ for name, table in (("before", before), ("after", after)):
 # %% [markdown]
 # The colour says before or after, the dash says pass@k or maj@k:
 
-# %%
+# %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels()
 for name, ys in curves.items():
     colour = figures.BLUE if name.endswith("after") else figures.GREY

@@ -30,7 +30,7 @@ print("merged:           ", merged_W @ x)
 # Both paths are linear, so they can be added once and for all. The merged layer is one matrix, with no second path to
 # compute for each token.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures, quiet
 
 quiet()  # no loading bars, no advice from the libraries
@@ -347,7 +347,7 @@ low, high = wilson_interval(after_greedy.strict)
 # %% [markdown]
 # Drawn with the measured errors:
 
-# %%
+# %% tags=["hide-input"]
 boxes = {
     "policy": (0.16, 0.5, "trained policy\n4-bit weights,\nadapter beside them\n"
                f"strict, greedy {mean(after_greedy.strict):.1%}\n"
@@ -369,6 +369,7 @@ figures.show(figure, f"Arrows from the trained policy to three merged models. {e
 # %% [markdown]
 # The unpacked base stays closest to what was trained, and keeps the 4-bit rounding errors for good. The original 16-bit
 # base gives a model that was never trained as such. Both are legitimate: the held-out score of what you ship decides.
+# Here the three greedy scores differ by a problem or two, so they rank nothing.
 
 # %% [markdown]
 # ## The same in one call

@@ -91,7 +91,7 @@ trainer.train();
 # %% [markdown]
 # The second step, drawn:
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures
 
 start = max(began for part, began, _ in spans if part == "sampling")
@@ -143,7 +143,7 @@ print("the group's mean: ", advantages(earned))
 # %% [markdown]
 # So TRL gathers all rewards first, computes the advantages of whole groups, and hands each process its own part:
 
-# %%
+# %% tags=["hide-input"]
 def listed(numbers):
     return "  ".join(f"{number:g}" for number in numbers)
 
@@ -371,7 +371,7 @@ print(f"measured {held_cache:,}, computed {said:,} bytes")
 # Sampling and the update come one after the other, so the larger of the two counts. This is Qwen3-4B in 4-bit with the
 # settings for a T4: it samples 32 completions at once and learns from 8 at a time. The widths are not to scale.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook.planning import plan
 
 sizes = plan("qwen3-4b", "t4").parts
@@ -403,9 +403,9 @@ figures.show(figure, (
     f"to {base + cache:.1f} while sampling. The update has four teeth of {peak:.1f}."))
 
 # %% [markdown]
-# The same sums for four settings. The upper bar of each pair is sampling, the lower one the update:
+# The same sums for four settings:
 
-# %%
+# %% tags=["hide-input"]
 settings = {
     "T4 settings": {},
     "16-bit base": {"load_in_4bit": False},
@@ -433,9 +433,9 @@ for row, (name, values) in enumerate(settings.items()):
     lines.append(f"{name}: {max(top) + weight + sum(four) + reserve:.1f}")
 
 # %% [markdown]
-# With a legend and the limit of a T4:
+# The upper bar of each pair is sampling, the lower one the update:
 
-# %%
+# %% tags=["hide-input"]
 from matplotlib.patches import Patch
 
 axes.axvline(13.52, color="black", linestyle="--", lw=1)
@@ -484,7 +484,7 @@ print(said[said.index("in all") :])
 #
 # How memory grows with the length of completions and with the size of a group (four problems in a step):
 
-# %%
+# %% tags=["hide-input"]
 def phases(**values):
     """GiB while it samples and while it learns, with what is always there."""
     sizes = plan("qwen3-4b", "t4", **values).parts
@@ -591,7 +591,7 @@ def token_weights(moved, **how):
 # Above is the first update, where every ratio is 1. Below the policy has moved: the first two tokens of the right answer
 # are 1.5 and 3 times as likely as when they were sampled.
 
-# %%
+# %% tags=["hide-input"]
 import numpy as np
 
 figure, grid = figures.new_panels(7.0, 5.6, 2)
@@ -691,7 +691,7 @@ print("steps:", len(rewarded), " mean reward of all completions of both:",
 # What helps is shorter completions, more of them in a step, or a faster sampler. vLLM keeps one pool for all caches and
 # gives the room of finished completions to waiting ones. It runs in two ways:
 
-# %%
+# %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
 
 boxes = {
@@ -739,8 +739,8 @@ figures.show(figure, (
 # ### The sampler is not quite the policy
 #
 # vLLM uses other kernels and often another precision than the trainer, so its log-probabilities differ a little: the
-# completions come from a slightly different policy. Without vLLM, another precision shows the same. A copy of the tiny
-# model in bfloat16 and one in 4 bits sample for a trainer in float32:
+# completions come from a slightly different policy. You can see the effect without vLLM. A copy of the tiny model in
+# bfloat16 and one in 4 bits sample for a trainer in float32:
 
 # %%
 from grpo_workbook import render

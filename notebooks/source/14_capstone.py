@@ -14,7 +14,7 @@
 # Each step writes a file, and the checklist at the end reads these files. So it judges what the run left behind, and not
 # what you remember of it.
 
-# %%
+# %% tags=["hide-input"]
 from grpo_workbook import figures, quiet
 
 quiet()  # no loading bars, no advice from the libraries
@@ -183,7 +183,7 @@ print(train_set[0]["prompt"][-1]["content"], "->", train_set[0]["answer"])
 # %% [markdown]
 # How many rows did each step cost? If one costs more than you expected, read those rows before you go on.
 
-# %%
+# %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.5, 2.8)
 colours = [figures.GREY] * (len(found) - 2) + [figures.BLUE] * 2
 axes.bar_label(axes.barh(list(found), found.values(), color=colours), padding=4)
@@ -295,7 +295,7 @@ print(through, f"of {len(attempts)} get through; the best earns {attacked['most'
 # %% [markdown]
 # By kind of attack:
 
-# %%
+# %% tags=["hide-input"]
 kinds = list(dict.fromkeys(kind for kind, _ in attempts))
 counts = {"all": [sum(kind == k for k, _ in attempts) for kind in kinds]}
 for name, values in earned.items():
@@ -379,7 +379,7 @@ scored.table().round(2)
 # %% [markdown]
 # How many completions of each group give the right answer?
 
-# %%
+# %% tags=["hide-input"]
 right = [round(sum(values)) for values in scored.groups[functions[0].__name__]]
 labels = [str(k) for k in range(group + 1)]
 mixed = sum(0 < k < group for k in right)
@@ -644,7 +644,7 @@ for item, (holds, evidence) in spoiled.items():
 #
 # One page to send: the gain, the curve, three problems, the checklist. First the picture of the gain:
 
-# %%
+# %% tags=["hide-input"]
 rose = f"{before['strict_sampled']:.0%} to {after['strict_sampled']:.0%}"
 gain_figure, (axes,) = figures.new_panels(7.0, 3.6)
 kinds = ["strict", "lenient", "well_formed"]
