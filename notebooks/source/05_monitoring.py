@@ -297,13 +297,14 @@ functions, weights = parse_rewards(run.rewards)
 watched = watch(functions)
 
 # %% [markdown]
-# TRL's `report_to` says where the numbers go: `"tensorboard"` is a folder on this disk, `"trackio"` and `"wandb"` work
-# once they are installed (offline: `WANDB_MODE=offline`). `trainer.state.log_history` is always kept, also in
-# `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
+# TRL's `report_to` says where the numbers go. `"trackio"` and `"tensorboard"` write into a folder on this disk, without
+# an account; `"wandb"` works once it is installed (offline: `WANDB_MODE=offline`). `trainer.state.log_history` is always
+# kept, also in `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
 
 # %%
 args = run.to_grpo_config(weights)
-args.report_to = ["tensorboard"]
+args.report_to, args.project, args.run_name = ["trackio", "tensorboard"], "grpo", "live"
+os.environ["TRACKIO_DIR"] = str(run.output / "trackio")  # read when trackio is imported
 os.environ["TENSORBOARD_LOGGING_DIR"] = str(run.output / "tensorboard")
 args.log_completions, args.num_completions_to_print = True, 0  # in a file, unprinted
 args.save_strategy = "no"
@@ -367,9 +368,22 @@ for step in (1, 20):
         print(f"step {step:2}  {sample.kind:8} {sample.reward:5.2f}  {text[:75]}")
 
 # %% [markdown]
-# ### TensorBoard
+# ### Trackio and TensorBoard
 #
-# `tensorboard --logdir outputs/run/tensorboard` shows the same curves in a browser. Read the file back:
+# `trackio show` opens a page with all runs of a project, in the browser. Its data is a SQLite file, which anything can
+# read:
+
+# %%
+import json
+import sqlite3
+
+with sqlite3.connect(run.output / "trackio" / "grpo.db") as store:
+    logged = [json.loads(row) for row, in store.execute("SELECT metrics FROM metrics")]
+rewards = [round(row["train/reward"], 2) for row in logged if "train/reward" in row]
+print(len(logged), "rows; reward:", rewards[:2], "...", rewards[-1])
+
+# %% [markdown]
+# `tensorboard --logdir outputs/run/tensorboard` shows the same curves:
 
 # %%
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
