@@ -9,7 +9,9 @@ from typing import Any
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
+from grpo_workbook.statistics import paired_p_value
 
 BACKENDS = ("unsloth", "plain")
 TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -172,22 +174,31 @@ class HeldoutProbe(Callback):
     It logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds,
     first at the start. The default (32 problems every 20 steps of 64 completions) takes about 2 %
     of the time. `seen` keeps (step, completions); `how` goes to `evaluation.evaluate`.
+
+    With `keep`, a folder, the adapter of the best step by heldout/strict is saved there: training
+    never sees these problems, so no reward can buy that score. With `stop` training ends when
+    fewer are right than at the best step (McNemar's paired test, p < 0.05) though the reward rose.
+    `best` is {"step", "strict": 1.0 or 0.0 for each problem}.
     """
 
-    def __init__(self, model, tokenizer, dataset, *, every: int = 20, problems: int = 32, **how):
+    def __init__(
+        self, model, tokenizer, dataset, *, every=20, problems=32, keep=None, stop=False, **how
+    ):
         if every < 1:
             raise WorkbookError(f"every is {every}: give the steps between two probes, at least 1")
         self.model, self.tokenizer, self.every, self.how = model, tokenizer, every, how
         self.dataset = dataset.select(range(min(problems, len(dataset))))
+        self.keep, self.stop, self.best = keep, stop, {"step": -1, "strict": [-1.0]}
         self.seen: list[tuple[int, list[str]]] = []
 
     def state_dict(self) -> dict:
         """The state for a checkpoint."""
-        return {"seen": self.seen}
+        return {"seen": self.seen, "best": self.best}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
         self.seen = [(step, texts) for step, texts in state["seen"]]
+        self.best = state["best"]
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
@@ -203,8 +214,22 @@ class HeldoutProbe(Callback):
         self.seen.append((state.global_step, scores.completions))
         names = ("strict", "lenient", "well_formed")
         rates = {f"heldout/{name}": sum(getattr(scores, name)) / scores.n for name in names}
+        if rates["heldout/strict"] > sum(self.best["strict"]) / len(self.best["strict"]):
+            self.best = {"step": state.global_step, "strict": scores.strict}
+            if self.keep is not None and state.is_world_process_zero:
+                save_adapter(self.model, self.tokenizer, self.keep)
+        elif self.stop and paired_p_value(self.best["strict"], scores.strict) < 0.05:
+            if self._reward(state, state.global_step) > self._reward(state, self.best["step"]):
+                print(f"\nThe reward rises and held-out accuracy falls: best step {self.best['step']}")
+                control.should_training_stop = True
         rates["heldout/seconds"] = time.perf_counter() - started
         state.log_history.append({**rates, "step": state.global_step})
+
+    def _reward(self, state, step: int) -> float:
+        """The mean reward of the steps before this probe; at the start, of those after it."""
+        last = max(step, self.every)
+        rows = [e["reward"] for e in state.log_history if "reward" in e and e["step"] <= last]
+        return sum(rows[-self.every :]) / len(rows[-self.every :])
 
 
 @contextmanager

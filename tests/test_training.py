@@ -1,5 +1,7 @@
 """The policy that is loaded: 4-bit, adapters alone learn, and gradients flow; the callbacks."""
 
+import copy
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -164,3 +166,41 @@ def test_the_probe_logs_rates_and_takes_a_judge(tiny):
     for name in ("strict", "lenient", "well_formed"):
         assert 0 <= entry[f"heldout/{name}"] <= 1
     assert [len(texts) for _, texts in probe.seen] == [3]
+
+
+@pytest.mark.slow
+def test_the_probe_keeps_the_best_adapter_and_stops_where_only_the_reward_rises(tiny, tmp_path):
+    from peft import LoraConfig, get_peft_model
+    from transformers import TrainerControl, TrainerState
+
+    from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
+    from grpo_workbook.models import load_model
+
+    model = get_peft_model(copy.deepcopy(tiny["qwen"][0]), LoraConfig(target_modules=["q_proj"]))
+    heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]))
+    how = {"every": 2, "problems": 48, "max_new_tokens": 48, "keep": tmp_path / "best"}
+    probe = HeldoutProbe(model, tiny["qwen"][1], heldout, stop=True, **how)
+
+    def at(step: int, reward: float) -> bool:
+        log = [{"step": step - 1, "reward": reward}, {"step": step, "reward": reward}]
+        state.log_history += log if step else []
+        state.global_step, control = step, TrainerControl()
+        probe.on_step_end(None, state, control)
+        return control.should_training_stop
+
+    state = TrainerState()
+    assert not at(0, 0.0)
+    kept = {name: p.clone() for name, p in model.named_parameters() if "lora_" in name}
+    for name in kept:
+        model.get_parameter(name).data += 0.3  # nothing that it writes is an answer now
+    assert not at(2, 0.5)  # the same reward as at the start: nothing was bought with it
+    assert at(4, 0.9)
+    rates = [entry["heldout/strict"] for entry in state.log_history if "heldout/strict" in entry]
+    assert rates[0] > 0.1 > max(rates[1:])
+    best, _ = load_model("qwen", tmp_path / "best", any_base=True)
+    found = dict(best.named_parameters())
+    assert all((found[name] == value).all() for name, value in kept.items())
+    again = HeldoutProbe(model, tiny["qwen"][1], heldout, stop=True, **how)
+    again.load_state_dict(json.loads(json.dumps(probe.state_dict())))
+    assert again.best == probe.best
+    assert again.best["step"] == 0

@@ -175,6 +175,83 @@ from grpo_workbook.diagnosis import as_text, diagnose
 print(as_text(diagnose(healthy), healthy))
 
 # %% [markdown]
+# ## What a run on a GPU looks like
+#
+# The tiny model learns in 30 steps, at a learning rate of 1e-3. A model of a few billion weights learns at about 5e-6,
+# and takes longer. These six are published runs, as means over ten steps (their sources: `data/README.md`). Before you
+# read on: which of them would you stop?
+
+# %%
+import pandas as pd
+
+gpu = pd.read_csv(files.REPO / "data" / "gpu_runs.csv").set_index("step")
+gpu_runs = dict(list(gpu.groupby("run", sort=False)))
+gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
+
+# %% tags=["hide-input"]
+figure, grid = figures.new_panels(10.0, 5.0, 6, 3)
+words = []
+for axes, (name, log) in zip(grid, gpu_runs.items()):
+    axes.plot(log.index, log["reward"], color=figures.BLUE)
+    axes.set(title=name, xlim=(0, 500))
+    ends = [f"{part.mean():.2g}" for part in (log["reward"].head(2), log["reward"].tail(2))]
+    words.append(f"{name} {' to '.join(ends)} in {log.index[-1]} steps")
+grid[0].set_ylabel("reward")
+grid[3].set(xlabel="step", ylabel="reward")
+figure.suptitle("Three of six GPU runs learn, and none of them within 30 steps")
+figures.show(figure, f"Six charts of the reward: {'; '.join(words)}.")
+
+# %% [markdown]
+# **When does a rise first show?** Fit a straight line through all steps so far, and divide its slope by the slope's
+# standard error. At 3 or more the rise is hardly chance:
+
+# %%
+import numpy as np
+
+
+def slope_t(steps, values) -> float:
+    """The slope of the least-squares line, in standard errors."""
+    x, y = steps - steps.mean(), values - values.mean()
+    slope = (x * y).sum() / (x * x).sum()
+    rest = ((y - slope * x) ** 2).sum() / (len(y) - 2)
+    return slope / np.sqrt(rest / (x * x).sum())
+
+
+for name, log in gpu_runs.items():
+    y = log["reward"].to_numpy()
+    x = log.index.to_numpy(float)
+    found = {int(x[n - 1]): slope_t(x[:n], y[:n]) for n in range(4, len(y) + 1)}
+    since = next((step for step, t in found.items() if t >= 3), "never")
+    print(f"{name:16} t = {list(found.values())[-1]:5.1f} at the end; above 3 since step: {since}")
+
+# %% [markdown]
+# The three that learn show it after 40 to 80 steps; at step 30 they look like the others. So a GPU run is not flat because
+# 30 steps are: give it 100. Warm-up alone takes a tenth of the steps.
+#
+# **KL and length** tell the other three apart:
+
+# %%
+columns = ["kl", "completions/mean_length"]
+first, last = ([log[columns].iloc[k] for log in gpu_runs.values()] for k in (0, -1))
+table = pd.DataFrame(
+    {"KL, first 10 steps": [row["kl"] for row in first],
+     "KL, last 10": [row["kl"] for row in last],
+     "tokens, first 10": [row["completions/mean_length"] for row in first],
+     "tokens, last 10": [row["completions/mean_length"] for row in last],
+     "limit": [768, None, 200, 200, 1849, 1024]}, index=list(gpu_runs))
+table.map("{:.4g}".format).replace("nan", "")
+
+# %% [markdown]
+# - `phi4_14b` writes 195 of its 200 tokens from first to last: it is cut off before its answer. Its KL stays at 0, because
+#   nothing pays. Give it more tokens. `qwen25_3b` began the same way, and got out of it: it learned to write less.
+# - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
+#   8 bits they are not computed in the same way. No `beta` cures that.
+# - `qwen3_0.6b_base` learns for 60 steps, then breaks within ten: length at the limit, reward 0, KL above 20, although
+#   there was a KL penalty. Nothing after that step is worth the time.
+#
+# In the healthy three the KL starts at 0 and grows to between 0.02 and 0.3.
+
+# %% [markdown]
 # ## Watching a live run
 #
 # TRL logs most of what is needed, and four helpers add the rest:
@@ -222,13 +299,14 @@ functions, weights = parse_rewards(run.rewards)
 watched = watch(functions)
 
 # %% [markdown]
-# TRL's `report_to` says where the numbers go: `"tensorboard"` is a folder on this disk, `"trackio"` and `"wandb"` work
-# once they are installed (offline: `WANDB_MODE=offline`). `trainer.state.log_history` is always kept, also in
-# `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
+# TRL's `report_to` says where the numbers go. `"trackio"` and `"tensorboard"` write into a folder on this disk, without
+# an account; `"wandb"` works once it is installed (offline: `WANDB_MODE=offline`). `trainer.state.log_history` is always
+# kept, also in `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
 
 # %%
 args = run.to_grpo_config(weights)
-args.report_to = ["tensorboard"]
+args.report_to, args.project, args.run_name = ["trackio", "tensorboard"], "grpo", "live"
+os.environ["TRACKIO_DIR"] = str(run.output / "trackio")  # read when trackio is imported
 os.environ["TENSORBOARD_LOGGING_DIR"] = str(run.output / "tensorboard")
 args.log_completions, args.num_completions_to_print = True, 0  # in a file, unprinted
 args.save_strategy = "no"
@@ -292,9 +370,22 @@ for step in (1, 20):
         print(f"step {step:2}  {sample.kind:8} {sample.reward:5.2f}  {text[:75]}")
 
 # %% [markdown]
-# ### TensorBoard
+# ### Trackio and TensorBoard
 #
-# `tensorboard --logdir outputs/run/tensorboard` shows the same curves in a browser. Read the file back:
+# `trackio show` opens a page with all runs of a project, in the browser. Its data is a SQLite file, which anything can
+# read:
+
+# %%
+import json
+import sqlite3
+
+with sqlite3.connect(run.output / "trackio" / "grpo.db") as store:
+    logged = [json.loads(row) for row, in store.execute("SELECT metrics FROM metrics")]
+rewards = [round(row["train/reward"], 2) for row in logged if "train/reward" in row]
+print(len(logged), "rows; reward:", rewards[:2], "...", rewards[-1])
+
+# %% [markdown]
+# `tensorboard --logdir outputs/run/tensorboard` shows the same curves:
 
 # %%
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
