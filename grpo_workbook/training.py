@@ -71,7 +71,7 @@ def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
     for layer in model.modules():
         if hasattr(layer, "support_avx512bf16_for_cpu"):
             layer.support_avx512bf16_for_cpu = False
-    if run.load_in_4bit and not sharded():  # it makes the norms float32; FSDP needs one dtype
+    if run.load_in_4bit and not sharded():  # it makes the norms and embeddings float32
         model = prepare_model_for_kbit_training(model, run.gradient_checkpointing)
     model = get_peft_model(model, LoraConfig(**lora, task_type="CAUSAL_LM"))
     return model, load_tokenizer(run.model)
@@ -85,6 +85,9 @@ def sharded() -> bool:
 
 def why_not_plain(run: RunConfig) -> str | None:
     """Why plain Transformers + PEFT + TRL cannot train here, or None when it can."""
+    if run.vllm == "colocate" and run.load_in_4bit:
+        said = "TRL would merge into the 4-bit base and out again at every step, which rounds it"
+        return f"{said}: say vllm: off, or load_in_4bit: false"
     kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
     hope = "TRL 1.16 does not, but this Unsloth does not support it yet"
     return f"{kernel} ({hope})" if run.device == "cpu" else None
@@ -123,7 +126,7 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     # TRL keeps the adapters of a quantized model in bfloat16, where a weight of 0.01 cannot take a
     # step of 1e-5. On a GPU Unsloth removes that cast; on the CPU and the plain backend we undo it.
     for name, parameter in trainer.model.named_parameters():
-        if "lora_" in name and not sharded():  # sharded weights must have one dtype
+        if "lora_" in name:
             parameter.data = parameter.data.float()
     trainer.remove_callback(PrinterCallback)
     if trainer.is_world_process_zero():
