@@ -456,6 +456,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{part:11}at most {seconds:4} s  {what}")
         print(f"all numbers would be in {args.out / 'gpu.json'}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the job that runs ends too
     args.out.mkdir(parents=True, exist_ok=True)
     if args.work:
         args.work.mkdir(parents=True, exist_ok=True)
