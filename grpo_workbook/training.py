@@ -115,8 +115,6 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     from trl import GRPOTrainer
 
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
-    # On a GPU Unsloth computes a float32 run in bfloat16, unless it reads here to add no autocast.
-    os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if run.dtype == "float32" else "float32"
     try:
         trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
