@@ -27,7 +27,7 @@ help:
 	@echo "make models     rebuild the data and the tiny models from scratch"
 	@echo "make bench      the benchmarks behind the README's numbers"
 	@echo "make wheelhouse the wheels that a GPU machine without network lacks (PYTHON_VERSION=3.12)"
-	@echo "make bench-gpu  Unsloth beside plain TRL on this machine's GPU (GPU_ARGS='--sizes 4B')"
+	@echo "make bench-gpu  every number of docs/measurements.md that needs a GPU (GPU_ARGS=--dry-run lists the parts)"
 	@echo "make test-gguf  compile llama.cpp (minutes, once) and compare its answers with Transformers'"
 
 # Installs once, and again only if a requirements file changes, or if an install was interrupted.

@@ -1,26 +1,25 @@
-"""GRPO on a CUDA GPU without a network: Unsloth against TRL + PEFT + bitsandbytes, and GPU tests.
+"""Everything that this project wants to know of a CUDA GPU, without a network: make bench-gpu.
 
-speed      random weights in the real architectures, 4-bit, LoRA, the same shapes and completion
-           length on both sides: seconds per step, tokens/s, peak memory, and the ratios
-learning   the main run of both tiny models on Unsloth's GPU path, with the bounds of the CPU
-           tests and the names of the logged metrics
-merge      an adapter trained on a 4-bit base, merged and reloaded in 16-bit, proved by its logits
-resume     a run that is stopped half-way and continued, against an uninterrupted one
+Parts, in this order; a failed `kernels` ends it, after any other failure it goes on:
+
+PARTS
+Each job is its own process. The results, with the machine's name, are gpu.json and gpu.md in --out;
+calls on the same machine add to them. vLLM is not used.
 
 examples:
+  python benchmarks/gpu.py --dry-run                         # what would run, and its limits
   python benchmarks/gpu.py --sizes 0.6B,4B --out outputs/gpu
-  python benchmarks/gpu.py --part speed --sizes 8B --budget 540
-  python benchmarks/gpu.py --part learning --budget 540      # adds to the same gpu.json and gpu.md
+  python benchmarks/gpu.py --part kernels,main_run,learning --budget 540  # in calls of 10 minutes
   python benchmarks/gpu.py --wheelhouse wheelhouse           # on a machine without unsloth and trl
   python benchmarks/gpu.py --tiny --device cpu               # the whole logic, without a GPU
 
-Each side is its own process. vLLM is not used.
 exit status: 0 fine, 1 something failed or was not reached, 2 bad input
 """
 
 import argparse
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -30,13 +29,35 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpu_models import family_of
 from gpu_report import table
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent
-PARTS = ("speed", "learning", "merge", "resume")
+# What each part shows, and the seconds after which its job is stopped and the next part begins.
+PARTS = {
+    "kernels": ("imports, NF4, RMSNorm against PyTorch, doctor", 240),
+    "main_run": ("the main run of a tiny model, with merge and report", 400),
+    "learning": ("both tiny models, held to the bounds of the tests on a CPU", 600),
+    "vision": ("an adapter of a model that sees: trained, loaded again, merged", 150),
+    "precisions": ("learning in float16 and float32, and what the trainer really took", 600),
+    "memory": ("the estimate of `plan` beside torch's peaks, by phase", 400),
+    "merge": ("an adapter of a 4-bit base, merged and proved by its logits", 500),
+    "resume": ("a run that is stopped half-way and continued, beside one that is not", 300),
+    "speed": ("Unsloth beside TRL + PEFT + bitsandbytes, the same shapes, in 4-bit", 1500),
+    "chapters": ("every chapter as a script, in the smoke profile", 2400),
+}
 SIZES = ("0.6B", "1.7B", "4B", "8B", "gemma-1B", "gemma-4B")
 FAMILIES = ("qwen", "gemma")
+PRECISIONS = (("float16", "qwen"), ("float32", "qwen"), ("float16", "gemma"))
+# Size, 4-bit, gradient checkpointing, completions trained at once.
+MEMORY = (
+    ("0.6B", True, True, 8), ("0.6B", False, True, 8), ("0.6B", False, False, 8),
+    ("1.7B", True, True, 16), ("gemma-1B", False, True, 8),
+)  # fmt: skip
+__doc__ = __doc__.replace(
+    "PARTS\n", "".join(f"{name:11}{what}\n" for name, (what, _) in PARTS.items()) + "\n"
+)
 
 
 class Jobs:
@@ -45,7 +66,8 @@ class Jobs:
 
     def __init__(self, args: argparse.Namespace, work: Path, site: Path | None):
         self.device, self.work = args.device, work
-        self.end = time.monotonic() + args.budget if args.budget else None
+        self.end = time.monotonic() + (args.budget or math.inf)
+        self.part_end = self.end
         paths = [str(p) for p in (site, REPO) if p] + [
             p for p in [os.environ.get("PYTHONPATH")] if p
         ]
@@ -65,9 +87,10 @@ class Jobs:
     def run(self, job: str, **values) -> dict:
         """The job's result, or {"error": why} or {"skipped": why}. Never raises for what happens
         inside the job."""
-        left = None if self.end is None else self.end - time.monotonic()
-        if left is not None and left < 1:
-            return {"skipped": "the time of --budget was used up"}
+        left = min(self.end, self.part_end) - time.monotonic()
+        whose = "--budget" if self.end <= self.part_end else "the part"
+        if left < 1:
+            return {"skipped": f"the time of {whose} was used up"}
         asked, result = self.work / "job.json", self.work / "result.json"
         asked.write_text(
             json.dumps({"job": job, "device": self.device, **values}), encoding="utf-8"
@@ -81,15 +104,13 @@ class Jobs:
                 start_new_session=True,
             )  # fmt: skip
             try:
-                process.wait(timeout=left)
+                process.wait(timeout=None if left == math.inf else left)
             except BaseException as stopped:
                 with contextlib.suppress(ProcessLookupError):  # its compilers' processes too
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 if isinstance(stopped, subprocess.TimeoutExpired):
-                    return {
-                        "error": f"stopped after {left:.0f} s: the time of --budget was used up"
-                    }
+                    return {"error": f"stopped after {left:.0f} s: the time of {whose} was used up"}
                 raise
             output.seek(0)
             said = output.read()
@@ -103,23 +124,77 @@ class Jobs:
         return found | {"job_seconds": round(time.monotonic() - started, 1)}
 
 
+def kernels(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
+    """One row."""
+    keep({"model": "kernels"} | jobs.run("kernels", dtype=dtype))
+
+
+def main_run(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
+    """The first family's; `learning` trains the others."""
+    family = args.families[0]
+    job = _tiny_job(jobs, args, family, dtype, "main")
+    keep({"family": family, "dtype": dtype} | jobs.run("main_run", **job))
+
+
+def vision(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
+    """A tiny Gemma 3 with vision."""
+    where = {"folder": str(jobs.work / "vision"), "dtype": dtype}
+    keep({"model": "gemma with vision", "dtype": dtype} | jobs.run("vision", **where))
+
+
+def precisions(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
+    """Shorter than `learning`, so its bounds do not hold here: the first run is the measure."""
+    for name, family in PRECISIONS:
+        job = _tiny_job(jobs, args, family, name, f"precision-{name}")
+        job |= {"steps": min(60, job["steps"]), "heldout": min(240, job["heldout"])}
+        keep({"model": f"{family} {name}"} | jobs.run("learning", **job))
+
+
+def memory(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
+    """Random weights, two steps of each case."""
+    for size, four, checkpointing, rows in [("tiny", True, False, 8)] if args.tiny else MEMORY:
+        model = jobs.work / f"memory-{size}"
+        how = "4-bit" if four else "16-bit"
+        row = {"model": f"{size} {how}, {rows} at once" + ", checkpointing" * checkpointing}
+        written = {} if model.is_dir() else jobs.run("write", size=size, model=str(model))
+        if "error" in written or "skipped" in written:
+            keep(row | written)
+            continue
+        shapes = _shapes(args, dtype) | {"steps": 2, "checkpointing": checkpointing}
+        shapes |= {"per_device": rows, "load_in_4bit": four, "model": str(model)}
+        shapes |= {"family": family_of(size), "folder": str(jobs.work / "memory")}
+        keep(row | jobs.run("memory", **shapes))
+
+
+def chapters(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
+    """One job for each source; 02 has no model, and needs a package that others do not."""
+    found = sorted(path.stem for path in (REPO / "notebooks" / "source").glob("[0-9]*.py"))
+    for name in ["03_reward_design"] if args.tiny else found:
+        if not name.startswith("02"):
+            folder = str(jobs.work / name)
+            keep({"model": name} | jobs.run("chapter", chapter=name, folder=folder))
+
+
+def _shapes(args: argparse.Namespace, dtype: str) -> dict:
+    return {
+        "steps": args.warm_up + args.steps,
+        "warm_up": args.warm_up,
+        "batch": args.batch,
+        "group": args.group,
+        "per_device": args.per_device,
+        "prompt_tokens": args.prompt_tokens,
+        "completion_tokens": args.completion_tokens,
+        "rank": args.rank,
+        "checkpointing": not args.no_checkpointing,
+        "dtype": dtype,
+    }
+
+
 def speed(jobs: Jobs, args: argparse.Namespace, dtype: str, keep) -> None:
     """Both sides of every size; `keep` is called after each."""
     for size in args.sizes:
         model = jobs.work / f"model-{size}"
-        family = "gemma" if size.startswith("gemma") else "qwen"
-        shapes = {
-            "steps": args.warm_up + args.steps,
-            "warm_up": args.warm_up,
-            "batch": args.batch,
-            "group": args.group,
-            "per_device": args.per_device,
-            "prompt_tokens": args.prompt_tokens,
-            "completion_tokens": args.completion_tokens,
-            "rank": args.rank,
-            "checkpointing": not args.no_checkpointing,
-            "dtype": dtype,
-        }
+        family, shapes = family_of(size), _shapes(args, dtype)
         written = jobs.run("write", size=size, model=str(model))
         row = {"model": size, "shapes": shapes, "weights": written}
         if "parameters" in written:
@@ -254,7 +329,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", choices=(*PARTS, "all"), default="all", help="default: all")
+    parser.add_argument("--part", default="all", metavar="A,B", help="of those above (all)")
+    parser.add_argument("--dry-run", action="store_true", help="print the parts and their limits")
     parser.add_argument(
         "--sizes", default="0.6B,4B", metavar="A,B", help=f"of {', '.join(SIZES)} (default 0.6B,4B)"
     )
@@ -317,6 +393,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     args = parser.parse_args(argv)
     args.sizes, args.families = args.sizes.split(","), args.families.split(",")
+    args.part = list(PARTS) if args.part == "all" else args.part.split(",")
+    if unknown := [part for part in args.part if part not in PARTS]:
+        parser.error(f"unknown part {unknown[0]!r}: choose from {', '.join(PARTS)}")
     if args.tiny:
         args.sizes, args.steps, args.warm_up, args.learning_steps, args.heldout = (
             ["tiny"],
@@ -371,6 +450,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
+    if args.dry_run:
+        for part in args.part:
+            what, seconds = PARTS[part]
+            print(f"{part:11}at most {seconds:4} s  {what}")
+        print(f"all numbers would be in {args.out / 'gpu.json'}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the job that runs ends too
     args.out.mkdir(parents=True, exist_ok=True)
     if args.work:
         args.work.mkdir(parents=True, exist_ok=True)
@@ -387,7 +473,7 @@ def main(argv: list[str] | None = None) -> int:
             )
             return 2
         results = earlier(args.out, machine) | {"machine": machine}
-        for part in PARTS if args.part == "all" else (args.part,):
+        for part in args.part:
             rows: dict[str, dict] = {}
             others = [
                 r for r in results.get(part, ()) if part == "speed" and r["model"] not in args.sizes
@@ -399,9 +485,11 @@ def main(argv: list[str] | None = None) -> int:
                 write_results(args.out, results)
 
             print(f"{part} ...", flush=True)
-            {"speed": speed, "learning": learning, "merge": merge, "resume": resume}[part](
-                jobs, args, machine["dtype"], keep
-            )
+            jobs.part_end = time.monotonic() + PARTS[part][1]
+            globals()[part](jobs, args, machine["dtype"], keep)
+            if part == "kernels" and results["failures"]:
+                print("an import or a kernel fails: nothing after it can pass")
+                break
     print(table(results))
     print(f"all numbers: {args.out / 'gpu.json'}")
     return 1 if results["failures"] else 0

@@ -85,6 +85,9 @@ def learning(job: dict) -> dict:
     after, _ = _measure(run, model, tokenizer, heldout)
     log = _log(trainer)
     findings = diagnose(read_run(log, trainer.reward_funcs))
+    adapters = {str(p.dtype) for p in model.parameters() if p.requires_grad}
+    used = {"trainer": type(trainer).__name__, "adapters": ", ".join(sorted(adapters))}
+    used |= {"bf16": trainer.args.bf16, "fp16": trainer.args.fp16}
     problems = metric_problems(log)
     if [entry["step"] for entry in log] != list(range(1, run.max_steps + 1)):
         problems.append(f"{len(log)} steps logged instead of {run.max_steps}")
@@ -98,6 +101,7 @@ def learning(job: dict) -> dict:
         "before": before,
         "after": after,
         "bounds_judged": judged,
+        "used": used,
         "metrics": sorted({name for entry in log for name in entry}),
         "diagnosis": [f.name for f in findings],
         "problems": problems,

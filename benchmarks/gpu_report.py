@@ -14,12 +14,12 @@ def table(results: dict) -> str:
         f"{where}; CUDA {about['cuda']}; Python {about['python']}",
         ", ".join(f"{k} {v}" for k, v in versions.items()),
     ]
-    for part, rows in (
-        ("speed", _speed),
-        ("learning", _learning),
-        ("merge", _merge),
-        ("resume", _resume),
-    ):
+    sections = {
+        "kernels": _kernels, "main_run": _main_run, "learning": _learning, "vision": _vision,
+        "precisions": _learning, "memory": _memory, "merge": _merge, "resume": _resume,
+        "speed": _speed, "chapters": _chapters,
+    }  # fmt: skip
+    for part, rows in sections.items():
         if results.get(part):
             lines += ["", *rows(results[part])]
     if results.get("failures"):
@@ -45,6 +45,56 @@ def ratio(a: dict | None, b: dict | None, *path: str) -> str:
     for key in path:
         a, b = (x.get(key) if isinstance(x, dict) else None for x in (a, b))
     return f"{a / b:.2f}" if a and b else ""
+
+
+def _kernels(rows: list[dict]) -> list[str]:
+    row = rows[0]
+    lines = _head("kernel", "relative difference")
+    if why(row):
+        return [*lines, _line("import", why(row))]
+    lines += [_line(f"NF4 there and back, {k}", f"{v:.3f}") for k, v in row["nf4_loss"].items()]
+    lines += [_line(f"RMSNorm, {k}", f"{v:.1e}") for k, v in row["norm_error"].items()]
+    return [*lines, "", *(f"doctor: {text}" for text in row["doctor"])]
+
+
+def _main_run(rows: list[dict]) -> list[str]:
+    lines = _head("main run", "strict sampled", "strict greedy", "merge: same token", "seconds")
+    for row in rows:
+        if why(row):
+            lines.append(_line(row["family"], why(row), "", "", ""))
+            continue
+        names = ("strict_sampled", "strict_greedy")
+        rates = [f"{row['before'][n]:.3f} → {row['after'][n]:.3f}" for n in names]
+        same = f"{row['merge']['same_greedy_tokens']:.2%}"
+        name = f"{row['family']}, {row['dtype']}, {row['steps']} steps"
+        lines.append(_line(name, *rates, same, row["total_seconds"]))
+    return lines
+
+
+def _vision(rows: list[dict]) -> list[str]:
+    lines = _head("adapter", "moves the logits by", "lost when loaded again", "kept by the merge")
+    for row in rows:
+        numbers = [f"{row[n]:.3f}" for n in ("moved", "lost", "effect_kept")] if not why(row) else 0
+        lines.append(_line(row["model"], *(numbers or (why(row), "", ""))))
+    return lines
+
+
+def _memory(rows: list[dict]) -> list[str]:
+    phases = ("sampling", "learning")
+    heads = [f"{phase}, {kind} GiB" for phase in phases for kind in ("peak", "computed")]
+    lines = _head("memory", *heads)
+    for row in rows:
+        if why(row):
+            lines.append(_line(row["model"], why(row), "", "", ""))
+            continue
+        both = [row[kind][phase] for phase in phases for kind in ("measured", "computed")]
+        lines.append(_line(row["model"], *(f"{n:.2f}" for n in both)))
+    return lines
+
+
+def _chapters(rows: list[dict]) -> list[str]:
+    told = [_line(row["model"], why(row) or row["job_seconds"]) for row in rows]
+    return [*_head("chapter", "seconds"), *told]
 
 
 def _speed(rows: list[dict]) -> list[str]:
@@ -104,23 +154,29 @@ def _speed(rows: list[dict]) -> list[str]:
 
 def _learning(rows: list[dict]) -> list[str]:
     lines = _head(
-        "learning", "steps", "strict sampled", "strict greedy", "bounds", "metrics", "diagnosis"
-    )
+        "learning", "steps", "strict sampled", "strict greedy", "bounds", "metrics", "diagnosis",
+        "adapters", "autocast",
+    )  # fmt: skip
     for row in rows:
+        name = row.get("model") or row["family"]
         if why(row):
-            lines.append(_line(row["family"], why(row), *[""] * 5))
+            lines.append(_line(name, why(row), *[""] * 7))
             continue
+        used = row["used"]
+        half = [kind for kind in ("bf16", "fp16") if used[kind]]
         a, b = row["before"], row["after"]
         bounds = "kept" if not row["problems"] else "; ".join(row["problems"])
         lines.append(
             _line(
-                row["family"],
+                name,
                 row["steps"],
                 f"{a['strict_sampled']:.3f} → {b['strict_sampled']:.3f}",
                 f"{a['strict_greedy']:.3f} → {b['strict_greedy']:.3f}",
                 bounds if row["bounds_judged"] or row["problems"] else "too short to judge",
                 len(row["metrics"]),
                 ", ".join(row["diagnosis"]),
+                used["adapters"].replace("torch.", ""),
+                ", ".join(half) or "none",
             )
         )
     return lines

@@ -60,11 +60,9 @@ def main() -> int:
         from grpo_workbook.notebook import quiet
 
         quiet()
-        if (
-            job["job"] in ("speed", "learning", "train_and_merge", "train_part")
-            and job.get("side") != "plain"
-        ):
+        if job["job"] not in ("prove", "compare_runs", "chapter") and job.get("side") != "plain":
             import unsloth  # noqa: F401  before transformers and trl, which it patches
+    import gpu_contact
     import gpu_learning
     import gpu_speed
 
@@ -77,6 +75,11 @@ def main() -> int:
         "prove": gpu_learning.prove,
         "train_part": gpu_learning.train_part,
         "compare_runs": gpu_learning.compare_runs,
+        "kernels": gpu_contact.kernels,
+        "main_run": gpu_contact.main_run,
+        "vision": gpu_contact.vision,
+        "memory": gpu_contact.memory,
+        "chapter": gpu_contact.chapter,
     }
     result = jobs[job["job"]](job)
     Path(sys.argv[2]).write_text(json.dumps(result), encoding="utf-8")

@@ -6,9 +6,9 @@
     python benchmarks/wheelhouse.py --also transformers  # this one there is too old
 
 That machine is Linux on x86-64, glibc 2.28 or newer, and has HAS and OFTEN: torch, transformers,
-accelerate, peft, pandas, pyarrow and what these need. Large wheels are written again without the
-parts that training does not import (SLIM); such a wheel says so by its build tag. Copy the folder
-there, then: python benchmarks/gpu.py --wheelhouse DIR
+accelerate, peft, pandas, pyarrow, scipy, matplotlib and what these need. Large wheels are written
+again without the parts that training does not import (SLIM); such a wheel says so by its build tag.
+Copy the folder there, then: python benchmarks/gpu.py --wheelhouse DIR
 """
 
 import argparse
@@ -64,10 +64,23 @@ WANTED = {
     "six": "1.17.0",
     "tzdata": "2026.6",
     "pillow": "13.0.0",
+    # what the package itself imports: a run's report and its figures, the chapters' rewards
+    "scipy": "",
+    "matplotlib": "",
+    "contourpy": "1.3.3",
+    "cycler": "0.12.1",
+    "fonttools": "4.68.0",
+    "kiwisolver": "1.5.1",
+    "pyparsing": "3.3.3",
+    "pebble": "",
+    "math-verify": "",
+    "latex2sympy2_extended": "1.11.0",
+    "antlr4-python3-runtime": "4.13.2",
 }
 # Of these, what a machine for such work mostly has as well.
 OFTEN = """pyarrow pandas python-dateutil six tzdata pillow protobuf requests urllib3
-    charset-normalizer xxhash""".split()
+    charset-normalizer xxhash scipy matplotlib contourpy cycler fonttools kiwisolver
+    pyparsing""".split()
 # Asked for in a wheel's metadata, and imported nowhere on the way through training.
 UNNEEDED = set(
     "xformers torchvision torchao diffusers hf_transfer sentencepiece tyro json5 nest-asyncio "

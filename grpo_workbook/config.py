@@ -169,6 +169,8 @@ class RunConfig:
         """
         from trl import GRPOConfig
 
+        # On a GPU Unsloth's trainer would compute float32 in bfloat16: this says not to.
+        os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if self.dtype == "float32" else "float32"
         part, left = divmod(self.batch_size, processes)
         if left:
             said = f"a step of {self.batch_size} completions cannot be divided among {processes}"

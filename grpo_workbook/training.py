@@ -73,7 +73,7 @@ def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
     for layer in model.modules():
         if hasattr(layer, "support_avx512bf16_for_cpu"):
             layer.support_avx512bf16_for_cpu = False
-    if run.load_in_4bit and not sharded():  # it makes the norms float32; FSDP needs one dtype
+    if run.load_in_4bit and not sharded():  # it makes the norms and embeddings float32
         model = prepare_model_for_kbit_training(model, run.gradient_checkpointing)
     model = get_peft_model(model, LoraConfig(**lora, task_type="CAUSAL_LM"))
     return model, load_tokenizer(run.model)
@@ -87,6 +87,9 @@ def sharded() -> bool:
 
 def why_not_plain(run: RunConfig) -> str | None:
     """Why plain Transformers + PEFT + TRL cannot train here, or None when it can."""
+    if run.vllm == "colocate" and run.load_in_4bit:
+        said = "TRL would merge into the 4-bit base and out again at every step, which rounds it"
+        return f"{said}: say vllm: off, or load_in_4bit: false"
     kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
     hope = "TRL 1.16 does not, but this Unsloth does not support it yet"
     return f"{kernel} ({hope})" if run.device == "cpu" else None
@@ -114,8 +117,6 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     from trl import GRPOTrainer
 
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
-    # On a GPU Unsloth computes a float32 run in bfloat16, unless it reads here to add no autocast.
-    os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if run.dtype == "float32" else "float32"
     adapters = [(p, p.data) for name, p in model.named_parameters() if "lora_" in name]
     try:
         trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
@@ -125,7 +126,7 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
         raise WorkbookError(f"TRL refuses {overrides}: {error}") from error
     # TRL casts the adapters of a quantized model to bfloat16, where a weight of 0.01 cannot take a
     # step of 1e-5. On a GPU Unsloth removes that cast; here it is undone, with the digits it took.
-    for parameter, exact in adapters if not sharded() else ():  # sharded weights need one dtype
+    for parameter, exact in adapters:
         parameter.data = exact.float()
     trainer.remove_callback(PrinterCallback)
     if trainer.is_world_process_zero():
@@ -218,18 +219,22 @@ class HeldoutProbe(Callback):
             self.best = {"step": state.global_step, "strict": scores.strict}
             if self.keep is not None and state.is_world_process_zero:
                 save_adapter(self.model, self.tokenizer, self.keep)
-        elif self.stop and paired_p_value(self.best["strict"], scores.strict) < 0.05:
-            if self._reward(state, state.global_step) > self._reward(state, self.best["step"]):
-                print(f"\nThe reward rises and held-out accuracy falls: best step {self.best['step']}")
-                control.should_training_stop = True
+        elif self.stop and self._falls_alone(state, scores.strict):
+            print(f"\nThe reward rises, held-out accuracy falls. Best: step {self.best['step']}")
+            control.should_training_stop = True
         rates["heldout/seconds"] = time.perf_counter() - started
         state.log_history.append({**rates, "step": state.global_step})
 
-    def _reward(self, state, step: int) -> float:
-        """The mean reward of the steps before this probe; at the start, of those after it."""
-        last = max(step, self.every)
-        rows = [e["reward"] for e in state.log_history if "reward" in e and e["step"] <= last]
-        return sum(rows[-self.every :]) / len(rows[-self.every :])
+    def _falls_alone(self, state, strict: list[float]) -> bool:
+        """Whether fewer are right than at the best step though the reward rose since then."""
+
+        def reward(step: int) -> float:  # the mean up to this probe; at the start, up to the next
+            last = max(step, self.every)
+            rows = [e["reward"] for e in state.log_history if "reward" in e and e["step"] <= last]
+            return sum(rows[-self.every :]) / self.every
+
+        rose = reward(state.global_step) > reward(self.best["step"])
+        return rose and paired_p_value(self.best["strict"], strict) < 0.05
 
 
 @contextmanager

@@ -82,6 +82,15 @@ def test_every_part_runs_on_the_cpu(tmp_path):
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["failures"] == []
     assert found["machine"]["gpu"] is None
+    assert set(gpu.PARTS) <= set(found)
+    assert list(found["kernels"][0]["nf4_loss"]) == ["bitsandbytes"]
+    assert found["main_run"][0]["steps"] == 4
+    assert found["main_run"][0]["merge"]["same_greedy_tokens"] > 0.98
+    assert found["vision"][0]["moved"] > 4 * found["vision"][0]["lost"]
+    assert [row["model"] for row in found["precisions"]][1] == "qwen float32"
+    assert {row["used"]["adapters"] for row in found["precisions"]} == {"torch.float32"}
+    assert found["memory"][0]["computed"]["learning"] > 0
+    assert found["chapters"][0]["passed"]
     speed = found["speed"][0]
     assert len(speed["unsloth"]["all_steps_s"]) == 3
     assert speed["unsloth"]["problems"] == []
@@ -117,6 +126,29 @@ def test_every_part_runs_on_the_cpu(tmp_path):
         assert word in table
 
 
+def test_a_dry_run_names_every_part_in_the_order_of_running():
+    said = run("--dry-run").stdout
+    assert [line.split()[0] for line in said.splitlines()[:-1]] == list(gpu.PARTS)
+    assert "kernels" in run("--help").stdout
+    assert run("--dry-run", "--part", "speed,merge").stdout.startswith("speed")
+
+
+@pytest.mark.slow
+def test_a_kernel_that_fails_ends_it_and_another_part_does_not(tmp_path):
+    """Nothing after a broken import can pass; all else stands alone."""
+    (tmp_path / "unsloth.py").write_text("raise ImportError('no such kernel')\n")
+    begin = ("--tiny", "--device", "cpu", "--families", "qwen", "--out", tmp_path / "out")
+    for parts, reached in (("kernels,vision", ["kernels"]), ("vision,merge", ["vision", "merge"])):
+        command = [sys.executable, str(REPO / "benchmarks" / "gpu.py"), "--part", parts]
+        env = environment(PYTHONPATH=str(tmp_path))
+        result = subprocess.run([*command, *map(str, begin)], env=env, capture_output=True)
+        assert result.returncode == 1
+        found = json.loads((tmp_path / "out" / "gpu.json").read_text())
+        assert [part for part in parts.split(",") if part in found] == reached
+        assert all("no such kernel" in str(found[part]) for part in reached)
+    assert "no such kernel" in (tmp_path / "out" / "gpu.md").read_text()
+
+
 def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
     began = time.monotonic()
     result = run(
@@ -130,6 +162,7 @@ def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--part", "sped"], "unknown part 'sped': choose from kernels, main_run"),
         (["--sizes", "3B"], "unknown size '3B': choose from 0.6B"),
         (["--families", "llama"], "unknown family 'llama': choose from qwen, gemma"),
         (["--batch", "12"], "--batch 12 must be a multiple of --group 8"),
@@ -200,9 +233,9 @@ def test_failures_are_found_wherever_they_are():
         "learning": [problem, {"family": "gemma", "skipped": "the time of --budget was used up"}],
     }
     assert gpu.failures(results) == [
-        "speed, 4B, unsloth: killed",
         "learning, qwen: sampled after is 0.500",
         "learning, gemma: the time of --budget was used up",
+        "speed, 4B, unsloth: killed",
     ]
 
 

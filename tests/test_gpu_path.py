@@ -25,6 +25,7 @@ sys.path.insert(0, "tests")
 import fake_cuda
 import unsloth
 fake_cuda.arm()
+import trl
 from dataclasses import replace
 from grpo_workbook import RunConfig, load_model, load_policy, load_problems, to_dataset
 from grpo_workbook import data, make_trainer, parse_rewards, save_adapter
@@ -65,7 +66,12 @@ told["same"] = all(bool((again[name] == w).all()) for name, w in trained.items()
 TRAINS = """
 policy, tokenizer = load_policy(run)
 rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
-trainer = make_trainer(run, policy, tokenizer, rows, *parse_rewards(run.rewards))
+functions, weights = parse_rewards(run.rewards)
+if sys.argv[3] == "ours":
+    trainer = make_trainer(run, policy, tokenizer, rows, functions, weights)
+else:  # as the chapters write it
+    args = run.to_grpo_config(weights)
+    trainer = trl.GRPOTrainer(policy, functions, args, rows, processing_class=tokenizer)
 trainer.train()
 told["trainer"] = type(trainer).__mro__[1].__name__
 told["half"] = [trainer.args.bf16, trainer.args.fp16, trainer.accelerator.mixed_precision]
@@ -75,10 +81,10 @@ told["gradient"] = trainer.state.log_history[0]["grad_norm"]
 """
 
 
-def on_a_gpu(code: str, model: Path, folder: Path) -> dict:
+def on_a_gpu(code: str, model: Path, *given) -> dict:
     """What the code told, in a process that takes this machine for one with an L4."""
     code = START + code + "print(json.dumps(told))"
-    command = [sys.executable, "-c", code, str(model), str(folder)]
+    command = [sys.executable, "-c", code, *map(str, (model, *given))]
     how = {"capture_output": True, "text": True, "env": environment(PYTHONPATH=str(TRITON))}
     result = subprocess.run(command, cwd=REPO, **how)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -96,8 +102,9 @@ def test_a_model_that_sees_is_adapted_beside_vllm_and_its_adapter_found_again(tm
     assert not [name for name in told["adapters"] if "vision" in name]
 
 
-def test_float32_stays_float32_where_the_gpu_has_bfloat16(tmp_path):
-    told = on_a_gpu(TRAINS, REPO / "data" / "tiny-qwen3", tmp_path)
+@pytest.mark.parametrize("whose", ["ours", "a chapter's"])
+def test_float32_stays_float32_where_the_gpu_has_bfloat16(whose, tmp_path):
+    told = on_a_gpu(TRAINS, REPO / "data" / "tiny-qwen3", tmp_path, whose)
     assert told["trainer"].startswith(("Unsloth", "_Unsloth"))
     assert told["half"] == [False, False, "no"]
     assert not told["autocast"]

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from grpo_workbook.evaluation import generate
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.models import load_model, text_part
 
+NOTEBOOKS = REPO / "notebooks" / "source"
 UNSLOTH = Path(importlib.util.find_spec("unsloth").submodule_search_locations[0])
 TINY = {"gemma3": REPO / "data" / "tiny-gemma3", "qwen3_5": REPO / "data" / "tiny-qwen3"}
 LORA = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj", "down_proj"]}
@@ -94,6 +96,15 @@ def test_the_installed_unsloth_takes_what_its_loaders_are_given():
     }
     assert given <= taken["FastLanguageModel"]
     assert given | {"text_only"} <= taken["FastModel"]
+
+
+def test_the_chapters_calls_of_unsloths_loader_know_what_load_policy_knows():
+    """Models that see, vLLM's engine, exactly the named weights; 09 loads the tiny model alone."""
+    sources = {path.name[:2]: path.read_text() for path in NOTEBOOKS.glob("[0-9]*.py")}
+    call = re.compile(r"^[^#\n]*(loader|FastLanguageModel|FastModel)\.from_pretrained\(", re.M)
+    assert sorted(n for n, text in sources.items() if call.search(text)) == ["04", "09"]
+    for word in ("text_part", "fast_inference", "use_exact_model_name", "finetune_vision_layers"):
+        assert word in sources["04"]
 
 
 def test_an_adapter_of_the_text_part_is_loaded_and_merged_with_it(gemma, tmp_path):

@@ -283,37 +283,12 @@ if os.path.isdir(run.model):
 print(run)
 
 # %% [markdown]
-# Loaded in 4-bit by Unsloth, with adapters, as in chapter 04:
+# Loaded in 4-bit by Unsloth, with adapters: `load_policy` makes the calls of chapter 04.
 
 # %%
-import unsloth
-import torch
-from unsloth import FastLanguageModel
+from grpo_workbook import load_policy
 
-torch.manual_seed(run.seed)
-model, tokenizer = FastLanguageModel.from_pretrained(
-    model_name=run.model,
-    max_seq_length=run.max_prompt_length + run.max_completion_length,
-    dtype=getattr(torch, run.dtype),
-    load_in_4bit=run.load_in_4bit,
-    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
-)
-
-# %% [markdown]
-# The adapters:
-
-# %%
-model = FastLanguageModel.get_peft_model(
-    model,
-    r=run.lora_rank,
-    lora_alpha=2 * run.lora_rank,
-    lora_dropout=0.0,
-    target_modules=["q_proj", "k_proj", "v_proj", "o_proj",
-                    "gate_proj", "up_proj", "down_proj"],
-    use_gradient_checkpointing="unsloth" if run.gradient_checkpointing else False,
-    random_state=run.seed,
-)
-tokenizer.padding_side = "left"
+model, tokenizer = load_policy(run)
 
 # %% [markdown]
 # ## From a completion to a program
@@ -505,7 +480,7 @@ print({name: before[name] for name in ("sampled", "ci95", "greedy", "form")})
 # %%
 from transformers import PrinterCallback
 from trl import GRPOTrainer
-from grpo_workbook import load_policy, stop_on_interrupt, training
+from grpo_workbook import stop_on_interrupt, training
 
 trainer = GRPOTrainer(
     model=model,

@@ -53,6 +53,34 @@ def part(tmp_path_factory):
     return run
 
 
+def test_the_kernels_compute_what_pytorch_does(part):
+    row = part("kernels")[0]
+    assert "error" not in row, row
+    assert row["problems"] == []
+    assert {"float32", "float16"} <= set(row["norm_error"])
+
+
+def test_the_main_run_learns_and_merges(part):
+    row = part("main_run")[0]
+    assert "error" not in row, row
+    assert row["after"]["strict_sampled"] >= 0.85
+    assert row["merge"]["same_greedy_tokens"] >= 0.98
+
+
+def test_an_adapter_of_a_model_that_sees_is_found_again(part):
+    row = part("vision")[0]
+    assert "error" not in row, row
+    assert row["problems"] == []
+    assert row["effect_kept"] > 0.5
+
+
+def test_float16_and_float32_are_trained_as_asked(part):
+    used = {row["model"]: row["used"] for row in part("precisions")}
+    assert used["qwen float16"]["fp16"]
+    assert not used["qwen float32"]["bf16"]
+    assert {one["adapters"] for one in used.values()} == {"torch.float32"}
+
+
 def test_both_sides_train_at_the_same_shape(part):
     row = part("speed")[0]
     assert row["weights"]["parameters"] == 596_049_920
