@@ -122,8 +122,8 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         proof.update(_effect_kept(record, without, before, after) if record else {})
         if answers:
             said = generate(merged, words, prompts, **how)
-            right = (policy or score(texts, answers, judge)).strict
-            proof.update(_scored(right, score(said, answers, judge).strict, said))
+            right = (policy or score(texts, answers, judge, prompts)).strict
+            proof.update(_scored(right, score(said, answers, judge, prompts).strict, said))
         if not is_proved(proof):
             said = [text.format(**proof) for name, text in MORE.items() if name in proof]
             raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
@@ -159,7 +159,9 @@ def _heldout_of(adapter: str, prompt: str | None, judge) -> tuple:
     if not after or (after.get("kind") == "text" and judge is None):
         return [{"prompt": prompt} for prompt in prompts], None, None
     rows = [{"prompt": p, "answer": a} for p, a in zip(prompts, after["answer"], strict=True)]
-    return rows, after.get("greedy") and score(after["greedy"], after["answer"], judge), judge
+    if greedy := after.get("greedy"):
+        greedy = score(greedy, after["answer"], judge, prompts)
+    return rows, greedy, judge
 
 
 def _check_folder(folder: Path, adapter: str, base: str) -> None:

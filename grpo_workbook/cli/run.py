@@ -195,7 +195,8 @@ def measure(job: Job, model, tokenizer, when: str) -> list:
     kept = once(lambda: read_json(path) if when == "before" and path.is_file() else None)
     if kept:
         print("The baseline was measured before the interruption")
-        return [score(kept[way], asked["answer"], job.judge) for way in ways]
+        rest = asked["answer"], job.judge, job.heldout["prompt"]
+        return [score(kept[way], *rest) for way in ways]
     how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
     how |= {"seed": run.seed, "judge": job.judge}
     found = []

@@ -154,7 +154,7 @@ class _Staged:
         found, answers = read_json(path, AGAIN), list(self.heldout["answer"])
         if found["answer"] != answers:
             raise WorkbookError(f"{readable(path)} is not about these {len(answers)} problems")
-        return score(found["sampled"], answers, self.judge)
+        return score(found["sampled"], answers, self.judge, self.heldout["prompt"])
 
 
 def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success) -> tuple:
