@@ -11,16 +11,17 @@ from grpo_workbook.errors import WorkbookError, shorten, wrap
 from grpo_workbook.files import readable
 
 EXAMPLES = """examples:
-  python -m grpo_workbook diagnose outputs/run                a run of this workbook
-  python -m grpo_workbook diagnose outputs                    several runs: a table
-  python -m grpo_workbook diagnose my-run/checkpoint-50       or its trainer_state.json
-  python -m grpo_workbook diagnose run.ipynb                  the table in its outputs
-  python -m grpo_workbook diagnose my-run/runs/Jan01_host     TensorBoard's files
-  python -m grpo_workbook diagnose wandb_export.csv           or .json, .jsonl
-  python -m grpo_workbook diagnose ~/.cache/huggingface/trackio/huggingface.db
+  python -m grpo_workbook diagnose outputs/run           a run of this workbook
+  python -m grpo_workbook diagnose outputs               several runs: a table
+  python -m grpo_workbook diagnose my-run/checkpoint-50
+  python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
+  python -m grpo_workbook diagnose run.ipynb             the table in its output
+  python -m grpo_workbook diagnose my-run/runs/Jan01     TensorBoard's files
+  python -m grpo_workbook diagnose wandb_export.csv      or .json, or .jsonl
+  python -m grpo_workbook diagnose ~/.cache/huggingface/trackio/NAME.db
   python -m grpo_workbook diagnose train.log --set logging_steps=10
   python -m grpo_workbook diagnose outputs/run --figure health.png
-  python -m grpo_workbook diagnose my-run --completions 20    at step 20
+  python -m grpo_workbook diagnose my-run --completions 20   at step 20
 """
 
 
@@ -49,7 +50,11 @@ def main(args: argparse.Namespace) -> int:
     if args.run is not None:
         if args.run not in runs:
             raise WorkbookError(f"no run {args.run!r} in it: choose one of {', '.join(runs)}")
+        if isinstance(runs[args.run], WorkbookError):
+            raise runs[args.run]
         runs = {args.run: runs[args.run]}
+    if args.completions is not None and len(runs) > 1:
+        raise WorkbookError(f"--completions is for one run: --run with one of {', '.join(runs)}")
     good = {name: run for name, run in runs.items() if isinstance(run, diagnosis.RunLog)}
     found = {name: diagnosis.diagnose(run) for name, run in good.items()}
     if args.json:
@@ -88,16 +93,17 @@ def _setting(text: str) -> tuple[str, object]:
 
 
 def _steps(run) -> str:
-    return f"{run.table.index.min()}-{run.table.index.max()}"
+    return f"{run.table.index.min()}-{run.table.index.max()}" if len(run.table) else "none"
 
 
 def _told(run, findings) -> dict:
     """All that is known of a run, for programs."""
     if isinstance(run, WorkbookError):
         return {"error": str(run)}
-    names = "notes", "settings", "functions", "roles", "missing", "every", "broken"
+    names = "notes", "settings", "functions", "roles", "every", "broken"
     facts = {name: getattr(run, name) for name in names} | {"ended": run.error}
     facts |= {"metrics": list(run.table), "rows": len(run.table), "steps": _steps(run)}
+    facts["unjudged"] = [asdict(each) for each in getattr(findings, "unjudged", ())]
     return {"findings": [asdict(finding) for finding in findings]} | facts
 
 
@@ -105,7 +111,8 @@ def _show(args: argparse.Namespace, run, findings) -> None:
     rows, each = len(run.table), f", a row for every {run.every}" if run.every > 1 else ""
     shown = []
     if args.completions is not None:
-        shown = diagnosis.samples(args.folder, args.completions, groups=2)
+        place = Path(args.folder) / (args.run or "")
+        shown = diagnosis.samples(place, args.completions, groups=2)
     print(*wrap(f"{readable(args.folder)}: {rows} rows, steps {_steps(run)}{each}", 79), sep="\n")
     print(f"\n{diagnosis.as_text(findings, run)}")
     for sample in shown:

@@ -31,7 +31,7 @@ STEPS = "global_step", "global_step/max_steps", "step", "_step"  # trackers coun
 RENAMED = {"Step": "step", "Training Loss": "loss", "completion_length": "completions/mean_length"}
 # tqdm's "10/250 [", and metrics as Python, pprint or json print them: {'loss': np.float64(0.1)}
 PRINTED = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[|\{\s*['\"][^{}]{5,20000}\}")
-NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)\b(?:/\d+)?"
+NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
 
 
@@ -40,11 +40,13 @@ def read(source) -> Runs:
 
     Raises WorkbookError if it is no log; the message says what it is.
     """
+    name = readable(source) if isinstance(source, Path) else "the log history"
     try:
         return _file(source) if isinstance(source, Path) else _json(source)
-    except (WorkbookError, AttributeError, TypeError, RecursionError, csv.Error) as error:
-        what = str(error) if isinstance(error, WorkbookError) else f"{NO_LOG} another program's"
-        name = readable(source) if isinstance(source, Path) else "the log history"
+    except OSError as error:
+        raise WorkbookError(f"{name} cannot be read ({error.strerror})") from None
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError, csv.Error) as error:
+        what = error if isinstance(error, WorkbookError) else f"{NO_LOG} another program's"
         raise WorkbookError(f"{name} {what}") from None
 
 
@@ -70,8 +72,9 @@ def _file(path: Path) -> Runs:
         if error.pos >= len(text.rstrip()) > 0 or error.msg.startswith("Unterminated"):
             fix = "choose an older checkpoint, or copy it again"
             raise WorkbookError(f"is JSON that ends in the middle: {fix}") from None
-    with contextlib.suppress(json.JSONDecodeError):
-        return _json([json.loads(line) for line in text.splitlines() if line.strip()])
+    with contextlib.suppress(json.JSONDecodeError):  # JSON lines
+        if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
+            return _json(rows)
     tables = [(rows, {}) for rows in _tables(text)]
     return _with_rewards(tables) or _printed(text, {}) or _csv(text)
 
@@ -133,7 +136,7 @@ def _csv(text: str) -> Runs:
     head = text.strip().partition("\n")[0]
     rows = list(csv.DictReader(io.StringIO(text.strip()), delimiter=max(",;\t", key=head.count)))
     if not rows or len(rows[0]) < 2:
-        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {shorten(head, 60)}")
+        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {shorten(head, 60)!r}")
     return _by_run(rows, {})
 
 
@@ -173,7 +176,7 @@ def _printed(text: str, settings: dict) -> Runs:
         steps = [bars.get(total, 0) for bars in seen]
         if all(a < b for a, b in itertools.pairwise([0, *steps])):
             entries = [e | {"step": step} for e, step in zip(entries, steps, strict=True)]
-    return {"": (entries, {"logging_steps": None} | settings)}
+    return {"": (entries, {"logging_steps": 1} | settings)}
 
 
 def _notebook(cells: list[dict]) -> Runs:

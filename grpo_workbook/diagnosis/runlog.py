@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,9 +13,6 @@ from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
-USUAL = """loss grad_norm learning_rate reward reward_std frac_reward_zero_std kl entropy
-completions/mean_length completions/max_length completions/clipped_ratio rewards/FUNCTION/mean
-rewards/FUNCTION/std completions/unique_fraction adapter/change heldout/strict""".split()
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
 AGAIN = "choose an older checkpoint, or copy it again"
 NO_LOG = "loss, gradient and KL: there is no log beside the completions"
@@ -45,12 +41,6 @@ class RunLog:
     def functions(self) -> list[str]:
         """The names of the reward functions."""
         return [c[8:-5] for c in self.table if c.startswith("rewards/") and c.endswith("/mean")]
-
-    @property
-    def missing(self) -> list[str]:
-        """The usual metrics, of TRL and of HealthCallback, that are not in the log."""
-        there = {re.sub("^rewards/.+/", "rewards/FUNCTION/", column) for column in self.table}
-        return [metric for metric in USUAL if metric not in there]
 
     @property
     def every(self) -> int:
@@ -99,7 +89,8 @@ def read_runs(
     found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else read(source)
     for name, (entries, told, *notes) in found.items():
         try:
-            runs[name] = _build(entries, told | known, tuple(notes))
+            given = {k: v for k, v in (told | known).items() if v is not None}
+            runs[name] = _build(entries, given, tuple(notes))
         except WorkbookError as error:
             runs[name] = error
     if not any(isinstance(run, RunLog) for run in runs.values()):
@@ -166,7 +157,8 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
         raise WorkbookError(f"the log is empty: {why}")
     key = next((k for k in STEPS if any(k in entry for entry in history)), None)
     if key is None and "logging_steps" in settings:
-        each = max(1, int(settings["logging_steps"] or 1))
+        each = settings["logging_steps"]
+        each = each if isinstance(each, int) and each > 0 else 1
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += (f"the steps: none is logged, so each row counts as {each} (logging_steps)",)
     rows, broken, error = {}, {}, None
@@ -179,7 +171,7 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
             said = f"entry {place} of the log has the step {entry.get('step')!r:.40}"
             raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
         if "error" in entry:
-            error = (step, " ".join(entry[k] for k in ("error", "where") if entry.get(k)))
+            error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
             continue
         row = rows.setdefault(step, {})
         for name, value in entry.items():
