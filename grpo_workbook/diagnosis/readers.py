@@ -172,7 +172,8 @@ def _printed(text: str, settings: dict) -> Runs:
             bars = {}
     if not entries or any(key in entry for entry in entries for key in STEPS):
         return {"": (entries, settings)} if entries else {}
-    for total in seen[0]:  # other bars (generation, a data set's) do not always move on
+    for total in [total for total in seen[0] if total in seen[-1]]:
+        # the bar of the training always moves on: those of generation or a data set do not
         steps = [bars.get(total, 0) for bars in seen]
         if all(a < b for a, b in itertools.pairwise([0, *steps])):
             entries = [e | {"step": step} for e, step in zip(entries, steps, strict=True)]
