@@ -301,8 +301,13 @@ def test_long_lines_that_a_terminal_has_cut_are_read_whole(tmp_path):
 
 
 class Opened:
+    """Unpickling it writes a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
     def __reduce__(self):
-        return (open, ("/tmp/a-pickle-was-opened", "w"))
+        return (open, (self.path, "w"))
 
 
 def others(folder):
@@ -310,7 +315,7 @@ def others(folder):
     import torch
 
     torch.save({"a": 1}, folder / "optimizer.pt")
-    (folder / "training_args.bin").write_bytes(pickle.dumps(Opened()))
+    (folder / "training_args.bin").write_bytes(pickle.dumps(Opened(folder / "was opened")))
     with contextlib.closing(sqlite3.connect(folder / "other.db")) as base:
         base.execute("CREATE TABLE experiments (id INTEGER)")
         base.commit()
@@ -369,6 +374,7 @@ def test_what_is_no_log_is_called_what_it_is(tmp_path):
         assert not any(w in said for w in ("damaged", "cut off", "middle")), said
     with pytest.raises(WorkbookError, match="holds no log"):
         read_run(tmp_path)
+    assert not (tmp_path / "was opened").exists()
     with pytest.raises(WorkbookError, match="JSON that ends in the middle"):
         read_run(save(tmp_path / "trainer_state.json", TEXTS["trainer_state.json"]()[:-100]))
 
