@@ -1,34 +1,44 @@
 """`diagnose`: what is wrong with a run, from its log."""
 
 import argparse
+import contextlib
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook import diagnosis, figures
-from grpo_workbook.errors import wrap
+from grpo_workbook.errors import WorkbookError, shorten, wrap
 from grpo_workbook.files import readable
 
 EXAMPLES = """examples:
-  python -m grpo_workbook diagnose outputs/run
+  python -m grpo_workbook diagnose outputs/run           a run of this workbook
+  python -m grpo_workbook diagnose outputs               several runs: a table
+  python -m grpo_workbook diagnose my-run/checkpoint-50
+  python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
+  python -m grpo_workbook diagnose run.ipynb             the table in its output
+  python -m grpo_workbook diagnose my-run/runs/Jan01     TensorBoard's files
+  python -m grpo_workbook diagnose wandb_export.csv      or .json, or .jsonl
+  python -m grpo_workbook diagnose ~/.cache/huggingface/trackio/NAME.db
+  python -m grpo_workbook diagnose train.log --set logging_steps=10
   python -m grpo_workbook diagnose outputs/run --figure health.png
   python -m grpo_workbook diagnose my-run --completions 20   at step 20
-  python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
 """
 
 
 def add_parser(commands) -> None:
     """Add diagnose to the command line."""
-    words, usage = "what is wrong with a run, from its log", "%(prog)s FOLDER [options]"
+    words, usage = "what is wrong with a run, from its log", "%(prog)s LOG [options]"
     about = "Reads the log of a GRPO run, and reports what is wrong and how to fix it.\n"
     about += "Exit status: 0 nothing severe, 1 something severe, 2 no log to read."
     how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     command = commands.add_parser("diagnose", help=words, usage=usage, description=about, **how)
     add = command.add_argument
-    add("folder", metavar="FOLDER", help="a run, a checkpoint, a log file or a completions parquet")
+    add("folder", metavar="LOG", help="a run's folder or its log, in any form below")
+    add("--run", metavar="NAME", help="one of several runs in LOG")
+    words = "a setting that the log does not have, such as num_generations=8; for several: again"
+    add("--set", metavar="NAME=VALUE", action="append", default=[], help=words)
     add("--json", action="store_true", help="for programs")
-    words = "write six panels of the run, with the findings marked"
+    words = "write six panels of the run, with the findings marked; of several runs the rewards"
     add("--figure", type=Path, metavar="PNG", help=words)
     words = "show the best, a typical and the worst completion of that step"
     add("--completions", type=int, metavar="STEP", help=words)
@@ -36,22 +46,76 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 1 for a severe finding. Raises WorkbookError if there is no log."""
-    run, step = diagnosis.read_run(args.folder), args.completions
-    shown = [] if step is None else diagnosis.samples(args.folder, step, groups=2)
-    found = diagnosis.diagnose(run)
+    runs = diagnosis.read_runs(args.folder, settings=dict(map(_setting, args.set)))
+    if args.run is not None:
+        if args.run not in runs:
+            raise WorkbookError(f"no run {args.run!r} in it: choose one of {', '.join(runs)}")
+        if isinstance(runs[args.run], WorkbookError):
+            raise runs[args.run]
+        runs = {args.run: runs[args.run]}
+    if args.completions is not None and len(runs) > 1:
+        raise WorkbookError(f"--completions is for one run: --run with one of {', '.join(runs)}")
+    good = {name: run for name, run in runs.items() if isinstance(run, diagnosis.RunLog)}
+    found = {name: diagnosis.diagnose(run) for name, run in good.items()}
     if args.json:
-        told = [asdict(finding) for finding in found]
-        for evidence in (e for finding in told for e in finding["evidence"]):
-            if isinstance(value := evidence["value"], float) and not math.isfinite(value):
-                evidence["value"] = str(value)  # JSON has no infinity
-        print(json.dumps({"findings": told, "notes": run.notes}, indent=2, default=float))
+        told = {name: _told(run, found.get(name)) for name, run in runs.items()}
+        alone = next(iter(told.values())) if len(told) == 1 else {"runs": told}
+        text = json.dumps(alone, default=float)
+        plain = json.loads(text, parse_constant=lambda name: str(float(name)))  # JSON has no NaN
+        print(json.dumps(plain, indent=2))
+    elif len(runs) == 1:
+        _show(args, *good.values(), *found.values())
     else:
-        print(f"{readable(args.folder)}: {len(run.table)} steps\n")
-        print(diagnosis.as_text(found, run))
-        for sample in shown:
-            print(f"\nstep {step}, {sample.kind}, reward {sample.reward:g}")
-            for line in sample.completion.splitlines():
-                print(*wrap(line, 80, "  "), sep="\n")
-    if args.figure:
-        figures.save(*diagnosis.run_panels(run, found, readable(args.folder)), args.figure)
-    return 1 if any(finding.severity == diagnosis.SEVERE for finding in found) else 0
+        print(f"{'run':<32} {'steps':>10}  first finding")
+        for name, run in runs.items():
+            said = f"not read: {run}"
+            if name in good:
+                first = found[name][0]
+                said = f"{first.severity.upper()} {first.name} from {first.step}"
+            steps = _steps(run) if name in good else ""
+            print(*wrap(said, 79, f"{shorten(name, 32):<32} {steps:>10}  "), sep="\n")
+        print("\nOne of them in full: --run NAME")
+    if args.figure and len(good) > 1:
+        figures.save(*diagnosis.side_by_side(good), args.figure)
+    elif args.figure:
+        (run,), (findings,) = good.values(), found.values()
+        figures.save(*diagnosis.run_panels(run, findings, readable(args.folder)), args.figure)
+    return int(any(f.severity == diagnosis.SEVERE for each in found.values() for f in each))
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise WorkbookError(f"--set {text}: give NAME=VALUE, for example num_generations=8")
+    with contextlib.suppress(ValueError):
+        return name, json.loads(value)
+    return name, value
+
+
+def _steps(run) -> str:
+    return f"{run.table.index.min()}-{run.table.index.max()}" if len(run.table) else "none"
+
+
+def _told(run, findings) -> dict:
+    """All that is known of a run, for programs."""
+    if isinstance(run, WorkbookError):
+        return {"error": str(run)}
+    names = "notes", "settings", "functions", "roles", "every", "broken"
+    facts = {name: getattr(run, name) for name in names} | {"ended": run.error}
+    facts |= {"metrics": list(run.table), "rows": len(run.table), "steps": _steps(run)}
+    facts["unjudged"] = [each._asdict() for each in getattr(findings, "unjudged", ())]
+    return {"findings": [asdict(finding) for finding in findings]} | facts
+
+
+def _show(args: argparse.Namespace, run, findings) -> None:
+    rows, each = len(run.table), f", a row for every {run.every}" if run.every > 1 else ""
+    shown = []
+    if args.completions is not None:
+        place = Path(args.folder) / (args.run or "")
+        shown = diagnosis.samples(place, args.completions, groups=2)
+    print(*wrap(f"{readable(args.folder)}: {rows} rows, steps {_steps(run)}{each}", 79), sep="\n")
+    print(f"\n{diagnosis.as_text(findings, run)}")
+    for sample in shown:
+        print(f"\nstep {args.completions}, {sample.kind}, reward {sample.reward:g}")
+        for line in sample.completion.splitlines():
+            print(*wrap(line, 80, "  "), sep="\n")

@@ -1,16 +1,18 @@
 """One tidy table from a GRPO run: its log, TRL's completions, or a folder of this workbook."""
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.diagnosis.readers import STEPS, read
+from grpo_workbook.errors import WorkbookError, shorten
 from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
-RENAMED = {"completion_length": "completions/mean_length"}  # Unsloth's name on a GPU, and TRL's
+LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
 AGAIN = "choose an older checkpoint, or copy it again"
 NO_LOG = "loss, gradient and KL: there is no log beside the completions"
@@ -41,6 +43,12 @@ class RunLog:
         return [c[8:-5] for c in self.table if c.startswith("rewards/") and c.endswith("/mean")]
 
     @property
+    def every(self) -> int:
+        """The optimizer steps from one row to the next (logging_steps), 1 if there is one row."""
+        steps = self.table["reward"].dropna() if "reward" in self.table else self.table
+        return int(steps.index.to_series().diff().median()) if len(steps) > 1 else 1
+
+    @property
     def roles(self) -> dict[str, str]:
         """What each reward function judges, as far as its attribute `role` is known."""
         return {name: role for name, role in self.settings.get("reward_roles", {}).items() if role}
@@ -51,98 +59,140 @@ def roles_of(functions: Sequence[Callable]) -> dict[str, str | None]:
     return {name_of(f): getattr(f, "role", None) for f in functions}
 
 
-def read_run(source, functions: Sequence[Callable] = ()) -> RunLog:
-    """The log of a run, from a folder, a file or memory.
-
-    `source`: a folder (a run of this workbook, a TRL output_dir, a checkpoint), a
-    trainer_state.json, a log.json, a completions parquet, or `trainer.state.log_history` (a list of
-    dicts). `functions`: the rewards, for their roles, if the source does not name them. `notes` say
-    what is missing. Raises WorkbookError for a missing, damaged or another trainer's log.
-    """
+def read_run(source, functions: Sequence[Callable] = (), settings: Mapping | None = None) -> RunLog:
+    """The log of one run: see read_runs. WorkbookError if `source` holds several."""
     if isinstance(source, RunLog):
         return source
-    logs, parquets, about = [source], [], {}
-    if isinstance(source, str | Path):
-        logs, parquets, about = _find(Path(source))
-    history, settings = _history(logs[0]) if logs else ([], {})
-    settings |= about.get("settings", {}) | about
-    if functions:
-        settings["reward_roles"] = roles_of(functions)
-    completions = _read_completions(parquets) if parquets else []
-    return _build([*history, *completions], settings, () if logs else (NO_LOG,))
+    runs = read_runs(source, functions, settings)
+    kept = {name: run for name, run in runs.items() if isinstance(run, RunLog)}
+    if len(kept) > 1:
+        names = shorten(", ".join(kept), 200)
+        raise WorkbookError(f"{readable(source)} holds {len(kept)} runs: choose one of {names}")
+    return next(iter(kept.values()))
 
 
-def _find(place: Path) -> tuple[list[Path], list[Path], dict]:
-    """The log if there is one, TRL's completions files, and the content of run.json."""
+def read_runs(
+    source, functions: Sequence[Callable] = (), settings: Mapping | None = None
+) -> dict[str, RunLog | WorkbookError]:
+    """The logs of all runs in a folder, a file or memory: {a run's name: its log}.
+
+    `source`: a folder (a run of this workbook, a TRL output_dir, a checkpoint, TensorBoard's, or
+    one with several of these), a trainer_state.json, a notebook with its outputs, a tracker's
+    export (CSV, JSON, JSON lines), trackio's database, printed text, a completions parquet, or
+    `trainer.state.log_history`. `functions`: the rewards, for their roles, if the source does not
+    name them. `settings`: what it does not say, such as logging_steps or num_generations.
+
+    A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
+    """
+    runs: dict[str, Any] = {}
+    known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
+    found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else read(source)
+    for name, (entries, told, *notes) in found.items():
+        try:
+            given = {k: v for k, v in (told | known).items() if v is not None}
+            runs[name] = _build(entries, given, tuple(notes))
+        except WorkbookError as error:
+            runs[name] = error
+    if not any(isinstance(run, RunLog) for run in runs.values()):
+        raise next(iter(runs.values()))
+    return runs
+
+
+def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple]:
+    """{run: (its entries, settings, notes)}; a log that cannot be read goes to `failed`."""
     if not place.exists():
         raise WorkbookError(f"{readable(place)} does not exist: give a run's folder or its log")
-    if place.is_file():
-        return ([], [place], {}) if place.suffix == ".parquet" else ([place], [], {})
-    states, parquets = (
-        [path for path in sorted(place.rglob(name)) if len(path.relative_to(place).parts) <= 3]
-        for name in ("trainer_state.json", "completions_*.parquet")
-    )
-    own, run = place / "log.json", place / "run.json"
-    logs = [own] if own.is_file() else sorted(states, key=lambda p: -p.stat().st_size)[:1]
-    if not logs and not parquets:
-        what = "holds no log (log.json, trainer_state.json or completions/*.parquet)"
-        fix = "give a run's folder or a checkpoint (TRL's save_strategy decides when it writes one)"
-        raise WorkbookError(f"{readable(place)} {what}: {fix}")
-    # Roles and weights come from run.json: loading the rewards would run a file of unknown origin.
-    return logs, parquets, read_json(run, AGAIN) if run.is_file() else {}
+    found: dict[str, tuple] = {}
+    for home, log in _logs(place) if place.is_dir() else [(place, place)]:
+        label = str(home.relative_to(place)) if home != place else ""
+        try:
+            held = read(log) if log.suffix != ".parquet" else {}
+        except WorkbookError as error:
+            if home == place or home.is_dir():  # another file in a folder may be anything
+                failed[label] = error
+            continue
+        more, about = _read_completions(home), _about(home)
+        for name, (entries, told) in held.items():  # charts of one run may be in several files
+            before = found.get(name or label, ([], {}))
+            found[name or label] = [*before[0], *entries, *more], before[1] | told | about
+    if not found and not failed:
+        if not (entries := _read_completions(place)):
+            what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
+            fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
+            raise WorkbookError(f"{readable(place)} {what}: {fix}")
+        found[""] = entries, _about(place), NO_LOG
+    return found
 
 
-def _history(source) -> tuple[list[dict], dict]:
-    """The entries of a log, from its file or from memory, and the settings beside them."""
-    name, value, settings = "the log history", source, {}
-    if isinstance(source, Path):
-        name, value = readable(source), read_json(source, AGAIN)
-    if isinstance(value, Mapping):
-        settings = dict(value.get("settings", {}))
-        value = value.get("log_history", value.get("log"))
-        if isinstance(value, Mapping):  # by column, as benchmarks/diagnosis.py keeps it
-            rows = zip(*value.values(), strict=True)
-            value = [{k: v for k, v in zip(value, r, strict=True) if v is not None} for r in rows]
-    if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
-        what = "a list of steps, or a trainer_state.json with its log_history"
-        raise WorkbookError(f"{name} is not a log: it must be {what}")
-    if not value:
-        why = "no step was logged before the end, or logging_steps is too large"
-        raise WorkbookError(f"the log is empty: {why}")
-    return value, settings
+def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
+    """(folder or file of a run, its log), for all runs in a folder and in those inside it."""
+    own = folder / "log.json"
+    states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
+    if own.is_file():
+        yield folder, own
+    elif states:
+        yield folder, max(states, key=lambda path: path.stat().st_size)
+    elif any(folder.glob("events.out.tfevents.*")):
+        yield folder, folder
+    else:
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and depth and not path.name.startswith("."):
+                yield from _logs(path, depth - 1)
+            elif path.suffix in LOOSE:
+                yield path, path
+
+
+def _about(home: Path) -> dict:
+    """The settings, roles and weights in a run.json of this workbook."""
+    # Loading the rewards for their roles would run a file of unknown origin.
+    about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
+    return about.get("settings", {}) | about
 
 
 def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLog:
     import pandas as pd
 
+    if not history:
+        why = "no step was logged before the end, or logging_steps is too large"
+        raise WorkbookError(f"the log is empty: {why}")
+    key = next((k for k in STEPS if any(k in entry for entry in history)), None)
+    if key is None and "logging_steps" in settings:
+        each = settings["logging_steps"]
+        each = each if isinstance(each, int) and each > 0 else 1
+        history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
+        notes += (f"the steps: none is logged, so each row counts as {each} (logging_steps)",)
     rows, broken, error = {}, {}, None
     for place, entry in enumerate(history):
+        if key != "step" and key is not None and key not in entry:
+            continue  # a tracker's entry about something else
         try:
-            step = int(entry["step"])
-        except (KeyError, TypeError, ValueError):
+            step = int(float(str(entry.get(key or "step")).partition("/")[0]))
+        except (OverflowError, ValueError):
             said = f"entry {place} of the log has the step {entry.get('step')!r:.40}"
             raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
         if "error" in entry:
-            error = (step, " ".join(entry[k] for k in ("error", "where") if entry.get(k)))
+            error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
             continue
         row = rows.setdefault(step, {})
         for name, value in entry.items():
-            value = float(value) if value in ("nan", "inf", "-inf") else value
-            if isinstance(value, int | float):
+            with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number: no metric
+                value = float(value)
                 if not math.isfinite(value):
                     broken.setdefault(name, step)
                     value = math.nan
-                row.setdefault(RENAMED.get(name, name), value)  # the log wins over completions
+                row.setdefault(name, value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
-    if error is None and not any(c.startswith("reward") for c in table.columns):
+    rewards = [c for c in table if c.startswith("reward") and c != "rewards/chosen/mean"]
+    if error is None and not rewards:
         kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
         raise WorkbookError(f"the log has no reward: {kind}")
     steps = (table["reward"].dropna() if "reward" in table else table[table.index > 0]).index
+    run = RunLog(table, settings, broken, error, notes)
     if len(steps) and (gaps := steps[-1] - steps[0] + 1 - len(steps)):
         between = f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log"
-        notes += (f"{between} (logging_steps is more than 1)",)
-    run = RunLog(table, settings, broken, error, notes)
-    return replace(run, notes=(*notes, NO_ROLES)) if run.functions and not run.roles else run
+        notes += (f"{between} (a row is the mean of {run.every}: logging_steps)",)
+    notes += (NO_ROLES,) if run.functions and not run.roles else ()
+    return replace(run, notes=notes)
 
 
 def _completions(paths: Sequence[Path]) -> Any:
@@ -165,10 +215,11 @@ def _plain(value) -> str:
     return value if isinstance(value, str) else str(value[-1].get("content", ""))
 
 
-def _read_completions(paths: Sequence[Path]) -> list[dict]:
-    """TRL's logged completions (log_completions=True) as one entry per step."""
-    entries = []
-    for step, rows in _completions(paths).groupby("step"):
+def _read_completions(home: Path) -> list[dict]:
+    """TRL's logged completions (log_completions=True) in a run's folder, as one entry per step."""
+    paths = [p for n in range(3) for p in sorted(home.glob("*/" * n + "completions_*.parquet"))]
+    paths, entries = [home] if home.suffix == ".parquet" else paths, []
+    for step, rows in _completions(paths).groupby("step") if paths else ():
         texts = [text.strip() for text in rows["completion"]]
         rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number")
         entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}

@@ -1,0 +1,485 @@
+"""Logs in every form in which people have them: the same run is read from each."""
+
+import contextlib
+import io
+import json
+import pickle
+import pprint
+import re
+import sqlite3
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import REPO, SHARED, cli
+
+from grpo_workbook.cli import main
+from grpo_workbook.diagnosis import RunLog, diagnose, read_run, read_runs
+from grpo_workbook.errors import WorkbookError
+
+REAL = SHARED / "data" / "real_logs"
+LOGS = REPO / "tests" / "diagnosis_logs"
+OWN = read_run(LOGS / "healthy_0.json")
+KEPT = OWN.table.loc[1:].dropna(axis="columns")  # 30 steps of the course's main run
+EVERY = 5
+ENTRIES = [{"step": EVERY * step} | dict(row) for step, row in KEPT.drop(columns="step").iterrows()]
+REWARDS = [round(e["reward"], 4) for e in ENTRIES]
+CONFIG = """%%time
+max_seq_length = 1024
+max_prompt_length = 256
+args = trl.GRPOConfig(
+    num_generations = 4,  # per prompt
+    max_completion_length = max_seq_length - max_prompt_length,
+    logging_steps = 5, beta = 0.04, output_dir = f"outputs/{max_seq_length}", bf16 = is_bf16(),
+)"""
+
+
+def without(entry, *names):
+    return {k: v for k, v in entry.items() if k not in names}
+
+
+def tracked(entry, own):
+    """As transformers' callbacks of W&B and trackio log it: a prefix, and steps of their own."""
+    renamed = {f"train/{k}": v for k, v in without(entry, "step").items()}
+    return {"_step": own, "_runtime": 2.5 * own, **renamed, "train/global_step": entry["step"]}
+
+
+def trained(shown, loss_only=False):
+    """The table that a training in a notebook leaves, as transformers writes it."""
+    from transformers.utils.notebook import text_to_html_table
+
+    names = {k: k.replace("/", " / ") for k in shown[0] if k != "step"} | {"loss": "Training Loss"}
+    names = {"loss": "Training Loss"} if loss_only else names
+    rows = [[e["step"], *(f"{e[k]:.6f}" for k in names)] for e in shown]
+    bar = "<progress value='150' max='150'></progress> [150/150 1:02:03, Epoch 0/1]"
+    return f"<div>{bar}</div>{text_to_html_table([['Step', *names.values()], *rows])}"
+
+
+def notebook(*outputs, code=CONFIG):
+    cells = [nbformat.v4.new_code_cell(code), nbformat.v4.new_code_cell("trainer.train()")]
+    cells[1].outputs = list(outputs)
+    return nbformat.writes(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(), *cells])
+    )
+
+
+def html(text):
+    return nbformat.v4.new_output("display_data", {"text/html": text, "text/plain": "<HTML>"})
+
+
+def stdout(text):
+    return nbformat.v4.new_output("stream", name="stdout", text=text)
+
+
+def printed(with_bars):
+    """What TRL prints in a terminal: transformers' own callbacks, with and without their bar."""
+    from tqdm import tqdm
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+    callback, kept = (ProgressCallback if with_bars else PrinterCallback)(), io.StringIO()
+    args, control = TrainingArguments(use_cpu=True), TrainerControl()
+    state = TrainerState(max_steps=150)
+    with contextlib.redirect_stdout(kept), contextlib.redirect_stderr(kept):
+        callback.on_train_begin(args, state, control)
+        if with_bars:  # a step of a model takes longer than the bar waits
+            callback.training_bar.mininterval, callback.training_bar.miniters = 0, 1
+        logged = {e["step"]: e for e in ENTRIES}
+        for state.global_step in range(1, 151):
+            if with_bars:
+                list(tqdm(range(4), desc="Processed prompts"))
+            callback.on_step_end(args, state, control)
+            if entry := logged.get(state.global_step):
+                callback.on_log(args, state, control, logs=without(entry, "step"))
+        callback.on_log(args, state, control, logs={"train_runtime": 9.1, "train_loss": 0.1})
+    return kept.getvalue()
+
+
+def chart(*names):
+    """W&B's export of a chart: the runs side by side."""
+    frame = pd.DataFrame({"train/global_step": [e["step"] for e in ENTRIES]})
+    for name in names:
+        for metric in ("reward", "kl"):
+            values = [e.get(metric, 0.1) for e in ENTRIES]
+            frame[f"{name} - train/{metric}"] = values
+            frame[f"{name} - train/{metric}__MIN"] = frame[f"{name} - train/{metric}__MAX"] = -99
+        frame[f"{name} - _step"] = range(len(frame))
+    return frame.to_csv(index=False)
+
+
+def lines(entries):
+    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+
+
+HISTORY = [tracked(e, n) for n, e in enumerate(ENTRIES)]
+TEXTS = {
+    "trainer_state.json": lambda: json.dumps({"log_history": ENTRIES, "max_steps": 150}),
+    "entries.json": lambda: json.dumps(ENTRIES),
+    "columns.json": lambda: pd.DataFrame(ENTRIES).to_json(),
+    "lists.json": lambda: json.dumps(pd.DataFrame(ENTRIES).to_dict("list")),
+    "entries.jsonl": lambda: lines(ENTRIES),
+    "still_written.jsonl": lambda: lines(ENTRIES) + '{"step": 155, "rew',
+    "wandb.csv": lambda: pd.DataFrame(HISTORY).to_csv(),
+    "wandb.json": lambda: json.dumps(HISTORY),
+    "wandb_history.jsonl": lambda: lines([*HISTORY, {"_step": 99, "gpu": 0.5}]),
+    "chart.csv": lambda: chart("run-1"),
+    "german.csv": lambda: pd.DataFrame(ENTRIES).to_csv(sep=";", index=False),
+    "unsloth.ipynb": lambda: notebook(html(trained(ENTRIES))),
+    "two_stages.ipynb": lambda: notebook(html(trained(ENTRIES, True)), html(trained(ENTRIES))),
+    "stdout.ipynb": lambda: notebook(*[stdout(f"{without(e, 'step')}\n") for e in ENTRIES]),
+    "notebook.md": lambda: f"# My run\n\n{trained(ENTRIES)}\n",
+    "terminal.log": lambda: printed(with_bars=True),
+    "windows.log": lambda: printed(with_bars=True),
+    "steps.log": lambda: "\n".join(map(str, ENTRIES)),
+    "numpy.log": lambda: "\n".join(
+        f"INFO: { ({k: np.float64(v) for k, v in e.items()})!r}" for e in ENTRIES
+    ),
+    "pprint.log": lambda: "\n".join(pprint.pformat(e) for e in ENTRIES),
+    "swift.log": lambda: "\n".join(
+        str(without(e, "step") | {"global_step/max_steps": f"{e['step']}/150", "elapsed": "6m 58s"})
+        for e in ENTRIES
+    ),
+}
+
+
+def save(path, text):
+    path.write_text(text, encoding="utf-16" if path.stem == "windows" else "utf-8")
+    return path
+
+
+def events(folder):
+    """What TRL leaves for TensorBoard, written by the callback of transformers itself."""
+    from torch.utils.tensorboard import SummaryWriter
+    from transformers import TrainerControl, TrainerState
+    from transformers.integrations import TensorBoardCallback
+    from trl import GRPOConfig
+
+    callback = TensorBoardCallback(SummaryWriter(str(folder)))
+    args, state, control = (
+        GRPOConfig(use_cpu=True, bf16=False, beta=0.04),
+        TrainerState(),
+        TrainerControl(),
+    )
+    callback.on_train_begin(args, state, control)
+    for entry in ENTRIES:
+        state.global_step = entry["step"]
+        callback.on_log(args, state, control, logs=without(entry, "step"))
+    callback.on_train_end(args, state, control)
+    return folder
+
+
+def database(path, *names):
+    """The tables of trackio 0.43."""
+    with contextlib.closing(sqlite3.connect(path)) as base:
+        base.execute(
+            "CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT,"
+            " run_name TEXT, step INTEGER, metrics TEXT)"
+        )
+        base.execute("CREATE TABLE configs (id INTEGER PRIMARY KEY, run_name TEXT, config TEXT)")
+        for name in names:
+            for own, entry in enumerate(ENTRIES):
+                told = json.dumps(without(tracked(entry, own), "_step", "_runtime"))
+                base.execute(
+                    "INSERT INTO metrics VALUES (NULL, ?, '2026-11-22T20:02:33', ?, ?, ?)",
+                    (f"{name}-id", name, own, told),
+                )
+            told = json.dumps({"num_generations": 4, "beta": 0.04})
+            base.execute("INSERT INTO configs VALUES (NULL, ?, ?)", (name, told))
+        base.commit()
+    return path
+
+
+def is_the_run(run):
+    """All steps, rewards and functions of ENTRIES, in optimizer steps; a table may be rounded."""
+    rewards = run.table["reward"].dropna()
+    assert list(rewards.index) == [e["step"] for e in ENTRIES]
+    assert run.every == EVERY
+    assert list(rewards) == pytest.approx(REWARDS, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_same_run_is_read_from_every_form(tmp_path, name):
+    run = read_run(save(tmp_path / name, TEXTS[name]()))
+    is_the_run(run)
+    if name != "chart.csv":  # a chart has a metric or two
+        assert sorted(run.functions) == sorted(OWN.functions)
+        assert {f.name for f in diagnose(run)} <= {"healthy", "too_short", "saturated"}
+
+
+def test_tensorboard_from_its_folder_its_file_and_an_output_folder_without_checkpoints(tmp_path):
+    folder = events(tmp_path / "out" / "runs" / "Nov22_host")
+    (file,) = folder.iterdir()
+    for place in (folder, file, tmp_path / "out"):
+        run = read_run(place)
+        is_the_run(run)
+        assert run.settings["num_generations"] == 8  # TRL's default, from args/text_summary
+        assert run.settings["beta"] == 0.04
+
+
+def test_trackios_database_has_a_run_for_each_name(tmp_path):
+    is_the_run(read_run(database(tmp_path / "alone.db", "only")))
+    runs = read_runs(path := database(tmp_path / "two.db", "first", "second"))
+    assert list(runs) == ["first", "second"]
+    for run in runs.values():
+        is_the_run(run)
+        assert run.settings["num_generations"] == 4
+    with pytest.raises(WorkbookError, match="holds 2 runs: choose one of first, second"):
+        read_run(path)
+
+
+def test_a_chart_of_several_runs_and_a_metric_per_file(tmp_path):
+    runs = read_runs(save(tmp_path / "chart.csv", chart("a - 1", "b")))
+    assert list(runs) == ["a - 1", "b"]
+    for run in runs.values():
+        is_the_run(run)
+        assert run.table["reward"].min() > -99
+    (parts := tmp_path / "charts").mkdir()
+    for metric in ("reward", "kl"):
+        table = pd.read_csv(tmp_path / "chart.csv")
+        kept = [c for c in table if c.endswith(("global_step", metric))]
+        table[kept].to_csv(parts / f"{metric}.csv", index=False)
+    runs = read_runs(parts)
+    assert [{"reward", "kl"} <= set(run.table) for run in runs.values()] == [True, True]
+
+
+def test_settings_come_from_the_code_of_the_notebook(tmp_path):
+    run = read_run(save(tmp_path / "a.ipynb", notebook(html(trained(ENTRIES)))))
+    known = {"num_generations": 4, "max_completion_length": 768, "beta": 0.04, "logging_steps": 5}
+    assert run.settings == known
+    bad = save(tmp_path / "b.ipynb", notebook(html(trained(ENTRIES)), code="GRPOConfig(("))
+    assert read_run(bad).settings == {}
+
+
+def test_old_names_are_one_function_each():
+    """TRL before 0.17 and Unsloth of 2025 log `rewards/x` and `completion_length`."""
+    old = [
+        {"step": s, "reward": 0.1 * s, "rewards/f": 0.1 * s, "completion_length": 30.0}
+        | {"rewards/invalid_fraction": 0.0}
+        for s in range(1, 25)
+    ]
+    run = read_run(old)
+    assert run.functions == ["f"]
+    assert list(run.table["completions/mean_length"]) == [30.0] * 24
+
+
+def test_a_metric_that_was_nan_is_told_from_one_that_was_not_logged(tmp_path):
+    entries = [dict(e) for e in ENTRIES]
+    del entries[3]["kl" if "kl" in entries[3] else "grad_norm"]
+    entries[7]["loss"] = float("nan")
+    entries[9]["grad_norm"] = float("inf")
+    entries[11]["entropy"] = -float("inf")
+    broken = {"loss": 40, "grad_norm": 50, "entropy": 60}
+    texts = {
+        "a.log": "\n".join(map(str, entries)),
+        "b.jsonl": lines(entries),
+        "c.json": json.dumps(entries),
+        "d.csv": pd.DataFrame([{k: str(v) for k, v in e.items()} for e in entries]).to_csv(),
+        "e.json": re.sub(r"-?Infinity|NaN", r'"\g<0>"', json.dumps(entries)),
+    }  # fmt: skip
+    for name, text in texts.items():
+        assert read_run(save(tmp_path / name, text)).broken == broken, name
+
+
+def test_steps_that_were_not_logged_come_from_logging_steps_or_are_said_to_be_unknown(tmp_path):
+    text = printed(with_bars=False)
+    path = save(tmp_path / "train.log", text)
+    run = read_run(path)
+    assert list(run.table.index) == list(range(1, 31))
+    assert any("none is logged" in note for note in run.notes)
+    is_the_run(read_run(path, settings={"logging_steps": 5}))
+    is_the_run(read_run(save(tmp_path / "train.ipynb", notebook(stdout(text)))))
+
+
+def test_long_lines_that_a_terminal_has_cut_are_read_whole(tmp_path):
+    text = "\n".join(
+        line[i : i + 60] for line in map(str, ENTRIES) for i in range(0, len(line), 60)
+    )
+    run = read_run(save(tmp_path / "copied.txt", text))
+    is_the_run(run)
+    assert sorted(run.functions) == sorted(OWN.functions)
+
+
+class Opened:
+    """Unpickling it writes a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return (open, (self.path, "w"))
+
+
+def others(folder):
+    """Files that are no log, and words that say what each is."""
+    import torch
+
+    torch.save({"a": 1}, folder / "optimizer.pt")
+    (folder / "training_args.bin").write_bytes(pickle.dumps(Opened(folder / "was opened")))
+    with contextlib.closing(sqlite3.connect(folder / "other.db")) as base:
+        base.execute("CREATE TABLE experiments (id INTEGER)")
+        base.commit()
+    files = {
+        "plot.png": b"\x89PNG\r\n\x1a\n",
+        "paper.pdf": b"%PDF-1.7",
+        "log.gz": b"\x1f\x8b\x08",
+        "weights.safetensors": b"\x10\x00\x00\x00\x00\x00\x00\x00{}",
+        "run.wandb": b":W&B\xe1\xbe\x00",
+        "script.py": b"import trl\n\nprint('reward')\n",
+        "nothing.log": b"",
+        "readme.md": "Ein Lauf, über Nacht.\n".encode("cp1252"),
+        "config.json": b'{"vocab_size": 1000, "architectures": ["Qwen3"]}',
+        "vocab.json": b'["a", "b"]',
+        "number.json": b"3",
+        "deep.json": b"[" * 200_000,
+        "data.jsonl": b'{"prompt": "2+2?", "answer": "4"}\n' * 3,
+        "people.csv": b"name,age\nAda,36\nAlan,41\n",
+        "empty.ipynb": notebook().encode(),
+        "sft.ipynb": notebook(html(trained(ENTRIES, loss_only=True))).encode(),
+        "odd.ipynb": b'{"cells": [1, 2]}',
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return {
+        "optimizer.pt": "a zip archive, or what torch.save wrote",
+        "training_args.bin": "a pickle, which is never opened",
+        "other.db": "no such table: metrics",
+        "plot.png": "a PNG image",
+        "paper.pdf": "a PDF",
+        "log.gz": "a gzip archive",
+        "weights.safetensors": "binary",
+        "run.wandb": "W&B's own format: export",
+        "script.py": "a text without printed metrics: 'import trl'",
+        "nothing.log": "a text without printed metrics: ''",
+        "readme.md": "a text without printed metrics",
+        "config.json": "JSON with vocab_size, architectures",
+        "vocab.json": "JSON without steps",
+        "number.json": "JSON without steps: 3",
+        "deep.json": "another program's",
+        "data.jsonl": "a table without steps and rewards: prompt, answer",
+        "people.csv": "a table without steps and rewards: name, age",
+        "empty.ipynb": "a notebook with no metrics in its stored outputs",
+        "sft.ipynb": "a notebook with a table of the loss alone",
+        "odd.ipynb": "another program's",
+    }
+
+
+def test_what_is_no_log_is_called_what_it_is(tmp_path):
+    for name, words in others(tmp_path).items():
+        with pytest.raises(WorkbookError) as refused:
+            read_run(tmp_path / name)
+        said = str(refused.value)
+        assert f"{name} is not a log: it is" in said
+        assert words in said
+        assert not any(w in said for w in ("damaged", "cut off", "middle")), said
+    with pytest.raises(WorkbookError, match="holds no log"):
+        read_run(tmp_path)
+    assert not (tmp_path / "was opened").exists()
+    with pytest.raises(WorkbookError, match="JSON that ends in the middle"):
+        read_run(save(tmp_path / "trainer_state.json", TEXTS["trainer_state.json"]()[:-100]))
+
+
+@pytest.mark.parametrize("metrics", [{"loss": 2.0}, {"loss": 0.6, "rewards/chosen": 0.1}])
+def test_logs_of_other_trainers_are_refused_in_every_form(tmp_path, metrics):
+    entries = [{"step": s} | metrics for s in range(1, 9)]
+    for name, text in (("a.log", "\n".join(map(str, entries))), ("b.jsonl", lines(entries))):
+        with pytest.raises(WorkbookError, match="no reward: is it of an SFT, DPO or PPO run"):
+            read_run(save(tmp_path / name, text))
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    """An outputs folder as people have it: checkpoints, a notebook, text, and much else."""
+    for name, last in (("first/checkpoint-75", 15), ("first/checkpoint-150", 30), ("b/", 30)):
+        (tmp_path / name).mkdir(parents=True)
+        state = {"log_history": ENTRIES[:last], "global_step": 5 * last}
+        save(tmp_path / name / "trainer_state.json", json.dumps(state))
+    save(tmp_path / "run.ipynb", notebook(html(trained(ENTRIES))))
+    (tmp_path / "sft").mkdir()
+    save(tmp_path / "sft" / "trainer_state.json", '{"log_history": [{"step": 1, "loss": 2.0}]}')
+    (tmp_path / "flat").mkdir()
+    flat = [e | {"reward": 0.5} | {c: 0.5 for c in e if c.endswith("/mean")} for e in ENTRIES]
+    save(tmp_path / "flat" / "log.jsonl", lines(flat))
+    others(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_of_several_runs_gives_a_table_of_all(outputs, capsys):
+    runs = read_runs(outputs)
+    assert sorted(runs) == ["b", "first", "flat/log.jsonl", "run.ipynb", "sft"]
+    for name in ("b", "first", "run.ipynb"):
+        is_the_run(runs[name])
+    assert isinstance(runs["sft"], WorkbookError)
+    with pytest.raises(WorkbookError, match="holds 4 runs: choose one of b, first"):
+        read_run(outputs)
+    main(["diagnose", str(outputs)])
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert [line.split()[:2] for line in said.splitlines()[1:3]] == [
+        ["b", "5-150"],
+        ["first", "5-150"],
+    ]
+    assert "the log has no reward" in " ".join(said.split())
+    main(["diagnose", str(outputs), "--json", "--figure", str(outputs / "all.png")])
+    told = json.loads(capsys.readouterr().out)["runs"]
+    assert told["first"]["findings"][0]["name"] == "healthy"
+    assert told["first"]["steps"] == "5-150"
+    assert "no reward" in told["sft"]["error"]
+    assert (outputs / "all.png").read_bytes()[:4] == b"\x89PNG"
+    main(["diagnose", str(outputs), "--run", "first", "--json"])
+    assert json.loads(capsys.readouterr().out) == told["first"]
+    assert main(["diagnose", str(outputs), "--completions", "20"]) == 2
+    assert "--completions is for one run" in capsys.readouterr().err
+    assert main(["diagnose", str(outputs), "--run", "third"]) == 2
+    assert "no run 'third' in it: choose one of b, first" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+def test_the_command_line_reads_text_and_takes_what_the_log_does_not_say(tmp_path, capsys):
+    path = save(tmp_path / "train.log", printed(with_bars=False))
+    main(["diagnose", str(path), "--set", "logging_steps=5", "--set", "loss_type=grpo", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["steps"], told["every"], told["rows"]) == ("5-150", 5, 30)
+    assert told["settings"] == {"logging_steps": 5, "loss_type": "grpo"}
+    assert {"notes", "findings", "functions", "metrics", "broken", "unjudged"} <= set(told)
+    main(["diagnose", str(path), "--set", "logging_steps=5"])
+    said = capsys.readouterr().out
+    assert "30 rows, steps 5-150, a row for every 5" in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= 80
+    assert main(["diagnose", str(path), "--set", "logging_steps"]) == 2
+
+
+@pytest.mark.slow
+def test_the_help_has_an_example_of_each_form():
+    said = cli("diagnose", "--help").stdout
+    assert max(map(len, said.splitlines())) <= 80
+    for form in (
+        "checkpoint",
+        ".ipynb",
+        "TensorBoard",
+        ".csv",
+        ".jsonl",
+        "trackio",
+        ".log",
+        "outputs ",
+    ):
+        assert form in said
+
+
+def test_every_shared_log_of_a_real_run_is_read_with_its_steps():
+    if not REAL.is_dir():
+        pytest.skip("the logs of other people's runs are not on this machine (../shared)")
+    labels = json.loads((REAL / "labels.json").read_text())
+    runs = read_runs(REAL)
+    assert sorted(runs) == sorted(labels)
+    for name, run in runs.items():
+        assert isinstance(run, RunLog), run
+        state = json.loads((REAL / name / "trainer_state.json").read_text())
+        steps = [e["step"] for e in state["log_history"]]
+        assert list(run.table.index) == steps, name
+        assert len(run.table) == labels[name]["rows"]
+        assert run.every == steps[-1] - steps[-2]
+        assert run.table["reward"].notna().all()
+        parts = {key.split("/")[1] for e in state["log_history"] for key in e if "rewards/" in key}
+        assert set(run.functions) == parts
