@@ -1,5 +1,6 @@
 """The findings of a diagnosis. Their texts, and the bounds with reasons, are in findings.toml."""
 
+import fnmatch
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,19 +29,23 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a run: since which step, the evidence, the meaning, and what to do."""
+    """What is wrong with a run: in which steps, the evidence, the meaning, and what to do."""
 
     name: str
     severity: str  # "severe", "warning", "note" or "fine"
-    step: int  # the first step at which it showed
+    step: int  # the first optimizer step at which it showed
     evidence: tuple[Evidence, ...]
     means: str
     do: str
+    until: int = 0  # the last one, which is the log's
 
 
 _DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# name -> severity, symptom, means, do, and the findings it `explains`; name -> value, reason
-CATALOGUE = {n: SimpleNamespace(**{"explains": (), **k}) for n, k in _DATA["findings"].items()}
+# name -> severity, symptom, means, do, then: what will be seen if that was right. Some also have the
+# `setting` to change by a `factor` or to a value (`to`), the metrics one of which it `needs`, the
+# findings it `explains`, and `at_once`: shown at the first look. Bounds: name -> value, reason
+_EMPTY = {"explains": (), "needs": (), "setting": "", "at_once": False}
+CATALOGUE = {n: SimpleNamespace(**_EMPTY | kind) for n, kind in _DATA["findings"].items()}
 THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
@@ -51,6 +56,48 @@ def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
     means = f"{kind.means} {means}".strip()
     plain = [e if isinstance(e.value, str) else replace(e, value=float(e.value)) for e in evidence]
     return Finding(name, kind.severity, int(step), tuple(plain), means, kind.do)
+
+
+def advice(name: str, settings: dict) -> str:
+    """What to do about a finding: the setting, its value now, the one to try, what will follow."""
+    kind, now = CATALOGUE[name], settings.get(CATALOGUE[name].setting)
+    said = [kind.do]
+    if isinstance(now, int | float) and now == now:  # a NaN was not logged
+        new = kind.to if now == 0 or not hasattr(kind, "factor") else now * kind.factor
+        if new != now:
+            said.append(f"{kind.setting} is {now:.4g} now: try {new:.4g}.")
+    if hasattr(kind, "then"):
+        said.append(f"If that was the cause, {kind.then}.")
+    return " ".join(said)
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """A metric that was not logged, the findings that need it, and how to log it."""
+
+    metric: str
+    findings: tuple[str, ...]
+    how: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.findings)}: {self.metric} is not in the log. {self.how}"
+
+
+class Diagnosis(list):
+    """The findings, the most severe first. `unjudged`: what could not be judged, and why."""
+
+    def __init__(self, found: Sequence[Finding] = (), missing: Sequence[Unjudged] = ()):
+        super().__init__(found)
+        self.unjudged = list(missing)
+
+
+def unjudged(table) -> list[Unjudged]:
+    """The metrics of which a rule needs one, and none has a value in this table."""
+    logged, missing = list(table.columns[table.notna().any()]), {}
+    for name, kind in CATALOGUE.items():
+        if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
+            missing.setdefault(kind.needs[0], []).append(name)
+    return [Unjudged(m, tuple(names), _DATA["metrics"][m]) for m, names in missing.items()]
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
@@ -68,14 +115,16 @@ def symptom_table() -> str:
     return "\n".join(rows)
 
 
-def as_text(found: Sequence[Finding], run: RunLog, width: int = 79) -> str:
+def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known about the run."""
     lines = []
     for f in found:
-        lines.append(f"{f.severity.upper()}  {f.name}, from step {f.step}")
+        lines.append(f"{f.severity.upper()}  {f.name}, steps {f.step} to {f.until}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
         lines.append("")
-    lines += [line for note in run.notes for line in wrap(f"Not known: {note}", width)]
+    notes = [f"Not known: {note}" for note in (run.notes if run else ())]
+    notes += [f"Not judged: {missing}" for missing in getattr(found, "unjudged", ())]
+    lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

@@ -132,7 +132,10 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
                 if not math.isfinite(value):
                     broken.setdefault(name, step)
                     value = math.nan
-                row.setdefault(RENAMED.get(name, name), value)  # the log wins over completions
+                name = RENAMED.get(name, name)
+                if name.count("/") == 1 and name.startswith("rewards/") and "invalid" not in name:
+                    name += "/mean"  # as TRL before 0.17 and Unsloth of 2025 call it
+                row.setdefault(name, value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
     if error is None and not any(c.startswith("reward") for c in table.columns):
         kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
