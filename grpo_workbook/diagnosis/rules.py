@@ -139,7 +139,7 @@ class View:
     def dead(self, metric: str) -> bool:
         """Whether a function has paid exactly the same, 0 or a penalty, in all of many steps."""
         paid = self.of(metric)
-        return len(paid) >= bound.points and self.judgeable and paid.min() == paid.max() <= 0
+        return self.judgeable and len(paid) >= bound.points and paid.min() == paid.max() <= 0
 
     def _weights(self) -> dict[str, float]:
         """Each function's weight: from the settings, else fitted to the reward, else 1."""
@@ -256,7 +256,7 @@ def _wrong_answers(v: View) -> Iterator[Finding]:
     limits = (v.last, rare), (v.first, 2 * rare)
     wrong = [m for m in right if all(v.level(m, window(m)) <= most for window, most in limits)]
     rising = any(t >= bound.rising for m in right for t in v.lines(m)[-1:])
-    if forms and wrong and v.rows >= bound.points and not rising:
+    if forms and wrong and v.judgeable and not rising:
         said = [v.seen(wrong[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
         if len(heldout) and heldout.iloc[0] >= bound.half:
             knows = "it solves held-out problems"
@@ -367,11 +367,11 @@ def _penalty(v: View) -> Iterator[Finding]:
         last = bound.usual_entropy
     held = v.last("kl") / max(last, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
-    waited = v.rows >= bound.points and v.judgeable
-    if tied and isinstance(beta, int | float) and beta >= large and not v.learned and waited:
+    strong = isinstance(beta, int | float) and beta >= large
+    if tied and strong and v.judgeable and not v.learned:
         low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
         yield make("beta_too_high", kl.index[0], Evidence("beta", beta, f"under {large}"), low)
-    if not len(kl):
+    if not v.enough_for_two or not len(kl):
         return
     # medians: the estimate of one step can be far too high, when one token was very unlikely
     usual, began = kl.tail(v.width).median(), kl.iloc[0]
