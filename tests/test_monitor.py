@@ -54,6 +54,8 @@ OTHER_CAUSES = (
     "empty",
     "kl_too_high",
     "reward_flat",
+    "reference_differs",
+    "never_pays",
     "generation_slow",
     "saturated",
     "too_short",

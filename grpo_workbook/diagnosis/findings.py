@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.errors import wrap
@@ -41,9 +42,9 @@ class Finding:
 
 
 _DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# name -> severity, symptom, means, do, then: what will be seen if that was right. Some also have the
-# `setting` to change by a `factor` or to a value (`to`), the metrics one of which it `needs`, the
-# findings it `explains`, and `at_once`: shown at the first look. Bounds: name -> value, reason
+# name -> severity, symptom, means, do, `then` (what will be seen if that was right), and for some
+# the `setting` to multiply by `factor` or to set `to`, the metrics one of which it `needs`, the
+# findings it `explains`, `at_once` (shown at the first look). Bounds: name -> value, reason
 _EMPTY = {"explains": (), "needs": (), "setting": "", "at_once": False}
 CATALOGUE = {n: SimpleNamespace(**_EMPTY | kind) for n, kind in _DATA["findings"].items()}
 THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
@@ -71,39 +72,34 @@ def advice(name: str, settings: dict) -> str:
     return " ".join(said)
 
 
-@dataclass(frozen=True)
-class Unjudged:
+class Unjudged(NamedTuple):
     """A metric that was not logged, the findings that need it, and how to log it."""
 
     metric: str
-    findings: tuple[str, ...]
+    findings: list[str]
     how: str
-
-    def __str__(self) -> str:
-        return f"{', '.join(self.findings)}: {self.metric} is not in the log. {self.how}"
 
 
 class Diagnosis(list):
     """The findings, the most severe first. `unjudged`: what could not be judged, and why."""
 
-    def __init__(self, found: Sequence[Finding] = (), missing: Sequence[Unjudged] = ()):
-        super().__init__(found)
-        self.unjudged = list(missing)
+    unjudged: list[Unjudged]
 
-
-def unjudged(table) -> list[Unjudged]:
-    """The metrics of which a rule needs one, and none has a value in this table."""
-    logged, missing = list(table.columns[table.notna().any()]), {}
-    for name, kind in CATALOGUE.items():
-        if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
-            missing.setdefault(kind.needs[0], []).append(name)
-    return [Unjudged(m, tuple(names), _DATA["metrics"][m]) for m, names in missing.items()]
+    def __init__(self, found: Sequence[Finding], table, settings: dict):
+        last = max([int(table.index.max()), *(f.step for f in found)])
+        told = [replace(f, until=last, do=advice(f.name, settings)) for f in found]
+        super().__init__(in_order(told))
+        logged, missing = list(table.columns[table.notna().any()]), {}
+        for name, kind in CATALOGUE.items():
+            if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
+                missing.setdefault(kind.needs[0], []).append(name)
+        self.unjudged = [Unjudged(m, names, _DATA["metrics"][m]) for m, names in missing.items()]
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
     """The findings without symptoms of others; the most severe first, causes before symptoms."""
     explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
-    order = [SEVERE, WARNING, NOTE, FINE, *CATALOGUE]
+    order = [SEVERE, WARNING, FINE, NOTE, *CATALOGUE]
     kept = [f for f in found if f.name not in explained]
     return sorted(kept, key=lambda f: (order.index(f.severity), order.index(f.name)))
 
@@ -125,6 +121,7 @@ def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79
             lines += wrap(text, width, head)
         lines.append("")
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
-    notes += [f"Not judged: {missing}" for missing in getattr(found, "unjudged", ())]
+    for metric, names, how in getattr(found, "unjudged", ()):
+        notes.append(f"Not judged: {', '.join(names)}: {metric} is not in the log. {how}")
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

@@ -13,9 +13,8 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 
-from grpo_workbook.diagnosis.findings import (
-    ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text, bound
-)  # fmt: skip
+from grpo_workbook.diagnosis import findings as told
+from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.rules import diagnose
 from grpo_workbook.diagnosis.runlog import RunLog, read_run, unique_fraction
 from grpo_workbook.errors import WorkbookError
@@ -156,16 +155,16 @@ class HealthCallback(Callback):
         run, step = _read(args, state, self.watched), state.global_step
         made = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
         self._looks.append([f.name for f in made])
-        stand = self._looks[-int(max(bound.looks, len(self._looks) / 10)) :]
+        last = self._looks[-int(max(told.bound.looks, len(self._looks) / 10)) :]
         known = {f.name for f in self.found}
         for finding in [f for f in made if f.name not in known]:
-            stands = len(stand) >= bound.looks and all(finding.name in look for look in stand)
+            stands = len(last) >= told.bound.looks and all(finding.name in look for look in last)
             if not stands and not CATALOGUE[finding.name].at_once:
                 continue
             self.found.append(finding)
             self.say(as_text([finding]))
             if self.alert:
-                level = "ERROR" if finding.severity == SEVERE else "WARN"
+                level = "ERROR" if finding.severity == told.SEVERE else "WARN"
                 self.alert(f"{finding.name} at step {step}", f"{finding.means} {finding.do}", level)
             if finding.name in self.stop_on:
                 self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")

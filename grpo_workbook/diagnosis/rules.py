@@ -8,11 +8,8 @@ has one, it is guessed from the names.
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from grpo_workbook.diagnosis.findings import (
-    ALARMS, Diagnosis, Evidence, Finding, advice, bound, in_order, make, unjudged
-)  # fmt: skip
+from grpo_workbook.diagnosis.findings import ALARMS, Diagnosis, Evidence, Finding, bound, make
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
 UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
@@ -50,31 +47,25 @@ class View:
         self.width = int(max(bound.first_steps, self.rows * bound.window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         self.weights = self._weights()
-        self.roles = run.roles or {n: r for n in run.functions for r, w in NAMES.items()
-                                   if w.search(n.lower())}  # fmt: skip
+        named = [(n, role) for n in run.functions for role in NAMES if NAMES[role].search(n)]
+        self.roles = run.roles or dict(reversed(named))  # a correct format is a format
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
         lines = self.lines("reward")
         self.trend = lines[-1] if len(lines) else 0.0
-        self.lost, self.fell = self._fall(reward)
+        self.best, self.lost, self.fell = self._fall(reward)
         # at any time: a reward that rose and then stays level was learned
         self.rose = max(lines, default=0.0) >= bound.sure and not self.fell
         self.high = self.last("reward") >= bound.high_reward * self.highest
         self.learned = self.rose or self.high
-        self.judgeable = self.rows >= bound.points and self._covered() >= self._patience(live)
-
-    def _covered(self) -> float:
-        """The optimizer steps from the first to the last row."""
-        steps = self.run.table.index
-        return (steps[-1] - steps[0]) * (1 + 1 / max(1, len(steps) - 1))
-
-    def _patience(self, live: bool) -> float:
-        """The optimizer steps after which a reward that has not risen is called flat."""
-        planned = self.settings.get("max_steps")
-        if not isinstance(planned, int | float) or planned <= 0:
-            return bound.flat_after
-        return max(bound.flat_least, min(planned / 2, math.inf if live else bound.flat_most))
+        patience, planned = bound.flat_after, self.settings.get("max_steps")
+        if isinstance(planned, int | float) and planned > 0:
+            most = math.inf if live else bound.flat_most
+            patience = max(bound.flat_least, min(planned / 2, most))
+        steps = run.table.index  # a row may be the mean of several steps
+        covered = (steps[-1] - steps[0]) * len(steps) / max(1, len(steps) - 1)
+        self.judgeable = self.rows >= bound.points and covered >= patience
 
     def of(self, metric: str):
         """The metric's values by step, as a series."""
@@ -92,9 +83,9 @@ class View:
         """The mean of the last window as evidence."""
         return Evidence(metric, self.last(metric), threshold)
 
-    def since(self, metric: str, holds: Callable[[float], bool]) -> int:
+    def since(self, values, holds: Callable[[float], bool]) -> int:
         """The first step from which it holds to the log's end, with one exception in five steps."""
-        backwards = self.of(metric)[::-1].map(holds)
+        backwards = values[::-1].map(holds)
         allowed = [max(1, steps // 5) for steps in range(1, len(backwards) + 1)]
         stretch = ((~backwards).cumsum() <= allowed).cummin()
         held = backwards.index[backwards & stretch]
@@ -103,7 +94,7 @@ class View:
     def over(self, name: str, metric: str, limit: float, *more: Evidence) -> Finding:
         """The finding from the step on at which the metric reached the limit, its evidence."""
         said = self.seen(metric, f"under {limit:.3g}"), *more
-        return make(name, self.since(metric, lambda x: x >= limit), *said)
+        return make(name, self.since(self.of(metric), lambda x: x >= limit), *said)
 
     def lines(self, metric: str):
         """t values of straight lines through the first 10, 11, ... and all values."""
@@ -119,16 +110,16 @@ class View:
             t = np.where(syy > 1e-12 * sums[1], sxy / np.sqrt(sxx * rest), 0.0)
         return t[least - 1 :]
 
-    def _fall(self, values) -> tuple[float, bool]:
-        """The lost fraction of the best window's height, and whether chance does not explain it."""
+    def _fall(self, values) -> tuple[int, float, bool]:
+        """Step and lost fraction of the best window, and whether that is more than chance."""
         size = int(max(bound.first_steps, len(values) / 10))
         means = values.rolling(size).mean().dropna()
         if len(values) < 2 * size:
-            return 0.0, False
+            return 0, 0.0, False
         deep = (means.cummax() - means).max()
         lost = deep / max(means.max() - values.min(), 1e-9)
         error = math.sqrt(values.diff().pow(2).mean() / size)  # steps' noise, without the trend
-        return lost, lost >= bound.lost and deep >= bound.fall * error
+        return means.idxmax(), lost, lost >= bound.lost and deep >= bound.fall * error
 
     def level(self, metric: str, value: float) -> float:
         """Where a function's mean is between the least (or 0) and the most (or 1) it has paid."""
@@ -195,7 +186,7 @@ def _lengths(v: View) -> Iterator[Finding]:
         yield v.over("empty", EMPTY, bound.half)
     elif v.last(LENGTH) <= 2 and v.settings.get("max_completion_length", 99) > 8:
         seen = v.seen(LENGTH, "more than 2 tokens")
-        yield make("empty", v.since(LENGTH, lambda x: x <= 2), seen)
+        yield make("empty", v.since(v.of(LENGTH), lambda x: x <= 2), seen)
     most, little, name = bound.nearly_all, bound.little_earned, "truncated"
     cut, metric = v.of(CUT_OFF), CUT_OFF
     if not len(cut):  # half of the limit is a guess for the length of those that end
@@ -261,7 +252,8 @@ def _wrong_answers(v: View) -> Iterator[Finding]:
         if len(heldout) and heldout.iloc[0] >= bound.half:
             knows = "it solves held-out problems"
             said.append(Evidence(heldout.name, heldout.iloc[0], knows))
-        yield make("wrong_answers", v.since(wrong[0], lambda x: v.level(wrong[0], x) <= rare), *said)
+        since = v.since(v.of(wrong[0]), lambda x: v.level(wrong[0], x) <= rare)
+        yield make("wrong_answers", since, *said)
 
 
 def _never_pays(v: View) -> Iterator[Finding]:
@@ -272,11 +264,9 @@ def _never_pays(v: View) -> Iterator[Finding]:
 
 
 def _rate_too_high(v: View) -> Iterator[Finding]:
-    moved, norms, reward, jump = v.of(MOVED), v.of("grad_norm"), v.of("reward"), bound.jump
-    best, lowest = reward.rolling(v.width, min_periods=2).mean().max(), min([0.0, *reward])
-    lost = (best - reward.tail(3).mean()) / (best - lowest) if best > lowest else 0.0
-    gone = Evidence("reward lost since its best", lost, f"under {bound.cliff}")
-    broken = lost >= bound.cliff
+    moved, norms, jump = v.of(MOVED), v.of("grad_norm"), bound.jump
+    broken = v.lost >= bound.cliff
+    gone = Evidence("reward lost since its best", v.lost, f"under {bound.cliff}")
     if len(moved):
         far = moved[moved >= (jump / 2 if broken else jump)]
         if len(far) and (broken or not v.rose):
@@ -296,7 +286,7 @@ def _collapsed(v: View) -> Iterator[Finding]:
     of_success = v.learned and v.first(UNIQUE, 3) > limit
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
         said = v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")
-        yield make("collapsed", v.since(UNIQUE, lambda x: x <= limit), said)
+        yield make("collapsed", v.since(v.of(UNIQUE), lambda x: x <= limit), said)
 
 
 def _zero_variance(v: View) -> Iterator[Finding]:
@@ -311,7 +301,8 @@ def _zero_variance(v: View) -> Iterator[Finding]:
     of_success = v.learned and v.last("reward") >= v.first("reward") and not still
     if (rate >= most or rounding) and v.enough and not of_success:
         said = Evidence(name, rate, f"under {most}"), v.seen("grad_norm", f"over {ROUNDING}")
-        yield make("no_gradient", silent.index[0], *said[: 2 if len(v.of("grad_norm")) else 1])
+        step = v.since(silent, lambda x: x >= (0.2 if rounding else bound.half))
+        yield make("no_gradient", step, *said[: 1 + (v.gradient >= 0)])  # a NaN was not logged
     if v.last(ZERO_VARIANCE) >= bound.half and v.high and v.enough_for_two and not still:
         high = v.seen("reward", f"highest possible: {v.highest:.3g}")
         yield v.over("saturated", ZERO_VARIANCE, bound.half, high)
@@ -380,7 +371,7 @@ def _penalty(v: View) -> Iterator[Finding]:
     limit = max(began, 0.0) + bound.far
     if usual > limit and beta != 0:
         said = Evidence("kl", usual, f"under {limit:.3g} per token")
-        yield make("kl_too_high", v.since("kl", lambda x: x > limit), said)
+        yield make("kl_too_high", v.since(kl, lambda x: x > limit), said)
 
 
 def _movement(v: View) -> Iterator[Finding]:
@@ -388,9 +379,9 @@ def _movement(v: View) -> Iterator[Finding]:
     flat = Evidence(RISE, v.trend, f"over {bound.sure}")
     still = 0 < moved < bound.hardly and v.gradient > ROUNDING
     if v.fell or v.trend <= -bound.sure:
-        means = reward.rolling(int(max(bound.first_steps, len(reward) / 10))).mean()
-        most = Evidence("best window", means.max(), f"lowest after it: {means[means.idxmax():].min():.3g}")
-        yield make("reward_falls", means.idxmax(), Evidence(RISE, v.trend, f"over -{bound.sure}"), most)
+        line = Evidence(RISE, v.trend, f"over -{bound.sure}")
+        deep = Evidence("lost fraction of its best window", v.lost, f"under {bound.lost}")
+        yield make("reward_falls", v.best, line, deep)
     if not v.judgeable:
         return
     if still and v.gain < bound.gamed_rise * v.highest:
@@ -401,8 +392,8 @@ def _movement(v: View) -> Iterator[Finding]:
 
 
 RULES = (
-    _broken, _resources, _lengths, _frozen, _constant, _wrong_answers, _never_pays, _rate_too_high, _collapsed,
-    _zero_variance, _drowned, _hacked, _format_ignored, _penalty, _movement,
+    _broken, _resources, _lengths, _frozen, _constant, _wrong_answers, _never_pays, _rate_too_high,
+    _collapsed, _zero_variance, _drowned, _hacked, _format_ignored, _penalty, _movement,
 )  # fmt: skip
 
 
@@ -416,19 +407,17 @@ def diagnose(run, *, live: bool = False) -> Diagnosis:
     view = View(read_run(run), live)
     known = dict(view.settings)
     known.setdefault("learning_rate", view.of("learning_rate").max())
-    found = in_order([finding for rule in RULES for finding in rule(view)])
+    found = [finding for rule in RULES for finding in rule(view)]
     if not any(f.severity in ALARMS for f in found):
-        found = _no_alarm(view, found)
-    last = max([int(view.run.table.index.max()), *(f.step for f in found)])
-    found = [replace(f, until=last, do=advice(f.name, known)) for f in found]
-    return Diagnosis(found, unjudged(view.run.table))
+        found.append(_no_alarm(view))
+    return Diagnosis(found, view.run.table, known)
 
 
-def _no_alarm(view: View, found: list[Finding]) -> list[Finding]:
+def _no_alarm(view: View) -> Finding:
     rewards = view.of("reward")
-    if not (len(rewards) >= 2 * bound.first_steps if view.learned else view.judgeable):
+    if not (view.enough_for_two if view.learned else view.judgeable) or not len(rewards):
         seen = Evidence("steps", view.run.table.index.max(), "more, to see the reward rise")
-        return [*found, make("too_short", rewards.index[0] if len(rewards) else 0, seen)]
+        return make("too_short", view.run.table.index.min(), seen)
     heldout, high = view.of("heldout/strict"), f"of at most {view.highest:.3g}"
     said = [view.seen("reward", f"{view.first('reward'):.3g} at first, {high}")]
     # not reward_std, TRL's deviation of the whole batch: it is above 0 even if no group differs
@@ -436,7 +425,7 @@ def _no_alarm(view: View, found: list[Finding]) -> list[Finding]:
     said.append(view.seen(*((ZERO_VARIANCE, began) if len(view.of(ZERO_VARIANCE)) else GRADIENT)))
     if len(heldout) > 1:
         said.append(Evidence(heldout.name, heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
-    return [make("healthy", rewards.index[0], *said, means=_about_loss(view)), *found]
+    return make("healthy", rewards.index[0], *said, means=_about_loss(view))
 
 
 def _about_loss(v: View) -> str:
