@@ -13,8 +13,7 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 
-from grpo_workbook.diagnosis import findings as told
-from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, Evidence, Finding, as_text
+from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.rules import diagnose
 from grpo_workbook.diagnosis.runlog import RunLog, read_run, unique_fraction
 from grpo_workbook.errors import WorkbookError
@@ -23,6 +22,7 @@ from grpo_workbook.rewards import text_of
 from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with the start
+LOOKS = 3  # checks in a row that make a finding before it is shown: one window can be bad luck
 
 
 def watch(functions: Sequence[Callable]) -> list[Callable]:
@@ -152,23 +152,26 @@ class HealthCallback(Callback):
             entry["time/generation_fraction"] = self._generating
         if not self._pace.due(state.global_step, logs):
             return
-        run, step = _read(args, state, self.watched), state.global_step
-        made = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
-        self._looks.append([f.name for f in made])
-        last = self._looks[-int(max(told.bound.looks, len(self._looks) / 10)) :]
-        known = {f.name for f in self.found}
-        for finding in [f for f in made if f.name not in known]:
-            stands = len(last) >= told.bound.looks and all(finding.name in look for look in last)
-            if not stands and not CATALOGUE[finding.name].at_once:
-                continue
-            self.found.append(finding)
+        step = state.global_step
+        for finding in self.look(_read(args, state, self.watched)):
             self.say(as_text([finding]))
             if self.alert:
-                level = "ERROR" if finding.severity == told.SEVERE else "WARN"
+                level = "ERROR" if finding.severity == SEVERE else "WARN"
                 self.alert(f"{finding.name} at step {step}", f"{finding.means} {finding.do}", level)
             if finding.name in self.stop_on:
                 self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")
                 control.should_training_stop = True
+
+    def look(self, run: RunLog) -> list[Finding]:
+        """Check the log of the run so far; the alarms that stand now and were not reported yet."""
+        made = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
+        self._looks.append([f.name for f in made])
+        last = self._looks[-int(max(LOOKS, len(self._looks) / 10)) :]
+        standing = set.intersection(*map(set, last)) if len(last) >= LOOKS else set()
+        known = {f.name for f in self.found}
+        ready = [f for f in made if f.name in standing or CATALOGUE[f.name].at_once]
+        self.found += (new := [f for f in ready if f.name not in known])
+        return new
 
 
 def _sample(parameters):
