@@ -116,10 +116,11 @@ class View:
         means = values.rolling(size).mean().dropna()
         if len(values) < 2 * size:
             return 0, 0.0, False
-        deep = (means.cummax() - means).max()
+        fall = means.cummax() - means
+        deep, best = fall.max(), means[: fall.idxmax()].idxmax()
         lost = deep / max(means.max() - values.min(), 1e-9)
         error = math.sqrt(values.diff().pow(2).mean() / size)  # steps' noise, without the trend
-        return means.idxmax(), lost, lost >= bound.lost and deep >= bound.fall * error
+        return best, lost, lost >= bound.lost and deep >= bound.fall * error
 
     def level(self, metric: str, value: float) -> float:
         """Where a function's mean is between the least (or 0) and the most (or 1) it has paid."""
