@@ -613,14 +613,22 @@ def test_a_level_reward_is_flat_after_half_of_the_planned_steps_and_a_slow_rise_
     assert first(real(reward=lambda s: 0.01 * s + math.sin(7.3 * s))) == "healthy"
 
 
-def test_a_collapse_that_half_recovers_is_seen_although_the_ends_are_alike():
+def test_a_collapse_that_half_recovers_is_seen():
     def reward(s):
-        return (0.2 if 50 < s < 80 else 0.8) + 0.1 * math.sin(7.3 * s)
+        return (0.8 if s <= 50 else 0.2 if s < 80 else 0.5) + 0.1 * math.sin(7.3 * s)
 
     found = diagnose(real(reward=reward))[0]
     assert found.name == "reward_falls"
     assert 30 <= found.step <= 52
     assert found.until == 120
+
+
+def test_a_dip_that_is_regained_is_no_fall_and_a_run_that_ended_before_a_row_can_be_read():
+    def reward(s):
+        return 0.01 * s - (1.0 if 50 < s < 70 else 0.0) + 0.1 * math.sin(7.3 * s)
+
+    assert first(real(reward=reward)) == "healthy"
+    assert first([{"step": 1, "error": "KeyError: 'x'", "where": ""}]) == "stopped"
 
 
 def test_one_row_without_a_kl_is_no_lost_run_and_a_loss_that_stays_nan_is():

@@ -86,7 +86,7 @@ class Diagnosis(list):
     unjudged: list[Unjudged]
 
     def __init__(self, found: Sequence[Finding], table, settings: dict):
-        last = max([int(table.index.max()), *(f.step for f in found)])
+        last = max([0, *map(int, table.index), *(f.step for f in found)])
         told = [replace(f, until=last, do=advice(f.name, settings)) for f in found]
         super().__init__(in_order(told))
         logged, missing = list(table.columns[table.notna().any()]), {}

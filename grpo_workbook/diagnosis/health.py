@@ -204,7 +204,7 @@ class LivePanels(Callback):
         from grpo_workbook.figures import Picture
 
         run = _read(args, state)
-        picture = Picture(*run_panels(run, diagnose(run), f"step {state.global_step}"))
+        picture = Picture(*run_panels(run, diagnose(run, live=True), f"step {state.global_step}"))
         display(picture, display_id=f"panels {id(self)}", update=self._shown)
         self._shown = True
 

@@ -64,7 +64,7 @@ class View:
             most = math.inf if live else bound.flat_most
             patience = max(bound.flat_least, min(planned / 2, most))
         steps = run.table.index  # a row may be the mean of several steps
-        covered = (steps[-1] - steps[0]) * len(steps) / max(1, len(steps) - 1)
+        covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
         self.judgeable = self.rows >= bound.points and covered >= patience
 
     def of(self, metric: str):
@@ -120,7 +120,8 @@ class View:
         deep, best = fall.max(), means[: fall.idxmax()].idxmax()
         lost = deep / max(means.max() - values.min(), 1e-9)
         error = math.sqrt(values.diff().pow(2).mean() / size)  # steps' noise, without the trend
-        return best, lost, lost >= bound.lost and deep >= bound.fall * error
+        gone = fall.iloc[-1] >= deep * bound.not_regained
+        return best, lost, bool(gone and lost >= bound.lost and deep >= bound.fall * error)
 
     def level(self, metric: str, value: float) -> float:
         """Where a function's mean is between the least (or 0) and the most (or 1) it has paid."""
