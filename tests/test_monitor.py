@@ -653,6 +653,7 @@ def test_a_first_kl_above_0_means_another_reference_and_only_its_growth_is_far()
     ("length", "settings", "expected"),
     [
         (lambda s: 195.0 + s % 5, {"max_completion_length": 200}, "truncated"),
+        (lambda s: 1846.0, {"max_completion_length": "longest"}, "truncated"),
         (lambda s: 1846.0, {}, "truncated"),  # a mean that is always the same is the limit
         (lambda s: 90.0 + s % 5, {"max_completion_length": 200}, "reward_flat"),
     ],
@@ -720,7 +721,7 @@ def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_pat
     assert set(missing) <= needed
     (tmp_path / "log.json").write_text(json.dumps(real()["log_history"]))
     _, said, _ = diagnosed(capsys, tmp_path, "--json")
-    assert {m["metric"] for m in json.loads(said)["not_judged"]} == set(missing)
+    assert {m["metric"] for m in json.loads(said)["unjudged"]} == set(missing)
 
 
 def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():

@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
         for evidence in (e for finding in told for e in finding["evidence"]):
             if isinstance(value := evidence["value"], float) and not math.isfinite(value):
                 evidence["value"] = str(value)  # JSON has no infinity
-        more = {"not_judged": [m._asdict() for m in found.unjudged], "notes": run.notes}
+        more = {"unjudged": [m._asdict() for m in found.unjudged], "notes": run.notes}
         print(json.dumps({"findings": told, **more}, indent=2, default=float))
     else:
         print(f"{readable(args.folder)}: {len(run.table)} steps\n")

@@ -59,13 +59,18 @@ class View:
         self.rose = max(lines, default=0.0) >= bound.sure and not self.fell
         self.high = self.last("reward") >= bound.high_reward * self.highest
         self.learned = self.rose or self.high
-        patience, planned = bound.flat_after, self.settings.get("max_steps")
-        if isinstance(planned, int | float) and planned > 0:
+        patience, planned = bound.flat_after, self.setting("max_steps", 0)
+        if planned > 0:
             most = math.inf if live else bound.flat_most
             patience = max(bound.flat_least, min(planned / 2, most))
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
         self.judgeable = self.rows >= bound.points and covered >= patience
+
+    def setting(self, name: str, default: float = math.nan) -> float:
+        """A setting that is a number; a log from elsewhere may hold a variable's name instead."""
+        value = self.settings.get(name)
+        return value if isinstance(value, int | float) else default
 
     def of(self, metric: str):
         """The metric's values by step, as a series."""
@@ -186,7 +191,7 @@ def _resources(v: View) -> Iterator[Finding]:
 def _lengths(v: View) -> Iterator[Finding]:
     if v.last(EMPTY) >= bound.half:
         yield v.over("empty", EMPTY, bound.half)
-    elif v.last(LENGTH) <= 2 and v.settings.get("max_completion_length", 99) > 8:
+    elif v.last(LENGTH) <= 2 and v.setting("max_completion_length", 99) > 8:
         seen = v.seen(LENGTH, "more than 2 tokens")
         yield make("empty", v.since(v.of(LENGTH), lambda x: x <= 2), seen)
     most, little, name = bound.nearly_all, bound.little_earned, "truncated"
@@ -212,8 +217,8 @@ def _lengths(v: View) -> Iterator[Finding]:
 
 def _cut_off_by_length(v: View):
     """The fraction of completions at the limit, from their mean length."""
-    length, limit = v.of(LENGTH), v.settings.get("max_completion_length")
-    if not isinstance(limit, int | float):  # a mean that is often exactly the longest is the limit
+    length, limit = v.of(LENGTH), v.setting("max_completion_length")
+    if math.isnan(limit):  # a mean that is often exactly the longest is the limit
         limit = length.max() if (length > length.max() - 0.5).sum() >= bound.often else math.inf
     return (2 * length / limit - 1).clip(0)
 
@@ -283,7 +288,7 @@ def _rate_too_high(v: View) -> Iterator[Finding]:
 
 
 def _collapsed(v: View) -> Iterator[Finding]:
-    size = v.settings.get("num_generations", 8)
+    size = v.setting("num_generations", 8)
     limit = bound.same_text / size
     of_success = v.learned and v.first(UNIQUE, 3) > limit
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
@@ -354,14 +359,13 @@ def _format_ignored(v: View) -> Iterator[Finding]:
 
 
 def _penalty(v: View) -> Iterator[Finding]:
-    beta, large = v.settings.get("beta"), bound.large_beta
+    beta, large = v.setting("beta"), bound.large_beta
     kl, last = v.of("kl"), v.last("entropy")
     if not len(v.of("entropy")):  # Unsloth's trainer logs none on a GPU
         last = bound.usual_entropy
     held = v.last("kl") / max(last, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
-    strong = isinstance(beta, int | float) and beta >= large
-    if tied and strong and v.judgeable and not v.learned:
+    if tied and beta >= large and v.judgeable and not v.learned:
         low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
         yield make("beta_too_high", kl.index[0], Evidence("beta", beta, f"under {large}"), low)
     if not v.enough_for_two or not len(kl):
