@@ -48,12 +48,14 @@ HEALTHY = [
     if not c.expected and (LOGS / f"{n}_{s}.json").is_file()
 ]
 # Held-out runs that the rules, set on seed 0, do not name rightly; kept as they are, for honesty.
-MISSED = {("drifting", 1): "reward_falls"}
+MISSED = {}
 OTHER_CAUSES = (
     "stopped",
     "empty",
     "kl_too_high",
     "reward_flat",
+    "reference_differs",
+    "never_pays",
     "generation_slow",
     "saturated",
     "too_short",
@@ -189,7 +191,7 @@ def history(steps=12, **more):
         ({"completions__empty_fraction": lambda s: 0.9}, "empty"),
         ({"grad_norm": lambda s: math.nan if s > 8 else 0.2}, "nan"),
         ({"memory__fraction": lambda s: 0.95 if s > 6 else 0.4}, "memory"),
-        ({"kl": lambda s: 0.1 * s, "entropy": lambda s: 0.3}, "kl_too_high"),
+        ({"kl": lambda s: 0.3 * s, "entropy": lambda s: 0.3}, "kl_too_high"),
         ({"rewards__correctness_reward__mean": lambda s: math.nan}, "reward_nan"),
     ],
 )
@@ -350,7 +352,7 @@ def test_missing_steps_are_said():
 def test_the_command_line(capsys):
     sick = cli("diagnose", LOGS / "four_tokens_0.json")
     assert sick.returncode == 1
-    assert "SEVERE  truncated, from step 1" in sick.stdout
+    assert "SEVERE  truncated, steps 1 to 30" in sick.stdout
     assert max(map(len, sick.stdout.splitlines())) <= 80
     status, said, _ = diagnosed(capsys, LOGS / "healthy_0.json", "--json")
     assert status == 0
@@ -576,9 +578,9 @@ def test_a_run_that_is_refused_to_go_on_keeps_its_log(tmp_path):
 
 
 def test_the_json_has_no_infinity(tmp_path, capsys):
-    """A reward that falls from one constant to another is infinitely many standard errors away."""
+    """A reward that falls along a perfect line has an infinite t."""
     (tmp_path / "log.json").write_text(
-        json.dumps([{"step": i, "reward": float(i < 20)} for i in range(1, 41)])
+        json.dumps([{"step": i, "reward": float(-i)} for i in range(1, 41)])
     )
     _, said, _ = diagnosed(capsys, tmp_path, "--json")
 
@@ -587,3 +589,167 @@ def test_the_json_has_no_infinity(tmp_path, capsys):
 
     findings = json.loads(said, parse_constant=refuse)["findings"]
     assert findings[0]["evidence"][0]["value"] == "-inf"
+
+
+def real(steps=120, settings=None, **more):
+    """A log as a GPU run writes it: rewards of -2 to 3, noise, no rise; `more` as for history."""
+    noise = [math.sin(7.3 * s) + math.sin(1.7 * s * s) for s in range(steps + 1)]
+    entries = [
+        {"step": s, "reward": 0.5 + 0.5 * noise[s], "reward_std": 0.8, "grad_norm": 0.3}
+        | {k.replace("__", "/"): f(s) for k, f in more.items()}
+        for s in range(1, steps + 1)
+    ]
+    return {"log_history": entries, "settings": settings or {}}
+
+
+def first(log, **how):
+    return diagnose(log, **how)[0].name
+
+
+def test_a_level_reward_is_flat_after_half_of_the_planned_steps_and_a_slow_rise_is_not():
+    assert first(real()) == "reward_flat"
+    assert first(real(30)) == "too_short"
+    assert first(real(60, {"max_steps": 1000}), live=True) == "too_short"
+    assert first(real(reward=lambda s: 0.01 * s + math.sin(7.3 * s))) == "healthy"
+
+
+def test_a_collapse_that_half_recovers_is_seen():
+    def reward(s):
+        return (0.8 if s <= 50 else 0.2 if s < 80 else 0.5) + 0.1 * math.sin(7.3 * s)
+
+    found = diagnose(real(reward=reward))[0]
+    assert found.name == "reward_falls"
+    assert 30 <= found.step <= 52
+    assert found.until == 120
+
+
+def test_a_dip_that_is_regained_is_no_fall_and_a_run_that_ended_before_a_row_can_be_read():
+    def reward(s):
+        return 0.01 * s - (1.0 if 50 < s < 70 else 0.0) + 0.1 * math.sin(7.3 * s)
+
+    assert first(real(reward=reward)) == "healthy"
+    assert first([{"step": 1, "error": "KeyError: 'x'", "where": ""}]) == "stopped"
+
+
+def test_one_row_without_a_kl_is_no_lost_run_and_a_loss_that_stays_nan_is():
+    def once(s):
+        return math.nan if s == 60 else 0.01
+
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
+    assert first(real(kl=once, **rising)) == "healthy"
+    assert first(real(grad_norm=once, **rising)) == "healthy"
+    assert first(real(loss=lambda s: math.nan if s >= 60 else 0.01, **rising)) == "nan"
+
+
+def test_a_first_kl_above_0_means_another_reference_and_only_its_growth_is_far():
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
+    found = diagnose(real(kl=lambda s: 2.0, **rising))
+    assert [f.name for f in found] == ["healthy", "reference_differs"]
+    assert "Leave beta as it is" in found[1].do
+    assert first(real(kl=lambda s: 0.03 * s, **rising)) == "kl_too_high"
+
+
+@pytest.mark.parametrize(
+    ("length", "settings", "expected"),
+    [
+        (lambda s: 195.0 + s % 5, {"max_completion_length": 200}, "truncated"),
+        (lambda s: 1846.0, {"max_completion_length": "longest"}, "truncated"),
+        (lambda s: 1846.0, {}, "truncated"),  # a mean that is always the same is the limit
+        (lambda s: 90.0 + s % 5, {"max_completion_length": 200}, "reward_flat"),
+    ],
+)
+def test_without_a_clipped_ratio_the_mean_length_says_that_texts_are_cut_off(
+    length, settings, expected
+):
+    assert first(real(settings=settings, completion_length=length)) == expected
+
+
+def test_the_fraction_of_silent_groups_is_said_as_it_is():
+    found = diagnose(real(reward_std=lambda s: 0.5 * (s % 10 == 0)))[0]
+    assert found.name == "no_gradient"
+    assert found.evidence[0].value == pytest.approx(0.9)
+    assert first(real(reward_std=lambda s: 0.5 * (s % 10 < 4))) == "reward_flat"
+
+
+def test_a_function_that_never_pays_is_named_and_one_that_judges_the_answer_is_the_cause():
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
+    parts = {"rewards__xmlcount": lambda s: 0.01 * s + math.sin(7.3 * s)}
+    found = diagnose(real(rewards__strict_format=lambda s: 0.0, **parts, **rising))
+    assert [f.name for f in found] == ["healthy", "never_pays"]
+    assert "strict_format" in found[1].evidence[0].metric
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s) - 2.0}
+    assert first(real(rewards__check_answer=lambda s: -2.0, **parts, **rising)) == "wrong_answers"
+
+
+def test_length_alone_is_no_hacking_and_held_out_problems_that_fall_are():
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
+    assert first(real(completion_length=lambda s: 50.0 + s, **rising)) == "healthy"
+    log = real(reward=lambda s: 0.5 + 0.5 * math.sin(7.3 * s))
+    for entry in log["log_history"][9::10]:
+        entry["heldout/strict"] = 0.55 - 0.003 * entry["step"]
+    assert first(log) == "hacked"
+
+
+def test_the_advice_names_the_setting_its_value_and_the_one_to_try():
+    log = real(settings={"max_completion_length": 200}, completion_length=lambda s: 199.0)
+    (found, *_) = diagnose(log)
+    assert "max_completion_length is 200 now: try 400." in found.do
+    assert "If that was the cause, the clipped ratio halves" in found.do
+    falls = diagnose(real(reward=lambda s: -0.1 * s, learning_rate=lambda s: 5e-6))[0]
+    assert "learning_rate is 5e-06 now: try 1e-06." in falls.do  # from the log
+
+
+def test_rows_of_ten_steps_are_counted_in_optimizer_steps():
+    log = real(30)
+    for entry in log["log_history"]:
+        entry["step"] *= 10
+    found = diagnose(log)[0]
+    assert (found.name, found.step, found.until) == ("reward_flat", 10, 300)
+    assert "steps 10 to 300" in as_text([found])
+
+
+def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_path):
+    result = diagnose(real())
+    missing = {m.metric: m for m in result.unjudged}
+    assert missing["heldout/strict"].findings == ["hacked"]
+    assert "HeldoutProbe" in missing["heldout/strict"].how
+    assert "frac_reward_zero_std" not in missing  # reward_std says enough
+    assert "Not judged: hacked: heldout/strict" in as_text(result)
+    here = {m.metric for m in diagnose(LOGS / "healthy_beta_0.json").unjudged}
+    assert here <= {"time/generation_fraction"}
+    needed = {metric for kind in CATALOGUE.values() for metric in kind.needs[:1]}
+    assert set(missing) <= needed
+    (tmp_path / "log.json").write_text(json.dumps(real()["log_history"]))
+    _, said, _ = diagnosed(capsys, tmp_path, "--json")
+    assert {m["metric"] for m in json.loads(said)["unjudged"]} == set(missing)
+
+
+def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
+    sent, health = [], HealthCallback(every=1)
+    dips = {5: -0.5, 6: -1.0}  # one bad moment of a run that rises
+
+    def run(upto):
+        return read_run(history(upto, reward=lambda s: dips.get(s, 0.1 * s)))
+
+    assert [f.name for s in range(10, 13) for f in health.look(run(s))] == []
+    flat = [read_run(real(s, {"max_steps": 60})) for s in range(30, 36)]
+    shown = [[f.name for f in health.look(log)] for log in flat]
+    assert shown == [[], [], ["reward_flat"], [], [], []]
+    broken = real(40, loss=lambda s: math.nan if s == 40 else 0.1)
+    assert [f.name for f in health.look(read_run(broken))] == ["nan"]  # at once
+
+    from types import SimpleNamespace
+
+    import torch
+
+    health = HealthCallback(every=1, say=sent.append, alert=lambda *told: sent.append(told))
+    state = SimpleNamespace(global_step=0, log_history=[], max_steps=60)
+    health.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
+    for entry in real(34)["log_history"]:
+        state.global_step = entry["step"]
+        state.log_history.append(entry)
+        health.on_log(SimpleNamespace(), state, None, logs=entry)
+    text, (title, words, level) = sent
+    assert "reward_flat" in text
+    assert (title, level) == ("reward_flat at step 32", "WARN")
+    assert "num_generations" in words or "larger groups" in words

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from grpo_workbook import diagnosis, figures
-from grpo_workbook.errors import WorkbookError, shorten, wrap
+from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import readable
 
 EXAMPLES = """examples:
@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
                 first = found[name][0]
                 said = f"{first.severity.upper()} {first.name} from {first.step}"
             steps = _steps(run) if name in good else ""
-            print(*wrap(said, 79, f"{shorten(name, 32):<32} {steps:>10}  "), sep="\n")
+            print(*wrap(said, 79, f"{name:<32.32} {steps:>10}  "), sep="\n")
         print("\nOne of them in full: --run NAME")
     if args.figure and len(good) > 1:
         figures.save(*diagnosis.side_by_side(good), args.figure)

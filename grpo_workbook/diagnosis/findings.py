@@ -1,10 +1,12 @@
 """The findings of a diagnosis. Their texts, and the bounds with reasons, are in findings.toml."""
 
+import fnmatch
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.errors import wrap
@@ -28,19 +30,23 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a run: since which step, the evidence, the meaning, and what to do."""
+    """What is wrong with a run: in which steps, the evidence, the meaning, and what to do."""
 
     name: str
     severity: str  # "severe", "warning", "note" or "fine"
-    step: int  # the first step at which it showed
+    step: int  # the first optimizer step at which it showed
     evidence: tuple[Evidence, ...]
     means: str
     do: str
+    until: int = 0  # the last one, which is the log's
 
 
 _DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# name -> severity, symptom, means, do, and the findings it `explains`; name -> value, reason
-CATALOGUE = {n: SimpleNamespace(**{"explains": (), **k}) for n, k in _DATA["findings"].items()}
+# name -> severity, symptom, means, do, `then` (what will be seen if that was right), and for some
+# the `setting` to multiply by `factor` or to set `to`, the metrics one of which it `needs`, the
+# findings it `explains`, `at_once` (shown at the first look). Bounds: name -> value, reason
+_EMPTY = {"explains": (), "needs": (), "setting": "", "at_once": False}
+CATALOGUE = {n: SimpleNamespace(**_EMPTY | kind) for n, kind in _DATA["findings"].items()}
 THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
@@ -53,10 +59,47 @@ def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
     return Finding(name, kind.severity, int(step), tuple(plain), means, kind.do)
 
 
+def advice(name: str, settings: dict) -> str:
+    """What to do about a finding: the setting, its value now, the one to try, what will follow."""
+    kind, now = CATALOGUE[name], settings.get(CATALOGUE[name].setting)
+    said = [kind.do]
+    if isinstance(now, int | float) and now == now:  # a NaN was not logged
+        new = kind.to if now == 0 or not hasattr(kind, "factor") else now * kind.factor
+        if new != now:
+            said.append(f"{kind.setting} is {now:.4g} now: try {new:.4g}.")
+    if hasattr(kind, "then"):
+        said.append(f"If that was the cause, {kind.then}.")
+    return " ".join(said)
+
+
+class Unjudged(NamedTuple):
+    """A metric that was not logged, the findings that need it, and how to log it."""
+
+    metric: str
+    findings: list[str]
+    how: str
+
+
+class Diagnosis(list):
+    """The findings, the most severe first. `unjudged`: what could not be judged, and why."""
+
+    unjudged: list[Unjudged]
+
+    def __init__(self, found: Sequence[Finding], table, settings: dict):
+        last = max([0, *map(int, table.index), *(f.step for f in found)])
+        told = [replace(f, until=last, do=advice(f.name, settings)) for f in found]
+        super().__init__(in_order(told))
+        logged, missing = list(table.columns[table.notna().any()]), {}
+        for name, kind in CATALOGUE.items():
+            if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
+                missing.setdefault(kind.needs[0], []).append(name)
+        self.unjudged = [Unjudged(m, names, _DATA["metrics"][m]) for m, names in missing.items()]
+
+
 def in_order(found: Sequence[Finding]) -> list[Finding]:
     """The findings without symptoms of others; the most severe first, causes before symptoms."""
     explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
-    order = [SEVERE, WARNING, NOTE, FINE, *CATALOGUE]
+    order = [SEVERE, WARNING, FINE, NOTE, *CATALOGUE]
     kept = [f for f in found if f.name not in explained]
     return sorted(kept, key=lambda f: (order.index(f.severity), order.index(f.name)))
 
@@ -68,14 +111,17 @@ def symptom_table() -> str:
     return "\n".join(rows)
 
 
-def as_text(found: Sequence[Finding], run: RunLog, width: int = 79) -> str:
+def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known about the run."""
     lines = []
     for f in found:
-        lines.append(f"{f.severity.upper()}  {f.name}, from step {f.step}")
+        lines.append(f"{f.severity.upper()}  {f.name}, steps {f.step} to {f.until}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
         lines.append("")
-    lines += [line for note in run.notes for line in wrap(f"Not known: {note}", width)]
+    notes = [f"Not known: {note}" for note in (run.notes if run else ())]
+    for metric, names, how in getattr(found, "unjudged", ()):
+        notes.append(f"Not judged: {', '.join(names)}: {metric} is not in the log. {how}")
+    lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 
-from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, Evidence, Finding, as_text
+from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.rules import diagnose
 from grpo_workbook.diagnosis.runlog import RunLog, read_run, unique_fraction
 from grpo_workbook.errors import WorkbookError
@@ -22,6 +22,7 @@ from grpo_workbook.rewards import text_of
 from grpo_workbook.training import Callback
 
 SAMPLE = 4096  # values of each adapter matrix that are compared with the start
+LOOKS = 3  # checks in a row that make a finding before it is shown: one window can be bad luck
 
 
 def watch(functions: Sequence[Callable]) -> list[Callable]:
@@ -78,15 +79,19 @@ class _Pace:
 
 
 class HealthCallback(Callback):
-    """Diagnoses the log every few steps, reports severe findings and warnings once, can stop.
+    """Diagnoses the log every few steps, reports alarms once they stand, can stop the run.
 
         watched = watch(functions)
         trainer = GRPOTrainer(..., reward_funcs=watched)
         trainer.add_callback(HealthCallback(watched, stop_on={"collapsed", "nan"}))
 
-    `found` holds the reported findings in order. `every`: the steps between two checks, of some
-    15 ms each. `say` prints; the default works beside a tqdm bar. Raises WorkbookError for an
-    unknown finding in `stop_on`, and for `every` below 1. Each entry of the log also gets:
+    A severe finding or a warning is reported at the third check in a row that makes it, or after a
+    tenth of all checks if that is more; a broken number at once. `found` holds the reported ones in
+    order. `every`: the steps between two checks, of some 15 ms each. `say` prints; the default
+    works beside a tqdm bar. `alert` sends title, text and level ("ERROR" or "WARN") on: give
+    `wandb.alert`, or `lambda title, text, level: trackio.alert(title, text, trackio.AlertLevel[
+    level])`. Raises WorkbookError for an unknown finding in `stop_on`, and for `every` below 1.
+    Each entry of the log also gets:
 
     adapter/change            the adapters' distance from their start, relative to their norm
     memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
@@ -97,6 +102,7 @@ class HealthCallback(Callback):
     def __init__(
         self, watched: Sequence[Callable] = (), *, stop_on: Collection[str] = (), every: int = 5,
         say: Callable[[str], None] | None = None,
+        alert: Callable[[str, str, str], object] | None = None,
     ):  # fmt: skip
         from tqdm import tqdm
 
@@ -104,16 +110,18 @@ class HealthCallback(Callback):
             words = f"unknown finding {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
             raise WorkbookError(f"stop_on: {words}")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
-        self._pace, self.found, self._start, self._generating = _Pace(every), [], None, None
+        self.alert, self._pace, self.found = alert, _Pace(every), []
+        self._start, self._generating, self._looks = None, None, []
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
         said = {"found": [asdict(f) for f in self.found], "looked": self._pace.last}
-        return {"start": self._start, **said}
+        return {"start": self._start, "looks": self._looks, **said}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
         self._start, self._pace.last, self.found = state["start"], state["looked"], []
+        self._looks = state.get("looks", [])
         for told in state["found"]:
             told |= {"evidence": tuple(Evidence(**e) for e in told["evidence"])}
             self.found.append(Finding(**told))
@@ -144,16 +152,26 @@ class HealthCallback(Callback):
             entry["time/generation_fraction"] = self._generating
         if not self._pace.due(state.global_step, logs):
             return
-        run, step = _read(args, state, self.watched), state.global_step
-        known = {f.name for f in self.found}
-        for finding in diagnose(run):
-            if finding.severity not in ALARMS or finding.name in known:
-                continue
-            self.found.append(finding)
-            self.say(as_text([finding], run))
+        step = state.global_step
+        for finding in self.look(_read(args, state, self.watched)):
+            self.say(as_text([finding]))
+            if self.alert:
+                level = "ERROR" if finding.severity == SEVERE else "WARN"
+                self.alert(f"{finding.name} at step {step}", f"{finding.means} {finding.do}", level)
             if finding.name in self.stop_on:
                 self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")
                 control.should_training_stop = True
+
+    def look(self, run: RunLog) -> list[Finding]:
+        """Check the log of the run so far; the alarms that stand now and were not reported yet."""
+        made = [f for f in diagnose(run, live=True) if f.severity in ALARMS]
+        self._looks.append([f.name for f in made])
+        last = self._looks[-int(max(LOOKS, len(self._looks) / 10)) :]
+        standing = set.intersection(*map(set, last)) if len(last) >= LOOKS else set()
+        known = {f.name for f in self.found}
+        ready = [f for f in made if f.name in standing or CATALOGUE[f.name].at_once]
+        self.found += (new := [f for f in ready if f.name not in known])
+        return new
 
 
 def _sample(parameters):
@@ -186,13 +204,14 @@ class LivePanels(Callback):
         from grpo_workbook.figures import Picture
 
         run = _read(args, state)
-        picture = Picture(*run_panels(run, diagnose(run), f"step {state.global_step}"))
+        picture = Picture(*run_panels(run, diagnose(run, live=True), f"step {state.global_step}"))
         display(picture, display_id=f"panels {id(self)}", update=self._shown)
         self._shown = True
 
 
 def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:
     settings = {name: value for name, value in vars(args).items() if value is not None}
+    settings["max_steps"] = getattr(state, "max_steps", 0) or math.inf
     return read_run({"log_history": state.log_history, "settings": settings}, functions)
 
 

@@ -1,13 +1,15 @@
 """The rules of the diagnosis: each looks at a View of the run and yields findings.
 
-Their bounds are in findings.toml. A rule is skipped if its metric was not logged, or if it needs
-the role of a reward function (see grpo_workbook.rewards.reward) and no function has one.
+Their bounds are in findings.toml. A rule is skipped if its metric was not logged: `unjudged` says
+which. What a reward function judges is its role (see grpo_workbook.rewards.reward); if no function
+has one, it is guessed from the names.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator
 
-from grpo_workbook.diagnosis.findings import ALARMS, Evidence, Finding, bound, in_order, make
+from grpo_workbook.diagnosis.findings import ALARMS, Diagnosis, Evidence, Finding, bound, make
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
 UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
@@ -15,39 +17,60 @@ INVALID = "rewards/invalid_fraction"
 CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
 ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
-RISE = "rise of the reward, in standard errors"
+RISE = "t of a line through the reward"
 GRADIENT = "grad_norm", "more than 0"
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
 ENDINGS = {  # words of the exception that ended a run -> the finding
     "raised by the reward function": "reward_raises", "out of memory": "memory",
     "probability tensor contains": "nan",
 }  # fmt: skip
+NAMES = {  # words in a function's name -> its role, if no function says one
+    "format": re.compile("format|tag|xml|strict|soft|think|structure"),
+    "correctness": re.compile("correct|accura|answer|number|solution"),
+}
 
 
 class View:
-    """A run in windows: `first` and `last` are means over its first and last steps.
+    """A run in windows: `first` and `last` are means over its first and last quarter.
 
     A metric that was never logged is an empty series with NaN as its means, and every comparison
     with NaN is False. So a rule tests for the fault (`x >= limit`), never for its absence.
     """
 
-    def __init__(self, run: RunLog):
+    def __init__(self, run: RunLog, live: bool = False):
         self.run, self.settings = run, run.settings
         self._logged = {name: values.dropna() for name, values in run.table.items()}
         self._nothing = run.table.reindex(columns=["nothing"])["nothing"].dropna()
-        self.steps = len(self.of("reward") if "reward" in run.table else run.table)
-        self.enough, self.enough_for_two = (self.steps >= n * bound.first_steps for n in (1, 2))
-        width = max(bound.first_steps, self.steps * bound.window)
-        self.width = int(min(width, bound.longest_window))
+        reward = self.of("reward")
+        self.rows = len(reward if "reward" in run.table else run.table)
+        self.enough, self.enough_for_two = (self.rows >= n * bound.first_steps for n in (1, 2))
+        self.width = int(max(bound.first_steps, self.rows * bound.window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         self.weights = self._weights()
+        named = [(n, role) for n in run.functions for role in NAMES if NAMES[role].search(n)]
+        self.roles = run.roles or dict(reversed(named))  # a correct format is a format
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
-        self.highest = max([possible, *self.of("reward")])
+        self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
-        # significant, and large enough to matter
-        self.rose = self.change() >= bound.sure and self.gain >= bound.rise * self.highest
+        lines = self.lines("reward")
+        self.trend = lines[-1] if len(lines) else 0.0
+        self.best, self.lost, self.fell = self._fall(reward)
+        # at any time: a reward that rose and then stays level was learned
+        self.rose = max(lines, default=0.0) >= bound.sure and not self.fell
         self.high = self.last("reward") >= bound.high_reward * self.highest
         self.learned = self.rose or self.high
+        patience, planned = bound.flat_after, self.setting("max_steps", 0)
+        if planned > 0:
+            most = math.inf if live else bound.flat_most
+            patience = max(bound.flat_least, min(planned / 2, most))
+        steps = run.table.index  # a row may be the mean of several steps
+        covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
+        self.judgeable = self.rows >= bound.points and covered >= patience
+
+    def setting(self, name: str, default: float = math.nan) -> float:
+        """A setting that is a number; a log from elsewhere may hold a variable's name instead."""
+        value = self.settings.get(name)
+        return value if isinstance(value, int | float) else default
 
     def of(self, metric: str):
         """The metric's values by step, as a series."""
@@ -65,9 +88,9 @@ class View:
         """The mean of the last window as evidence."""
         return Evidence(metric, self.last(metric), threshold)
 
-    def since(self, metric: str, holds: Callable[[float], bool]) -> int:
+    def since(self, values, holds: Callable[[float], bool]) -> int:
         """The first step from which it holds to the log's end, with one exception in five steps."""
-        backwards = self.of(metric)[::-1].map(holds)
+        backwards = values[::-1].map(holds)
         allowed = [max(1, steps // 5) for steps in range(1, len(backwards) + 1)]
         stretch = ((~backwards).cumsum() <= allowed).cummin()
         held = backwards.index[backwards & stretch]
@@ -76,18 +99,45 @@ class View:
     def over(self, name: str, metric: str, limit: float, *more: Evidence) -> Finding:
         """The finding from the step on at which the metric reached the limit, its evidence."""
         said = self.seen(metric, f"under {limit:.3g}"), *more
-        return make(name, self.since(metric, lambda x: x >= limit), *said)
+        return make(name, self.since(self.of(metric), lambda x: x >= limit), *said)
 
-    def change(self, metric: str = "reward") -> float:
-        """Last window minus first, in standard errors; 0 if there are too few steps for two."""
-        values = self.of(metric)
-        if len(values) < 2 * self.width:
-            return 0.0
-        a, b = values.head(self.width), values.tail(self.width)
-        error, moved = math.sqrt((a.var() + b.var()) / self.width), float(b.mean() - a.mean())
-        if error > 0:
-            return moved / error
-        return math.copysign(math.inf, moved) if abs(moved) > 1e-9 else 0.0
+    def lines(self, metric: str):
+        """t values of straight lines through the first 10, 11, ... and all values."""
+        import numpy as np
+
+        y, least = self.of(metric).to_numpy(), 2 * bound.first_steps
+        n = np.arange(1, len(y) + 1)
+        sums = y.cumsum(), (y * y).cumsum(), (n * y).cumsum()
+        sxx, syy = n * (n**2 - 1) / 12, sums[1] - sums[0] ** 2 / n
+        sxy = sums[2] - sums[0] * (n + 1) / 2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rest = (syy - sxy**2 / sxx).clip(0) / (n - 2)
+            t = np.where(syy > 1e-12 * sums[1], sxy / np.sqrt(sxx * rest), 0.0)
+        return t[least - 1 :]
+
+    def _fall(self, values) -> tuple[int, float, bool]:
+        """Step and lost fraction of the best window, and whether that is more than chance."""
+        size = int(max(bound.first_steps, len(values) / 10))
+        means = values.rolling(size).mean().dropna()
+        if len(values) < 2 * size:
+            return 0, 0.0, False
+        fall = means.cummax() - means
+        deep, best = fall.max(), means[: fall.idxmax()].idxmax()
+        lost = deep / max(means.max() - values.min(), 1e-9)
+        error = math.sqrt(values.diff().pow(2).mean() / size)  # steps' noise, without the trend
+        gone = fall.iloc[-1] >= deep * bound.not_regained
+        return best, lost, bool(gone and lost >= bound.lost and deep >= bound.fall * error)
+
+    def level(self, metric: str, value: float) -> float:
+        """Where a function's mean is between the least (or 0) and the most (or 1) it has paid."""
+        paid = self.of(metric)
+        low, high = min([0.0, *paid]), max([1.0, *paid])
+        return (value - low) / (high - low)
+
+    def dead(self, metric: str) -> bool:
+        """Whether a function has paid exactly the same, 0 or a penalty, in all of many steps."""
+        paid = self.of(metric)
+        return self.judgeable and len(paid) >= bound.points and paid.min() == paid.max() <= 0
 
     def _weights(self) -> dict[str, float]:
         """Each function's weight: from the settings, else fitted to the reward, else 1."""
@@ -108,7 +158,7 @@ class View:
 
     def judging(self, role: str) -> dict[str, float]:
         """{metric of a function's mean: its weight} for a role ("correctness", "format")."""
-        judges = {n: weight for n, weight in self.weights.items() if self.run.roles.get(n) == role}
+        judges = {n: weight for n, weight in self.weights.items() if self.roles.get(n) == role}
         return {f"rewards/{n}/mean": weight for n, weight in judges.items()}
 
 
@@ -117,8 +167,9 @@ def _broken(v: View) -> Iterator[Finding]:
         step, text = v.run.error
         name = next((name for sign, name in ENDINGS.items() if sign in text.lower()), "stopped")
         yield make(name, step, Evidence("exception", text[:120]))
-    metrics = [m for m in ("loss", "grad_norm", "kl", "entropy", MOVED) if m in v.run.broken]
-    for metric in metrics[:1]:
+    # KL and entropy are only logged; and a gradient that overflowed once was skipped
+    metrics = [m for m in ("loss", "grad_norm", MOVED) if m in v.run.broken]
+    for metric in [m for m in metrics if not v.of(m).index.max() > v.run.broken[m]][:1]:
         yield make("nan", v.run.broken[metric], Evidence(metric, "NaN or infinite", "a number"))
     invalid = v.of(INVALID)
     broken = [m for m in v.run.broken if m == "reward" or m.startswith("rewards/")]
@@ -140,17 +191,36 @@ def _resources(v: View) -> Iterator[Finding]:
 def _lengths(v: View) -> Iterator[Finding]:
     if v.last(EMPTY) >= bound.half:
         yield v.over("empty", EMPTY, bound.half)
-    elif v.last(LENGTH) <= 2 and v.settings.get("max_completion_length", 99) > 8:
+    elif v.last(LENGTH) <= 2 and v.setting("max_completion_length", 99) > 8:
         seen = v.seen(LENGTH, "more than 2 tokens")
-        yield make("empty", v.since(LENGTH, lambda x: x <= 2), seen)
-    most, little = bound.nearly_all, bound.little_earned
+        yield make("empty", v.since(v.of(LENGTH), lambda x: x <= 2), seen)
+    most, little, name = bound.nearly_all, bound.little_earned, "truncated"
+    cut, metric = v.of(CUT_OFF), CUT_OFF
+    if not len(cut):  # half of the limit is a guess for the length of those that end
+        cut, metric = _cut_off_by_length(v), "cut off, from the mean length and its limit"
+    size = min(v.width, len(cut))
+    usual = min(cut.head(size).mean(), cut.tail(size).mean(), cut.mean()) if size else 0.0
+    measured = usual >= most and metric == CUT_OFF and v.enough_for_two
     # from the first steps: length that grows in training is another finding
-    if v.last(CUT_OFF) >= most and v.first(CUT_OFF, 2) >= most:
-        best = max((v.last(f"rewards/{n}/mean") for n in v.run.functions), default=0.0)
-        name, wanted = "truncated", f"more than {little}"
+    if not measured and not (usual >= bound.half and v.judgeable and not (v.learned or v.fell)):
+        return
+    said = [Evidence(metric, usual, f"under {most if measured else bound.half}")]
+    if measured:
+        means = [f"rewards/{n}/mean" for n in v.run.functions]
+        best = max((v.level(m, v.last(m)) for m in means if not v.dead(m)), default=0.0)
+        wanted = f"more than {little} of what it can pay"
         if best > little:
             name, wanted = "never_ends", f"over {little}: some earn a reward"
-        yield v.over(name, CUT_OFF, most, Evidence("best reward function", best, wanted))
+        said.append(Evidence("best reward function", best, wanted))
+    yield make(name, cut.index[0], *said)
+
+
+def _cut_off_by_length(v: View):
+    """The fraction of completions at the limit, from their mean length."""
+    length, limit = v.of(LENGTH), v.setting("max_completion_length")
+    if math.isnan(limit):  # a mean that is often exactly the longest is the limit
+        limit = length.max() if (length > length.max() - 0.5).sum() >= bound.often else math.inf
+    return (2 * length / limit - 1).clip(0)
 
 
 def _frozen(v: View) -> Iterator[Finding]:
@@ -174,24 +244,36 @@ def _constant(v: View) -> Iterator[Finding]:
 
 def _wrong_answers(v: View) -> Iterator[Finding]:
     rare, heldout = bound.rarely_right, v.of("heldout/lenient")
-    forms = [m for m in v.judging("format") if v.last(m) >= bound.half]
     right = [m for m, weight in v.judging("correctness").items() if weight > NO_WEIGHT]
+    if punished := [m for m in right if v.dead(m) and v.last(m) < 0]:
+        never = v.seen(punished[0], "it has never paid more")
+        yield make("wrong_answers", v.of(punished[0]).index[0], never)
+        return
+    forms = [m for m in v.judging("format") if v.level(m, v.last(m)) >= bound.half]
     # if it was right more often at first, it lost that: another finding
-    right = [m for m in right if v.last(m) <= rare and v.first(m) <= 2 * rare]
-    if forms and right and v.enough_for_two:
-        said = [v.seen(right[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
+    limits = (v.last, rare), (v.first, 2 * rare)
+    wrong = [m for m in right if all(v.level(m, window(m)) <= most for window, most in limits)]
+    rising = any(t >= bound.rising for m in right for t in v.lines(m)[-1:])
+    if forms and wrong and v.judgeable and not rising:
+        said = [v.seen(wrong[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
         if len(heldout) and heldout.iloc[0] >= bound.half:
             knows = "it solves held-out problems"
             said.append(Evidence(heldout.name, heldout.iloc[0], knows))
-        yield make("wrong_answers", v.since(right[0], lambda x: x <= rare), *said)
+        since = v.since(v.of(wrong[0]), lambda x: v.level(wrong[0], x) <= rare)
+        yield make("wrong_answers", since, *said)
+
+
+def _never_pays(v: View) -> Iterator[Finding]:
+    dead = [n for n, weight in v.weights.items() if weight > 0 and v.dead(f"rewards/{n}/mean")]
+    if dead and len(dead) < len(v.weights):
+        paid = [v.seen(f"rewards/{n}/mean", "exactly this in every step") for n in dead]
+        yield make("never_pays", v.run.table.index[0], *paid)
 
 
 def _rate_too_high(v: View) -> Iterator[Finding]:
-    moved, norms, reward, jump = v.of(MOVED), v.of("grad_norm"), v.of("reward"), bound.jump
-    best, lowest = reward.rolling(v.width, min_periods=2).mean().max(), min([0.0, *reward])
-    lost = (best - reward.tail(3).mean()) / (best - lowest) if best > lowest else 0.0
-    gone = Evidence("reward lost since its best", lost, f"under {bound.cliff}")
-    broken = lost >= bound.cliff
+    moved, norms, jump = v.of(MOVED), v.of("grad_norm"), bound.jump
+    broken = v.lost >= bound.cliff
+    gone = Evidence("reward lost since its best", v.lost, f"under {bound.cliff}")
     if len(moved):
         far = moved[moved >= (jump / 2 if broken else jump)]
         if len(far) and (broken or not v.rose):
@@ -200,31 +282,35 @@ def _rate_too_high(v: View) -> Iterator[Finding]:
             yield make("rate_too_high", far.index[0], *said)
         return
     limit = 5 * norms.head(v.width).median()
-    if broken and norms.max() > limit > 0:
+    if broken and v.fell and norms.max() > limit > 0:
         spike = Evidence("grad_norm", norms.max(), f"under {limit:.3g}")
         yield make("rate_too_high", norms.index[norms > limit][0], spike, gone)
 
 
 def _collapsed(v: View) -> Iterator[Finding]:
-    size = v.settings.get("num_generations", 8)
+    size = v.setting("num_generations", 8)
     limit = bound.same_text / size
     of_success = v.learned and v.first(UNIQUE, 3) > limit
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
         said = v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")
-        yield make("collapsed", v.since(UNIQUE, lambda x: x <= limit), said)
+        yield make("collapsed", v.since(v.of(UNIQUE), lambda x: x <= limit), said)
 
 
 def _zero_variance(v: View) -> Iterator[Finding]:
-    rate, most = v.last(ZERO_VARIANCE), bound.zero_variance
+    silent, name, most = v.of(ZERO_VARIANCE), ZERO_VARIANCE, bound.zero_variance
+    if not len(silent):  # the deviation is 0 in a step in which no group differs
+        silent = (v.of("reward_std") <= 1e-6).astype(float)
+        name = "steps in which reward_std is 0"
+    rate = silent.tail(max(bound.first_steps, len(silent) // 2)).mean()
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
     # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
     rounding = rate > 0.25 and v.gradient <= ROUNDING
     of_success = v.learned and v.last("reward") >= v.first("reward") and not still
     if (rate >= most or rounding) and v.enough and not of_success:
-        step = v.since(ZERO_VARIANCE, lambda x: x >= (0.2 if rounding else most))
-        said = v.seen(ZERO_VARIANCE, f"under {most}"), v.seen("grad_norm", f"over {ROUNDING}")
-        yield make("no_gradient", step, *said)
-    if rate >= bound.half and v.high and v.enough_for_two and not still:
+        said = Evidence(name, rate, f"under {most}"), v.seen("grad_norm", f"over {ROUNDING}")
+        step = v.since(silent, lambda x: x >= (0.2 if rounding else bound.half))
+        yield make("no_gradient", step, *said[: 1 + (v.gradient >= 0)])  # a NaN was not logged
+    if v.last(ZERO_VARIANCE) >= bound.half and v.high and v.enough_for_two and not still:
         high = v.seen("reward", f"highest possible: {v.highest:.3g}")
         yield v.over("saturated", ZERO_VARIANCE, bound.half, high)
 
@@ -249,22 +335,18 @@ def _drowned(v: View) -> Iterator[Finding]:
 
 
 def _hacked(v: View) -> Iterator[Finding]:
-    if not (v.rose and v.gain >= bound.gamed_rise * v.highest and v.enough_for_two):
-        return
-    reward = Evidence(RISE, v.change(), f"over {bound.sure}: it rose")
     measured = [s for s in map(v.of, ("heldout/strict", "heldout/lenient")) if len(s) >= 2]
-    right = [m for m, weight in v.judging("correctness").items() if weight > NO_WEIGHT]
-    limit = bound.longer * v.first(LENGTH, 3)
-    if any(series.iloc[-1] > series.iloc[0] + 0.05 for series in measured):
+    rose = v.rose and v.gain >= bound.gamed_rise * v.highest and v.enough_for_two
+    better = any(series.iloc[-1] > series.iloc[0] + 0.05 for series in measured)
+    # lenient accuracy is better evidence if it fell
+    fallen = [s for s in measured[::-1] if s.tail(2).mean() <= s.head(2).mean() - bound.heldout]
+    if not measured or better or not (rose or fallen):
         return
-    if measured:  # lenient accuracy is better evidence if it fell
-        series = measured[-1] if measured[-1].iloc[-1] < measured[-1].iloc[0] else measured[0]
-        start = series.iloc[0]
-        since = series.index[1:][series[1:] <= start + 0.05][0]
-        now = Evidence(series.name, series.iloc[-1], f"over {start:.3g}, its first value")
-        yield make("hacked", since, reward, now)
-    elif v.run.roles and v.last(LENGTH) >= limit and not any(v.change(m) > 1 for m in right):
-        yield v.over("hacked", LENGTH, limit, reward)
+    series = (fallen or [s for s in measured[::-1] if s.iloc[-1] < s.iloc[0]] or measured)[0]
+    start, reward = series.iloc[0], Evidence(RISE, v.trend, f"over {bound.sure}: it rose")
+    since = series.index[1:][series[1:] <= start + 0.05][0]
+    now = Evidence(series.name, series.iloc[-1], f"over {start:.3g}, its first value")
+    yield make("hacked", since, *([reward] if rose else []), now)
 
 
 def _format_ignored(v: View) -> Iterator[Finding]:
@@ -277,59 +359,71 @@ def _format_ignored(v: View) -> Iterator[Finding]:
 
 
 def _penalty(v: View) -> Iterator[Finding]:
-    beta, large = v.settings.get("beta"), bound.large_beta
-    first, last = v.first("entropy"), v.last("entropy")
+    beta, large = v.setting("beta"), bound.large_beta
+    kl, last = v.of("kl"), v.last("entropy")
     if not len(v.of("entropy")):  # Unsloth's trainer logs none on a GPU
-        first = last = bound.usual_entropy
+        last = bound.usual_entropy
     held = v.last("kl") / max(last, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
-    if tied and (beta or 0) >= large and not v.learned and v.steps >= bound.flat_after:
+    if tied and beta >= large and v.judgeable and not v.learned:
         low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
-        said = Evidence("beta", beta, f"under {large}"), low
-        yield make("beta_too_high", v.of("kl").index[0], *said)
-    # the median: the estimate of one step can be far too high, when one token was very unlikely
-    usual, limit = v.of("kl").tail(v.width).median(), bound.kl_of_entropy * first
-    if usual > limit > 0 and beta != 0:
-        said = Evidence("kl", usual, f"under {limit:.3g}, the entropy of the first steps")
-        yield make("kl_too_high", v.since("kl", lambda x: x > limit), said)
+        yield make("beta_too_high", kl.index[0], Evidence("beta", beta, f"under {large}"), low)
+    if not v.enough_for_two or not len(kl):
+        return
+    # medians: the estimate of one step can be far too high, when one token was very unlikely
+    usual, began = kl.tail(v.width).median(), kl.iloc[0]
+    if began >= bound.first_kl and began >= kl.median() / 2:
+        yield make("reference_differs", kl.index[0], Evidence("first kl", began, "0"))
+    limit = max(began, 0.0) + bound.far
+    if usual > limit and beta != 0:
+        said = Evidence("kl", usual, f"under {limit:.3g} per token")
+        yield make("kl_too_high", v.since(kl, lambda x: x > limit), said)
 
 
 def _movement(v: View) -> Iterator[Finding]:
-    reward, moved, change = v.of("reward"), v.of(MOVED).max(), v.change()
-    flat = Evidence(RISE, change, f"over {bound.sure}")
+    reward, moved = v.of("reward"), v.of(MOVED).max()
+    flat = Evidence(RISE, v.trend, f"over {bound.sure}")
     still = 0 < moved < bound.hardly and v.gradient > ROUNDING
-    if change <= -bound.sure and v.enough_for_two:
-        best = reward.rolling(v.width).mean().idxmax()
-        now = v.seen("reward", f"{v.first('reward'):.3g} at first")
-        yield make("reward_falls", best, Evidence(RISE, change, f"over -{bound.sure}"), now)
-    if len(reward) < bound.flat_after:
+    if v.fell or v.trend <= -bound.sure:
+        line = Evidence(RISE, v.trend, f"over -{bound.sure}")
+        deep = Evidence("lost fraction of its best window", v.lost, f"under {bound.lost}")
+        yield make("reward_falls", v.best, line, deep)
+    if not v.judgeable:
         return
     if still and v.gain < bound.gamed_rise * v.highest:
         little = Evidence(MOVED, moved, f"over {bound.hardly}")
         yield make("rate_too_low", reward.index[0], little, flat)
-    elif abs(change) < bound.sure and not v.learned:
+    elif not v.learned and not v.fell:
         yield make("reward_flat", reward.index[0], flat)
 
 
 RULES = (
-    _broken, _resources, _lengths, _frozen, _constant, _wrong_answers, _rate_too_high, _collapsed,
-    _zero_variance, _drowned, _hacked, _format_ignored, _penalty, _movement,
+    _broken, _resources, _lengths, _frozen, _constant, _wrong_answers, _never_pays, _rate_too_high,
+    _collapsed, _zero_variance, _drowned, _hacked, _format_ignored, _penalty, _movement,
 )  # fmt: skip
 
 
-def diagnose(run) -> list[Finding]:
+def diagnose(run, *, live: bool = False) -> Diagnosis:
     """What is wrong with the run, the most severe first; one finding "healthy" if nothing is.
 
-    `run`: a RunLog, or a source for read_run. It is compared with its own first steps.
+    `run`: a RunLog, or a source for read_run. It is compared with its own first steps. `live`: it
+    goes on, so that a flat reward is reported only after half of its `max_steps`. The result is a
+    list of findings; its `unjudged` names the metrics that were not logged.
     """
-    view = View(read_run(run))
-    found = in_order([finding for rule in RULES for finding in rule(view)])
-    if any(f.severity in ALARMS for f in found):
-        return found
+    view = View(read_run(run), live)
+    known = dict(view.settings)
+    known.setdefault("learning_rate", view.of("learning_rate").max())
+    found = [finding for rule in RULES for finding in rule(view)]
+    if not any(f.severity in ALARMS for f in found):
+        found.append(_no_alarm(view))
+    return Diagnosis(found, view.run.table, known)
+
+
+def _no_alarm(view: View) -> Finding:
     rewards = view.of("reward")
-    if len(rewards) < (2 * bound.first_steps if view.learned else bound.flat_after):
-        seen = Evidence("steps", len(rewards), "more, to see the reward rise")
-        return [*found, make("too_short", view.run.table.index.max(), seen)]
+    if not (view.enough_for_two if view.learned else view.judgeable) or not len(rewards):
+        seen = Evidence("steps", view.run.table.index.max(), "more, to see the reward rise")
+        return make("too_short", view.run.table.index.min(), seen)
     heldout, high = view.of("heldout/strict"), f"of at most {view.highest:.3g}"
     said = [view.seen("reward", f"{view.first('reward'):.3g} at first, {high}")]
     # not reward_std, TRL's deviation of the whole batch: it is above 0 even if no group differs
@@ -337,7 +431,7 @@ def diagnose(run) -> list[Finding]:
     said.append(view.seen(*((ZERO_VARIANCE, began) if len(view.of(ZERO_VARIANCE)) else GRADIENT)))
     if len(heldout) > 1:
         said.append(Evidence(heldout.name, heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
-    return [make("healthy", rewards.index[0], *said, means=_about_loss(view)), *found]
+    return make("healthy", rewards.index[0], *said, means=_about_loss(view))
 
 
 def _about_loss(v: View) -> str:

@@ -48,7 +48,7 @@ _CLINIC = {
     "B": ("cold_sampling_1", "collapsed"),
     "C": ("free_form_1", "format_ignored"),
     "D": ("shows_work_1", "hacked"),
-    "E": ("drifting_1", "reward_falls kl_too_high"),
+    "E": ("drifting_1", "rate_too_high"),
     "F": ("rate_by_100_1", "rate_too_low"),
     "G": ("unscaled_reward_1", "drowned"),
     "H": ("healthy_dr_grpo_1", "healthy"),
@@ -67,8 +67,9 @@ _WRONG = [
      "gradient is 0"),
     ("C", "healthy", "C learns to be right, but look at its format reward and the strict accuracy"),
     ("D", "healthy", "D's reward rises and looks healthy: what do its held-out problems say?"),
-    ("E", "reward_falls", "E has a second finding: compare its KL with the entropy at the start"),
-    ("E", "kl_too_high", "E has a second finding: look at the second half of its reward"),
+    ("E", "reward_falls", "E's reward falls, but a cause is in the log: how far did its adapters "
+     "move?"),
+    ("E", "kl_too_high", "E's KL grows, but a cause is in the log: how far did its adapters move?"),
     ("F", "frozen", "F's adapters do move, a very little"),
     ("F", "reward_flat", "F's reward is flat, but a cause is in the log: how far did its adapters "
      "move?"),
