@@ -610,7 +610,9 @@ def test_a_level_reward_is_flat_after_half_of_the_planned_steps_and_a_slow_rise_
     assert first(real()) == "reward_flat"
     assert first(real(30)) == "too_short"
     assert first(real(60, {"max_steps": 1000}), live=True) == "too_short"
-    assert first(real(reward=lambda s: 0.01 * s + math.sin(7.3 * s))) == "healthy"
+    rises = [{"step": s, "reward": 0.01 * s + math.sin(7.3 * s)} for s in range(1, 121)]
+    assert first(rises) == "healthy"
+    assert all(e.value == e.value for e in diagnose(rises)[0].evidence)
 
 
 def test_a_collapse_that_half_recovers_is_seen():

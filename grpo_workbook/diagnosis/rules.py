@@ -428,7 +428,8 @@ def _no_alarm(view: View) -> Finding:
     said = [view.seen("reward", f"{view.first('reward'):.3g} at first, {high}")]
     # not reward_std, TRL's deviation of the whole batch: it is above 0 even if no group differs
     began = f"{view.first(ZERO_VARIANCE):.3g} at first; 1 would mean no gradient"
-    said.append(view.seen(*((ZERO_VARIANCE, began) if len(view.of(ZERO_VARIANCE)) else GRADIENT)))
+    proofs = [view.seen(*told) for told in ((ZERO_VARIANCE, began), GRADIENT)]
+    said += [proof for proof in proofs if not math.isnan(proof.value)][:1]  # what was logged
     if len(heldout) > 1:
         said.append(Evidence(heldout.name, heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
     return make("healthy", rewards.index[0], *said, means=_about_loss(view))
