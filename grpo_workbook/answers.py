@@ -55,18 +55,20 @@ CHANGES = re.compile(
 _MARKED = re.compile(r"[\\{^~(]|\$.*\$")
 _GROUP = r"\s*(?:\{\s*(-?\d{1,30})\s*\}|(\d))"
 _LATEX = [
-    (r"^\$\$?([^$]+)\$\$?", r"\1 "),  # $5$ apples
-    (r"\\(?:left|right)(?![a-z])|\\!\s*|\\[()\[\]]", ""),
-    (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}", r" \1"),
-    (r"\\[,;: ]|~(?=[A-Za-z\\])|\\q?quad(?![a-z])", " "),
-    (rf"\\[cdt]?frac{_GROUP}{_GROUP}", r" \1\2/\3\4"),
-    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "°"),
-    (r"(?<=[A-Za-z])\s*\^\s*(?:[23]|\{-?[123]\})", ""),  # cm^2
-    (rf"(?<=\d)\s*(?:\\times|\\cdot|[×·*])\s*10\s*\^{_GROUP}(?!\d)", r"e\1\2"),
-    (r"\{(,)\}|\\([$%])", r"\1\2"),
-    (r"^\s*([-+]?)\s*\(([^(),]*)\)", r"\1\2 "),
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"^\$\$?([^$]+)\$\$?", r"\1 "),  # $5$ apples
+        (r"\\(?:left|right)(?![a-z])|\\!\s*|\\[()\[\]]", ""),
+        (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}", r" \1"),
+        (r"\\[,;: ]|~(?=[A-Za-z\\])|\\q?quad(?![a-z])", " "),
+        (rf"\\[cdt]?frac{_GROUP}{_GROUP}", r" \1\2/\3\4"),
+        (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-z]))", "°"),
+        (r"(?<=[A-Za-z])\s*\^\s*(?:[23]|\{-?[123]\})", ""),  # cm^2
+        (rf"(?<=\d)\s*(?:\\times|\\cdot|[×·*])\s*10\s*\^{_GROUP}(?!\d)", r"e\1\2"),
+        (r"\{(,)\}|\\([$%])", r"\1\2"),
+        (r"^\s*([-+]?)\s*\(([^(),]*)\)", r"\1\2 "),
+    )
 ]
-_LATEX = [(re.compile(pattern), plain) for pattern, plain in _LATEX]
 
 
 def parse_number(text: str) -> Fraction | None:

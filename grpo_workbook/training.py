@@ -179,7 +179,7 @@ class HeldoutProbe(Callback):
     With `keep`, a folder, the adapter of the best step by heldout/strict is saved there: training
     never sees these problems, so no reward can buy that score. With `stop` training ends when
     fewer are right than at the best step (McNemar's paired test, p < 0.05) though the reward rose.
-    `best` is {"step", "strict": 1.0 or 0.0 for each problem}.
+    `best` is {"step", "strict": whether each is right}.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class HeldoutProbe(Callback):
             raise WorkbookError(f"every is {every}: give the steps between two probes, at least 1")
         self.model, self.tokenizer, self.every, self.how = model, tokenizer, every, how
         self.dataset = dataset.select(range(min(problems, len(dataset))))
-        self.keep, self.stop, self.best = keep, stop, {"step": -1, "strict": [-1.0]}
+        self.keep, self.stop, self.best = keep, stop, {"step": -1, "strict": []}
         self.seen: list[tuple[int, list[str]]] = []
 
     def state_dict(self) -> dict:
@@ -215,7 +215,7 @@ class HeldoutProbe(Callback):
         self.seen.append((state.global_step, scores.completions))
         names = ("strict", "lenient", "well_formed")
         rates = {f"heldout/{name}": sum(getattr(scores, name)) / scores.n for name in names}
-        if rates["heldout/strict"] > sum(self.best["strict"]) / len(self.best["strict"]):
+        if self.best["step"] < 0 or sum(scores.strict) > sum(self.best["strict"]):
             self.best = {"step": state.global_step, "strict": scores.strict}
             if self.keep is not None and state.is_world_process_zero:
                 save_adapter(self.model, self.tokenizer, self.keep)
@@ -225,7 +225,7 @@ class HeldoutProbe(Callback):
         rates["heldout/seconds"] = time.perf_counter() - started
         state.log_history.append({**rates, "step": state.global_step})
 
-    def _falls_alone(self, state, strict: list[float]) -> bool:
+    def _falls_alone(self, state, strict: list[bool]) -> bool:
         """Whether fewer are right than at the best step though the reward rose since then."""
 
         def reward(step: int) -> float:  # the mean up to this probe; at the start, up to the next

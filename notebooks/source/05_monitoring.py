@@ -454,6 +454,59 @@ figure.suptitle("Gamed: the reward rises to its maximum, held-out accuracy falls
 figures.show(figure, words)
 
 # %% [markdown]
+# The last step of such a run is its worst, although its reward is the highest. So judge steps by a score that the reward
+# cannot buy. `HeldoutProbe(keep=...)` saves the adapter of the best step by held-out accuracy, and `stop=True` ends the
+# run when fewer problems are right than at that step (a paired test, chapter 08) while the reward has risen. Train the
+# live model on, with the equals signs alone:
+
+# %%
+from grpo_workbook import make_trainer, reward
+from grpo_workbook.rewards import text_of
+
+
+@reward(role="style")
+def shows_work_reward(completions, **columns):
+    """The number of equals signs, as a fraction of six."""
+    return [min(1.0, text_of(c).count("=") / 6) for c in completions]
+
+
+gamed_run = run.replace(max_steps=40, output=run.output / "gamed")
+keeper = HeldoutProbe(model, tokenizer, heldout_set, every=5, problems=64,
+                      keep=gamed_run.output / "best", stop=True,
+                      max_new_tokens=run.max_completion_length)
+gamed = make_trainer(gamed_run, model, tokenizer, train_set, [shows_work_reward],
+                     overrides={"save_strategy": "no"})
+gamed.add_callback(keeper)
+gamed.train();
+
+# %% [markdown]
+# How much was saved? The probe chose the step by its own 64 problems, so ask both adapters others:
+
+# %%
+from grpo_workbook import evaluate, load_model
+
+fresh = heldout_set.select(range(64, 192))
+kept, _ = load_model(run.model, keeper.keep, load_in_4bit=run.load_in_4bit, any_base=True)
+history = read_run(gamed.state.log_history).table
+for name, policy, step in (("kept", kept, max(1, keeper.best["step"])),
+                           ("last", model, gamed.state.global_step)):
+    scores = evaluate(policy, tokenizer, fresh, max_new_tokens=run.max_completion_length)
+    print(f"{name}: reward {history['reward'].loc[step]:.2f}, "
+          f"{sum(scores.strict)} of {scores.n} fresh problems strictly right")
+
+# %% tags=["hide-input"]
+figure, (left, right) = figures.new_panels(8.0, 2.8, 2, 2)
+paid, held = history["reward"].dropna(), history["heldout/strict"].dropna()
+left.plot(paid.index, paid, color=figures.BLUE)
+left.set(title="The reward rises", xlabel="step", ylim=(0, 1))
+right.plot(held.index, held, "o-", color=figures.GREEN)
+right.axvline(keeper.best["step"], color="black", ls=":", lw=1)
+right.set(title="Held-out accuracy falls first", xlabel="step", ylim=(-0.03, 1))
+figures.show(figure, f"Two line charts: the reward goes from {paid.iloc[0]:.2f} to "
+             f"{paid.iloc[-1]:.2f}, held-out accuracy from {held.iloc[0]:.2f} to "
+             f"{held.iloc[-1]:.2f}; the best step is {keeper.best['step']}.")
+
+# %% [markdown]
 # ### A reward that teaches its rounding error
 #
 # `reward_by_prompt` pays all completions of a group the same, here the length of the question divided by 100. There is
@@ -573,6 +626,7 @@ import json
 
 strict = live.table["heldout/strict"].dropna()
 proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
+          "gamed": [float(held.max()), float(held.iloc[-1])],
           "before": float(strict.iloc[0]), "after": float(strict.iloc[-1]),
           "stopped_at": stopped.state.global_step,
           "stopped_for": [f.name for f in guard.found]}
@@ -580,6 +634,7 @@ proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
 assert trainer.state.global_step == 20 and len(rewards) == 20
 if run.profile == "smoke":
     assert not health.found
+    assert proved["gamed"][0] > 0.7 > 0.4 > proved["gamed"][1], "the gamed run kept learning"
     assert findings[0].name == "healthy" and proved["after"] > proved["before"] + 0.2
     assert "rate_too_high" in proved["stopped_for"] and stopped.state.global_step <= 10
 
