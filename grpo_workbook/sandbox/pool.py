@@ -11,6 +11,7 @@ A test that looks at an argument after the call sees it unchanged. The entry poi
 
 import contextlib
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -28,8 +29,9 @@ from grpo_workbook.sandbox import wire
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
+_ENTRY = re.compile(r"[^\W\d]\w*(\(\))?(\.[^\W\d]\w*)*")  # f, or Solution().f
 MAX_TRIES = 3  # attempts at a job if the server dies
-GRACE = 5.0  # seconds beyond the time limit, for a test that does not end by itself
+GRACE = 2.0  # seconds beyond the time limit, before a judge that does not answer is ended
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ class Sandbox(contextlib.AbstractContextManager):
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
         verdicts = [_unfit(job) for job in jobs]
         # the queue of all workers; equal tests are neighbours, so that each is compiled once
-        left = iter(sorted(range(len(jobs)), key=lambda i: str(jobs[i].test)))
+        left = iter(
+            sorted(range(len(jobs)), key=lambda i: (verdicts[i] is None and jobs[i].test) or "")
+        )
 
         def serve(worker: _Worker) -> None:
             for i in left:
@@ -175,12 +179,16 @@ class _Worker:
             for _ in range(MAX_TRIES):
                 self.start()
                 deadline = time.monotonic() + self.options["time_limit"] + GRACE
+                fault, why = "test", "the test did not end"
                 try:
                     wire.send(self.sock, asdict(job))
-                    return Verdict(*wire.receive(self.sock, deadline), isolation=self.level)
+                    while (found := wire.receive(self.sock, deadline)) == "answered":
+                        fault, why = "program", "the test did not end with the program's answers"
+                    found[1] = printable(found[1])
+                    return Verdict(*found, isolation=self.level)
                 except TimeoutError:
                     self.stop()
-                    return Verdict("timeout", "the test did not end", "test", isolation=self.level)
+                    return Verdict("timeout", why, fault, isolation=self.level)
                 except (OSError, EOFError):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")
@@ -193,14 +201,32 @@ class _Worker:
             self.process = None
 
 
+def printable(text: str) -> str:
+    """The text with control characters and lone surrogates as escapes: safe in a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _shown(value) -> str:
+    try:
+        return printable(repr(str(value)[:60]))
+    except Exception:  # an int of 5,000 digits
+        return f"of type {type(value).__name__}"
+
+
 def _unfit(job: Job) -> Verdict | None:
     """The verdict on an invalid job, which goes to no server."""
+    if not isinstance(job, Job):
+        return Verdict("rejected", f"the job {_shown(job)} is no Job", "test")
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         if not isinstance(text := getattr(job, part), str) or len(text) > limit:
-            words = f"the {part} is not a text of at most {limit:,} characters: {str(text)[:40]!r}"
+            words = f"the {part} is not a text of at most {limit:,} characters: {_shown(text)}"
             return Verdict("rejected", words, "program" if part == "program" else "test")
     if not job.test.strip():
         return Verdict("rejected", "there is no test: nothing can be judged", "test")
-    if not isinstance(name := job.entry_point, str) or not name.isidentifier():
-        return Verdict("rejected", f"the entry point {str(name)[:60]!r} is not a name", "test")
+    name = job.entry_point
+    # without one: input and output, or `from solution import f`
+    if name == "" and (job.test.lstrip().startswith(("{", "[")) or "solution" in job.test):
+        return None
+    if not isinstance(name, str) or not _ENTRY.fullmatch(name):
+        return Verdict("rejected", f"the entry point {_shown(name)} is not a name", "test")
     return None

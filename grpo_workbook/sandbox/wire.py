@@ -1,12 +1,20 @@
-"""Messages between a judge and a candidate: plain values as JSON with tags, in frames.
+"""Messages between a judge and a candidate: values as JSON with tags, in frames.
 
 A value arrives as exactly the type in its tag, an iterator as its items. So the test's `==` never
 gets an object with an `__eq__` that is always True. The servers load this file by its path, so it
 imports only the standard library.
 """
 
+import builtins
+import collections
+import datetime
+import decimal
+import fractions
+import functools
+import itertools
 import json
 import os
+import re
 import socket
 import struct
 import sys
@@ -14,44 +22,281 @@ import time
 import types
 
 MAX_MESSAGE = 16 << 20  # bytes of one message
-TAGS = {list: "l", tuple: "t", set: "s", frozenset: "f", dict: "d"}
+MAX_ITEMS = 1_000_000  # of an iterator
+START_LIMIT = 60.0  # seconds for a server to come up
 ITERATORS = {types.GeneratorType, map, filter, zip, enumerate, reversed}
 ITERATORS |= {type(iter(x)) for x in ([], (), {}, set(), "", range(0))}
-VIEWS = {type({}.keys()), type({}.values()), type({}.items()), range}
-START_LIMIT = 60.0  # seconds for a server to come up
-FROM_ITEMS = {tag: kind for kind, tag in TAGS.items()} | {
-    "d": lambda items: dict(zip(items[::2], items[1::2], strict=True)),
-    "g": iter,
-    "c": lambda items: complex(*items),
-    "i": lambda items: int(*items, 16),
-    "b": lambda items: bytes.fromhex(*items),
-}
+ITERATORS |= {type(iter(x)) for x in ({}.values(), {}.items(), [].__reversed__())}
+_NUMBERS = re.compile(r"[<>|=]?[?biufcSUMm]\d*(\[\w+\])?")
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class NotPlain(Exception):
     """A value that cannot be sent."""
 
 
+def _flat(mapping) -> list:
+    return [x for pair in mapping.items() for x in pair]
+
+
+def _pairs(items) -> list:
+    return list(zip(items[::2], items[1::2], strict=True))
+
+
+def _fill_dict(mapping, *items) -> None:
+    mapping.clear()
+    for key, value in _pairs(items):  # one by one: Python code can be interrupted
+        mapping[key] = value
+
+
+def _fill_set(one: set, *items) -> None:
+    one.clear()
+    for item in items:
+        one.add(item)
+
+
+def _fill_list(one, *items) -> None:
+    one[:] = items
+
+
+def _fill_deque(one, *items) -> None:
+    one.clear()
+    one.extend(items)
+
+
+def _fill_bytes(one: bytearray, data: str) -> None:
+    one[:] = bytes.fromhex(data)
+
+
+def _fill_default(mapping: collections.defaultdict, factory, *items) -> None:
+    mapping.default_factory = factory
+    _fill_dict(mapping, *items)
+
+
+# What changes in place: the tag, the parts of a value, and what fills an empty one from them.
+MUTABLE = {
+    list: ("l", list, _fill_list),
+    dict: ("d", _flat, _fill_dict),
+    set: ("s", list, _fill_set),
+    bytearray: ("B", lambda x: [x.hex()], _fill_bytes),
+    collections.deque: ("q", list, _fill_deque),
+    collections.OrderedDict: ("od", _flat, _fill_dict),
+    collections.Counter: ("cd", _flat, _fill_dict),
+    collections.defaultdict: ("dd", lambda x: [_factory(x), *_flat(x)], _fill_default),
+}
+BLANK = {tag: (kind, fill) for kind, (tag, _, fill) in MUTABLE.items()}
+
+
+def _factory(mapping: collections.defaultdict):
+    found = mapping.default_factory
+    return (
+        found if isinstance(found, type) and vars(builtins).get(found.__name__) is found else None
+    )
+
+
+def _zone(value) -> float | None:
+    offset = value.utcoffset()
+    return None if offset is None else offset.total_seconds()
+
+
+def _from_zone(kind, *parts):
+    *fields, seconds, fold = parts
+    zone = None if seconds is None else datetime.timezone(datetime.timedelta(seconds=seconds))
+    return kind(*fields, zone, fold=fold)
+
+
+def _clock(x) -> list:
+    return [x.hour, x.minute, x.second, x.microsecond, _zone(x), x.fold]
+
+
+# What never changes: the tag, the parts of a value, and what makes one from them.
+FIXED = {
+    tuple: ("t", list, lambda *items: items),
+    frozenset: ("f", list, lambda *items: frozenset(items)),
+    complex: ("c", lambda x: [x.real, x.imag], complex),
+    bytes: ("b", lambda x: [x.hex()], bytes.fromhex),
+    range: ("r", lambda x: [x.start, x.stop, x.step], range),
+    slice: ("S", lambda x: [x.start, x.stop, x.step], slice),
+    decimal.Decimal: ("D", lambda x: [str(x)], decimal.Decimal),
+    fractions.Fraction: ("F", lambda x: [x.numerator, x.denominator], fractions.Fraction),
+    datetime.date: ("Y", lambda x: [x.year, x.month, x.day], datetime.date),
+    datetime.timedelta: ("L", lambda x: [x.days, x.seconds, x.microseconds], datetime.timedelta),
+    datetime.time: ("T", _clock, functools.partial(_from_zone, datetime.time)),
+    datetime.datetime: (
+        "Z",
+        lambda x: [x.year, x.month, x.day, *_clock(x)],
+        functools.partial(_from_zone, datetime.datetime),
+    ),
+    type({}.keys()): ("V", list, lambda *items: dict.fromkeys(items).keys()),
+    type({}.values()): ("W", list, lambda *items: dict(enumerate(items)).values()),
+    type({}.items()): ("X", list, lambda *items: dict(items).items()),
+    type(...): ("...", lambda x: [], lambda: ...),
+}
+MADE = {tag: make for tag, _, make in FIXED.values()}
+MADE |= {"i": lambda digits: int(digits, 16), "g": lambda *items: iter(items)}
+
+
+@functools.lru_cache(maxsize=256)
+def _tuple_class(name: str, *fields: str) -> type:
+    return collections.namedtuple(name, fields)
+
+
+def _array(kind: str, data: str, *shape: int):
+    """NumPy's array of such a `dtype.str`, or without a shape its scalar."""
+    import numpy
+
+    if not _NUMBERS.fullmatch(kind):
+        raise ValueError(f"an array of {kind}")
+    flat = numpy.frombuffer(bytearray.fromhex(data), dtype=numpy.dtype(kind))
+    return flat.reshape(shape[0]) if shape else flat[0]
+
+
+class Values:
+    """The values of one message and its answer: both sides number its mutable objects alike.
+
+    So an object that is there twice stays one object, and an argument that the program has changed
+    can be changed in the test. An object of a class that the test's own code defines ("o") follows
+    behind the value, which keeps a long linked list flat. Subclasses add what only they can send.
+    """
+
+    def __init__(self):
+        self.objects, self.numbers, self.records = [], {}, []
+
+    def pack(self, value) -> list:
+        """The value and the attributes of its objects, as JSON's types."""
+        done = len(self.records)
+        packed = [self.encode(value)]
+        while len(packed) <= len(self.records) - done:
+            record = self.records[done + len(packed) - 1]
+            packed.append([self.encode(x) for x in self.parts(record)])
+        return packed
+
+    def unpack(self, packed: list):
+        """The value. Raises an Exception for anything that `pack` never makes."""
+        done = len(self.records)
+        value = self.decode(packed[0])
+        for i, parts in enumerate(packed[1:], done):
+            self.fill(self.records[i], [self.decode(x) for x in parts])
+        return value
+
+    def encode(self, value):
+        """A value as JSON's types; NotPlain for other values, such as a subclass of int."""
+        kind = type(value)
+        if value is None or kind is bool or kind is float or kind is str:
+            return value
+        if kind is int:
+            return value if -(1 << 1000) < value < 1 << 1000 else ["i", hex(value)]
+        if kind in MUTABLE:
+            if (number := self.numbers.get(id(value))) is not None:
+                return ["a", number]
+            self._number(value)
+            room = [value.maxlen] if kind is collections.deque else []
+            return [MUTABLE[kind][0], *room, *(self.encode(x) for x in MUTABLE[kind][1](value))]
+        if kind in FIXED:
+            return [FIXED[kind][0], *(self.encode(x) for x in FIXED[kind][1](value))]
+        return self.special(value, kind)
+
+    def special(self, value, kind: type):
+        """What is neither a plain value nor a container of Python's own."""
+        if kind in ITERATORS:
+            items = list(itertools.islice(value, MAX_ITEMS + 1))
+            if len(items) > MAX_ITEMS:
+                raise NotPlain(f"an iterator of more than {MAX_ITEMS:,} items")
+            return ["g", *(self.encode(x) for x in items)]
+        if kind is type and vars(builtins).get(value.__name__) is value:
+            return ["K", value.__name__]
+        if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
+            scalar = kind.__name__ != "ndarray"
+            if _NUMBERS.fullmatch(value.dtype.str):
+                shape = [] if scalar else [[*map(int, value.shape)]]
+                return ["N", value.dtype.str, value.tobytes().hex(), *shape]
+        raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+
+    def decode(self, data):
+        """The value; an Exception for anything that `encode` never writes."""
+        if type(data) is not list:
+            if type(data) is dict:
+                raise ValueError("an object")
+            return data
+        tag, *parts = data
+        if tag == "a":
+            return self.objects[parts[0]]
+        if tag in BLANK:
+            kind, fill = BLANK[tag]
+            value = kind(maxlen=parts.pop(0)) if tag == "q" else kind()
+            self._number(value)
+            fill(value, *[self.decode(x) for x in parts])
+            return value
+        if tag in MADE:
+            return MADE[tag](*[self.decode(x) for x in parts])
+        if tag == "K":
+            return _builtin_type(*parts)
+        if tag == "N":
+            return _array(*parts)
+        if tag == "n":
+            name, fields, *items = parts
+            return _tuple_class(name, *fields)(*[self.decode(x) for x in items])
+        return self.found(tag, *parts)
+
+    def found(self, tag: str, *parts):
+        """What `special` of the other side has sent."""
+        raise ValueError(f"an unknown tag {tag!r}")
+
+    def record(self, value) -> list:
+        """An object of a class that the test's own code defines: its attributes follow."""
+        if (number := self.numbers.get(id(value))) is not None:
+            return ["a", number]
+        self._number(value)
+        self.records.append(value)
+        return ["o", type(value).__name__]
+
+    def blank(self, kind: type):
+        """An object of the class, without attributes and without a call of its `__init__`."""
+        value = object.__new__(kind)
+        self._number(value)
+        self.records.append(value)
+        return value
+
+    def parts(self, value) -> list:
+        """The parts of a mutable object."""
+        if type(value) in MUTABLE:
+            return MUTABLE[type(value)][1](value)
+        slots = [x for c in type(value).__mro__ for x in _slots(c) if hasattr(value, x)]
+        return [
+            *_flat(getattr(value, "__dict__", {})),
+            *(y for x in slots for y in (x, getattr(value, x))),
+        ]
+
+    def fill(self, value, parts: list) -> None:
+        """Change a mutable object in place."""
+        if type(value) in MUTABLE:
+            return MUTABLE[type(value)][2](value, *parts)
+        getattr(value, "__dict__", {}).clear()
+        for name, part in _pairs(parts):
+            if name.startswith("__") or callable(getattr(type(value), name, None)):
+                raise ValueError(f"an attribute {name!r}")
+            object.__setattr__(value, name, part)
+
+    def _number(self, value) -> None:
+        self.numbers[id(value)] = len(self.objects)
+        self.objects.append(value)
+
+
+def _slots(kind: type) -> list[str]:
+    slots = vars(kind).get("__slots__", ())
+    return [x for x in ([slots] if isinstance(slots, str) else slots) if not x.startswith("__")]
+
+
+def _builtin_type(name: str) -> type:
+    found = vars(builtins)[name]
+    if not isinstance(found, type):
+        raise ValueError(f"{name} is not a type")
+    return found
+
+
 def encode(value):
     """A plain value as JSON's types; NotPlain for other values, such as a subclass of int."""
-    kind = type(value)
-    if value is None or kind is bool or kind is float or kind is str:
-        return value
-    if kind is int:
-        return value if -(1 << 1000) < value < 1 << 1000 else ["i", hex(value)]
-    if kind is bytes:
-        return ["b", value.hex()]
-    if kind is complex:
-        return ["c", value.real, value.imag]
-    if kind in TAGS or kind in ITERATORS or kind in VIEWS:
-        items = [x for pair in value.items() for x in pair] if kind is dict else value
-        return [TAGS.get(kind, "g"), *(encode(x) for x in items)]
-    raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
-
-
-def decode(data):
-    """The plain value; an Exception for anything that `encode` never writes."""
-    return FROM_ITEMS[data[0]]([decode(x) for x in data[1:]]) if type(data) is list else data
+    return Values().encode(value)
 
 
 def send(sock: socket.socket, message) -> None:
@@ -91,7 +336,8 @@ def start_server(file: str, options: dict):
     ours, theirs = socket.socketpair()
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
     command = [sys.executable, "-E", "-s", "-S", "-B", path]
-    how = {"env": {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}, "cwd": "/"}
+    kept = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
+    how = {"env": kept | ONE_THREAD, "cwd": "/"}  # a thread of OpenBLAS costs it 40 MB a core
     how |= dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     with theirs:  # its own session: a Ctrl-C goes to the trainer, which closes the servers
         process = subprocess.Popen(command, stdin=theirs, start_new_session=True, **how)
