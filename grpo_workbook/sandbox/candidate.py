@@ -35,16 +35,23 @@ class Program(wire.Values):
         super().__init__()
         self.sock, self.known = sock, ()
         self.things, self.places = [], {}
-        self.loop = None
+        self.again = False  # arguments are compared with what came: an object is its number
 
-    def fresh(self) -> "Program":
+    def fresh(self, again: bool = False) -> "Program":
         """The same for another call: the numbers of mutable objects begin again."""
         other = object.__new__(Program)
-        other.__dict__ = self.__dict__ | {"objects": [], "numbers": {}, "records": []}
+        mine = {"objects": [], "numbers": {}, "records": [], "again": again}
+        other.__dict__ = self.__dict__ | mine
         return other
 
     def special(self, value, kind: type):
         name = kind.__name__
+        asked = id(kind) in self.places
+        if self.again and id(value) in self.places:
+            return ["h", self.places[id(value)]]
+        if not asked and (isinstance(value, Iterator) or inspect.iscoroutine(value)):
+            what = "iterator" if isinstance(value, Iterator) else "coroutine"
+            return [*self.thing(value)[:2], what, name]
         if id(value) in self.places:
             return self.thing(value)
         if name in self.known and not isinstance(value, _BASES):
@@ -54,14 +61,10 @@ class Program(wire.Values):
             with contextlib.suppress(wire.NotPlain):
                 return super().special(value, kind)
         if kind is _Callback:
-            return ["k", value.number]
+            return ["k", value.number, value.__name__]
         if isinstance(value, BaseException):
             return ["E", self.raised(value)]
-        if isinstance(value, Iterator):
-            return [*self.thing(value)[:2], "iterator", name]
-        if inspect.iscoroutine(value):
-            return [*self.thing(value)[:2], "coroutine", name]
-        if id(kind) not in self.places:  # of a class that the test has not asked for
+        if not asked:  # of a class that the test has not asked for
             if fields := getattr(kind, "_fields", None) if isinstance(value, tuple) else None:
                 return ["n", name, fields, *(self.encode(x) for x in tuple.__iter__(value))]
             for base in _BASES:
@@ -120,7 +123,7 @@ class Program(wire.Values):
                 return ["value", values.pack((result, None))]
             # the arguments go back if the program has changed them
             changes = None
-            if count and self.fresh().pack((arguments, named)) != packed:
+            if count and self.fresh(again=True).pack((arguments, named)) != packed:
                 changes = [values.parts(x) for x in values.objects[:count]]
             return ["value", values.pack((result, changes))]
         except (wire.NotPlain, RecursionError) as problem:

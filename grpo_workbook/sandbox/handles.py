@@ -202,3 +202,4 @@ for _name in "setitem delitem".split():
         lambda self, *more, _name=_name: self._thing.judge.ask(_name, self, *more),
     )
 Handle.__reversed__ = lambda self: iter([*self][::-1])
+Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))  # type: ignore

@@ -79,13 +79,20 @@ class Test:
         objects = {ast.unparse(t) for n in makes for t in n.targets}
         acts = {id(n.value.func) for n in nodes if isinstance(n, ast.Expr) and _is_call(n.value)}
         shown = any(
-            (n.attr not in PLAIN_NAMES or id(n) in acts)
-            and (self._is_call(n.value) or ast.unparse(n.value) in objects)
+            (self._is_call(n.value) and not (n.value.args or n.value.keywords))
+            or (
+                (n.attr not in PLAIN_NAMES or id(n) in acts)
+                and (self._is_call(n.value) or ast.unparse(n.value) in objects)
+            )
             for n in used
         )
         if entry_point != self.root or (shown and self.root[:1].isupper()):
             self.class_names.add(self.root)
         self.patches = bool({"patch", "monkeypatch"} & {*self.bound, *(n.attr for n in used)})
+
+    def wants_class(self, name: str) -> bool:
+        """Whether the test treats this name of the program as a class."""
+        return name in self.class_names
 
     def _is_call(self, node: ast.AST) -> bool:
         """A call of the entry point."""
