@@ -267,7 +267,7 @@ class Judge(Run):
         super().__init__(test)
         self.job, self.sock, self.deadline, self.tell = job, sock, deadline, tell
         self.calls, self.last = 0, None
-        self.answered = self.raised = self.ended = self.unreached = False
+        self.ready = self.answered = self.raised = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
         self.functions: list = []
         self.things: dict = {}
@@ -319,6 +319,7 @@ class Judge(Run):
     def _candidate(self, name: str):
         """What stands for a name of the program; "": a function from names to that."""
         if not name:
+            self.ready = not self.test.root
             self._converse(
                 {"program": self.job["program"], "known": [*self.test.classes], "script": False}
             )
@@ -333,7 +334,7 @@ class Judge(Run):
             for part in self.job["entry_point"].removeprefix(self.test.root).split("."):
                 found = getattr(found, part.strip("()")) if part.strip("()") else found
                 found = found() if part.endswith("()") else found
-        self.calls = 0
+        self.calls, self.ready = 0, name == "candidate"
         if not callable(found):
             self._end("rejected", f"the program does not define {name}")
         return found
@@ -358,8 +359,8 @@ class Judge(Run):
             self.untestable(
                 f"the test passes {problem}: only plain values up to 16 MB are possible"
             )
-        if not self.answered:
-            self.answered = True
+        if self.ready and not self.answered and arguments[0] is not self.module:
+            self.answered = True  # from now on the program is to blame
             self.tell()
         try:
             self.last = values.answer(packed, reply, self.test.in_place)

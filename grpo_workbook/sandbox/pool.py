@@ -31,7 +31,7 @@ MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
 _ENTRY = re.compile(r"[^\W\d]\w*(\(\))?(\.[^\W\d]\w*)*")  # f, or Solution().f
 MAX_TRIES = 3  # attempts at a job if the server dies
-GRACE = 2.0  # seconds beyond the time limit, before a judge that does not answer is ended
+GRACE = 1.0  # seconds beyond the time limit, before a judge that does not answer is ended
 
 
 @dataclass(frozen=True)
