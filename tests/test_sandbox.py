@@ -404,7 +404,7 @@ def test_what_is_no_program_is_rejected(sandbox, program):
         (Job(GOOD, TEST, ""), "entry point '' is not a name"),
         (Job(GOOD, TEST, "add "), "entry point 'add ' is not a name"),
         (Job(GOOD, TEST, None), "entry point 'None' is not a name"),
-        (Job(GOOD, TEST, "add\n"), "entry point 'add\\\\n' is not a name"),
+        (Job(GOOD, TEST, "add\n"), "entry point 'add\\n' is not a name"),
         (Job(GOOD, TEST, "add\0"), "is not a name"),
         (Job(GOOD, TEST, ["add"]), "is not a name"),
         (Job(GOOD, TEST, 10**5000), "of type int is not a name"),
@@ -512,7 +512,7 @@ def test_an_argument_cannot_be_fitted_to_the_answer(sandbox):
 
 
 LIAR = (
-    "class Yes:\n    def __getattr__(self, name): return lambda *a: True\n    def __call__(self, *a): return True\n"
+    "class Yes:\n    def __getattr__(self, name): return lambda *a: True\n    def __call__(self, *a): return self\n"
     + "".join(
         f"    def __{name}__(self, *a): return {value}\n"
         for name, value in {
