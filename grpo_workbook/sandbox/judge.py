@@ -321,7 +321,12 @@ class Judge(Run):
         if not name:
             self.ready = not self.test.root
             self._converse(
-                {"program": self.job["program"], "known": [*self.test.classes], "script": False}
+                {
+                    "program": self.job["program"],
+                    "known": [*self.test.classes],
+                    "script": False,
+                    "numpy": "numpy" in sys.modules,
+                }
             )
             return self._member
         if name != "candidate":
@@ -361,7 +366,7 @@ class Judge(Run):
             )
         if self.ready and not self.answered and arguments[0] is not self.module:
             self.answered = True  # from now on the program is to blame
-            self.tell()
+            self.tell("answered")
         try:
             answer = values.answer(packed, reply, self.test.in_place)
         except Gone:
@@ -401,7 +406,7 @@ class Judge(Run):
     def _call_back(self, number: int, packed: list) -> list:
         """The result of a function of the test, called by the program."""
         values = Values(self)
-        function = self.functions[number]
+        function = self.functions[abs(number)]
         arguments, named = values.unpack(packed)
         try:
             return ["value", values.pack(function(*arguments, **dict(named)))]
@@ -574,7 +579,7 @@ def script(job: dict, pairs: list, begin, deadline: float, tell) -> list:
     passed, first = 0, None
     for text, wanted in pairs:
         outcome, reason = _run_script(job, text, wanted, begin, deadline)
-        tell()
+        tell("answered")
         passed += outcome == "passed"
         if first is None and outcome != "passed":
             first = [outcome, reason, "sandbox" if outcome == "sandbox error" else "program"]
@@ -640,7 +645,6 @@ def _feed(sock: socket.socket, text: str, deadline: float) -> str:
 
 def check(job: dict, control: socket.socket, seconds: float, tell) -> list:
     """The verdict on one job; ends its candidates. OSError: the servers are gone."""
-    deadline = time.monotonic() + seconds
 
     @contextlib.contextmanager
     def begin():
@@ -659,6 +663,8 @@ def check(job: dict, control: socket.socket, seconds: float, tell) -> list:
         if cases and not cases["pairs"]:
             return ["rejected", "there is no input: nothing can be judged", "test", 0, 1]
         if cases and not cases["function"]:
+            tell("started")
+            deadline = time.monotonic() + seconds
             return script(job, cases["pairs"], begin, deadline, tell)
         if cases:
             name = job["entry_point"] or str(cases["function"])
@@ -669,6 +675,11 @@ def check(job: dict, control: socket.socket, seconds: float, tell) -> list:
     except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
+    for name in test.modules - sys.stdlib_module_names - {"solution"}:
+        with contextlib.suppress(Exception):  # the test says what is wrong with it
+            __import__(name)
+    tell("started")
+    deadline = time.monotonic() + seconds
     with begin() as sock:
         return Judge(test, job, sock, deadline, tell).run()
 
@@ -699,7 +710,7 @@ def main() -> None:
     while True:
         job = wire.receive(caller)
         started = time.monotonic()
-        answer = check(job, control, options["time_limit"], lambda: wire.send(caller, "answered"))
+        answer = check(job, control, options["time_limit"], functools.partial(wire.send, caller))
         wire.send(caller, [*answer, round(1e3 * (time.monotonic() - started), 3)])
 
 

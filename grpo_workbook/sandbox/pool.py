@@ -178,12 +178,16 @@ class _Worker:
         with self.lock:
             for _ in range(MAX_TRIES):
                 self.start()
-                deadline = time.monotonic() + self.options["time_limit"] + GRACE
+                deadline = time.monotonic() + wire.START_LIMIT  # the test's packages are loaded
                 fault, why = "test", "the test did not end"
                 try:
                     wire.send(self.sock, asdict(job))
-                    while (found := wire.receive(self.sock, deadline)) == "answered":
-                        fault, why = "program", "the test did not end with the program's answers"
+                    while isinstance(found := wire.receive(self.sock, deadline), str):
+                        if found == "started":
+                            deadline = time.monotonic() + self.options["time_limit"] + GRACE
+                        else:
+                            fault = "program"
+                            why = "the test did not end with the program's answers"
                     found[1] = printable(found[1])
                     return Verdict(*found, isolation=self.level)
                 except TimeoutError:

@@ -207,6 +207,8 @@ class Values:
             return ["K", value.__name__]
         if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
             scalar = kind.__name__ != "ndarray"
+            if value.dtype.kind == "O" and not scalar:
+                return ["O", list(map(int, value.shape)), *map(self.encode, value.flat)]
             if _NUMBERS.fullmatch(value.dtype.str):
                 shape = [] if scalar else [[*map(int, value.shape)]]
                 return ["N", value.dtype.str, value.tobytes().hex(), *shape]
@@ -233,6 +235,12 @@ class Values:
             return _builtin_type(*parts)
         if tag == "N":
             return _array(*parts)
+        if tag == "O":
+            import numpy
+
+            value = numpy.empty(parts[0], dtype=object)
+            value.flat = [self.decode(x) for x in parts[1:]]
+            return value
         if tag == "n":
             name, fields, *items = parts
             return _tuple_class(name, *fields)(*[self.decode(x) for x in items])
