@@ -1,10 +1,17 @@
 """Honest forms of programs and tests, each with a wrong program: one passes, the other does not."""
 # ruff: noqa: E501 (programs stand on one line)
 
+import gzip
+import json
+import sys
 import warnings
 from typing import NamedTuple
 
 import pytest
+from conftest import REPO, SHARED
+
+sys.path.insert(0, str(REPO / "benchmarks"))
+import code_shapes
 
 from grpo_workbook.sandbox import Job, Sandbox
 
@@ -158,6 +165,80 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", code_shapes.tasks())
+def test_every_shape_is_judged_rightly(sandbox, shape):
+    counts, wrong = code_shapes.judged(sandbox, code_shapes.tasks()[shape])
+    assert counts["right"] and counts["wrong"]
+    assert [x for x in wrong if "a function of the test returns" not in x] == []
+
+
+SCRIPTS = {
+    "input": "print(int(input()) + 1)",
+    "readline": "import sys\nn = int(sys.stdin.readline())\nsys.stdout.write(f'{n + 1}\\n')",
+    "bytes": "import sys\nsys.stdout.buffer.write(b'%d' % (int(sys.stdin.buffer.read()) + 1))",
+    "a descriptor": "import os\nprint(int(os.read(0, 100)) + 1)",
+    "a file": "print(int(open(0).read()) + 1)",
+    "exit": "print(int(input()) + 1)\nexit()",
+    "os._exit": "import os\nprint(int(input()) + 1, flush=True)\nos._exit(0)",
+    "a thread": "import threading\ndef main(): print(int(input()) + 1)\nthreading.Thread(target=main).start()",
+    "main": "def main():\n    print(int(input()) + 1)\nif __name__ == '__main__':\n    main()",
+    "deep": "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(int(input())) + 1)",
+    "fileinput": "import fileinput\nfor line in fileinput.input(): print(int(line) + 1)",
+    "does not read to its end": "print(int(input()) + 1)\nimport sys\nsys.stdin.close()",
+}  # fmt: skip
+NO_SCRIPTS = {
+    "another number": "print(int(input()))",
+    "nothing": "pass",
+    "too much": "n = int(input())\nprint(n + 1, n + 2)",
+    "an error at the end": "print(int(input()) + 1)\nraise ValueError",
+    "another exit": "import sys\nprint(int(input()) + 1)\nsys.exit(1)",
+    "memory": "x = [0] * 10**10",
+}
+PAIRS = json.dumps({"inputs": ["1\n", "41\n" + "x" * 300_000], "outputs": ["2\n", " 42 "]})
+
+
+def test_programs_that_read_standard_input(sandbox):
+    jobs = [Job(x, PAIRS, "") for x in (*SCRIPTS.values(), *NO_SCRIPTS.values())]
+    jobs[2] = Job(SCRIPTS["bytes"].replace("read()", "readline()"), PAIRS, "")
+    jobs[4] = Job(SCRIPTS["a file"].replace("read()", "readline()"), PAIRS, "")
+    jobs[3] = Job(SCRIPTS["a descriptor"].replace("100)", "3)"), PAIRS, "")
+    jobs[10] = Job(SCRIPTS["fileinput"] + "; break", PAIRS, "")
+    verdicts = sandbox.check(jobs)
+    passed = {n: str(v) for n, v in zip(SCRIPTS, verdicts, strict=False) if not v.passed}
+    assert passed == {}
+    failed = verdicts[len(SCRIPTS) :]
+    assert not any(v.passed for v in failed)
+    assert {v.fault for v in failed} == {"program"}
+
+
+@pytest.mark.parametrize(
+    ("printed", "wanted", "same"),
+    [
+        ("1\n2", "1 2 \n\n", True), ("0.3333333333", "0.33333333", True), ("0.5", ".5", True), ("1.0", "1", False),
+        ("0.34", "0.33333", False), ("1e-7", "0.0", True), ("nan", "0.5", False), ("YES", "yes", False),
+        ("1 2", "12", False), ("123456789.1", "123456789.2", True), ("1_0.0", "10.0", False), ("", "1", False), ("inf", "1e999", False),
+    ],
+)  # fmt: skip
+def test_output_is_compared_word_by_word(sandbox, printed, wanted, same):
+    test = json.dumps([{"input": "", "output": wanted, "testtype": "stdin"}])
+    assert sandbox.check([Job(f"print({printed!r})", test, "")])[0].passed == same
+
+
+def test_functions_called_with_inputs_from_json(sandbox):
+    apps = json.dumps({"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], 7]})
+    rows = [{"input": "[1, 2]\n3", "output": "[4, 5]", "testtype": "functional"}]
+    solution = "class Solution:\n    def up(self, xs, k): return tuple(x + {} for x in xs)"
+    jobs = [
+        Job("def add(a, b): return a + b", apps, ""),
+        Job("class Solution:\n    def add(self, a, b): return a + b", apps, ""),
+        Job(solution.format("k"), json.dumps(rows), "up"),
+        Job("def add(a, b): return a", apps, ""),
+        Job(solution.format("1"), json.dumps(rows), "up"),
+    ]
+    assert [v.passed for v in sandbox.check(jobs)] == [True, True, True, False, False]
+
+
 def test_every_honest_form_passes(sandbox):
     jobs = [Job(x.right, x.test, x.name, x.setup) for x in FORMS.values()]
     wrong = {n: str(v) for n, v in zip(FORMS, sandbox.check(jobs), strict=True) if not v.passed}
@@ -170,3 +251,18 @@ def test_its_wrong_program_does_not_and_is_at_fault(sandbox):
     verdicts = dict(zip(FORMS, sandbox.check(jobs), strict=True))
     assert {n: str(v) for n, v in verdicts.items() if v.passed} == {}
     assert {n: str(v) for n, v in verdicts.items() if v.fault != "program"} == {}
+
+
+def test_humanevals_solutions_without_their_bodies_fail(sandbox):
+    path = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
+    if not path.exists():
+        pytest.skip("HumanEval is not here")
+    rows = [json.loads(x) for x in gzip.decompress(path.read_bytes()).splitlines()]
+    jobs = [
+        Job(f"{r['prompt']}    return None\n", r["test"], r["entry_point"], r["prompt"])
+        for r in rows
+    ]
+    verdicts = sandbox.check(jobs)
+    assert len(verdicts) == 164
+    assert [r["task_id"] for r, v in zip(rows, verdicts, strict=True) if v.passed] == []
+    assert {v.fault for v in verdicts} == {"program"}

@@ -413,6 +413,7 @@ class Judge(Run):
         except Gone:
             raise OSError from None
         except wire.NotPlain as problem:
+            self.note("rejected", f"a function of the test returns {problem}", "test")
             return ["raised", ["TypeError", str(problem)]]
         except Exception as error:
             names = [c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins"]
