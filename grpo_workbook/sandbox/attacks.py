@@ -18,22 +18,6 @@ def check(candidate):
 """
 
 
-# Reads the judge's messages and sends its own: that the program has the function, then `answer`.
-FORGE = """
-import json, os, struct
-def send(message):
-    data = json.dumps(message).encode()
-    os.write(3, struct.pack('!I', len(data)) + data)
-def read():
-    return os.read(3, struct.unpack('!I', os.read(3, 4))[0])
-def forge(value, answer=None):
-    send(['value', [['t', None, None]]])
-    read()
-    send(['value', [['t', ['h', 1, 'function', 'm', ['function'], ['d']], None]]])
-    while read(): send(answer or ['value', [['t', value, None]]])
-"""
-
-
 class CodeAttack(NamedTuple):
     """One program with its `kind` (family) and `name`, and the `test` that it is written for."""
 
@@ -46,9 +30,10 @@ class CodeAttack(NamedTuple):
 def code_attacks(file: str = "/tmp/workbook-victim/file.txt") -> list[CodeAttack]:
     """All programs. The kind "outside" attacks `file`: give one that may be lost."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    marks = {"@FILE@": file, "@NEST@": "(" * 5000 + ")" * 5000, "@FORGE@": FORGE}
+    kinds = tomllib.loads(text)
+    marks = {"@FILE@": file, "@NEST@": "(" * 5000 + ")" * 5000, "@FORGE@": kinds.pop("forge")}
     found = []
-    for kind, programs in tomllib.loads(text).items():
+    for kind, programs in kinds.items():
         test = programs.pop("test", TEST)
         for name, code in programs.items():
             for mark, stands_for in marks.items():

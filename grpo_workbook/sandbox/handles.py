@@ -17,7 +17,8 @@ class Thing:
     def __init__(self, judge, place: int, what: str, module: str, names: list[str], fields: dict):
         self.judge, self.place, self.what, self.module = judge, place, what, module
         self.names, self.fields = names, fields
-        self.made = self.narrow = False  # narrow: its answer must be an object
+        # wanted: a class that the test names; narrow: its answer must be an object
+        self.made = self.wanted = self.narrow = False
         self.items: list | None = None  # of one that the test has not made, all at once
 
 
@@ -39,26 +40,19 @@ class Handle:
         if name.startswith("__") and name.endswith("__") and name not in _ASKED:
             raise AttributeError(name)
         mine = self._thing
-        if name in mine.fields and not mine.made:
+        if name in mine.fields:
             return mine.fields[name]
         result = mine.judge.ask("getattr", self, name)
         mine.items = None
-        if not mine.made and name not in _ASKED and mine.judge.is_plain_name(name):
+        if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
             if type(result) is not Handle:
                 mine.judge.refuse(mine)
             result._thing.narrow = True
         return result
 
-    def __setattr__(self, name: str, value) -> None:
-        self._thing.judge.ask("setattr", self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        self._thing.judge.ask("delattr", self, name)
-
     def __call__(self, *arguments, **named):
         mine = self._thing
-        mine.fields = {} if mine.what != "class" else mine.fields
-        if mine.what == "class" and mine.made:
+        if mine.wanted:
             return mine.judge.own(mine.judge.ask("new", self, *arguments, **named))
         result = mine.judge.ask("call", self, *arguments, **named)
         if mine.narrow and type(result) is not Handle and result not in _NOTHING:
@@ -71,7 +65,7 @@ class Handle:
             if mine.place == other._thing.place:
                 return True
             return mine.judge.ask("eq", self, other) is True
-        if mine.made and mine.what != "class":
+        if mine.made:
             return mine.judge.ask("eq", self, other) is True
         if mine.names[:1] == [type(other).__name__] and type(other).__module__ != "__test__":
             mine.judge.untestable(
@@ -81,18 +75,6 @@ class Handle:
 
     def __ne__(self, other):
         return not self == other
-
-    def __hash__(self):
-        return _exact(self, "hash", int)
-
-    def __str__(self):
-        return _exact(self, "str", str)
-
-    def __repr__(self):
-        return _exact(self, "repr", str)
-
-    def __format__(self, how: str):
-        return _exact(self, "format", str, how)
 
     def __bool__(self):
         return _exact(self, "bool", bool) if self._thing.made else True
@@ -126,13 +108,14 @@ class Handle:
             raise
 
     def __enter__(self):
-        entered = self._thing.judge.ask("call", self._thing.judge.ask("getattr", self, "__enter__"))
+        judge = self._thing.judge
+        entered = judge.ask("call", judge.ask("getattr", self, "__enter__"))
         same = type(entered) is Handle and entered._thing.place == self._thing.place
         return self if same else entered
 
     def __exit__(self, *_):
-        leave = self._thing.judge.ask("getattr", self, "__exit__")
-        return self._thing.judge.ask("call", leave, None, None, None) is True
+        judge = self._thing.judge
+        return judge.ask("call", judge.ask("getattr", self, "__exit__"), *(None,) * 3) is True
 
 
 def _exact(handle: Handle, operation: str, kind: type, *more):
@@ -153,53 +136,43 @@ def _items(handle: Handle) -> list:
     return mine.items
 
 
-def _one(operation: str, is_object: bool = False):
+def _operator(name: str, swapped: bool = False):
+    """An operator: of objects that the test has made, or at least with an object as its result."""
+
+    def operate(self, *other):
+        mine, objects = self._thing, all(type(x) is Handle for x in other)
+        if not mine.made and (not objects or name in _TO_VALUES):
+            mine.judge.refuse(mine)
+        free = mine.made and all(type(x) is Handle and x._thing.made for x in other)
+        result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
+        if type(result) is not Handle:
+            return result if free or name in _ANSWERS else mine.judge.refuse(mine)
+        if mine.made and result._thing.place == mine.place:
+            return self  # changed in place
+        return mine.judge.own(result) if free else result
+
+    return operate
+
+
+def _asked(name: str, kind: type | None = None):
     def ask(self, *more):
-        mine = self._thing
-        if not (mine.made or is_object):
-            mine.judge.refuse(mine)
-        result = mine.judge.ask(operation, self, *more)
-        if type(result) is Handle and mine.made:
-            return mine.judge.own(result)
-        return result if mine.made or type(result) is Handle else mine.judge.refuse(mine)
+        return _exact(self, name, kind, *more) if kind else self._thing.judge.ask(name, self, *more)
 
     return ask
 
 
-def _two(operation: str, swapped: bool = False):
-    def ask(self, other):
-        mine, both = self._thing, type(other) is Handle
-        if not (both or mine.made):
-            mine.judge.refuse(mine)
-        free = both and mine.made and other._thing.made
-        result = mine.judge.ask(operation, *((other, self) if swapped else (self, other)))
-        if type(result) is Handle:
-            if mine.made and result._thing.place == mine.place:
-                return self  # changed in place
-            return mine.judge.own(result) if free else result
-        return result if free or operation in _ORDER else mine.judge.refuse(mine)
-
-    return ask
-
-
-_ORDER = ("lt", "le", "gt", "ge")
-_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
-_SAME_NAME = {"and": "and_", "or": "or_"}
-for _name in _ARITHMETIC:
-    setattr(Handle, f"__{_name}__", _two(_SAME_NAME.get(_name, _name)))
-    setattr(Handle, f"__r{_name}__", _two(_SAME_NAME.get(_name, _name), swapped=True))
-    setattr(Handle, f"__i{_name}__", _two("i" + _name))
-for _name in _ORDER:
-    setattr(Handle, f"__{_name}__", _two(_name))
-for _name in "neg pos invert".split():
-    setattr(Handle, f"__{_name}__", _one(_name, is_object=True))
-for _name in "abs int float complex index round".split():
-    setattr(Handle, f"__{_name}__", _one(_name))
-for _name in "setitem delitem".split():
-    setattr(
-        Handle,
-        f"__{_name}__",
-        lambda self, *more, _name=_name: self._thing.judge.ask(_name, self, *more),
-    )
+_TO_VALUES = ("abs", "int", "float", "complex", "index", "round")
+_ANSWERS = ("lt", "le", "gt", "ge", *_TO_VALUES)
+for _name in (*_ANSWERS, "neg", "pos", "invert"):
+    setattr(Handle, f"__{_name}__", _operator(_name))
+for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+    _plain = _name + "_" * (_name in ("and", "or"))  # as in the module `operator`
+    setattr(Handle, f"__{_name}__", _operator(_plain))
+    setattr(Handle, f"__r{_name}__", _operator(_plain, swapped=True))
+    setattr(Handle, f"__i{_name}__", _operator("i" + _name))
+for _name, _kind in {"hash": int, "str": str, "repr": str, "format": str}.items():
+    setattr(Handle, f"__{_name}__", _asked(_name, _kind))
+for _name in ("setattr", "delattr", "setitem", "delitem"):
+    setattr(Handle, f"__{_name}__", _asked(_name))
 Handle.__reversed__ = lambda self: iter([*self][::-1])
-Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))  # type: ignore
+Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))

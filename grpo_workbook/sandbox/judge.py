@@ -8,6 +8,7 @@ this process, and knows from it whether the program had answered. Standard libra
 
 import builtins
 import contextlib
+import copy
 import enum
 import functools
 import os
@@ -26,13 +27,10 @@ from handles import Handle, Thing
 from source import PLAIN_NAMES, Test, cases_of, function_test, same_output
 
 MAX_WORDS = 400  # characters from the program in a reason
-COUNTING = 0.5  # seconds to count the cases that a program did not reach
-PLAIN = {bool, int, float, str, *wire.MUTABLE, *wire.FIXED}
-_ENDS = (
-    StopIteration,
-    StopAsyncIteration,
-    GeneratorExit,
-)  # what ends a loop of the test in silence
+COUNTING = 0.2  # seconds to count the cases that a program did not reach
+PLAIN = {bool, int, float, str, *wire.MUTABLE, *wire.FIXED, *wire.REDUCED}
+# what ends a loop of the test in silence
+_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Gone(Exception):
@@ -182,9 +180,7 @@ class _Anything:
         return self
 
 
-for (
-    _name
-) in "call getattr getitem add radd sub rsub mul rmul truediv neg abs mod pow enter".split():
+for _name in "call getattr getitem add radd sub rsub mul rmul truediv neg abs mod enter".split():
     setattr(_Anything, f"__{_name}__", _Anything.same)
 for _name in "eq ne lt le gt ge bool contains exit".split():
     setattr(_Anything, f"__{_name}__", lambda *_: True)
@@ -217,11 +213,8 @@ class Values(wire.Values):
         if kind is Handle:
             return ["h", value._thing.place]
         if self.judge.own_class(kind.__name__) is kind:
-            return (
-                ["e", kind.__name__, value.name]
-                if isinstance(value, enum.Enum)
-                else self.record(value)
-            )
+            is_enum = isinstance(value, enum.Enum)
+            return ["e", kind.__name__, value.name] if is_enum else self.record(value)
         if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
             return ["E", kind.__name__, self.encode(list(value.args))]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -242,6 +235,13 @@ class Values(wire.Values):
             return self.judge.exception(*parts[0])
         kind = self.judge.own_class(parts[0])
         return kind[parts[1]] if tag == "e" else self.blank(kind)
+
+    def allow(self, kind: type, name: str, value) -> None:
+        if name.startswith("__") or callable(getattr(kind, name, None)):
+            raise ValueError(f"an attribute {name!r}")
+        # `f(2).startswith("a")` must not call what the program has put there
+        if callable(value) and (type(value) is not Handle or self.judge.is_plain_name(name)):
+            raise ValueError(f"a function as {name!r}")
 
     def answer(self, sent: list, packed: list, in_place: bool):
         """The program's answer, and what it did to its arguments, in the test's own objects.
@@ -320,14 +320,8 @@ class Judge(Run):
         """What stands for a name of the program; "": a function from names to that."""
         if not name:
             self.ready = not self.test.root
-            self._converse(
-                {
-                    "program": self.job["program"],
-                    "known": [*self.test.classes],
-                    "script": False,
-                    "numpy": "numpy" in sys.modules,
-                }
-            )
+            first = {"program": self.job["program"], "known": [*self.test.classes]}
+            self._converse(first | {"script": False, "numpy": "numpy" in sys.modules})
             return self._member
         if name != "candidate":
             try:
@@ -349,8 +343,8 @@ class Judge(Run):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        if type(found) is Handle and found._thing.what == "class":
-            found._thing.made = self.test.wants_class(name)
+        if type(found) is Handle and found._thing.what == "class" and self.test.wants_class(name):
+            return self.own(found, "wanted")
         return found
 
     def ask(self, operation: str, *arguments, **named):
@@ -361,9 +355,8 @@ class Judge(Run):
             packed = values.pack((arguments, tuple(named.items())))
             reply = self._converse([operation, packed])
         except wire.NotPlain as problem:
-            self.untestable(
-                f"the test passes {problem}: only plain values up to 16 MB are possible"
-            )
+            why = f"the test passes {problem}: only plain values up to 16 MB are possible"
+            self.untestable(why)
         if self.ready and not self.answered and arguments[0] is not self.module:
             self.answered = True  # from now on the program is to blame
             self.tell("answered")
@@ -373,7 +366,7 @@ class Judge(Run):
             raise
         except Exception:
             self._end("error", "the answer breaks the protocol")
-        if type(answer) in PLAIN and len(self.seen) < 5:
+        if type(answer) in PLAIN and len(self.seen) < 3:
             self.seen.setdefault(type(answer), answer)
         return answer
 
@@ -443,20 +436,18 @@ class Judge(Run):
                 base = self._error_class(more[1][1:])
                 self.things[place] = self.errors[more[1][0]] = type(str(more[1][0]), (base,), {})
             else:
-                module, names, fields = more
-                made = Thing(
-                    self, int(place), what, str(module), [*map(str, names)], values.decode(fields)
-                )
-                self.things[place] = Handle(made)
+                module, names, fields = str(more[0]), [*map(str, more[1])], values.decode(more[2])
+                fields = {k: v for k, v in fields.items() if not callable(v)}
+                self.things[place] = Handle(Thing(self, int(place), what, module, names, fields))
         return self.things[place]
 
-    def own(self, handle):
-        """The same object, made by the test."""
+    def own(self, handle, right: str = "made"):
+        """The same object with a right; where a method answers with it, it has none."""
         if type(handle) is not Handle:
             return handle
-        old = handle._thing
-        new = Thing(self, old.place, old.what, old.module, old.names, {})
-        new.made = True
+        new = copy.copy(handle._thing)
+        new.fields, new.items = {}, None
+        setattr(new, right, True)
         return Handle(new)
 
     def _pull(self, handle: Handle):
@@ -478,9 +469,7 @@ class Judge(Run):
     def _error_class(self, names: list) -> type:
         """The test's own exception of these names, or the built-in one."""
         for name in names:
-            found = (
-                self.errors.get(name) or self.own_class(name) or getattr(builtins, str(name), None)
-            )
+            found = self.errors.get(name) or self.own_class(name) or vars(builtins).get(name)
             if isinstance(found, type) and issubclass(found, BaseException):
                 return found
         return Exception
@@ -495,15 +484,14 @@ class Judge(Run):
         if issubclass(kind, UnicodeError | ExceptionGroup):
             kind, arguments = ValueError, (words,)
         try:
-            error = (
-                kind.__new__(kind, *arguments)
-                if kind.__module__ != "builtins"
-                else kind(*arguments)
-            )
+            make = kind if kind.__module__ == "builtins" else functools.partial(kind.__new__, kind)
+            error = make(*arguments)
         except TypeError:
             error = kind(words)
         error.args = arguments
-        vars(error).update({k: v for k, v in attributes.items() if not k.startswith("_")})
+        for name, value in attributes.items():
+            Values(self).allow(kind, name, value)
+            vars(error)[name] = value
         return error
 
     def _from_program(self, error: Exception) -> Exception:
@@ -553,9 +541,8 @@ class Judge(Run):
         if isinstance(error, AssertionError) or type(error).__name__ == "Failed":  # of pytest
             self.note("failed", words or "an assertion does not hold")
         elif self._is_tests_fault(error):
-            self.note(
-                "rejected", f"the test cannot run here: {type(error).__name__}: {words}", "test"
-            )
+            why = f"the test cannot run here: {type(error).__name__}: {words}"
+            self.note("rejected", why, "test")
         elif not isinstance(error, Gone):
             self.note("error", f"{type(error).__name__}: {words}")
 

@@ -178,24 +178,30 @@ class _Worker:
         with self.lock:
             for _ in range(MAX_TRIES):
                 self.start()
-                deadline = time.monotonic() + wire.START_LIMIT  # the test's packages are loaded
-                fault, why = "test", "the test did not end"
                 try:
-                    wire.send(self.sock, asdict(job))
-                    while isinstance(found := wire.receive(self.sock, deadline), str):
-                        if found == "started":
-                            deadline = time.monotonic() + self.options["time_limit"] + GRACE
-                        else:
-                            fault = "program"
-                            why = "the test did not end with the program's answers"
-                    found[1] = printable(found[1])
-                    return Verdict(*found, isolation=self.level)
-                except TimeoutError:
-                    self.stop()
-                    return Verdict("timeout", why, fault, isolation=self.level)
+                    return Verdict(*self.ask(job), isolation=self.level)
                 except (OSError, EOFError):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")
+
+    def ask(self, job: Job) -> list:
+        """The server's answer. A test that does not end may be at fault until the program answers.
+
+        The judge says "started" when the test's packages are loaded, and "answered".
+        """
+        deadline = time.monotonic() + wire.START_LIMIT
+        late = ["timeout", "the test did not end", "test"]
+        wire.send(self.sock, asdict(job))
+        try:
+            while isinstance(found := wire.receive(self.sock, deadline), str):
+                if found == "started":
+                    deadline = time.monotonic() + self.options["time_limit"] + GRACE
+                else:
+                    late[1:] = ["the test did not end with the program's answers", "program"]
+        except TimeoutError:
+            self.stop()
+            return late
+        return [found[0], printable(found[1]), *found[2:]]
 
     def stop(self) -> None:
         if self.process is not None:

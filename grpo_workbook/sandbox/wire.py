@@ -35,105 +35,53 @@ class NotPlain(Exception):
     """A value that cannot be sent."""
 
 
-def _flat(mapping) -> list:
-    return [x for pair in mapping.items() for x in pair]
-
-
-def _pairs(items) -> list:
-    return list(zip(items[::2], items[1::2], strict=True))
-
-
-def _fill_dict(mapping, *items) -> None:
-    mapping.clear()
-    for key, value in _pairs(items):  # one by one: Python code can be interrupted
-        mapping[key] = value
-
-
-def _fill_set(one: set, *items) -> None:
-    one.clear()
-    for item in items:
-        one.add(item)
-
-
-def _fill_list(one, *items) -> None:
-    one[:] = items
-
-
-def _fill_deque(one, *items) -> None:
-    one.clear()
-    one.extend(items)
-
-
-def _fill_bytes(one: bytearray, data: str) -> None:
-    one[:] = bytes.fromhex(data)
-
-
-def _fill_default(mapping: collections.defaultdict, factory, *items) -> None:
-    mapping.default_factory = factory
-    _fill_dict(mapping, *items)
-
-
-# What changes in place: the tag, the parts of a value, and what fills an empty one from them.
-MUTABLE = {
-    list: ("l", list, _fill_list),
-    dict: ("d", _flat, _fill_dict),
-    set: ("s", list, _fill_set),
-    bytearray: ("B", lambda x: [x.hex()], _fill_bytes),
-    collections.deque: ("q", list, _fill_deque),
-    collections.OrderedDict: ("od", _flat, _fill_dict),
-    collections.Counter: ("cd", _flat, _fill_dict),
-    collections.defaultdict: ("dd", lambda x: [_factory(x), *_flat(x)], _fill_default),
+# What changes in place, what never changes, and what is made anew from the arguments of its
+# `__reduce__`, whatever these are: a constructor gives exactly its type, or an error.
+MUTABLE = {list: "l", dict: "d", set: "s", bytearray: "B", collections.deque: "q"}
+MUTABLE |= {collections.OrderedDict: "od", collections.Counter: "cd", collections.defaultdict: "dd"}
+FIXED = {tuple: "t", frozenset: "f", bytes: "b", complex: "c", type({}.keys()): "V"}
+FIXED |= {type({}.values()): "W", type({}.items()): "X", type(...): "..."}
+REDUCED = {decimal.Decimal: "D", fractions.Fraction: "F", range: "r", slice: "S"}
+REDUCED |= {datetime.date: "Y", datetime.time: "T", datetime.datetime: "Z"}
+REDUCED |= {datetime.timedelta: "L", datetime.timezone: "U"}
+BLANK = {tag: kind for kind, tag in MUTABLE.items()}
+MADE = {tag: kind for kind, tag in REDUCED.items()} | {
+    "t": lambda *items: items,
+    "f": lambda *items: frozenset(items),
+    "b": bytes.fromhex,
+    "c": complex,
+    "V": lambda *items: dict.fromkeys(items).keys(),
+    "W": lambda *items: dict(enumerate(items)).values(),
+    "X": lambda *items: dict(items).items(),
+    "...": lambda: ...,
+    "i": lambda digits: int(digits, 16),
+    "g": lambda *items: iter(items),
 }
-BLANK = {tag: (kind, fill) for kind, (tag, _, fill) in MUTABLE.items()}
 
 
-def _factory(mapping: collections.defaultdict):
-    found = mapping.default_factory
-    return (
-        found if isinstance(found, type) and vars(builtins).get(found.__name__) is found else None
-    )
+def _parts(value, kind: type) -> list:
+    """The parts of a plain value, as values."""
+    if isinstance(value, dict):
+        return [x for pair in value.items() for x in pair]
+    if kind is bytes or kind is bytearray:
+        return [value.hex()]
+    if kind is complex:
+        return [value.real, value.imag]
+    if kind in REDUCED:
+        if zone := getattr(value, "tzinfo", None):
+            value = value.replace(tzinfo=datetime.timezone(zone.utcoffset(value)))
+        return value.__getinitargs__() if kind is datetime.timezone else value.__reduce__()[1]
+    return [] if value is ... else list(value)
 
 
-def _zone(value) -> float | None:
-    offset = value.utcoffset()
-    return None if offset is None else offset.total_seconds()
-
-
-def _from_zone(kind, *parts):
-    *fields, seconds, fold = parts
-    zone = None if seconds is None else datetime.timezone(datetime.timedelta(seconds=seconds))
-    return kind(*fields, zone, fold=fold)
-
-
-def _clock(x) -> list:
-    return [x.hour, x.minute, x.second, x.microsecond, _zone(x), x.fold]
-
-
-# What never changes: the tag, the parts of a value, and what makes one from them.
-FIXED = {
-    tuple: ("t", list, lambda *items: items),
-    frozenset: ("f", list, lambda *items: frozenset(items)),
-    complex: ("c", lambda x: [x.real, x.imag], complex),
-    bytes: ("b", lambda x: [x.hex()], bytes.fromhex),
-    range: ("r", lambda x: [x.start, x.stop, x.step], range),
-    slice: ("S", lambda x: [x.start, x.stop, x.step], slice),
-    decimal.Decimal: ("D", lambda x: [str(x)], decimal.Decimal),
-    fractions.Fraction: ("F", lambda x: [x.numerator, x.denominator], fractions.Fraction),
-    datetime.date: ("Y", lambda x: [x.year, x.month, x.day], datetime.date),
-    datetime.timedelta: ("L", lambda x: [x.days, x.seconds, x.microseconds], datetime.timedelta),
-    datetime.time: ("T", _clock, functools.partial(_from_zone, datetime.time)),
-    datetime.datetime: (
-        "Z",
-        lambda x: [x.year, x.month, x.day, *_clock(x)],
-        functools.partial(_from_zone, datetime.datetime),
-    ),
-    type({}.keys()): ("V", list, lambda *items: dict.fromkeys(items).keys()),
-    type({}.values()): ("W", list, lambda *items: dict(enumerate(items)).values()),
-    type({}.items()): ("X", list, lambda *items: dict(items).items()),
-    type(...): ("...", lambda x: [], lambda: ...),
-}
-MADE = {tag: make for tag, _, make in FIXED.values()}
-MADE |= {"i": lambda digits: int(digits, 16), "g": lambda *items: iter(items)}
+def _room(value, kind: type) -> list:
+    """What an empty one needs: the greatest length of a deque, the factory of a defaultdict."""
+    if kind is collections.deque:
+        return [value.maxlen]
+    if kind is collections.defaultdict:
+        found = value.default_factory
+        return [found if vars(builtins).get(getattr(found, "__name__", "")) is found else None]
+    return []
 
 
 @functools.lru_cache(maxsize=256)
@@ -190,10 +138,11 @@ class Values:
             if (number := self.numbers.get(id(value))) is not None:
                 return ["a", number]
             self._number(value)
-            room = [value.maxlen] if kind is collections.deque else []
-            return [MUTABLE[kind][0], *room, *(self.encode(x) for x in MUTABLE[kind][1](value))]
-        if kind in FIXED:
-            return [FIXED[kind][0], *(self.encode(x) for x in FIXED[kind][1](value))]
+            parts = [*_room(value, kind), *_parts(value, kind)]
+            return [MUTABLE[kind], *(self.encode(x) for x in parts)]
+        if kind in FIXED or kind in REDUCED:
+            tag = FIXED.get(kind) or REDUCED[kind]
+            return [tag, *(self.encode(x) for x in _parts(value, kind))]
         return self.special(value, kind)
 
     def special(self, value, kind: type):
@@ -224,10 +173,10 @@ class Values:
         if tag == "a":
             return self.objects[parts[0]]
         if tag in BLANK:
-            kind, fill = BLANK[tag]
-            value = kind(maxlen=parts.pop(0)) if tag == "q" else kind()
+            room = [self.decode(x) for x in parts[: tag in ("q", "dd")]]
+            value = BLANK[tag]((), *room) if tag == "q" else BLANK[tag](*room)
             self._number(value)
-            fill(value, *[self.decode(x) for x in parts])
+            self.fill(value, [self.decode(x) for x in parts[len(room) :]])
             return value
         if tag in MADE:
             return MADE[tag](*[self.decode(x) for x in parts])
@@ -242,9 +191,14 @@ class Values:
             value.flat = [self.decode(x) for x in parts[1:]]
             return value
         if tag == "n":
-            name, fields, *items = parts
-            return _tuple_class(name, *fields)(*[self.decode(x) for x in items])
+            kind, items = _tuple_class(parts[0], *parts[1]), [self.decode(x) for x in parts[2:]]
+            for name, item in zip(parts[1], items, strict=True):
+                self.allow(object, name, item)
+            return kind(*items)
         return self.found(tag, *parts)
+
+    def allow(self, kind: type, name: str, value) -> None:
+        """Raise ValueError if the program may not give an object such an attribute."""
 
     def found(self, tag: str, *parts):
         """What `special` of the other side has sent."""
@@ -268,31 +222,33 @@ class Values:
     def parts(self, value) -> list:
         """The parts of a mutable object."""
         if type(value) in MUTABLE:
-            return MUTABLE[type(value)][1](value)
-        slots = [x for c in type(value).__mro__ for x in _slots(c) if hasattr(value, x)]
-        return [
-            *_flat(getattr(value, "__dict__", {})),
-            *(y for x in slots for y in (x, getattr(value, x))),
-        ]
+            return _parts(value, type(value))
+        slots = [x for c in type(value).__mro__ for x in vars(c).get("__slots__", ())]
+        found = getattr(value, "__dict__", {})
+        return _parts(found | {x: getattr(value, x) for x in slots if hasattr(value, x)}, dict)
 
     def fill(self, value, parts: list) -> None:
-        """Change a mutable object in place."""
-        if type(value) in MUTABLE:
-            return MUTABLE[type(value)][2](value, *parts)
-        getattr(value, "__dict__", {}).clear()
-        for name, part in _pairs(parts):
-            if name.startswith("__") or callable(getattr(type(value), name, None)):
-                raise ValueError(f"an attribute {name!r}")
-            object.__setattr__(value, name, part)
+        """Change a mutable object in place, one by one: so a deadline can come between."""
+        if type(value) is bytearray:
+            value[:] = bytes.fromhex(*parts)
+        elif isinstance(value, list | set | collections.deque):
+            value.clear()
+            put = value.add if isinstance(value, set) else value.append
+            for part in parts:
+                put(part)
+        else:
+            is_dict = isinstance(value, dict)
+            (value if is_dict else getattr(value, "__dict__", {})).clear()
+            for name, part in zip(parts[::2], parts[1::2], strict=True):
+                if is_dict:
+                    value[name] = part
+                else:
+                    self.allow(type(value), name, part)
+                    object.__setattr__(value, name, part)
 
     def _number(self, value) -> None:
         self.numbers[id(value)] = len(self.objects)
         self.objects.append(value)
-
-
-def _slots(kind: type) -> list[str]:
-    slots = vars(kind).get("__slots__", ())
-    return [x for x in ([slots] if isinstance(slots, str) else slots) if not x.startswith("__")]
 
 
 def _builtin_type(name: str) -> type:
