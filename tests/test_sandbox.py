@@ -377,7 +377,7 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
     ],
 )
 def test_a_test_that_cannot_judge_is_rejected_and_is_the_tests_fault(sandbox, test, words):
-    verdict = sandbox.check([job("def f(x): return x", test)])[0]
+    verdict = sandbox.check([job("import sys\ndef f(x): return x", test)])[0]
     assert (verdict.outcome, verdict.fault) == ("rejected", "test")
     assert words in verdict.reason
 

@@ -169,7 +169,8 @@ FORMS = {
 @pytest.mark.parametrize("shape", code_shapes.tasks())
 def test_every_shape_is_judged_rightly(sandbox, shape):
     counts, wrong = code_shapes.judged(sandbox, code_shapes.tasks()[shape])
-    assert counts["right"] and counts["wrong"]
+    assert counts["right"] >= 3
+    assert counts["wrong"] >= 6
     assert [x for x in wrong if "a function of the test returns" not in x] == []
 
 
@@ -195,21 +196,25 @@ NO_SCRIPTS = {
     "another exit": "import sys\nprint(int(input()) + 1)\nsys.exit(1)",
     "memory": "x = [0] * 10**10",
 }
-PAIRS = json.dumps({"inputs": ["1\n", "41\n" + "x" * 300_000], "outputs": ["2\n", " 42 "]})
+PAIRS = json.dumps({"inputs": ["1\n", "41\n"], "outputs": ["2\n", " 42 "]})
 
 
 def test_programs_that_read_standard_input(sandbox):
     jobs = [Job(x, PAIRS, "") for x in (*SCRIPTS.values(), *NO_SCRIPTS.values())]
-    jobs[2] = Job(SCRIPTS["bytes"].replace("read()", "readline()"), PAIRS, "")
-    jobs[4] = Job(SCRIPTS["a file"].replace("read()", "readline()"), PAIRS, "")
-    jobs[3] = Job(SCRIPTS["a descriptor"].replace("100)", "3)"), PAIRS, "")
-    jobs[10] = Job(SCRIPTS["fileinput"] + "; break", PAIRS, "")
     verdicts = sandbox.check(jobs)
     passed = {n: str(v) for n, v in zip(SCRIPTS, verdicts, strict=False) if not v.passed}
     assert passed == {}
     failed = verdicts[len(SCRIPTS) :]
     assert not any(v.passed for v in failed)
     assert {v.fault for v in failed} == {"program"}
+
+
+def test_input_and_output_larger_than_a_pipe(sandbox):
+    lines = "\n".join(map(str, range(90_000)))
+    test = json.dumps({"inputs": [lines], "outputs": [lines]})
+    echo = "import sys\nfor line in sys.stdin: print(int(line))"
+    first, all_of, none = sandbox.check([Job(x, test, "") for x in ("print(input())", echo, "")])
+    assert [first.passed, all_of.passed, none.passed] == [False, True, False]
 
 
 @pytest.mark.parametrize(

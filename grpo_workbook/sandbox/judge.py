@@ -305,8 +305,8 @@ class Judge(Run):
         total = max(test.asserts, self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
-        if test.patches and self.first[2] == "program":
-            why = "the test replaces functions (patch), which the program does not see"
+        if test.elsewhere and self.first[2] == "program":
+            why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
             self.first = "rejected", f"{why}; {self.first[1]}", "test"
         if self.unreached and self.passed:
             if test.cases is None:

@@ -1,12 +1,15 @@
 """Run model-written Python against unit tests: fast, and no program can give itself a pass.
 
-1. The test runs in a trusted process, the program in another. Only plain values of exact types
-   cross: the test's `==` never gets an object of the program, which never sees the test.
+1. The test runs in a trusted process, the program in another, and never sees the test. Only values
+   of exact types cross. Any other object stays there, and the test asks it over the wire: so it is
+   equal to no value, has no arithmetic with values, and cannot stand for one. Only of an object
+   that the test itself makes, by calling a class of the program, each answer is believed.
 2. The program's process has no network, cannot write files or start programs, and all its processes
    are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
 3. A program cannot report success, whatever it does to its process: only a completed test can.
 
-A test that looks at an argument after the call sees it unchanged. The entry point is a function.
+What a program does to its arguments is done to the test's, if it returns None or the test looks at
+them. A job has one deadline; once the program has answered, it is to blame for what does not end.
 """
 
 import contextlib
@@ -38,9 +41,12 @@ GRACE = 1.0  # seconds beyond the time limit, before a judge that does not answe
 class Job:
     """One program and the test that it has to pass.
 
-    `test` calls the program's function `entry_point` by name, or defines `check(candidate)` as in
-    HumanEval, or functions test_... without arguments. `setup` is trusted Python that runs first,
-    because the test's helpers must not come from the program.
+    `test` calls the program's `entry_point` by name (a function, a class, `Solution().method`), or
+    defines `check(candidate)` as in HumanEval, functions test_..., or a `unittest.TestCase`. It may
+    import from `solution`, the program, and from installed packages; or it is JSON with inputs and
+    outputs (then `entry_point` is ""). `setup` is trusted Python that runs first, because the
+    test's helpers must not come from the program; objects of its classes cross with their
+    attributes.
     """
 
     program: str

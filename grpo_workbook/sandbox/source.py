@@ -30,6 +30,11 @@ def _is_assertion(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
 
 
+# What a test does in this process only: the program's is another.
+_ELSEWHERE = {"patch", "redirect_stdout", "redirect_stderr", "stdout", "warns", "assertWarns"}
+_ELSEWHERE |= {"assertLogs", "signature", "getsource"}
+
+
 class Test:
     """A test, compiled to count its assertions and to continue after a failed one."""
 
@@ -88,7 +93,8 @@ class Test:
         )
         if entry_point != self.root or (shown and self.root[:1].isupper()):
             self.class_names.add(self.root)
-        self.patches = bool({"patch", "monkeypatch"} & {*self.bound, *(n.attr for n in used)})
+        names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        self.elsewhere = sorted(_ELSEWHERE & (names | {n.attr for n in used}))
 
     def wants_class(self, name: str) -> bool:
         """Whether the test treats this name of the program as a class."""

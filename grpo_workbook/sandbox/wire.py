@@ -1,7 +1,7 @@
 """Messages between a judge and a candidate: values as JSON with tags, in frames.
 
-A value arrives as exactly the type in its tag, an iterator as its items. So the test's `==` never
-gets an object with an `__eq__` that is always True. The servers load this file by its path, so it
+A value arrives as exactly the type in its tag, made by trusted code. So the test's `==` never gets
+a value with an `__eq__` that is always True. The servers load this file by its path, so it
 imports only the standard library.
 """
 
