@@ -370,8 +370,15 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
         ("from solution import f\nclass A(f): pass\nassert f(3) == 4", "derives a class"),
         (
             "from unittest.mock import patch\nwith patch('time.time', lambda: 5):\n    assert f(3) == 5",
-            "replaces functions",
+            "uses patch",
         ),
+        (
+            "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f(3)\nassert b.getvalue() == 'x'",
+            "uses redirect_stdout",
+        ),
+        ("import inspect\nassert 'y' in inspect.signature(f).parameters", "uses signature"),
+        ("from pathlib import Path\nassert f(Path('a')) == Path('a')", "only plain values"),
+        ("import solution, copy\nassert copy.deepcopy(solution.sys) and f(3)", "copies an object"),
         ('{"inputs": [], "outputs": []}', "there is no input"),
         ('{"inputs": ["1"]}', "the test is not Python"),
     ],
