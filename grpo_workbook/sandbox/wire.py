@@ -28,7 +28,8 @@ ITERATORS = {types.GeneratorType, map, filter, zip, enumerate, reversed}
 ITERATORS |= {type(iter(x)) for x in ([], (), {}, set(), "", range(0))}
 ITERATORS |= {type(iter(x)) for x in ({}.values(), {}.items(), [].__reversed__())}
 _NUMBERS = re.compile(r"[<>|=]?[?biufcSUMm]\d*(\[\w+\])?")
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+FOR_LITTLE_MEMORY = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+FOR_LITTLE_MEMORY += ("MALLOC_ARENA_MAX",)  # else each thread takes 64 MB of addresses
 
 
 class NotPlain(Exception):
@@ -300,8 +301,8 @@ def start_server(file: str, options: dict):
     ours, theirs = socket.socketpair()
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
     command = [sys.executable, "-E", "-s", "-S", "-B", path]
-    kept = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
-    how = {"env": kept | ONE_THREAD, "cwd": "/"}  # a thread of OpenBLAS costs it 40 MB a core
+    how = {"env": {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}, "cwd": "/"}
+    how["env"] |= dict.fromkeys(FOR_LITTLE_MEMORY, "1")
     how |= dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     with theirs:  # its own session: a Ctrl-C goes to the trainer, which closes the servers
         process = subprocess.Popen(command, stdin=theirs, start_new_session=True, **how)
