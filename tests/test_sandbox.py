@@ -23,7 +23,7 @@ from conftest import REPO, SHARED
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import Job, Sandbox, code_attacks
 from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
-from grpo_workbook.sandbox.pool import MAX_PROGRAM
+from grpo_workbook.sandbox.pool import GRACE, MAX_PROGRAM
 
 HUMANEVAL = SHARED / "data" / "humaneval" / "HumanEval.jsonl.gz"
 GOOD = "def add(a, b):\n    return a + b\n"
@@ -239,38 +239,31 @@ def test_mutated_solutions_are_judged_as_plain_execution_judges_them(tasks):
 # ------------------------------------------------------------------ attacks
 
 
+KINDS = list(dict.fromkeys(a.kind for a in ATTACKS if a.kind != "outside"))
+ENDLESS_KINDS = ("loops", "endless in the test")
+
+
 def test_the_collection_is_large_and_no_attack_is_there_twice():
-    assert len({a.program for a in ATTACKS}) == len({a.name for a in ATTACKS}) == len(ATTACKS) >= 40
+    assert (
+        len({a.program for a in ATTACKS}) == len({a.name for a in ATTACKS}) == len(ATTACKS) >= 120
+    )
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [a for a in ATTACKS if a.kind not in ("outside", "loops")],
-    ids=lambda a: f"{a.kind}: {a.name}",
-)
-def test_no_attack_passes_and_the_next_job_is_judged(quick, attack):
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in ENDLESS_KINDS)) for k in KINDS])  # fmt: skip
+def test_no_attack_passes_and_the_next_job_is_judged(quick, kind):
+    """All of a kind at once, for some of them take the whole time limit."""
+    attacks = [a for a in ATTACKS if a.kind == kind]
+    good = Job(GOOD, TEST, ENTRY_POINT)
+    quick.check([good] * 8)
     servers = descendants()
-    verdicts = quick.check([Job(attack.program, TEST, ENTRY_POINT), Job(GOOD, TEST, ENTRY_POINT)])
-    assert not verdicts[0].passed
-    assert verdicts[0].fault == "program", str(verdicts[0])
-    assert len(str(verdicts[0].reason)) < 2000
-    assert verdicts[1].passed, str(verdicts[1])
-    if servers and Path("/proc").is_dir():
-        assert len(descendants()) <= 4 * 4 + len(servers), "something was left running"
-
-
-@pytest.mark.slow
-def test_no_endless_program_passes_and_the_next_jobs_are_judged(quick):
-    """All at once, for each of them takes the whole time limit."""
-    loops = [a for a in ATTACKS if a.kind == "loops"]
-    quick.check([Job(GOOD, TEST, ENTRY_POINT)] * 8)
-    servers = descendants()
-    jobs = [Job(a.program, TEST, ENTRY_POINT) for a in loops]
-    verdicts = quick.check(jobs + [Job(GOOD, TEST, ENTRY_POINT)] * len(loops))
-    for attack, verdict in zip(loops, verdicts, strict=False):
+    jobs = [x for a in attacks for x in (Job(a.program, a.test, ENTRY_POINT), good)]
+    verdicts = quick.check(jobs)
+    for attack, verdict in zip(attacks, verdicts[::2], strict=True):
         assert not verdict.passed, attack.name
         assert verdict.fault == "program", f"{attack.name}: {verdict}"
-    assert [v.passed for v in verdicts[len(loops) :]] == [True] * len(loops)
+        assert len(verdict.reason) < 2000
+        assert verdict.reason.isprintable()
+    assert all(v.passed for v in verdicts[1::2])
     assert len(descendants()) <= len(servers), "something was left running"
 
 
@@ -285,7 +278,7 @@ def test_nothing_outside_is_harmed(quick, tmp_path, monkeypatch, attack):
     if attack.name == "read a file" and quick.isolation != "full":
         pytest.skip(f"limits-only: {quick.probe()[1]}")
     program = next(a.program for a in code_attacks(str(victim)) if a.name == attack.name)
-    verdict = quick.check([Job(program, TEST, ENTRY_POINT)])[0]
+    verdict = quick.check([Job(program, attack.test, ENTRY_POINT)])[0]
     assert not verdict.passed
     assert verdict.cases_passed == 0, "the attack had what it wanted"
     assert victim.read_text() == "5"
@@ -302,8 +295,9 @@ def test_without_namespaces_no_attack_passes_either():
     with Sandbox(time_limit=1.0, level="limits-only") as sandbox:
         with pytest.warns(UserWarning, match="limits-only.*can read all your files"):
             sandbox.probe()
-        chosen = [a for a in ATTACKS if a.kind not in ("loops", "outside")]
-        jobs = [Job(a.program, TEST, ENTRY_POINT) for a in chosen] + [Job(GOOD, TEST, ENTRY_POINT)]
+        chosen = [a for a in ATTACKS if a.kind != "outside"]
+        jobs = [Job(a.program, a.test, ENTRY_POINT) for a in chosen]
+        jobs += [Job(GOOD, TEST, ENTRY_POINT)]
         *verdicts, good = sandbox.check(jobs)
     assert [a.name for a, v in zip(chosen, verdicts, strict=True) if v.passed] == []
     assert good.passed
@@ -367,11 +361,30 @@ def test_what_breaks_outside_of_assertions_costs_a_case(sandbox):
         ("assert 1 == 1", "never calls"),
         ("def check(candidate):\n    pass", "never calls"),
         ("assert f(1 ==", "not Python"),
-        ("assert f(lambda: 1) == 1", "only plain values"),
+        ("assert f(object()) == 1", "only plain values"),
+        ("import no_such_package\nassert f(3) == 4", "ModuleNotFoundError"),
+        ("assert f(3) == wanted", "NameError"),
+        ("import math\nassert f(3) == math.nothing", "AttributeError"),
+        ("open('/no/such/file')\nassert f(3) == 4", "FileNotFoundError"),
+        ("def test_f(fixture):\n    assert f(3) == 4", "needs 'fixture'"),
+        ("from solution import f\nclass A(f): pass\nassert f(3) == 4", "derives a class"),
+        (
+            "from unittest.mock import patch\nwith patch('time.time', lambda: 5):\n    assert f(3) == 5",
+            "uses patch",
+        ),
+        (
+            "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f(3)\nassert b.getvalue() == 'x'",
+            "uses redirect_stdout",
+        ),
+        ("import inspect\nassert 'y' in inspect.signature(f).parameters", "uses signature"),
+        ("from pathlib import Path\nassert f(Path('a')) == Path('a')", "only plain values"),
+        ("import solution, copy\nassert copy.deepcopy(solution.sys) and f(3)", "copies an object"),
+        ('{"inputs": [], "outputs": []}', "there is no input"),
+        ('{"inputs": ["1"]}', "the test is not Python"),
     ],
 )
 def test_a_test_that_cannot_judge_is_rejected_and_is_the_tests_fault(sandbox, test, words):
-    verdict = sandbox.check([job("def f(x): return x", test)])[0]
+    verdict = sandbox.check([job("import sys\ndef f(x): return x", test)])[0]
     assert (verdict.outcome, verdict.fault) == ("rejected", "test")
     assert words in verdict.reason
 
@@ -392,6 +405,17 @@ def test_what_is_no_program_is_rejected(sandbox, program):
         (Job(GOOD, TEST, ""), "entry point '' is not a name"),
         (Job(GOOD, TEST, "add "), "entry point 'add ' is not a name"),
         (Job(GOOD, TEST, None), "entry point 'None' is not a name"),
+        (Job(GOOD, TEST, "add\n"), "entry point 'add\\n' is not a name"),
+        (Job(GOOD, TEST, "add\0"), "is not a name"),
+        (Job(GOOD, TEST, ["add"]), "is not a name"),
+        (Job(GOOD, TEST, 10**5000), "of type int is not a name"),
+        (Job(GOOD, 10**5000, "add"), "the test is not a text"),
+        (Job(GOOD, TEST, "add", None), "the setup is not a text"),
+        (Job(GOOD, TEST, "add", "def ("), "the test is not Python"),
+        (Job(GOOD, TEST + "\0", "add"), "the test is not Python"),
+        (Job(GOOD, {"inputs": ["1"]}, ""), "the test is not a text"),
+        (Job(GOOD, '{"inputs": 5, "outputs": 5}', ""), "the test is not Python"),
+        (None, "is no Job"),
     ],
 )
 def test_one_bad_job_is_rejected_and_the_others_are_judged(sandbox, bad, words):
@@ -401,6 +425,158 @@ def test_one_bad_job_is_rejected_and_the_others_are_judged(sandbox, bad, words):
     assert words in verdict.reason
     assert before.passed
     assert after.passed
+
+
+def test_a_program_with_a_zero_byte_is_only_its_own_error(sandbox):
+    bad, good = sandbox.check([Job("\0" + GOOD, TEST, "add"), Job(GOOD, TEST, "add")])
+    assert (bad.outcome, bad.fault, good.passed) == ("error", "program", True)
+
+
+@pytest.mark.parametrize("words", ["\x1b[2J\x07", "\ud800", "a\nb\u202e", "\x9b1m"])
+def test_a_reason_cannot_reach_the_terminal(sandbox, words):
+    verdict = sandbox.check([job(f"def f(x): raise ValueError({words!r})")])[0]
+    assert verdict.reason.isprintable()
+    assert verdict.reason == "ValueError: " + ascii(words)[1:-1]
+
+
+# programs that do not let a test end with their answers, and the tests
+ENDLESS = {
+    "colliding keys": ("def f(x): return {i * (2**61 - 1) for i in range(150_000)}", "assert f(1) == 5"),
+    "colliding numbers": ("def f(x): return [i * (2**61 - 1) for i in range(90_000)]", "assert set(f(1)) == {1}"),
+    "a range": ("def f(x): return range(10**18)", "assert sum(f(1)) == 1"),
+    "a power": ("def f(x): return 10**10", "assert 7 ** f(1) == 1"),
+    "a pattern": ("def f(x): return '(a+)+$'", "import re\nassert re.match(f(1), 'a' * 60 + 'b')"),
+    "a loop of the test": ("def f(x): return 0", "n = 0\nwhile n != 5: n += f(1)"),
+    "a Decimal": ("from decimal import Decimal\ndef f(x): return Decimal('1e999999999')", "assert int(f(1)) == 5"),
+    "a circle": ("class N: pass\ndef f(x):\n    n = N(); n.next = n; return n", "n = f(1)\nwhile n: n = n.next"),
+    "all of an endless generator": ("def f(x):\n    while True: yield 1", "assert list(f(1)) == 5"),
+    "a caught deadline": ("def f(x): return 0", "while f(1) == 0:\n    try:\n        while True: pass\n    except BaseException: pass"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_test_that_the_answers_do_not_let_end_is_the_programs_fault():
+    """Otherwise half a batch of such programs would end the run; and there is one deadline."""
+    jobs = [Job(program, test, "f") for program, test in ENDLESS.values()]
+    with Sandbox(workers=4, time_limit=1.0) as made:
+        for name, verdict in zip(ENDLESS, made.check(jobs), strict=True):
+            assert (verdict.outcome, verdict.fault) == ("timeout", "program"), f"{name}: {verdict}"
+            assert verdict.ms < 1000 * (1 + GRACE)
+        assert made.check([Job(GOOD, TEST, "add")])[0].passed
+
+
+@pytest.mark.parametrize("before", ["while True: pass", "9 ** (10**10)"])
+@pytest.mark.parametrize("name", ["f", "Solution().f"])
+def test_a_test_that_hangs_before_the_first_answer_is_at_fault(quick, name, before):
+    program = "def f(x): return x\nclass Solution:\n    f = staticmethod(f)"
+    test = f"def check(candidate):\n    {before}\n    assert candidate(3) == 3"
+    verdict = quick.check([Job(program, test, name)])[0]
+    assert (verdict.outcome, verdict.fault) == ("timeout", "test")
+
+
+@pytest.mark.parametrize("error", ["StopIteration", "StopAsyncIteration", "GeneratorExit", "KeyboardInterrupt", "SystemExit"])  # fmt: skip
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert all(map(lambda x: f(x) == 5, [1, 2]))",
+        "assert [y for x, y in zip([1], map(f, [1])) if y != 5] == []",
+        "assert list(iter(lambda: f(1), 5)) == []",
+        "assert next(map(f, [1]), 5) == 5",
+        "def all_of():\n    for x in [1]: yield f(x) == 5\nassert all(all_of())",
+        "import asyncio\nasync def all_of():\n    for x in [1]: yield f(x) == 5\n"
+        "async def main(): return [x async for x in all_of()]\nassert all(asyncio.run(main()))",
+    ],
+)
+def test_what_ends_a_loop_does_not_cross_as_itself(sandbox, error, test):
+    own = f"class Own({error}): pass\ndef f(x): raise Own"
+    for program in (f"def f(x): raise {error}", own):
+        verdict = sandbox.check([job(program, test)])[0]
+        assert (verdict.outcome, verdict.fault) == ("error", "program")
+
+
+def test_a_program_that_runs_no_assertion_has_not_passed(sandbox):
+    test = "for x in f(3):\n    assert x == 1"
+    assert sandbox.check([job("def f(x): return [1] * x", test)])[0].passed
+    assert sandbox.check([job("def f(x): return []", test)])[0].outcome == "failed"
+
+
+def test_an_argument_cannot_be_fitted_to_the_answer(sandbox):
+    for test in (
+        "a = [3, 1, 2]\nassert f(a) == sorted(a)",
+        "a = [3, 1, 2]\nr = f(a)\nassert r == sorted(a)",
+        "a = [3, 1, 2]\nr = f(a)\nassert len(r) == len(a) and sorted(r) == sorted(a)",
+    ):
+        for program in ("def f(a): a.clear(); return a", "def f(a): a[:] = [1]; return [1]"):
+            assert sandbox.check([job(program, test)])[0].outcome == "failed", (program, test)
+        assert sandbox.check([job("def f(a): return sorted(a)", test)])[0].passed
+        assert sandbox.check([job("def f(a): a.sort(); return a", test)])[0].passed
+
+
+LIAR = (
+    "class Yes:\n    def __getattr__(self, name): return lambda *a: True\n    def __call__(self, *a): return self\n"
+    + "".join(
+        f"    def __{name}__(self, *a): return {value}\n"
+        for name, value in {
+            **dict.fromkeys("eq ne lt le gt ge contains bool instancecheck".split(), "True"),
+            **dict.fromkeys("sub rsub add radd mul mod abs neg round getitem iter".split(), "self"),
+            **dict.fromkeys("float".split(), "5.0"),
+            **dict.fromkeys("int index len hash".split(), "5"),
+            "str": "'5'",
+        }.items()
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert f(2) == 5", "assert 5 == f(2)", "assert not f(2) != 5", "assert f(2) in (5, 6)", "assert f(2) in {5: 1}",
+        "assert abs(f(2) - 5) < 1e-6", "assert -1 < f(2) - 5 < 1", "assert f(2) < 6", "assert 4 < f(2)", "assert 6 > f(2)",
+        "import math\nassert math.isclose(f(2), 5)", "assert round(f(2)) == 5", "assert 5 in f(2)", "assert f(2).startswith('a')",
+        "assert f(2).isdigit()", "assert len(f(2)) == 5", "assert f(2).count(1) == 5", "assert isinstance(f(2), int)",
+        "assert sorted(f(2)) == [5]", "assert [f(2)] == [5]", "assert {'a': f(2)} == {'a': 5}", "assert int(f(2)) == 5",
+        "import numpy as np\nassert np.allclose(f(2), 5)", "import numpy as np\nassert (f(2) == np.array([5])).all()",
+        "import numpy as np\nassert np.asarray(f(2)).sum() == 5", "assert f(2).is_integer()", "assert f(2) % 5 == 0",
+        "assert f(2) & 1", "assert f(2) * 1 == 5", "x = f(2)\nx -= 5\nassert x == 0", "assert sum(f(2)) == 5", "assert range(9)[f(2)] == 5",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): self.assertAlmostEqual(f(2), 5)",
+        "from unittest.mock import ANY\nassert f(2) == 5", "assert f(2) is True", "import pytest\nassert f(2) == pytest.approx(5)",
+    ],
+)  # fmt: skip
+def test_an_object_that_says_yes_to_all_is_no_value(sandbox, test):
+    for last in ("def f(x): return Yes()", "f = Yes()", "f = Yes", "class f(Yes):\n    def __init__(self, *a): pass"):  # fmt: skip
+        verdict = sandbox.check([job(LIAR + last, test)])[0]
+        assert not verdict.passed, last
+        assert verdict.fault == "program", str(verdict)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "raise ValueError",
+        "import os; os._exit(0)",
+        "return None",
+        "while True: pass",
+        "return Yes()",
+    ],
+)
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def check(candidate):\n    for x in range(1, 21):\n        got = candidate(x)\n        assert got == (x, x + 1)",
+        "def check(candidate):\n    for x in range(1, 21):\n        a, b = candidate(x)\n        assert (a, b) == (x, x + 1)",
+        "def one(x):\n    got = f(x)\n    assert got == (x, x + 1)\n" + "".join(f"one({x})\n" for x in range(1, 21)),
+        "import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n        for x in range(1, 21):\n"
+        "            got = f(x)\n            self.assertEqual(got, (x, x + 1))",
+        "def check(candidate):\n    for x in range(1, 21):\n        with open('/dev/null'):\n            assert candidate(x) == (x, x + 1)",
+    ],
+)  # fmt: skip
+def test_giving_up_earns_no_more_than_a_wrong_answer(quick, test, end):
+    """A case that was not reached counts as failed, also where the call stands before the assert."""
+    wrong = "def f(x): return (x, x + 1) if x == 1 else (0, 0)"
+    early = f"class Yes: pass\ndef f(x):\n    if x == 1: return (x, x + 1)\n    {end}"
+    honest, gave_up = quick.check([job(wrong, test), job(early, test)])
+    assert (honest.cases_passed, honest.cases) == (1, 20)
+    assert gave_up.fraction <= honest.fraction, str(gave_up)
 
 
 def test_less_than_required_is_refused():

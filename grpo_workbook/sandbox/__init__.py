@@ -3,9 +3,20 @@
 The dataset's columns are `test` and `entry_point`, named as in HumanEval, and optionally
 `prompt_code`: code that the completion continues, with helpers that the test may use. (A plain
 text `prompt` that ends inside a function works too.)
+
+A test is Python in any of these shapes, and may import installed packages:
+
+- `check(candidate)` as in HumanEval, HumanEval+ and LeetCode; assertions alone as in MBPP
+- functions `test_...` and classes `Test...` of pytest, `unittest.TestCase` as in BigCodeBench
+- `from solution import f` or `import solution` as in KodCode: then no `entry_point` is needed
+- JSON or a dict with `inputs` and `outputs` as in APPS, CodeContests and LiveCodeBench: the program
+  is run as a script for each input, and what it prints is compared; or, with `fn_name`, called
+
+The entry point is a function, a class, or a method such as `Solution().twoSum`.
 """
 
 import ast
+import json
 import re
 import warnings
 from collections import Counter
@@ -41,16 +52,25 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
     """
     tasks: list[dict] = read_rows(source).to_list()
     for number, row in enumerate(tasks, 1):
-        empty = [c for c in NEEDED if not isinstance(row.get(c), str) or not row[c].strip()]
+        if isinstance(row.get("test"), dict | list):
+            row["test"] = json.dumps(row["test"])
+        cases = _is_script(row.get("test"))
+        needed = [c for c in NEEDED if not (cases and c == "entry_point")]
+        empty = [c for c in needed if not isinstance(row.get(c), str) or not row[c].strip()]
         if empty:
             what = f"{empty[0]!r} is {str(row.get(empty[0]))[:40]!r}"
-            why = f"{what}: every task needs text in {', '.join(NEEDED)}, as in HumanEval"
-        elif not re.search(rf"\bdef {re.escape(name := row['entry_point'])}\b", row["prompt"]):
+            why = f"{what}: every task needs text in {', '.join(needed)}, as in HumanEval"
+        elif not cases and not _defines(row["prompt"], name := row["entry_point"]):
             why = f"the prompt does not define {name[:40]!r}: end it where the solution begins"
         else:
             continue
         raise WorkbookError(f"{source}, row {number}: {why}")
     return tasks
+
+
+def _defines(prompt: str, name: str) -> bool:
+    root = re.escape(re.split(r"[.(]", name)[0])
+    return bool(re.search(rf"\b(def|class) {root}\b", prompt))
 
 
 def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROMPT):
@@ -88,9 +108,11 @@ def program_of(completion: Completion, entry_point: str, prompt: str = "") -> st
     A block that defines the entry point follows the other definitions of `prompt`, such as imports.
     Other text continues `prompt`, code that ends where the completion begins.
     """
-    text, name = text_of(completion), re.escape(entry_point)
-    defines = re.compile(rf"^(?:async )?def {name}\b|^{name}\s*=", re.MULTILINE)
+    text, name = text_of(completion), re.escape(re.split(r"[.(]", entry_point)[0])
+    defines = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name}\s*=", re.MULTILINE)
     blocks = fenced_code(text)
+    if not name:  # a script
+        return blocks[-1] if blocks else text
     if whole := [block for block in blocks if defines.search(block)]:
         return f"{_standalone(prompt)}{whole[-1]}"
     code = blocks[-1] if blocks else text
@@ -118,11 +140,18 @@ def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **co
     starts = prompt_code or prompts or [""] * len(completions)
     jobs = []
     for completion, one, name, start in zip(completions, test, entry_point, starts, strict=True):
-        if not isinstance(start, str) or not (prompt_code or f"def {name}" in start):
+        name = "" if name is None and _is_script(one) else name
+        if not isinstance(start, str) or not (prompt_code or _defines(start, str(name))):
             start = ""  # neither words nor None are code
+        one = json.dumps(one) if isinstance(one, dict | list) else one
         # the test's helpers come from the prompt, not from the program
         jobs.append(Job(program_of(completion, str(name), start), one, name, _standalone(start)))
     return jobs
+
+
+def _is_script(test) -> bool:
+    """Whether the test is input and output of a script: a dict, a list, or JSON."""
+    return isinstance(test, dict | list) or str(test).lstrip().startswith(("{", "["))
 
 
 def verdicts_of(completions: Sequence[Completion], dataset, sandbox: Sandbox) -> list[Verdict]:
@@ -147,10 +176,11 @@ def unit_tests(
 ) -> RewardFunction:
     """A reward: 1.0 if the program passes its whole test, else 0.0.
 
-    With `partial` a failed test earns half of the fraction of its assertions that held. None
-    without a verdict: the sandbox failed, or the test is at fault (not Python, never calls the
-    candidate, does not end). Raises WorkbookError if more than `max_failed` of a batch has no
-    verdict or timed out. TRL logs each outcome's rate (`code/timeout`).
+    With `partial` a failed test earns half of the fraction of its assertions that held; one that
+    was not reached counts as failed. None without a verdict: the sandbox failed, or the test is at
+    fault (not Python, never calls the candidate, does not end, imports what is not installed).
+    Raises WorkbookError if more than `max_failed` of a batch has no verdict or timed out. TRL logs
+    each outcome's rate (`code/timeout`), and the rate without a verdict (`code/no verdict`).
     """
     if not 0 <= max_failed <= 1:
         raise WorkbookError(f"max_failed is {max_failed}: give a fraction from 0 to 1")
@@ -171,6 +201,7 @@ def unit_tests(
             counts = Counter(v.outcome for v in verdicts)
             for outcome in {*counts, "timeout", "sandbox error"}:
                 log_metric(f"code/{outcome}", counts[outcome] / len(verdicts))
+            log_metric("code/no verdict", len(unsure) / len(verdicts))
         credit = 0.5 if partial else 0.0
         paid = [1.0 if v.passed else credit * v.fraction for v in verdicts]
         return [None if v in unsure else p for v, p in zip(verdicts, paid, strict=True)]

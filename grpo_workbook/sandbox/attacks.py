@@ -1,8 +1,8 @@
 """Programs that try to pass a test without solving it, or to harm the machine that runs them.
 
-They are in attacks.toml. Each is written for TEST, which asks for the sum of two numbers; none
-solves it, so none may ever be judged "passed". Run them only in the sandbox: some end processes,
-fill memory, or delete all files that they can reach.
+They are in attacks.toml. Each is written for TEST, which asks for the sum of two numbers, or for
+the test of its kind; none solves it, so none may ever be judged "passed". Run them only in the
+sandbox: some end processes, fill memory, or delete all files that they can reach.
 """
 
 import tomllib
@@ -19,15 +19,24 @@ def check(candidate):
 
 
 class CodeAttack(NamedTuple):
-    """One program with its `kind` (family) and `name`."""
+    """One program with its `kind` (family) and `name`, and the `test` that it is written for."""
 
     kind: str
     name: str
     program: str
+    test: str = TEST
 
 
 def code_attacks(file: str = "/tmp/workbook-victim/file.txt") -> list[CodeAttack]:
     """All programs. The kind "outside" attacks `file`: give one that may be lost."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    kinds = tomllib.loads(text.replace("@FILE@", file).replace("@NEST@", "(" * 5000 + ")" * 5000))
-    return [CodeAttack(k, name, code) for k in kinds for name, code in kinds[k].items()]
+    kinds = tomllib.loads(text)
+    marks = {"@FILE@": file, "@NEST@": "(" * 5000 + ")" * 5000, "@FORGE@": kinds.pop("forge")}
+    found = []
+    for kind, programs in kinds.items():
+        test = programs.pop("test", TEST)
+        for name, code in programs.items():
+            for mark, stands_for in marks.items():
+                code = code.replace(mark, stands_for)
+            found.append(CodeAttack(kind, name, code, test))
+    return found

@@ -5,60 +5,259 @@ never reads output of a candidate, which goes to /dev/null. After each job it ki
 that are left. Standard library only.
 """
 
+import builtins
 import contextlib
-import functools
+import enum
 import gc
+import inspect
+import operator
 import os
 import signal
 import socket
 import sys
+import threading
 import types
-from collections import Counter, OrderedDict, defaultdict
+from collections import UserList, UserString
+from collections.abc import Iterator, Mapping, Set
 
 import jail
 import wire
 
 
-def _plain(value, deep: bool = True):
-    """Some well-known subclasses and NumPy's scalars as plain values, also one level down."""
-    kind = type(value)
-    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
-        return value.item()
-    if kind in (dict, defaultdict, Counter, OrderedDict):
-        return {_plain(k, False): _plain(v, False) if deep else v for k, v in value.items()}
-    return kind(_plain(x, False) for x in value) if deep and kind in (list, tuple) else value
+class Program(wire.Values):
+    """The program's side of the wire. A program may change all of this.
+
+    Objects that are no values stay here. The judge gets a number for each, and asks for what it
+    wants done with them, by the name of a function of `operator` or `builtins`.
+    """
+
+    def __init__(self, sock: socket.socket):
+        super().__init__()
+        self.sock, self.known, self.numpy = sock, (), False
+        self.things, self.places = [], {}
+        self.again = False  # arguments are compared with what came: an object is its number
+
+    def fresh(self, again: bool = False) -> "Program":
+        """The same for another call: the numbers of mutable objects begin again."""
+        other = object.__new__(Program)
+        mine = {"objects": [], "numbers": {}, "records": [], "again": again}
+        other.__dict__ = self.__dict__ | mine
+        return other
+
+    def special(self, value, kind: type):
+        name = kind.__name__
+        asked = id(kind) in self.places
+        if self.again and id(value) in self.places:
+            return ["h", self.places[id(value)]]
+        if not asked and (isinstance(value, Iterator) or inspect.iscoroutine(value)):
+            what = "iterator" if isinstance(value, Iterator) else "coroutine"
+            return [*self.thing(value)[:2], what, name]
+        if id(value) in self.places:
+            return self.thing(value)
+        if name in self.known and not isinstance(value, _BASES):
+            is_enum = isinstance(value, enum.Enum)
+            return ["e", name, value.name] if is_enum else self.record(value)
+        if kind.__module__ in ("numpy", "builtins") and (found := self.common(value, kind)):
+            return found[0]
+        if kind is _Callback:
+            return ["k", value.number, value.__name__]
+        if isinstance(value, BaseException):
+            return ["E", self.raised(value)]
+        if not asked:  # of a class that the test has not asked for
+            if fields := getattr(kind, "_fields", None) if isinstance(value, tuple) else None:
+                return ["n", name, fields, *(self.encode(x) for x in tuple.__iter__(value))]
+            for base in _BASES:
+                if isinstance(value, base):
+                    return self.encode(_CONTENT.get(base, base)(value))
+        return self.thing(value)
+
+    def common(self, value, kind: type) -> list:
+        """[A value of NumPy, or a built-in type or iterator], encoded, or []."""
+        if kind.__module__ == "numpy" and not self.numpy and getattr(value, "shape", 1) == ():
+            return [self.encode(value.item())]  # the judge would have to load NumPy for it
+        with contextlib.suppress(wire.NotPlain):
+            return [super().special(value, kind)]
+        return []
+
+    def thing(self, value) -> list:
+        """An object that stays here: its number, what it is, the names of its classes."""
+        place = self.places.setdefault(id(value), len(self.things))
+        if place == len(self.things):
+            self.things.append(value)
+        kind = value if isinstance(value, type) else type(value)
+        what = "class" if kind is value else "function" if callable(value) else "object"
+        names = [c.__name__ for c in kind.__mro__]
+        fields = {}
+        if what == "object" and hasattr(kind, "__dataclass_fields__"):
+            fields = {x: getattr(value, x, None) for x in kind.__dataclass_fields__}
+        return ["h", place, what, kind.__module__, names, self.encode(fields)]
+
+    def found(self, tag: str, *parts):
+        if tag == "h":
+            return self.things[parts[0]]
+        if tag == "k":
+            return _Callback(self, *parts)
+        if tag == "E":
+            return getattr(builtins, parts[0])(*self.decode(parts[1]))
+        kind = self.things[0].__dict__.get(parts[0])
+        if tag == "e":
+            return kind[parts[1]]
+        return self.blank(kind if isinstance(kind, type) else type(parts[0], (), {}))
+
+    def raised(self, error: BaseException) -> list:
+        """An exception: its classes, its words, its arguments and attributes, its class here."""
+        kind, words = type(error), type(error).__name__
+        with contextlib.suppress(Exception):
+            words = str(error)[:400]
+        other = self.fresh()
+        try:
+            given = other.pack((error.args, dict(vars(error))))
+        except (wire.NotPlain, RecursionError):
+            given = other.fresh().pack(((words,), {}))
+        return [[c.__name__ for c in kind.__mro__], words, given, self.places.get(id(kind))]
+
+    def answer(self, request: list) -> list:
+        """Do what the judge asks for: [the operation, its arguments]."""
+        values, (operation, packed) = self.fresh(), request
+        try:
+            arguments, named = values.unpack(packed)
+            count = len(values.objects)
+            run = _OPERATIONS.get(operation) or getattr(operator, operation, None)
+            result = (run or getattr(builtins, operation))(*arguments, **dict(named))
+            if operation == "new":
+                self.thing(result)
+            elif operation == "take":
+                return ["value", values.pack((result, None))]
+            # the arguments go back if the program has changed them
+            changes = None
+            if count and self.fresh(again=True).pack((arguments, named)) != packed:
+                changes = [values.parts(x) for x in values.objects[:count]]
+            return ["value", values.pack((result, changes))]
+        except (wire.NotPlain, RecursionError) as problem:
+            if isinstance(problem, wire.NotPlain):
+                return ["not plain", str(problem)]
+            return ["raised", self.raised(problem)]
+        except BaseException as error:
+            return ["raised", self.raised(error)]
+
+    def serve(self, until: str = "") -> list:
+        """Answer requests until the message `until` comes: the result of a function of the test."""
+        while (message := wire.receive(self.sock))[0] != until:
+            reply = self.answer(message)
+            try:
+                wire.send(self.sock, reply)
+            except wire.NotPlain as problem:
+                wire.send(self.sock, ["not plain", str(problem)])
+        return message
+
+
+class _Callback:
+    """A function of the test, which the program can call."""
+
+    def __init__(self, program: Program, number: int, name: str):
+        self.program, self.number, self.__name__ = program, number, name
+
+    def __call__(self, *arguments, **named):
+        values = self.program.fresh()
+        packed = values.pack((arguments, tuple(named.items())))
+        wire.send(self.program.sock, ["call", self.number, packed])
+        _, kind, data = self.program.serve(until="result")
+        if kind == "raised":
+            raise getattr(builtins, data[0], Exception)(*data[1:])
+        return values.unpack(data)
+
+
+def _take(iterator, count: int) -> tuple[list, list | None]:
+    """Up to `count` items, and how it ended: [] at its end, or what it raised."""
+    items = []
+    try:
+        for _ in range(count):
+            items.append(next(iterator))
+    except StopIteration:
+        return items, []
+    except Exception as error:
+        return items, [error]
+    return items, None
+
+
+def _wait(awaitable):
+    """The result of a coroutine; they all have one event loop."""
+    import asyncio
+
+    global _LOOP
+    _LOOP = _LOOP or asyncio.new_event_loop()
+
+    async def result():
+        return await awaitable
+
+    return _LOOP.run_until_complete(result())
+
+
+_LOOP = None
+
+
+def _call(function, *arguments, **named):
+    return function(*arguments, **named)
+
+
+_OPERATIONS = {"call": _call, "new": _call, "take": _take, "wait": _wait}
+# a value of a subclass crosses as its content
+_BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
+_BASES += (Mapping, Set, UserList, UserString)
+_CONTENT = {
+    int: int.__index__,
+    float: float.__float__,
+    str: lambda x: str.__str__(x) + "",
+    Mapping: dict,
+    Set: set,
+    UserList: list,
+    UserString: str,
+}
 
 
 def candidate(sock: socket.socket) -> None:
-    """Load the program, answer calls until the judge hangs up; a program may change all of this."""
+    """Load the program, answer requests until the judge hangs up."""
     wire.send(sock, ["ready", None])
     first = wire.receive(sock)
+    builtins.exit = builtins.quit = sys.exit
+    if first["script"]:
+        return _script(sock, first["program"])
     module = sys.modules["__candidate__"] = types.ModuleType("__candidate__")
-    names = module.__dict__
-    reply = _attempt(lambda: exec(first["program"], names))
-    function = names.get(first["entry_point"])
-    if reply[0] == "value" and not callable(function):
-        reply = ["missing", ""]
-    while True:
-        try:
-            wire.send(sock, reply)
-        except wire.NotPlain as problem:
-            wire.send(sock, ["not plain", str(problem)])
-        arguments, named = wire.decode(wire.receive(sock)["call"])
-        reply = _attempt(functools.partial(function, *arguments, **named))
-
-
-def _attempt(run) -> list:
+    program = Program(sock)
+    program.known, program.numpy = frozenset(first["known"]), first["numpy"]
+    program.thing(module)
     try:
-        return ["value", wire.encode(_plain(run()))]
-    except wire.NotPlain as problem:
-        return ["not plain", str(problem)]
+        exec(compile(first["program"], "<program>", "exec"), module.__dict__)
+        wire.send(sock, ["value", program.pack((None, None))])
     except BaseException as error:
-        names = [c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins"]
-        words = type(error).__name__
-        with contextlib.suppress(Exception):
-            words = str(error)[:400]
-        return ["raised", [names[0], words]]
+        wire.send(sock, ["raised", program.raised(error)])
+    program.serve()
+
+
+def _script(sock: socket.socket, source: str) -> None:
+    """Run a program as a script, with standard input and output from the judge."""
+    _, fds, _, _ = socket.recv_fds(sock, 1, 2)
+    for fd, target in zip(fds, (0, 1), strict=True):
+        os.dup2(fd, target)
+        os.close(fd)
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    reply = ["value", None]
+    try:
+        exec(compile(source, "<program>", "exec"), main.__dict__)
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+    except SystemExit as error:
+        if error.code not in (None, 0, False):
+            reply = ["raised", Program(sock).raised(error)]
+    except BaseException as error:
+        reply = ["raised", Program(sock).raised(error)]
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os.close(1)
+    wire.send(sock, reply)
 
 
 def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bool) -> None:

@@ -1,75 +1,281 @@
 """The judge server, started by `pool.py`: it reads one job at a time and runs its test.
 
 The program runs in a candidate, a fork of `candidate.py` behind walls. Judge and candidate have one
-socket pair for each job; the test's text and its expected values never leave this process. If a
-test does not end, `pool.py` ends this process. Standard library only.
+socket pair for each job; the test's text and its expected values never leave this process. A job
+has one deadline. Where a C function of Python does not end (a power, a pattern), `pool.py` ends
+this process, and knows from it whether the program had answered. Standard library only.
 """
 
-import ast
 import builtins
+import contextlib
+import copy
+import enum
 import functools
 import os
+import re
 import select
+import signal
 import socket
 import sys
 import threading
 import time
+import types
 
 import jail
 import wire
+from handles import Handle, Thing
+from source import PLAIN_NAMES, Test, cases_of, function_test, same_output
 
 MAX_WORDS = 400  # characters from the program in a reason
-COUNTED = """_workbook_passed()
-try: pass
-except _workbook_error as _workbook_e: _workbook_failed(_workbook_e)"""
-
-
-class Test:
-    """A test's source, compiled to count its assertions and to continue after a failed one."""
-
-    def __init__(self, source: str, setup: str):
-        tree = ast.parse(source)
-        self.asserts = 0
-        tree.body = self._block(tree.body, False)
-        plain = [s for s in tree.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
-        used = {n.id for s in plain for n in ast.walk(s) if isinstance(n, ast.Name)}
-        takes = {s.name: len(s.args.args) for s in tree.body if isinstance(s, ast.FunctionDef)}
-        wanted = {x: int(x == "check") for x in takes if x == "check" or x.startswith("test")}
-        self.calls = {x: n for x, n in wanted.items() if takes[x] == n and x not in used}
-        self.code = compile(ast.fix_missing_locations(tree), "<test>", "exec", dont_inherit=True)
-        self.setup = compile(setup, "<setup>", "exec", dont_inherit=True)
-
-    def _block(self, statements: list, guarded: bool) -> list:
-        """The same statements, counted; an assert whose failure may be caught still raises."""
-        out = []
-        for node in statements:
-            if isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
-                self.asserts += 1
-                passed, attempt = ast.parse(COUNTED).body
-                attempt.body, attempt.orelse = [node], [passed]
-                out += [node, passed] if guarded else [attempt]
-                continue
-            catches = bool(getattr(node, "handlers", [])) or isinstance(node, ast.With)
-            for part in [node, *getattr(node, "handlers", []), *getattr(node, "cases", [])]:
-                for name in ("body", "orelse", "finalbody"):
-                    if isinstance(inner := getattr(part, name, None), list):
-                        inside = catches and part is node and name == "body"
-                        setattr(part, name, self._block(inner, guarded or inside))
-            out.append(node)
-        return out
+COUNTING = 0.2  # seconds to count the cases that a program did not reach
+PLAIN = {bool, int, float, str, *wire.MUTABLE, *wire.FIXED, *wire.REDUCED}
+# what ends a loop of the test in silence
+_ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Gone(Exception):
     """The candidate does not answer any more."""
 
 
-class Judge:
+class Late(BaseException):
+    """The deadline is over."""
+
+
+def _alarm(seconds: float) -> None:
+    """Raise Late after so many seconds, again and again, for a test may catch it; 0: no more."""
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1 if seconds else 0)
+
+
+def _late(*_):
+    raise Late
+
+
+class Run:
+    """Runs the test's own code, and counts its cases."""
+
+    def __init__(self, test: Test):
+        self.test, self.passed, self.failed = test, 0, 0
+        self.names: dict = {}
+
+    def execute(self, candidate) -> None:
+        """Run all of the test; `candidate()` gives what stands for a name of the program."""
+        test = self.test
+        self.names |= {"__name__": "__test__", "_workbook_error": Exception}
+        self.names |= {"_workbook_passed": self.pass_one, "_workbook_failed": self.fail_one}
+        solution = sys.modules["solution"] = types.ModuleType("solution")
+        solution.__all__ = test.free  # for `from solution import *`
+        if "numpy" in test.modules:
+            _strict_numpy()
+        try:
+            exec(test.setup, self.names)
+            solution.__getattr__ = candidate("")
+            if test.root:
+                self.names[test.root] = candidate(test.root)
+                self.names["candidate"] = candidate("candidate")
+            exec(test.code, self.names)
+            for name in test.functions:
+                self._function(self.names[name])
+            for kind in [x for x in self.names.values() if isinstance(x, type)]:
+                if kind.__module__ == "__test__":
+                    self._class(kind)
+        except Late:
+            raise
+        except BaseException as error:  # pytest's and sys.exit's too
+            self.fail_one(error, outside=True)
+        finally:
+            sys.modules.pop("solution", None)
+
+    def _function(self, function, *owner) -> None:
+        """Call a test function: `check` and the parameter `candidate` get the candidate."""
+        code = getattr(function, "__code__", None)
+        needs = code.co_argcount - len(function.__defaults__ or ()) if code else 0
+        takes = code.co_varnames[len(owner) : needs] if code else ()
+        for case in _parameters(function):
+            left = [x for x in takes if x not in case]
+            if left == ["candidate"] or (len(left) == 1 and function.__name__ == "check"):
+                case[left.pop()] = self.names["candidate"]
+            if left:
+                raise ImportError(f"the test function {function.__name__} needs {left[0]!r}")
+            result = function(*owner, **case)
+            if isinstance(result, types.CoroutineType):
+                import asyncio
+
+                asyncio.run(result)
+
+    def _class(self, kind: type) -> None:
+        """Run a unittest.TestCase, or a class of test functions as pytest does."""
+        unittest = sys.modules.get("unittest")
+        if unittest and issubclass(kind, unittest.TestCase):
+            result = unittest.TestResult()
+            for name in "addError addFailure addSubTest".split():
+                setattr(result, name, self._from_unittest)
+            unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
+        elif kind.__name__.startswith("Test"):
+            for name in [x for x in dir(kind) if x.startswith("test")]:
+                one = kind()
+                if hasattr(one, "setup_method"):
+                    one.setup_method()
+                self._function(getattr(kind, name), one)
+
+    def _from_unittest(self, *found) -> None:
+        if found[-1] is not None:  # None: a subtest passed
+            if isinstance(found[-1][1], Late):
+                raise Late
+            self.fail_one(found[-1][1], outside=True)
+
+    def pass_one(self) -> None:
+        self.passed += 1
+
+    def fail_one(self, error: BaseException, outside: bool = False) -> None:
+        """A case is lost; `outside` of an assertion, so that other cases were not reached."""
+        self.failed += 1
+
+
+def _parameters(function) -> list[dict]:
+    """The arguments of each case of pytest's `parametrize`."""
+    cases: list[dict] = [{}]
+    for mark in getattr(function, "pytestmark", []):
+        if mark.name == "parametrize":
+            names, rows = [*mark.args, *mark.kwargs.values()][:2]
+            names = re.findall(r"\w+", names) if isinstance(names, str) else [*names]
+            rows = [x.values if hasattr(x, "marks") else x if len(names) > 1 else [x] for x in rows]
+            cases = [c | dict(zip(names, row, strict=True)) for c in cases for row in rows]
+    return cases
+
+
+@functools.cache
+def _strict_numpy() -> None:
+    """In NumPy an empty array is close to any number: not here, for it is no right answer."""
+    with contextlib.suppress(ImportError):
+        import numpy
+        import numpy.testing
+
+        for name in ("allclose", "isclose", "array_equiv"):
+            setattr(numpy, name, _never_empty(getattr(numpy, name), numpy))
+        for name in [x for x in vars(numpy.testing) if x.startswith("assert_")]:
+            setattr(numpy.testing, name, _never_empty(getattr(numpy.testing, name), numpy))
+
+
+def _never_empty(compare, numpy):
+    def is_empty(x) -> bool:
+        with contextlib.suppress(ValueError):  # lists of different lengths
+            return numpy.size(x) == 0
+        return False
+
+    @functools.wraps(compare)
+    def close(*given, **named):
+        if [is_empty(x) for x in given[:2]] in ([True, False], [False, True]):
+            if compare.__name__.startswith("assert_"):
+                raise AssertionError("one is empty, the other is not")
+            return False
+        return compare(*given, **named)
+
+    return close
+
+
+class _Anything:
+    """Stands for every answer while the cases are counted."""
+
+    def same(self, *_, **__):
+        return self
+
+
+for _name in "call getattr getitem add radd sub rsub mul rmul truediv neg abs mod enter".split():
+    setattr(_Anything, f"__{_name}__", _Anything.same)
+for _name in "eq ne lt le gt ge bool contains exit".split():
+    setattr(_Anything, f"__{_name}__", lambda *_: True)
+for _name, _value in {"len": 0, "index": 0, "int": 0, "hash": 0, "float": 0.0, "str": ""}.items():
+    setattr(_Anything, f"__{_name}__", lambda *_, _value=_value: _value)
+_Anything.__iter__ = lambda self: iter(())
+
+
+def count_cases(test: Test, answer) -> int:
+    """How many cases the test has where the program's every answer is this one."""
+    run = Run(test)
+    program = answer if type(answer) is _Anything else lambda *_, **__: answer
+    _alarm(COUNTING)
+    with contextlib.suppress(Late):
+        try:
+            run.execute(lambda name: program if name else lambda _: program)
+        finally:
+            _alarm(0)
+    return run.passed + run.failed
+
+
+class Values(wire.Values):
+    """The test's side of the wire."""
+
+    def __init__(self, judge: "Judge"):
+        super().__init__()
+        self.judge = judge
+
+    def special(self, value, kind: type):
+        if kind is Handle:
+            return ["h", value._thing.place]
+        if self.judge.own_class(kind.__name__) is kind:
+            is_enum = isinstance(value, enum.Enum)
+            return ["e", kind.__name__, value.name] if is_enum else self.record(value)
+        if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
+            return ["E", kind.__name__, self.encode(list(value.args))]
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return self.encode(tuple(value))
+        with contextlib.suppress(wire.NotPlain):
+            return super().special(value, kind)
+        if not callable(value):
+            raise wire.NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+        self.judge.functions.append(value)
+        return ["k", len(self.judge.functions) - 1, str(getattr(value, "__name__", kind.__name__))]
+
+    def found(self, tag: str, *parts):
+        if tag == "h":
+            return self.judge.thing(self, *parts)
+        if tag == "k":
+            return self.judge.functions[parts[0]]
+        if tag == "E":
+            return self.judge.exception(*parts[0])
+        kind = self.judge.own_class(parts[0])
+        return kind[parts[1]] if tag == "e" else self.blank(kind)
+
+    def allow(self, kind: type, name: str, value) -> None:
+        if name.startswith("__") or callable(getattr(kind, name, None)):
+            raise ValueError(f"an attribute {name!r}")
+        # `f(2).startswith("a")` must not call what the program has put there
+        if callable(value) and (type(value) is not Handle or self.judge.is_plain_name(name)):
+            raise ValueError(f"a function as {name!r}")
+
+    def answer(self, sent: list, packed: list, in_place: bool):
+        """The program's answer, and what it did to its arguments, in the test's own objects.
+
+        If it gave an answer other than None, and the test does not look at the arguments, they
+        stay as they are: otherwise it could fit them to its answer.
+        """
+        count = len(self.objects)
+        _, result, changes = packed[0]
+        if changes is not None and result is not None and not in_place:
+            copies = Values(self.judge)
+            copies.unpack(sent)
+            self.objects, self.records = copies.objects, copies.records
+        result, changes = self.unpack(packed)
+        for one, parts in zip(self.objects[:count], changes or (), strict=bool(changes)):
+            self.fill(one, parts)
+        return result
+
+
+class Judge(Run):
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
-    def __init__(self, test: Test, job: dict, sock: socket.socket, deadline: float):
-        self.test, self.job, self.sock, self.deadline = test, job, sock, deadline
-        self.passed = self.failed = self.calls = 0
+    def __init__(self, test: Test, job: dict, sock: socket.socket, deadline: float, tell):
+        super().__init__(test)
+        self.job, self.sock, self.deadline, self.tell = job, sock, deadline, tell
+        self.calls, self.seen = 0, {}  # and an answer of each type
+        self.ready = self.answered = self.raised = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
+        self.functions: list = []
+        self.things: dict = {}
+        self.errors: dict[str, type] = {}
+        self.lock = threading.RLock()
+        self.module = Handle(Thing(self, 0, "module", "", [], {}))
+        self.module._thing.made = True
 
     def run(self) -> list:
         """The verdict on the program: the first five fields of pool.Verdict."""
@@ -77,113 +283,393 @@ class Judge:
             wire.receive(self.sock, self.deadline)
         except (OSError, EOFError):
             return ["sandbox error", "the candidate did not start", "sandbox", 0, 1]
-        names: dict = {"__name__": "__test__", "_workbook_error": Exception}
-        names |= {"_workbook_passed": self._passed, "_workbook_failed": self._failed}
-        name = self.job["entry_point"]
         try:
-            self._ask({"program": self.job["program"], "entry_point": name})
-            exec(self.test.setup, names)
-            names[name] = names["candidate"] = self._candidate
-            exec(self.test.code, names)
-            for function, n in self.test.calls.items():
-                names[function](*[self._candidate] * n)
-        except Exception as error:
-            self._failed(error)
+            _alarm(max(self.deadline - time.monotonic(), 0.001))
+            try:
+                self.execute(self._candidate)
+            finally:
+                _alarm(0)
+        except Late:
+            self.unreached = True
+            why = "the test did not end" + self.answered * " with the program's answers"
+            self.note("timeout", why, "program" if self.answered else "test")
+        return self._verdict()
+
+    def _verdict(self) -> list:
+        test = self.test
         if not self.calls:
             why = "the test never calls the candidate, so it would pass any program"
-            self._note("rejected", why, "test")
-        total = max(self.test.asserts, self.passed + self.failed, 1)
+            self.note("rejected", why, "test")
+        if test.asserts and not (self.passed or self.failed or self.raised):
+            self.note("failed", "no assertion of the test was reached")
+        total = max(test.asserts, self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
+        if test.elsewhere and self.first[2] == "program":
+            why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
+            self.first = "rejected", f"{why}; {self.first[1]}", "test"
+        if self.unreached and self.passed:
+            if test.cases is None:
+                test.cases = count_cases(test, _Anything())
+            total = max(total, test.cases)
+            total = max(total, *(count_cases(test, x) for x in self.seen.values()), 0)
         # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
-    def _candidate(self, *arguments, **named):
-        """The test's candidate: it calls the program's function in the other process."""
+    def _candidate(self, name: str):
+        """What stands for a name of the program; "": a function from names to that."""
+        if not name:
+            self.ready = not self.test.root
+            first = {"program": self.job["program"], "known": [*self.test.classes]}
+            self._converse(first | {"script": False, "numpy": "numpy" in sys.modules})
+            return self._member
+        if name != "candidate":
+            try:
+                found = self._member(name)
+            except AttributeError:
+                found = None
+        else:
+            found = self.names[self.test.root]
+            for part in self.job["entry_point"].removeprefix(self.test.root).split("."):
+                found = getattr(found, part.strip("()")) if part.strip("()") else found
+                found = found() if part.endswith("()") else found
+        self.calls, self.ready = 0, name == "candidate"
+        if not callable(found):
+            self._end("rejected", f"the program does not define {name}")
+        return found
+
+    def _member(self, name: str):
+        """What the program has under this name."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = self.ask("getattr", self.module, name)
+        if type(found) is Handle and found._thing.what == "class" and self.test.wants_class(name):
+            return self.own(found, "wanted")
+        return found
+
+    def ask(self, operation: str, *arguments, **named):
+        """What the program answers; raises what it raised, or Gone."""
+        values = Values(self)
         self.calls += 1
         try:
-            return self._ask({"call": wire.encode([list(arguments), named])})
+            packed = values.pack((arguments, tuple(named.items())))
+            reply = self._converse([operation, packed])
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values up to 16 MB are possible"
-            self._note("rejected", why, "test")
-            raise
-
-    def _ask(self, message: dict):
-        """The candidate's answer to one message; raises what it raised, or Gone."""
-        kind, data = "", None
+            self.untestable(why)
+        if self.ready and not self.answered and arguments[0] is not self.module:
+            self.answered = True  # from now on the program is to blame
+            self.tell("answered")
         try:
-            wire.send(self.sock, message)
-            kind, data = wire.receive(self.sock, self.deadline)
-            if kind == "value":
-                return wire.decode(data)
-        except TimeoutError:
-            self._end("timeout", "no answer within the time limit")
-        except (EOFError, OSError):
-            self._end("error", "the program ended its process")
-        except (ValueError, TypeError, LookupError, RecursionError):
-            kind = "nonsense"
+            answer = values.answer(packed, reply, self.test.in_place)
+        except Gone:
+            raise
+        except Exception:
+            self._end("error", "the answer breaks the protocol")
+        if type(answer) in PLAIN and len(self.seen) < 3:
+            self.seen.setdefault(type(answer), answer)
+        return answer
+
+    def _converse(self, message) -> list:
+        """Send a message, do what the program asks of the test's functions; its answer."""
+        kind, data = "", None
+        with self.lock:
+            try:
+                wire.send(self.sock, message)
+                while (reply := wire.receive(self.sock, self.deadline)) and reply[0] == "call":
+                    wire.send(self.sock, ["result", *self._call_back(*reply[1:])])
+                kind, data = reply
+            except (TimeoutError, Late):
+                self._end("timeout", "no answer within the time limit")
+            except (EOFError, OSError):
+                self._end("error", "the program ended its process")
+            except (ValueError, TypeError, LookupError, RecursionError):
+                kind = "nonsense"
         match kind, data:
-            case "raised", [str(name), str(words)]:
-                self._raise(name, words[:MAX_WORDS])
+            case "value", [[str(), _, _], *_]:
+                return data
+            case "raised", [list(names), str(words), list(given), _]:
+                self._raise(names, words, given)
             case "not plain", str(what):
                 why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
-                self._note("rejected", why)  # continue: another call may return a plain value
+                self.note("rejected", why)  # continue: another call may return a plain value
                 raise Gone
-            case "missing", _:
-                self._end("rejected", f"the program does not define {self.job['entry_point']}")
         self._end("error", "the answer breaks the protocol")
 
-    def _raise(self, name: str, words: str) -> None:
-        """Raise what the candidate raised: a built-in exception by its name, but no SystemExit."""
-        cls = getattr(builtins, name, None)
-        if name == "MemoryError":
-            self._end("out of memory", words or "MemoryError")
-        if not (isinstance(cls, type) and issubclass(cls, Exception)):
-            self._end("error", f"{name[:80]}: {words}")
-        raise (ValueError if issubclass(cls, UnicodeError | ExceptionGroup) else cls)(words)
+    def _call_back(self, number: int, packed: list) -> list:
+        """The result of a function of the test, called by the program."""
+        values = Values(self)
+        function = self.functions[abs(number)]
+        arguments, named = values.unpack(packed)
+        try:
+            return ["value", values.pack(function(*arguments, **dict(named)))]
+        except Gone:
+            raise OSError from None
+        except wire.NotPlain as problem:
+            self.note("rejected", f"a function of the test returns {problem}", "test")
+            return ["raised", ["TypeError", str(problem)]]
+        except Exception as error:
+            names = [c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins"]
+            return ["raised", [names[0], str(error)[:MAX_WORDS]]]
 
-    def _note(self, outcome: str, reason: str, fault: str = "program") -> None:
+    def own_class(self, name: str) -> type | None:
+        """A class that the test's own code defines."""
+        found = self.names.get(name) if name in self.test.classes else None
+        return found if isinstance(found, type) and found.__module__ == "__test__" else None
+
+    def is_plain_name(self, name: str) -> bool:
+        """Whether a plain value, or an array or a table, has such an attribute."""
+        found = [getattr(sys.modules.get("numpy"), "ndarray", None)]
+        found += [getattr(sys.modules.get("pandas"), x, None) for x in ("DataFrame", "Series")]
+        return name in PLAIN_NAMES or any(hasattr(kind, name) for kind in found if kind)
+
+    def thing(self, values: Values, place: int, what: str = "", *more):
+        """An object of the program: a Handle, an iterator, a coroutine, a class of errors."""
+        if not what:  # the test has sent it
+            return self.things.get(place)
+        if what == "coroutine":
+            return self._wait(place)
+        if place not in self.things:
+            if what == "iterator":
+                self.things[place] = self._pull(Handle(Thing(self, place, what, "", [], {})))
+            elif what == "class" and "BaseException" in more[1]:
+                base = self._error_class(more[1][1:])
+                self.things[place] = self.errors[more[1][0]] = type(str(more[1][0]), (base,), {})
+            else:
+                module, names, fields = str(more[0]), [*map(str, more[1])], values.decode(more[2])
+                fields = {k: v for k, v in fields.items() if not callable(v)}
+                self.things[place] = Handle(Thing(self, int(place), what, module, names, fields))
+        return self.things[place]
+
+    def own(self, handle, right: str = "made"):
+        """The same object with a right; where a method answers with it, it has none."""
+        if type(handle) is not Handle:
+            return handle
+        new = copy.copy(handle._thing)
+        new.fields, new.items = {}, None
+        setattr(new, right, True)
+        return Handle(new)
+
+    def _pull(self, handle: Handle):
+        """The items of the program's iterator, when the test asks for them."""
+        count, total = 1, 0
+        while total < wire.MAX_ITEMS:
+            items, end = self.ask("take", handle, count)
+            yield from items
+            if end is not None:
+                if end:
+                    raise self._from_program(end[0])
+                return
+            total, count = total + count, min(2 * count, 1000)
+        self._end("rejected", f"the program returned an iterator of more than {total:,} items")
+
+    async def _wait(self, place: int):
+        return self.ask("wait", Handle(Thing(self, place, "coroutine", "", [], {})))
+
+    def _error_class(self, names: list) -> type:
+        """The test's own exception of these names, or the built-in one."""
+        for name in names:
+            found = self.errors.get(name) or self.own_class(name) or vars(builtins).get(name)
+            if isinstance(found, type) and issubclass(found, BaseException):
+                return found
+        return Exception
+
+    def exception(self, names: list, words: str, given: list, _place=None) -> Exception:
+        """What the program raised, as an exception of the test's own or a built-in class."""
+        arguments, attributes = Values(self).unpack(given)
+        kind = self._error_class(names)
+        allowed = issubclass(kind, Exception) or kind.__name__ in self.test.source
+        if issubclass(kind, _ENDS) or not allowed:
+            kind, arguments = RuntimeError, (f"the program raised {names[0]}: {words}",)
+        if issubclass(kind, UnicodeError | ExceptionGroup):
+            kind, arguments = ValueError, (words,)
+        try:
+            make = kind if kind.__module__ == "builtins" else functools.partial(kind.__new__, kind)
+            error = make(*arguments)
+        except TypeError:
+            error = kind(words)
+        error.args = arguments
+        for name, value in attributes.items():
+            Values(self).allow(kind, name, value)
+            vars(error)[name] = value
+        return error
+
+    def _from_program(self, error: Exception) -> Exception:
+        vars(error)["_of_program"] = self.raised = True
+        return error
+
+    def _raise(self, names: list, words: str, given: list) -> None:
+        """Raise what the candidate raised, but never what a loop of the test takes for its end."""
+        if names[0] == "MemoryError":
+            self._end("out of memory", words or "MemoryError")
+        self.ended = names[0] == "StopIteration"
+        try:
+            error = self.exception(names, words[:MAX_WORDS], given)
+        except Gone:
+            raise
+        except Exception:
+            self._end("error", "the answer breaks the protocol")
+        raise self._from_program(error)
+
+    def refuse(self, thing: Thing) -> None:
+        """The test needs a value, and has an object of the program."""
+        name = ".".join([thing.module, *thing.names[:1]])[:200]
+        fault = "test" if thing.module.split(".")[0] in self.test.modules else "program"
+        why = f"the program returned a value of type {name}: only plain values are possible here"
+        self.note("rejected", why, fault)
+        raise Gone
+
+    def untestable(self, why: str) -> None:
+        """The test does what this judge cannot do."""
+        self.note("rejected", why, "test")
+        raise Gone
+
+    def note(self, outcome: str, reason: str, fault: str = "program") -> None:
         """The first failure is the verdict, and nothing later can change it."""
         if self.first is None:
             self.first = outcome, reason[: MAX_WORDS + 200], fault
 
     def _end(self, outcome: str, reason: str) -> None:
-        self._note(outcome, reason)
+        self.note(outcome, reason)
         self.sock.close()  # so that every later call ends here too
         raise Gone
 
-    def _passed(self) -> None:
-        self.passed += 1
-
-    def _failed(self, error: Exception) -> None:
-        self.failed += 1
+    def fail_one(self, error: BaseException, outside: bool = False) -> None:
+        super().fail_one(error)
+        self.unreached |= outside
         words = str(error)[:MAX_WORDS]
-        if isinstance(error, AssertionError):
-            self._note("failed", words or "an assertion does not hold")
+        if isinstance(error, AssertionError) or type(error).__name__ == "Failed":  # of pytest
+            self.note("failed", words or "an assertion does not hold")
+        elif self._is_tests_fault(error):
+            why = f"the test cannot run here: {type(error).__name__}: {words}"
+            self.note("rejected", why, "test")
         elif not isinstance(error, Gone):
-            self._note("error", f"{type(error).__name__}: {words}")
+            self.note("error", f"{type(error).__name__}: {words}")
+
+    def _is_tests_fault(self, error: BaseException) -> bool:
+        """An error of the test's own code that no answer of a program can bring about."""
+        if "_of_program" in vars(error):
+            return False
+        if isinstance(error, NameError):
+            return error.name not in self.test.bound
+        if isinstance(error, ImportError) and error.name == "solution":
+            return False
+        of_module = isinstance(getattr(error, "obj", None), types.ModuleType)
+        skipped = type(error).__name__ in ("Skipped", "SkipTest")
+        return isinstance(error, ImportError | OSError) or of_module or skipped
 
 
 compiled = functools.lru_cache(maxsize=256)(Test)
 
 
-def check(job: dict, control: socket.socket, seconds: float) -> list:
-    """The verdict on one job; ends its candidate. OSError: the servers are gone."""
+def script(job: dict, pairs: list, begin, deadline: float, tell) -> list:
+    """The verdict on a program that reads standard input, run once for each pair."""
+    passed, first = 0, None
+    for text, wanted in pairs:
+        outcome, reason = _run_script(job, text, wanted, begin, deadline)
+        tell("answered")
+        passed += outcome == "passed"
+        if first is None and outcome != "passed":
+            first = [outcome, reason, "sandbox" if outcome == "sandbox error" else "program"]
+        if outcome in ("timeout", "sandbox error"):
+            break
+    return [*(first or ["passed", "", ""]), passed, len(pairs)]
+
+
+def _run_script(job: dict, text: str, wanted: str, begin, deadline: float) -> tuple[str, str]:
+    with begin() as sock:
+        try:
+            wire.receive(sock, deadline)
+            wire.send(sock, {"program": job["program"], "script": True})
+            output = _feed(sock, text, deadline)
+            kind, data = wire.receive(sock, deadline)
+        except TimeoutError:
+            return "timeout", "no end within the time limit"
+        except EOFError:
+            kind, data = "value", None  # os._exit: its output counts
+        except (OSError, ValueError, TypeError):
+            return "error", "the answer breaks the protocol"
+    if kind != "value":
+        names, words = (
+            (data[0], data[1]) if isinstance(data, list) and len(data) > 1 else ([""], "")
+        )
+        outcome = "out of memory" if names[:1] == ["MemoryError"] else "error"
+        return outcome, f"{str(names[:1])[2:-2]}: {words}"[:MAX_WORDS]
+    if same_output(output, wanted):
+        return "passed", ""
+    return "failed", f"the output {output[:80]!r} is not {wanted[:80]!r}"
+
+
+def _feed(sock: socket.socket, text: str, deadline: float) -> str:
+    """Give the program its standard input; its output."""
+    theirs, ours = os.pipe()
+    mine, writer = os.pipe()
+    left, output = memoryview(text.encode("utf-8", "surrogateescape")), bytearray()
+    with open(mine, "rb", 0) as source, open(ours, "wb", 0) as sink:
+        try:
+            socket.send_fds(sock, [b"p"], [theirs, writer])
+        finally:
+            os.close(theirs)
+            os.close(writer)
+        os.set_blocking(ours, False)
+        while True:
+            if not left:
+                sink.close()
+            wait = deadline - time.monotonic()
+            ready = select.select([source], [sink] if left else [], [], max(wait, 0))
+            if wait <= 0:
+                raise TimeoutError
+            if ready[1]:
+                try:
+                    left = left[sink.write(left[: 1 << 16]) or 0 :]
+                except BrokenPipeError:  # it has read enough
+                    left = left[:0]
+            if ready[0]:
+                piece = source.read(1 << 16)
+                output += piece
+                if not piece or len(output) > wire.MAX_MESSAGE:
+                    return output.decode("utf-8", "replace")
+
+
+def check(job: dict, control: socket.socket, seconds: float, tell) -> list:
+    """The verdict on one job; ends its candidates. OSError: the servers are gone."""
+
+    @contextlib.contextmanager
+    def begin():
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                socket.send_fds(control, [b"b"], [theirs.fileno()])
+            yield ours
+        control.settimeout(5.0)
+        control.sendall(b"e")  # kills it, with all its processes
+        if control.recv(1) != b"k":
+            raise BrokenPipeError
+
     try:
-        test = compiled(job["test"], job["setup"])
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        cases = cases_of(job["test"])
+        if cases and not cases["pairs"]:
+            return ["rejected", "there is no input: nothing can be judged", "test", 0, 1]
+        if cases and not cases["function"]:
+            tell("started")
+            deadline = time.monotonic() + seconds
+            return script(job, cases["pairs"], begin, deadline, tell)
+        if cases:
+            name = job["entry_point"] or str(cases["function"])
+            if "class Solution" in job["program"] and name.isidentifier():
+                name = f"Solution().{name}"
+            job = job | {"test": function_test(cases), "entry_point": name}
+        test = compiled(job["test"], job["setup"], job["entry_point"])
+    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            socket.send_fds(control, [b"b"], [theirs.fileno()])
-        answer = Judge(test, job, ours, time.monotonic() + seconds).run()
-    control.settimeout(5.0)
-    control.sendall(b"e")  # kills it, with all its processes
-    if control.recv(1) != b"k":
-        raise BrokenPipeError
-    return answer
+    for name in test.modules - sys.stdlib_module_names - {"solution"}:
+        with contextlib.suppress(Exception):  # the test says what is wrong with it
+            __import__(name)
+    tell("started")
+    deadline = time.monotonic() + seconds
+    with begin() as sock:
+        return Judge(test, job, sock, deadline, tell).run()
 
 
 def leave_with(caller: socket.socket) -> None:
@@ -198,7 +684,9 @@ def main() -> None:
     """Serve the process that started this one, over the socket that is standard input."""
     del sys.path[0]  # a test must not import these files
     caller, options = wire.take_socket()
+    sys.path += options["packages"]
     threading.Thread(target=leave_with, args=[caller], daemon=True).start()
+    signal.signal(signal.SIGALRM, _late)
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
@@ -210,7 +698,7 @@ def main() -> None:
     while True:
         job = wire.receive(caller)
         started = time.monotonic()
-        answer = check(job, control, options["time_limit"])
+        answer = check(job, control, options["time_limit"], functools.partial(wire.send, caller))
         wire.send(caller, [*answer, round(1e3 * (time.monotonic() - started), 3)])
 
 

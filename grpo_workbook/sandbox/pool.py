@@ -1,16 +1,20 @@
 """Run model-written Python against unit tests: fast, and no program can give itself a pass.
 
-1. The test runs in a trusted process, the program in another. Only plain values of exact types
-   cross: the test's `==` never gets an object of the program, which never sees the test.
+1. The test runs in a trusted process, the program in another, and never sees the test. Only values
+   of exact types cross. Any other object stays there, and the test asks it over the wire: so it is
+   equal to no value, has no arithmetic with values, and cannot stand for one. Only of an object
+   that the test itself makes, by calling a class of the program, each answer is believed.
 2. The program's process has no network, cannot write files or start programs, and all its processes
    are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
 3. A program cannot report success, whatever it does to its process: only a completed test can.
 
-A test that looks at an argument after the call sees it unchanged. The entry point is a function.
+What a program does to its arguments is done to the test's, if it returns None or the test looks at
+them. A job has one deadline; once the program has answered, it is to blame for what does not end.
 """
 
 import contextlib
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -28,17 +32,21 @@ from grpo_workbook.sandbox import wire
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
 MAX_TEST = 2_000_000  # characters
+_ENTRY = re.compile(r"[^\W\d]\w*(\(\))?(\.[^\W\d]\w*)*")  # f, or Solution().f
 MAX_TRIES = 3  # attempts at a job if the server dies
-GRACE = 5.0  # seconds beyond the time limit, for a test that does not end by itself
+GRACE = 1.0  # seconds beyond the time limit, before a judge that does not answer is ended
 
 
 @dataclass(frozen=True)
 class Job:
     """One program and the test that it has to pass.
 
-    `test` calls the program's function `entry_point` by name, or defines `check(candidate)` as in
-    HumanEval, or functions test_... without arguments. `setup` is trusted Python that runs first,
-    because the test's helpers must not come from the program.
+    `test` calls the program's `entry_point` by name (a function, a class, `Solution().method`), or
+    defines `check(candidate)` as in HumanEval, functions test_..., or a `unittest.TestCase`. It may
+    import from `solution`, the program, and from installed packages; or it is JSON with inputs and
+    outputs (then `entry_point` is ""). `setup` is trusted Python that runs first, because the
+    test's helpers must not come from the program; objects of its classes cross with their
+    attributes.
     """
 
     program: str
@@ -127,7 +135,9 @@ class Sandbox(contextlib.AbstractContextManager):
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
         verdicts = [_unfit(job) for job in jobs]
         # the queue of all workers; equal tests are neighbours, so that each is compiled once
-        left = iter(sorted(range(len(jobs)), key=lambda i: str(jobs[i].test)))
+        left = iter(
+            sorted(range(len(jobs)), key=lambda i: (verdicts[i] is None and jobs[i].test) or "")
+        )
 
         def serve(worker: _Worker) -> None:
             for i in left:
@@ -174,16 +184,30 @@ class _Worker:
         with self.lock:
             for _ in range(MAX_TRIES):
                 self.start()
-                deadline = time.monotonic() + self.options["time_limit"] + GRACE
                 try:
-                    wire.send(self.sock, asdict(job))
-                    return Verdict(*wire.receive(self.sock, deadline), isolation=self.level)
-                except TimeoutError:
-                    self.stop()
-                    return Verdict("timeout", "the test did not end", "test", isolation=self.level)
+                    return Verdict(*self.ask(job), isolation=self.level)
                 except (OSError, EOFError):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")
+
+    def ask(self, job: Job) -> list:
+        """The server's answer. A test that does not end may be at fault until the program answers.
+
+        The judge says "started" when the test's packages are loaded, and "answered".
+        """
+        deadline = time.monotonic() + wire.START_LIMIT
+        late = ["timeout", "the test did not end", "test"]
+        wire.send(self.sock, asdict(job))
+        try:
+            while isinstance(found := wire.receive(self.sock, deadline), str):
+                if found == "started":
+                    deadline = time.monotonic() + self.options["time_limit"] + GRACE
+                else:
+                    late[1:] = ["the test did not end with the program's answers", "program"]
+        except TimeoutError:
+            self.stop()
+            return late
+        return [found[0], printable(found[1]), *found[2:]]
 
     def stop(self) -> None:
         if self.process is not None:
@@ -193,14 +217,32 @@ class _Worker:
             self.process = None
 
 
+def printable(text: str) -> str:
+    """The text with control characters and lone surrogates as escapes: safe in a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _shown(value) -> str:
+    try:
+        return printable(repr(str(value)[:60]))
+    except Exception:  # an int of 5,000 digits
+        return f"of type {type(value).__name__}"
+
+
 def _unfit(job: Job) -> Verdict | None:
     """The verdict on an invalid job, which goes to no server."""
+    if not isinstance(job, Job):
+        return Verdict("rejected", f"the job {_shown(job)} is no Job", "test")
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         if not isinstance(text := getattr(job, part), str) or len(text) > limit:
-            words = f"the {part} is not a text of at most {limit:,} characters: {str(text)[:40]!r}"
+            words = f"the {part} is not a text of at most {limit:,} characters: {_shown(text)}"
             return Verdict("rejected", words, "program" if part == "program" else "test")
     if not job.test.strip():
         return Verdict("rejected", "there is no test: nothing can be judged", "test")
-    if not isinstance(name := job.entry_point, str) or not name.isidentifier():
-        return Verdict("rejected", f"the entry point {str(name)[:60]!r} is not a name", "test")
+    name = job.entry_point
+    # without one: input and output, or `from solution import f`
+    if name == "" and (job.test.lstrip().startswith(("{", "[")) or "solution" in job.test):
+        return None
+    if not isinstance(name, str) or not _ENTRY.fullmatch(name):
+        return Verdict("rejected", f"the entry point {_shown(name)} is not a name", "test")
     return None

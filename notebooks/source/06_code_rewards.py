@@ -92,7 +92,7 @@ for name, verdict in zip(programs, sandbox.check(jobs)):
 # Three ideas make the verdict hold:
 #
 # 1. The test runs in one process, the program in another. The program never sees the test.
-# 2. Only **plain values** cross between the two.
+# 2. Only **plain values** cross between the two. Any other object stays with the program, and is equal to no value.
 # 3. Whatever the program does to its own process, it cannot report success. Only a test that ran to its end can.
 
 # %% tags=["hide-input"]
@@ -121,15 +121,15 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 # once. `Sandbox(require="full")` refuses to go on with less.
 #
 # The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class
-# that inherits from `int` is refused, and so is any container that is not Python's own:
+# that inherits from `int` is refused (of such an object only the number in it can cross), and so is an `array`:
 
 # %%
-from collections import deque
+from array import array
 
 from grpo_workbook.sandbox import encode
 
 Yes = type("Yes", (int,), {"__eq__": lambda self, other: True})
-values = 5, [1, (2, "x")], {"a": {1}}, map(str, [1]), Yes(3), [Yes(3)], deque([5])
+values = 5, [1, (2, "x")], {"a": {1}}, map(str, [1]), Yes(3), [Yes(3)], array("i", [5])
 for value in values:
     try:
         print(f"{type(value).__name__:6} crosses as {encode(value)}")
@@ -173,7 +173,7 @@ from grpo_workbook.sandbox import attacks
 victim = Path(tempfile.mkdtemp()) / "victim.txt"
 victim.write_text("still here")
 collection = attacks.code_attacks(str(victim))
-jobs = [Job(a.program, attacks.TEST, attacks.ENTRY_POINT) for a in collection]
+jobs = [Job(a.program, a.test, attacks.ENTRY_POINT) for a in collection]
 with Sandbox(time_limit=0.5) as impatient:
     verdicts = impatient.check(jobs)
 

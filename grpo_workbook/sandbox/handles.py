@@ -1,0 +1,178 @@
+"""The program's objects, as the test sees them: each question goes over the wire.
+
+An object must not answer where the test expects a value: `assert abs(f(2) - 5) < 1e-6` holds for
+any object whose operators say so. So only an object that the test itself has *made*, by calling a
+class of the program, answers everything. Any other is never equal to a value, has no arithmetic
+with values, and what it says to a method that plain values have (`startswith`) must be an object
+again. Standard library only.
+"""
+
+_ASKED = ("__name__", "__qualname__", "__doc__")
+_NOTHING = (None, NotImplemented)
+
+
+class Thing:
+    """What the judge knows of an object: its number in the candidate, its classes, its rights."""
+
+    def __init__(self, judge, place: int, what: str, module: str, names: list[str], fields: dict):
+        self.judge, self.place, self.what, self.module = judge, place, what, module
+        self.names, self.fields = names, fields
+        # wanted: a class that the test names; narrow: its answer must be an object
+        self.made = self.wanted = self.narrow = False
+        self.items: list | None = None  # of one that the test has not made, all at once
+
+
+class Handle:
+    """An object of the program. What the test does with it is done in the candidate."""
+
+    __slots__ = ("_thing",)
+
+    def __init__(self, thing: Thing):
+        object.__setattr__(self, "_thing", thing)
+
+    def __mro_entries__(self, bases):
+        self._thing.judge.untestable("the test derives a class from a class of the program")
+
+    def __reduce_ex__(self, _):
+        self._thing.judge.untestable("the test copies an object of the program")
+
+    def __getattr__(self, name: str):
+        if name.startswith("__") and name.endswith("__") and name not in _ASKED:
+            raise AttributeError(name)
+        mine = self._thing
+        if name in mine.fields:
+            return mine.fields[name]
+        result = mine.judge.ask("getattr", self, name)
+        mine.items = None
+        if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
+            if type(result) is not Handle:
+                mine.judge.refuse(mine)
+            result._thing.narrow = True
+        return result
+
+    def __call__(self, *arguments, **named):
+        mine = self._thing
+        if mine.wanted:
+            return mine.judge.own(mine.judge.ask("new", self, *arguments, **named))
+        result = mine.judge.ask("call", self, *arguments, **named)
+        if mine.narrow and type(result) is not Handle and result not in _NOTHING:
+            mine.judge.refuse(mine)
+        return result
+
+    def __eq__(self, other):
+        mine = self._thing
+        if type(other) is Handle:
+            if mine.place == other._thing.place:
+                return True
+            return mine.judge.ask("eq", self, other) is True
+        if mine.made:
+            return mine.judge.ask("eq", self, other) is True
+        if mine.names[:1] == [type(other).__name__] and type(other).__module__ != "__test__":
+            mine.judge.untestable(
+                f"a value of type {mine.module}.{mine.names[0]} cannot be compared"
+            )
+        return False
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __bool__(self):
+        return _exact(self, "bool", bool) if self._thing.made else True
+
+    def __instancecheck__(self, value):
+        return type(value) is Handle and _exact(value, "isinstance", bool, self)
+
+    def __subclasscheck__(self, value):
+        return type(value) is Handle and _exact(value, "issubclass", bool, self)
+
+    def __len__(self):
+        return _exact(self, "len", int) if self._thing.made else len(_items(self))
+
+    def __iter__(self):
+        return iter(self._thing.judge.ask("iter", self) if self._thing.made else _items(self))
+
+    def __contains__(self, item):
+        return _exact(self, "contains", bool, item) if self._thing.made else item in _items(self)
+
+    def __getitem__(self, key):
+        if not self._thing.made and type(key) in (int, slice):
+            return _items(self)[key]
+        return self._thing.judge.ask("getitem", self, key)
+
+    def __next__(self):
+        try:
+            return self._thing.judge.ask("next", self)
+        except RuntimeError:
+            if self._thing.judge.ended:
+                raise StopIteration from None
+            raise
+
+    def __enter__(self):
+        judge = self._thing.judge
+        entered = judge.ask("call", judge.ask("getattr", self, "__enter__"))
+        same = type(entered) is Handle and entered._thing.place == self._thing.place
+        return self if same else entered
+
+    def __exit__(self, *_):
+        judge = self._thing.judge
+        return judge.ask("call", judge.ask("getattr", self, "__exit__"), *(None,) * 3) is True
+
+
+def _exact(handle: Handle, operation: str, kind: type, *more):
+    """The answer, of exactly this type."""
+    answer = handle._thing.judge.ask(operation, handle, *more)
+    if type(answer) is not kind:
+        raise TypeError(f"the program answers {operation}() with a {type(answer).__name__}")
+    return answer
+
+
+def _items(handle: Handle) -> list:
+    """All items at once, so that a program cannot show other items at a second look."""
+    mine = handle._thing
+    if mine.items is None:
+        mine.items = mine.judge.ask("list", handle)
+        if type(mine.items) is not list:
+            raise TypeError(f"the program lists a {type(mine.items).__name__}")
+    return mine.items
+
+
+def _operator(name: str, swapped: bool = False):
+    """An operator: of objects that the test has made, or at least with an object as its result."""
+
+    def operate(self, *other):
+        mine, objects = self._thing, all(type(x) is Handle for x in other)
+        if not mine.made and (not objects or name in _TO_VALUES):
+            mine.judge.refuse(mine)
+        free = mine.made and all(type(x) is Handle and x._thing.made for x in other)
+        result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
+        if type(result) is not Handle:
+            return result if free or name in _ANSWERS else mine.judge.refuse(mine)
+        if mine.made and result._thing.place == mine.place:
+            return self  # changed in place
+        return mine.judge.own(result) if free else result
+
+    return operate
+
+
+def _asked(name: str, kind: type | None = None):
+    def ask(self, *more):
+        return _exact(self, name, kind, *more) if kind else self._thing.judge.ask(name, self, *more)
+
+    return ask
+
+
+_TO_VALUES = ("abs", "int", "float", "complex", "index", "round")
+_ANSWERS = ("lt", "le", "gt", "ge", *_TO_VALUES)
+for _name in (*_ANSWERS, "neg", "pos", "invert"):
+    setattr(Handle, f"__{_name}__", _operator(_name))
+for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+    _plain = _name + "_" * (_name in ("and", "or"))  # as in the module `operator`
+    setattr(Handle, f"__{_name}__", _operator(_plain))
+    setattr(Handle, f"__r{_name}__", _operator(_plain, swapped=True))
+    setattr(Handle, f"__i{_name}__", _operator("i" + _name))
+for _name, _kind in {"hash": int, "str": str, "repr": str, "format": str}.items():
+    setattr(Handle, f"__{_name}__", _asked(_name, _kind))
+for _name in ("setattr", "delattr", "setitem", "delitem"):
+    setattr(Handle, f"__{_name}__", _asked(_name))
+Handle.__reversed__ = lambda self: iter([*self][::-1])
+Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))
