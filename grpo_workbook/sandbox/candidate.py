@@ -69,7 +69,7 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bo
         os.dup2(sock.fileno(), 3)
         os.closerange(4, max(16, control + 1))  # a server of its own holds few descriptors
         sock.detach()
-        jail.limit(options["memory_mb"], options["time_limit"])
+        jail.limit(options["memory_mb"], options["time_limit"], options.get("threads"))
         if filtered:
             jail.filter_calls(os.getpid())
         gc.enable()
@@ -81,7 +81,7 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bo
 def candidate_server() -> None:
     """Put up the walls, report which hold; then fork a candidate per "begin", kill it at "end"."""
     control, options = wire.take_socket()
-    missing = _shut_in(options)
+    missing, lacks = _shut_in(options)
     del sys.path[0]  # a program's `import wire` must fail, as anywhere else
     sys.path += options["packages"]
     for name in "math re string random itertools heapq bisect copy typing datetime".split():
@@ -97,8 +97,10 @@ def candidate_server() -> None:
     except OSError as error:
         filtered = False
         missing.append(f"system calls cannot be filtered: {error}")
-    level = "limits-only" if missing else "full"
-    wire.send(control, {"level": level, "why": "; ".join(missing), "filter": filtered})
+        lacks.append("use the network, write files and end your processes")
+    walls = {"level": "limits-only" if missing else "full", "filter": filtered}
+    why = f"{'; '.join(missing)}: programs can {' and '.join(lacks)}" if missing else ""
+    wire.send(control, walls | {"why": why})
     child = 0
     while True:
         word, fds, _, _ = socket.recv_fds(control, 1, 1)
@@ -108,34 +110,54 @@ def candidate_server() -> None:
                 _be_candidate(socket.socket(fileno=fds[0]), control.fileno(), options, filtered)
             os.close(fds[0])
             continue
-        _clear(child)
+        _clear(child, options.get("below"))
         child = 0
         if not word:
             os._exit(0)
         control.sendall(b"k")
 
 
-def _shut_in(options: dict) -> list[str]:
-    """Go behind the walls for all candidates; returns why some are not possible."""
-    missing = []
+def _shut_in(options: dict) -> tuple[list[str], list[str]]:
+    """Go behind the walls for all candidates: (why not all are there, what programs can do then)."""
+    missing, lacks, visible = [], [], options["visible"]
+    jail.be_first_to_go()
+    crowded = jail.may_run(alone=False)
     try:
         if options["level"] == "limits-only":
             raise OSError("asked for")
-        jail.enter_namespaces(options["visible"])
+        jail.enter_namespaces(visible)
+        nobody, inside = os.getuid() != os.geteuid(), True
     except OSError as error:
         missing.append(str(error))
+        nobody, inside = jail.be_nobody(), jail.own_user_namespace()
+    alone = nobody or inside and jail.COUNTS_BY_NAMESPACE
+    if sys.platform == "linux":
+        options["threads"] = jail.may_run(alone=True) if alone else crowded
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)  # other processes cannot read this one or its forks
     jail.drop_capabilities()
-    return missing
+    if os.getpid() != 1:  # it shows what no program may: open it before Landlock
+        with contextlib.suppress(OSError):
+            path = f"/proc/self/task/{os.getpid()}/children"
+            options["below"] = os.open(path, os.O_RDONLY)
+    try:
+        jail.landlock(visible)
+        lacks.append("see whether a file exists")
+    except OSError as error:
+        lacks.append("read all your files")
+        if missing:
+            missing.append(f"no Landlock: {error}")
+        if not (nobody or inside):
+            lacks.append("read your other processes' environment")
+    return missing, lacks
 
 
-def _clear(child: int) -> None:
+def _clear(child: int, below: int | None) -> None:
     """Kill and reap all processes of a job: all that exist, if this is process 1; else its own."""
     for _ in range(1000):
         left = [-1] if os.getpid() == 1 else [child, -child] if child else []
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as below:
-            left += map(int, below.read().split())
+        if below is not None:
+            left += map(int, os.pread(below, 1 << 20, 0).split())
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
