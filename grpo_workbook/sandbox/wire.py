@@ -18,7 +18,8 @@ TAGS = {list: "l", tuple: "t", set: "s", frozenset: "f", dict: "d"}
 ITERATORS = {types.GeneratorType, map, filter, zip, enumerate, reversed}
 ITERATORS |= {type(iter(x)) for x in ([], (), {}, set(), "", range(0))}
 VIEWS = {type({}.keys()), type({}.values()), type({}.items()), range}
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # each takes memory
+FOR_LITTLE_MEMORY = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+FOR_LITTLE_MEMORY += ("MALLOC_ARENA_MAX",)  # else each thread takes 64 MB of addresses
 START_LIMIT = 60.0  # seconds for a server to come up
 FROM_ITEMS = {tag: kind for kind, tag in TAGS.items()} | {
     "d": lambda items: dict(zip(items[::2], items[1::2], strict=True)),
@@ -93,7 +94,7 @@ def start_server(file: str, options: dict):
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
     command = [sys.executable, "-E", "-s", "-S", "-B", path]
     how = {"env": {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}, "cwd": "/"}
-    how["env"] |= dict.fromkeys(ONE_THREAD, "1")
+    how["env"] |= dict.fromkeys(FOR_LITTLE_MEMORY, "1")
     how |= dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     with theirs:  # its own session: a Ctrl-C goes to the trainer, which closes the servers
         process = subprocess.Popen(command, stdin=theirs, start_new_session=True, **how)
