@@ -1,5 +1,4 @@
 """The walls on other kinds of machines: what a kernel refuses there is refused here by a filter."""
-# ruff: noqa: E501 (programs stand on one line)
 
 import os
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO
 
-from grpo_workbook.sandbox import Job, Sandbox, code_attacks, jail
+from grpo_workbook.sandbox import Job, Sandbox, code_attacks
 from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
@@ -38,7 +37,8 @@ JUDGES = """
 import sys, errno, struct, warnings
 from grpo_workbook.sandbox import Job, Sandbox, jail
 refused = [int(x) for x in sys.argv[1].split(",") if x]
-jail.install([op for n in refused for op in ((0x15, 0, 1, n), (6, 0, 0, 0x50000 | errno.EPERM))])
+rules = [op for n in refused for op in ((0x15, 0, 1, n), (6, 0, 0, 0x50000 | errno.EPERM))]
+jail.Filter(rules).install()
 good = Job("def f(x): return x + 1", "assert f(1) == 2", "f")
 wrong = Job("def f(x): return x", "assert f(1) == 2", "f")
 with warnings.catch_warnings(), Sandbox(workers=2, time_limit=5) as sandbox:

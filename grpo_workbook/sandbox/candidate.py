@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -61,17 +62,18 @@ def _attempt(run) -> list:
         return ["raised", [names[0], words]]
 
 
-def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bool) -> None:
+def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> None:
     """In the fork: close all other descriptors, put up the last walls, run. Never returns."""
     try:
-        jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != 1:  # process 1 takes all others with it when it ends
+            jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         os.dup2(sock.fileno(), 3)
         os.closerange(4, max(16, control + 1))  # a server of its own holds few descriptors
         sock.detach()
-        jail.limit(options["memory_mb"], options["time_limit"], options.get("threads"))
-        if filtered:
-            jail.filter_calls(os.getpid())
+        jail.set_limits(options["limits"])
+        if walls:
+            walls.install(os.getpid())
         gc.enable()
         candidate(socket.socket(fileno=3))
     finally:
@@ -88,26 +90,27 @@ def candidate_server() -> None:
         __import__(name)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
-    gc.disable()  # it would touch, and so copy, this memory in every fork
-    gc.freeze()
     del sys.modules["jail"], sys.modules["wire"]
-    filtered = True
+    walls = None
     try:
         jail.filter_calls(None)
+        walls = jail.filter_for_one()
     except OSError as error:
-        filtered = False
         missing.append(f"system calls cannot be filtered: {error}")
         lacks.append("use the network, write files and end your processes")
-    walls = {"level": "limits-only" if missing else "full", "filter": filtered}
+    jail.limit(options["memory_mb"])
+    gc.disable()  # it would touch, and so copy, this memory in every fork
+    gc.freeze()
     why = f"{'; '.join(missing)}: programs can {' and '.join(lacks)}" if missing else ""
-    wire.send(control, walls | {"why": why})
+    level = "limits-only" if missing else "full"
+    wire.send(control, {"level": level, "filter": walls is not None, "why": why})
     child = 0
     while True:
         word, fds, _, _ = socket.recv_fds(control, 1, 1)
         if word == b"b":
             child = os.fork()
             if not child:
-                _be_candidate(socket.socket(fileno=fds[0]), control.fileno(), options, filtered)
+                _be_candidate(socket.socket(fileno=fds[0]), control.fileno(), options, walls)
             os.close(fds[0])
             continue
         _clear(child, options.get("below"))
@@ -118,10 +121,10 @@ def candidate_server() -> None:
 
 
 def _shut_in(options: dict) -> tuple[list[str], list[str]]:
-    """Go behind the walls for all candidates: (why not all are there, what programs can do then)."""
+    """Go behind the walls: (why not all are there, what programs can do without them)."""
     missing, lacks, visible = [], [], options["visible"]
     jail.be_first_to_go()
-    crowded = jail.may_run(alone=False)
+    crowded = jail.threads_of_user() + jail.SPARE_THREADS
     try:
         if options["level"] == "limits-only":
             raise OSError("asked for")
@@ -130,9 +133,12 @@ def _shut_in(options: dict) -> tuple[list[str], list[str]]:
     except OSError as error:
         missing.append(str(error))
         nobody, inside = jail.be_nobody(), jail.own_user_namespace()
-    alone = nobody or inside and jail.COUNTS_BY_NAMESPACE
+    alone = nobody or (inside and jail.COUNTS_BY_NAMESPACE)
+    options["limits"] = {resource.RLIMIT_CPU: int(options["time_limit"]) + 2}
     if sys.platform == "linux":
-        options["threads"] = jail.may_run(alone=True) if alone else crowded
+        options["limits"][resource.RLIMIT_NPROC] = jail.THREADS if alone else crowded
+        if not alone:
+            lacks.append(f"start {jail.SPARE_THREADS} threads")
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)  # other processes cannot read this one or its forks
     jail.drop_capabilities()

@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import resource
-import signal
 import struct
 import sys
 
@@ -26,7 +25,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 INTERPRETER_MB = 64  # address space of Python itself, added to the memory limit
 THREADS = 128  # of a candidate with its server
-SPARE_THREADS = 1024  # for all processes of this user, where a candidate's cannot be told apart
+SPARE_THREADS = 400  # where a candidate's cannot be told apart from the user's others
 # One of them becomes the new root.
 PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")
 
@@ -155,14 +154,9 @@ def own_user_namespace() -> bool:
     return False
 
 
-def may_run(alone: bool) -> int:
-    """How many threads this user may have before a candidate gets no more.
-
-    `alone`: no other process counts for the kernel, because it has its own namespace or user.
-    """
-    if alone:
-        return THREADS
-    count = SPARE_THREADS
+def threads_of_user() -> int:
+    """How many threads all processes with this real user id have."""
+    count = 0
     for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
         with contextlib.suppress(OSError):
             if os.stat(f"/proc/{pid}").st_uid == os.getuid():
@@ -174,7 +168,7 @@ def landlock(visible: list[str]) -> None:
     """Allow only reading below `visible`, for this process and its forks, irrevocably (Landlock).
 
     Other processes' memory cannot be read either; newer kernels also stop TCP, signals to processes
-    outside, and abstract UNIX sockets. It needs no namespaces, and raises OSError before Linux 5.13.
+    outside and abstract UNIX sockets. It needs no namespaces. OSError before Linux 5.13.
     """
     version = _system_call(444, None, 0, 1)
     rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1  # all that the kernel knows
@@ -196,18 +190,16 @@ def drop_capabilities() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def limit(memory_mb: int, seconds: float | None = None, threads: int | None = None) -> None:
-    """Set final limits: MiB beyond the interpreter's, processor seconds, no written files.
-
-    `threads` is for all processes with this real user id (see `may_run`).
-    """
+def limit(memory_mb: int) -> None:
+    """Set final limits for this process and its forks: MiB beyond the interpreter's, no files."""
     wanted = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     if sys.platform == "linux":  # macOS cannot limit the address space
         wanted[resource.RLIMIT_AS] = (memory_mb + INTERPRETER_MB) << 20
-    if seconds is not None:
-        wanted[resource.RLIMIT_CPU] = int(seconds) + 2
-    if threads is not None:
-        wanted[resource.RLIMIT_NPROC] = threads
+    set_limits(wanted)
+
+
+def set_limits(wanted: dict[int, int]) -> None:
+    """Set resource limits, soft and hard, or keep lower ones."""
     for which, value in wanted.items():
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -255,33 +247,56 @@ def filter_calls(pid: int | None) -> None:
 
     With `pid` None it denies new programs, sockets, writing and deleting files, other users'
     rights, and all that reaches other processes or stays after this one (see syscalls.json), but
-    not reads, threads and forks. With a process's pid it also denies new processes and signals to
-    others.
+    not reads, threads and forks. With a process's pid it denies new processes and signals to others.
     """
+    if pid is not None:
+        return filter_for_one().install(pid)
     if _libc is None or _MACHINE not in _ARCH:
         raise OSError(errno.ENOSYS, f"there is no system call filter for {_MACHINE}")
     column = _ARCH[_MACHINE][1]
+    ops = [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
+    for number in {numbers[column] for numbers in _DENIED.values()} - {None}:
+        ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
+    return Filter([*ops, *_by_argument(_FOR_ALL)]).install()
+
+
+def filter_for_one() -> "Filter":
+    """`filter_calls` of a process that is still to come: `install` takes its pid."""
+    return Filter(_by_argument(_FOR_ONE))
+
+
+def _by_argument(calls: tuple) -> list:
+    """The operations for calls that one argument decides."""
     ops = []
-    if pid is None:
-        ops += [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
-        for number in {numbers[column] for numbers in _DENIED.values()} - {None}:
-            ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
-    for numbers, argument, test, values, yes, no in _FOR_ALL if pid is None else _FOR_ONE:
-        if numbers[column] is not None:
+    for (*numbers,), argument, test, values, yes, no in calls:
+        if (number := numbers[_ARCH[_MACHINE][1]]) is not None:
             body = [(_LOAD, 0, 0, 16 + 8 * argument)]
             for value in values:
-                body += [(test, 0, 1, pid if value is None else value), (_RET, 0, 0, yes)]
-            ops += [(_JEQ, 0, len(body) + 1, numbers[column]), *body, (_RET, 0, 0, no)]
-    install(ops)
+                body += [(test, 0, 1, value), (_RET, 0, 0, yes)]
+            ops += [(_JEQ, 0, len(body) + 1, number), *body, (_RET, 0, 0, no)]
+    return ops
 
 
-def install(ops: list[tuple[int, int, int, int]]) -> None:
-    """Put up a filter: operations of the kernel's packet filter; at first the number is loaded."""
-    start = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, _ARCH[_MACHINE][0]), (_RET, 0, 0, _KILL)]
-    ops = [*start, (_LOAD, 0, 0, 0), *ops, (_RET, 0, 0, _ALLOW)]
-    program = b"".join(struct.pack("HBBI", *op) for op in ops)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    code = ctypes.create_string_buffer(program, len(program))
-    head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
-    head = ctypes.create_string_buffer(head, len(head))
-    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(head))
+class Filter:
+    """A program in the language of the kernel's packet filter, whose parts are (code, jt, jf, k).
+
+    At its beginning the call's number is loaded; at its end a call is allowed. It is made before
+    the fork that it is for: each page of memory that a fork writes to must be copied.
+    """
+
+    def __init__(self, ops: list[tuple[int, int, int, int | None]]):
+        start = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, _ARCH[_MACHINE][0]), (_RET, 0, 0, _KILL)]
+        ops = [*start, (_LOAD, 0, 0, 0), *ops, (_RET, 0, 0, _ALLOW)]
+        self._pids = [8 * i + 4 for i, op in enumerate(ops) if op[3] is None]
+        program = b"".join(struct.pack("HBBI", *op[:3], op[3] or 0) for op in ops)
+        self._code = ctypes.create_string_buffer(program, len(program))
+        head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(self._code))
+        self._head = ctypes.create_string_buffer(head, len(head))
+        self._prctl = [ctypes.c_ulong(x) for x in (2, ctypes.addressof(self._head), 0, 0)]
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+    def install(self, pid: int = 0) -> None:
+        """Put it up, irrevocably; `pid` takes the place of each None in the program."""
+        for place in self._pids:
+            struct.pack_into("I", self._code, place, pid)
+        _call("prctl", PR_SET_SECCOMP, *self._prctl)
