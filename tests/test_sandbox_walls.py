@@ -114,14 +114,14 @@ def test_where_full_isolation_judges_nothing_the_weaker_one_is_taken(monkeypatch
 # ------------------------------------------------------------------ what a program may not reach
 
 
-def servers(sandbox):
-    """{process id: what a program could change in the scheduling of it} of all servers."""
+def servers():
+    """{process id: what a program could change of it} of this process and all servers."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             pid = int(folder.name)
             line = (folder / "cmdline").read_bytes()
-            if b"sandbox/candidate.py" in line or b"sandbox/judge.py" in line or pid == os.getpid():
+            if os.fsencode(REPO / "grpo_workbook" / "sandbox") in line or pid == os.getpid():
                 limits = (folder / "limits").read_text()
                 nice = os.getpriority(os.PRIO_PROCESS, pid)
                 found[pid] = nice, os.sched_getscheduler(pid), os.sched_getaffinity(pid), limits
@@ -139,14 +139,18 @@ def test_no_program_gets_what_it_wants_and_the_next_one_is_judged(
     victim.parent.mkdir()
     victim.write_text("5")
     program = next(a.program for a in code_attacks(str(victim)) if a.name == attack.name)
-    before = servers(sandbox)
+    sandbox.check([Job(GOOD, TEST, ENTRY_POINT)] * 4)
+    before, judges = servers(), {w.process.pid for w in sandbox._workers if w.process}
     verdicts = sandbox.check([Job(program, TEST, ENTRY_POINT), Job(GOOD, TEST, ENTRY_POINT)])
     assert not verdicts[0].passed
     assert verdicts[0].fault == "program", str(verdicts[0])
     assert verdicts[0].cases_passed == 0, "the attack had what it wanted"
     assert verdicts[1].passed, str(verdicts[1])
-    after = servers(sandbox)
-    assert {pid: after[pid] for pid in before} == before
+    after = servers()
+    kept = before.keys() & after.keys()  # not candidates that ended
+    assert judges <= {w.process.pid for w in sandbox._workers if w.process}
+    assert {os.getpid(), *judges} <= kept
+    assert {pid: after[pid] for pid in kept} == {pid: before[pid] for pid in kept}
     assert victim.read_text() == "5"
     assert [p.name for p in tmp_path.rglob("*")] == ["folder", "file.txt"]
 
@@ -154,7 +158,7 @@ def test_no_program_gets_what_it_wants_and_the_next_one_is_judged(
 def test_when_memory_runs_out_the_servers_of_candidates_go_first(sandbox):
     sandbox.probe()
     scores = []
-    for pid in servers(sandbox):
+    for pid in servers():
         if b"candidate.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
             scores.append(int(Path(f"/proc/{pid}/oom_score_adj").read_text()))
     assert scores

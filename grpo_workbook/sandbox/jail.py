@@ -247,7 +247,7 @@ def filter_calls(pid: int | None) -> None:
 
     With `pid` None it denies new programs, sockets, writing and deleting files, other users'
     rights, and all that reaches other processes or stays after this one (see syscalls.json), but
-    not reads, threads and forks. With a process's pid it denies new processes and signals to others.
+    not reads, threads and forks. With a process's pid: new processes and signals to others.
     """
     if pid is not None:
         return filter_for_one().install(pid)
