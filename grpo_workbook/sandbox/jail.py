@@ -54,7 +54,7 @@ def prctl(option: int, value: int, more: int = 0) -> None:
         _call("prctl", option, *(ctypes.c_ulong(x) for x in (value, more, 0, 0)))
 
 
-def _mount(source: str, target: str, kind: str | None, flags: int, data=None) -> None:
+def mount(source: str, target: str, kind: str | None, flags: int, data=None) -> None:
     encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
     _call("mount", *encoded, ctypes.c_ulong(flags), data)
 
@@ -86,7 +86,7 @@ def enter_namespaces(visible: list[str]) -> None:
     os.close(told)
     why = "entered"
     try:
-        _build_root(visible)
+        build_root(visible)
         if os.fork():  # only a child is in the new namespace of processes
             os._exit(0)
         if not os.fork():  # where the first fork worked the next may still be refused
@@ -100,7 +100,7 @@ def enter_namespaces(visible: list[str]) -> None:
         os._exit(1)
 
 
-def _build_root(visible: list[str]) -> None:
+def build_root(visible: list[str]) -> None:
     """New namespaces for this process and its forks, and a new root with `visible` alone."""
     tops: list[str] = []
     for path in sorted({os.path.abspath(p) + "/" for p in visible if os.path.isdir(p)}):
@@ -115,11 +115,11 @@ def _build_root(visible: list[str]) -> None:
     for name, text in (("setgroups", "deny"), ("uid_map", user), ("gid_map", group)):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-    _mount("none", "/", None, MS_REC | MS_PRIVATE)
-    _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,mode=755")
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,mode=755")
     for path in tops:
         os.makedirs(root + path, exist_ok=True)
-        _mount(path, root + path, None, MS_BIND | MS_REC)
+        mount(path, root + path, None, MS_BIND | MS_REC)
         _read_only(root + path)
     os.chdir(root)
     _system_call(155 if _MACHINE == "x86_64" else 41, b".", b".")  # pivot_root
@@ -131,7 +131,7 @@ def _build_root(visible: list[str]) -> None:
 def _read_only(path: str) -> None:
     had = os.statvfs(path).f_flag  # flags locked in the outer namespace must be repeated
     flags = (had & 0b1110) | (had & (1024 | 2048)) | ((1 << 21) if had & 4096 else 0)
-    _mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
+    mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
 
 
 def be_nobody() -> bool:
