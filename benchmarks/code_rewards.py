@@ -14,6 +14,7 @@ left out.
 
 import argparse
 import contextlib
+import ctypes
 import importlib.util
 import os
 import resource
@@ -154,13 +155,15 @@ def under_attack(way, job: Job, folder: str) -> str:
 def _lose(way, job: Job, folder: str, tell: int) -> None:
     """In a fork: judge in namespaces where nothing of this machine can be lost, and tell it."""
     jail.be_first_to_go()
+    os.setsid()  # a signal to its group must not come out
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     visible = [sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin"]
     jail.build_root([*visible, str(REPO), folder, *filter(os.path.isdir, sys.path)])
-    jail.mount("none", "/", None, 32 | 4096 | 2 | 4)  # writable again
+    libc = ctypes.CDLL(None)
+    libc.mount(b"none", b"/", None, 32 | 4096 | 2 | 4, None)  # writable again
     os.mkdir("/dev")
     Path(os.devnull).touch()  # pytest wants one
-    jail.mount("tmpfs", folder, "tmpfs", 0, b"size=64m")
+    libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 2 | 4, b"size=64m")
     os.chdir(folder)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     if init := os.fork():

@@ -54,7 +54,7 @@ def prctl(option: int, value: int, more: int = 0) -> None:
         _call("prctl", option, *(ctypes.c_ulong(x) for x in (value, more, 0, 0)))
 
 
-def mount(source: str, target: str, kind: str | None, flags: int, data=None) -> None:
+def _mount(source: str, target: str, kind: str | None, flags: int, data=None) -> None:
     encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
     _call("mount", *encoded, ctypes.c_ulong(flags), data)
 
@@ -115,11 +115,11 @@ def build_root(visible: list[str]) -> None:
     for name, text in (("setgroups", "deny"), ("uid_map", user), ("gid_map", group)):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-    mount("none", "/", None, MS_REC | MS_PRIVATE)
-    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,mode=755")
+    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, b"size=4m,mode=755")
     for path in tops:
         os.makedirs(root + path, exist_ok=True)
-        mount(path, root + path, None, MS_BIND | MS_REC)
+        _mount(path, root + path, None, MS_BIND | MS_REC)
         _read_only(root + path)
     os.chdir(root)
     _system_call(155 if _MACHINE == "x86_64" else 41, b".", b".")  # pivot_root
@@ -131,11 +131,11 @@ def build_root(visible: list[str]) -> None:
 def _read_only(path: str) -> None:
     had = os.statvfs(path).f_flag  # flags locked in the outer namespace must be repeated
     flags = (had & 0b1110) | (had & (1024 | 2048)) | ((1 << 21) if had & 4096 else 0)
-    mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
+    _mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
 
 
 def be_nobody() -> bool:
-    """For root: take a real user id that nobody has. Its threads are counted alone.
+    """For root: take a real user id of no account. Its threads are counted alone.
 
     The kernel never limits the threads of root. The effective id, and so the access to files, stays
     the same; the filter of system calls refuses the way back.
