@@ -161,6 +161,9 @@ def _lose(way, job: Job, folder: str, tell: int, secret: bytes) -> None:
     """In a fork: judge in namespaces where nothing of this machine can be lost, and tell it."""
     jail.be_first_to_go()
     os.setsid()  # a signal to its group must not come out
+    for descriptor in {*range(3, 1024)} - {tell, NOTHING}:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     visible = [sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin"]
     jail.build_root([*visible, str(REPO), folder, *filter(os.path.isdir, sys.path)])
