@@ -12,6 +12,7 @@ import gc
 import inspect
 import operator
 import os
+import resource
 import signal
 import socket
 import sys
@@ -260,17 +261,18 @@ def _script(sock: socket.socket, source: str) -> None:
     wire.send(sock, reply)
 
 
-def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bool) -> None:
+def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> None:
     """In the fork: close all other descriptors, put up the last walls, run. Never returns."""
     try:
-        jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != 1:  # process 1 takes all others with it when it ends
+            jail.prctl(jail.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         os.dup2(sock.fileno(), 3)
         os.closerange(4, max(16, control + 1))  # a server of its own holds few descriptors
         sock.detach()
-        jail.limit(options["memory_mb"], options["time_limit"])
-        if filtered:
-            jail.filter_calls(os.getpid())
+        jail.set_limits(options["limits"])
+        if walls:
+            walls.install(os.getpid())
         gc.enable()
         candidate(socket.socket(fileno=3))
     finally:
@@ -280,61 +282,87 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, filtered: bo
 def candidate_server() -> None:
     """Put up the walls, report which hold; then fork a candidate per "begin", kill it at "end"."""
     control, options = wire.take_socket()
-    missing = _shut_in(options)
+    missing, lacks = _shut_in(options)
     del sys.path[0]  # a program's `import wire` must fail, as anywhere else
     sys.path += options["packages"]
     for name in "math re string random itertools heapq bisect copy typing datetime".split():
         __import__(name)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
-    gc.disable()  # it would touch, and so copy, this memory in every fork
-    gc.freeze()
     del sys.modules["jail"], sys.modules["wire"]
-    filtered = True
+    walls = None
     try:
         jail.filter_calls(None)
+        walls = jail.filter_for_one()
     except OSError as error:
-        filtered = False
         missing.append(f"system calls cannot be filtered: {error}")
+        lacks.append("use the network, write files and end your processes")
+    jail.limit(options["memory_mb"])
+    gc.disable()  # it would touch, and so copy, this memory in every fork
+    gc.freeze()
+    why = f"{'; '.join(missing)}: programs can {' and '.join(lacks)}" if missing else ""
     level = "limits-only" if missing else "full"
-    wire.send(control, {"level": level, "why": "; ".join(missing), "filter": filtered})
+    wire.send(control, {"level": level, "filter": walls is not None, "why": why})
     child = 0
     while True:
         word, fds, _, _ = socket.recv_fds(control, 1, 1)
         if word == b"b":
             child = os.fork()
             if not child:
-                _be_candidate(socket.socket(fileno=fds[0]), control.fileno(), options, filtered)
+                _be_candidate(socket.socket(fileno=fds[0]), control.fileno(), options, walls)
             os.close(fds[0])
             continue
-        _clear(child)
+        _clear(child, options.get("below"))
         child = 0
         if not word:
             os._exit(0)
         control.sendall(b"k")
 
 
-def _shut_in(options: dict) -> list[str]:
-    """Go behind the walls for all candidates; returns why some are not possible."""
-    missing = []
+def _shut_in(options: dict) -> tuple[list[str], list[str]]:
+    """Go behind the walls: (why not all are there, what programs can do without them)."""
+    missing, lacks, visible = [], [], options["visible"]
+    jail.be_first_to_go()
+    crowded = jail.threads_of_user() + jail.SPARE_THREADS
     try:
         if options["level"] == "limits-only":
             raise OSError("asked for")
-        jail.enter_namespaces(options["visible"])
+        jail.enter_namespaces(visible)
+        nobody, inside = os.getuid() != os.geteuid(), True
     except OSError as error:
         missing.append(str(error))
+        nobody, inside = jail.be_nobody(), jail.own_user_namespace()
+    alone = nobody or (inside and jail.COUNTS_BY_NAMESPACE)
+    options["limits"] = {resource.RLIMIT_CPU: int(options["time_limit"]) + 2}
+    if sys.platform == "linux":
+        options["limits"][resource.RLIMIT_NPROC] = jail.THREADS if alone else crowded
+        if not alone:
+            lacks.append(f"start {jail.SPARE_THREADS} threads")
     jail.prctl(jail.PR_SET_CHILD_SUBREAPER, 1)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)  # other processes cannot read this one or its forks
     jail.drop_capabilities()
-    return missing
+    if os.getpid() != 1:  # it shows what no program may: open it before Landlock
+        with contextlib.suppress(OSError):
+            path = f"/proc/self/task/{os.getpid()}/children"
+            options["below"] = os.open(path, os.O_RDONLY)
+    try:
+        jail.landlock(visible)
+        lacks.append("see whether a file exists")
+    except OSError as error:
+        lacks.append("read all your files")
+        if missing:
+            missing.append(f"no Landlock: {error}")
+        if not (nobody or inside):
+            lacks.append("read your other processes' environment")
+    return missing, lacks
 
 
-def _clear(child: int) -> None:
+def _clear(child: int, below: int | None) -> None:
     """Kill and reap all processes of a job: all that exist, if this is process 1; else its own."""
     for _ in range(1000):
         left = [-1] if os.getpid() == 1 else [child, -child] if child else []
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as below:
-            left += map(int, below.read().split())
+        if below is not None:
+            left += map(int, os.pread(below, 1 << 20, 0).split())
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,26 +1,31 @@
-"""The walls around a candidate's process: namespaces, a filter of system calls, resource limits.
+"""The walls around a candidate's process: namespaces, Landlock, a filter of system calls, limits.
 
 A refused system call raises OSError with its name. Standard library only.
 """
 
+import contextlib
 import ctypes
 import errno
 import json
 import os
 import platform
+import re
 import resource
-import signal
 import struct
 import sys
 
+COUNTS_BY_NAMESPACE = [*map(int, re.findall(r"\d+", platform.release())[:2])] >= [5, 14]  # threads
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 NEW_NAMESPACES = 0x7C020000  # for users, mounts, processes, network, messages, host name
+NEW_USER = 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
 MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 1 << 12, 1 << 14, 1 << 18, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 INTERPRETER_MB = 64  # address space of Python itself, added to the memory limit
+THREADS = 128  # of a candidate with its server
+SPARE_THREADS = 400  # where a candidate's cannot be told apart from the user's others
 # One of them becomes the new root.
 PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")
 
@@ -31,6 +36,16 @@ def _call(name: str, *arguments) -> None:
     if getattr(_libc, name)(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def _system_call(number: int, *arguments) -> int:
+    if _libc is None:
+        raise OSError(errno.ENOSYS, "this is not Linux")
+    longs = [ctypes.c_long(x) if isinstance(x, int) else x for x in (number, *arguments)]
+    if (result := _libc.syscall(*longs)) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"system call {number}: {os.strerror(code)}")
+    return result
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:
@@ -44,11 +59,49 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data=None) ->
     _call("mount", *encoded, ctypes.c_ulong(flags), data)
 
 
+def be_first_to_go() -> None:
+    """When memory runs out the kernel ends this process and its forks before all others."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
 def enter_namespaces(visible: list[str]) -> None:
     """Continue as process 1 in new namespaces without a network; the parent waits for its end.
 
-    Its root holds only the folders `visible`, read-only: no /proc, no /dev, no home.
+    Its root holds only the folders `visible`, read-only: no /proc, no /dev, no home. All is tried
+    in a fork: an OSError leaves this process as it was, wherever the kernel refuses a step.
     """
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # the fork's child becomes ours when the fork ends
+    told, tell = os.pipe()
+    if trial := os.fork():
+        os.close(tell)
+        with open(told, errors="replace") as file:
+            why = file.read()
+        os.waitpid(trial, 0)
+        if why != "entered":
+            raise OSError(why or "the process that tried the namespaces died")
+        with contextlib.suppress(ChildProcessError):
+            os.wait()
+        os._exit(0)
+    os.close(told)
+    why = "entered"
+    try:
+        build_root(visible)
+        if os.fork():  # only a child is in the new namespace of processes
+            os._exit(0)
+        if not os.fork():  # where the first fork worked the next may still be refused
+            os._exit(0)
+        os.wait()
+    except BaseException as error:
+        why = str(error)
+    os.write(tell, why.encode())
+    os.close(tell)
+    if why != "entered":
+        os._exit(1)
+
+
+def build_root(visible: list[str]) -> None:
+    """New namespaces for this process and its forks, and a new root with `visible` alone."""
     tops: list[str] = []
     for path in sorted({os.path.abspath(p) + "/" for p in visible if os.path.isdir(p)}):
         if not path.startswith(tuple(tops)):
@@ -57,6 +110,7 @@ def enter_namespaces(visible: list[str]) -> None:
     if not free:
         raise OSError(errno.ENOENT, "no folder to build the new root on")
     root, user, group = free[0], f"1000 {os.geteuid()} 1", f"1000 {os.getegid()} 1"
+    be_nobody()
     _call("unshare", NEW_NAMESPACES)
     for name, text in (("setgroups", "deny"), ("uid_map", user), ("gid_map", group)):
         with open(f"/proc/self/{name}", "w") as file:
@@ -68,20 +122,65 @@ def enter_namespaces(visible: list[str]) -> None:
         _mount(path, root + path, None, MS_BIND | MS_REC)
         _read_only(root + path)
     os.chdir(root)
-    _call("syscall", ctypes.c_long(155 if _MACHINE == "x86_64" else 41), b".", b".")  # pivot_root
+    _system_call(155 if _MACHINE == "x86_64" else 41, b".", b".")  # pivot_root
     _call("umount2", b".", MNT_DETACH)
     os.chdir("/")
     _read_only("/")
-    if first := os.fork():
-        os.waitpid(first, 0)
-        os._exit(0)
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _read_only(path: str) -> None:
     had = os.statvfs(path).f_flag  # flags locked in the outer namespace must be repeated
     flags = (had & 0b1110) | (had & (1024 | 2048)) | ((1 << 21) if had & 4096 else 0)
     _mount("none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | flags)
+
+
+def be_nobody() -> bool:
+    """For root: take a real user id of no account. Its threads are counted alone.
+
+    The kernel never limits the threads of root. The effective id, and so the access to files, stays
+    the same; the filter of system calls refuses the way back.
+    """
+    with contextlib.suppress(OSError):
+        if os.geteuid() == 0:
+            os.setresuid(60578 + os.getpid() % 606, -1, -1)  # no distribution gives these to anyone
+    return os.getuid() != os.geteuid() == 0
+
+
+def own_user_namespace() -> bool:
+    """Enter a user namespace that maps nobody: other processes' memory is out of reach from it."""
+    with contextlib.suppress(OSError):
+        _call("unshare", NEW_USER)
+        return True
+    return False
+
+
+def threads_of_user() -> int:
+    """How many threads all processes with this real user id have."""
+    count = 0
+    for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{pid}").st_uid == os.getuid():
+                count += len(os.listdir(f"/proc/{pid}/task"))
+    return count
+
+
+def landlock(visible: list[str]) -> None:
+    """Allow only reading below `visible`, for this process and its forks, irrevocably (Landlock).
+
+    Other processes' memory cannot be read either; newer kernels also stop TCP, signals to processes
+    outside and abstract UNIX sockets. It needs no namespaces. OSError before Linux 5.13.
+    """
+    version = _system_call(444, None, 0, 1)
+    rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1  # all that the kernel knows
+    every = struct.pack("QQQ", rights, 3 * (version >= 4), 3 * (version >= 6))
+    rules = _system_call(444, every, len(every), 0)
+    for path in filter(os.path.isdir, visible):
+        folder = os.open(path, os.O_PATH)
+        _system_call(445, rules, 1, struct.pack("=Qi", 0b1100, folder), 0)  # read files and folders
+        os.close(folder)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _system_call(446, rules, 0)
+    os.close(rules)
 
 
 def drop_capabilities() -> None:
@@ -91,13 +190,16 @@ def drop_capabilities() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def limit(memory_mb: int, seconds: float | None = None) -> None:
-    """Set final limits: MiB beyond the interpreter's, processor seconds, no written files."""
+def limit(memory_mb: int) -> None:
+    """Set final limits for this process and its forks: MiB beyond the interpreter's, no files."""
     wanted = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     if sys.platform == "linux":  # macOS cannot limit the address space
         wanted[resource.RLIMIT_AS] = (memory_mb + INTERPRETER_MB) << 20
-    if seconds is not None:
-        wanted[resource.RLIMIT_CPU] = int(seconds) + 2
+    set_limits(wanted)
+
+
+def set_limits(wanted: dict[int, int]) -> None:
+    """Set resource limits, soft and hard, or keep lower ones."""
     for which, value in wanted.items():
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -115,6 +217,10 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "syscalls.jso
 _LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NO, _NO_FILE, _NO_CALL = (_ERROR | e for e in (errno.EPERM, errno.EACCES, errno.ENOSYS))
+# What may be asked of an open file: the state of its descriptor and lock; whether it is a terminal,
+# how much waits in it. The others set who gets a signal, flags of a file, or more in some driver.
+_FCNTL = [0, 1, 2, 3, 4, 5, 6, 7, 1030]
+_IOCTL = [0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A]
 # Calls decided by one argument: numbers on x86_64 and aarch64 (None: no such call), the argument,
 # the test, the values (None: the own process id), the result if the test holds for one of them, and
 # the result otherwise.
@@ -122,7 +228,10 @@ _FOR_ALL = (
     ((2, None), 1, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # open
     ((257, 56), 2, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # openat
     ((302, 261), 0, _JEQ, [0], _ALLOW, _NO),  # prlimit64
-    ((72, 25), 1, _JEQ, [8, 10, 15], _NO, _ALLOW),  # fcntl: who gets a signal
+    ((72, 25), 1, _JEQ, _FCNTL, _ALLOW, _NO),  # fcntl
+    ((16, 29), 1, _JEQ, _IOCTL, _ALLOW, _NO),  # ioctl
+    ((53, 199), 1, _JSET, [0b110], _NO, _ALLOW),  # socketpair: datagrams could go to any socket
+    ((157, 167), 0, _JEQ, [62], _NO, _ALLOW),  # prctl: the scheduling of others
 )
 _FOR_ONE = (
     ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
@@ -136,28 +245,58 @@ _FOR_ONE = (
 def filter_calls(pid: int | None) -> None:
     """Filter system calls of this process, its threads and its forks, irrevocably (seccomp).
 
-    With `pid` None it denies new programs, sockets, writing and deleting files, and access to other
-    processes (see syscalls.json), but not reads, threads and forks. With a process's pid it also
-    denies new processes and signals to others.
+    With `pid` None it denies new programs, sockets, writing and deleting files, other users'
+    rights, and all that reaches other processes or stays after this one (see syscalls.json), but
+    not reads, threads and forks. With a process's pid: new processes and signals to others.
     """
+    if pid is not None:
+        return filter_for_one().install(pid)
     if _libc is None or _MACHINE not in _ARCH:
         raise OSError(errno.ENOSYS, f"there is no system call filter for {_MACHINE}")
-    arch, column = _ARCH[_MACHINE]
-    # a program in the kernel's packet filter language
-    ops = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, arch), (_RET, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
-    if pid is None:
-        ops += [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
-        for number in {numbers[column] for numbers in _DENIED.values()} - {None}:
-            ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
-    for numbers, argument, test, values, yes, no in _FOR_ALL if pid is None else _FOR_ONE:
-        if numbers[column] is not None:
+    column = _ARCH[_MACHINE][1]
+    ops = [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
+    for number in {numbers[column] for numbers in _DENIED.values()} - {None}:
+        ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
+    return Filter([*ops, *_by_argument(_FOR_ALL)]).install()
+
+
+def filter_for_one() -> "Filter":
+    """`filter_calls` of a process that is still to come: `install` takes its pid."""
+    return Filter(_by_argument(_FOR_ONE))
+
+
+def _by_argument(calls: tuple) -> list:
+    """The operations for calls that one argument decides."""
+    ops = []
+    for (*numbers,), argument, test, values, yes, no in calls:
+        if (number := numbers[_ARCH[_MACHINE][1]]) is not None:
             body = [(_LOAD, 0, 0, 16 + 8 * argument)]
             for value in values:
-                body += [(test, 0, 1, pid if value is None else value), (_RET, 0, 0, yes)]
-            ops += [(_JEQ, 0, len(body) + 1, numbers[column]), *body, (_RET, 0, 0, no)]
-    program = b"".join(struct.pack("HBBI", *op) for op in [*ops, (_RET, 0, 0, _ALLOW)])
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    code = ctypes.create_string_buffer(program, len(program))
-    head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
-    head = ctypes.create_string_buffer(head, len(head))
-    prctl(PR_SET_SECCOMP, 2, ctypes.addressof(head))
+                body += [(test, 0, 1, value), (_RET, 0, 0, yes)]
+            ops += [(_JEQ, 0, len(body) + 1, number), *body, (_RET, 0, 0, no)]
+    return ops
+
+
+class Filter:
+    """A program in the language of the kernel's packet filter, whose parts are (code, jt, jf, k).
+
+    At its beginning the call's number is loaded; at its end a call is allowed. It is made before
+    the fork that it is for: each page of memory that a fork writes to must be copied.
+    """
+
+    def __init__(self, ops: list[tuple[int, int, int, int | None]]):
+        start = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, _ARCH[_MACHINE][0]), (_RET, 0, 0, _KILL)]
+        ops = [*start, (_LOAD, 0, 0, 0), *ops, (_RET, 0, 0, _ALLOW)]
+        self._pids = [8 * i + 4 for i, op in enumerate(ops) if op[3] is None]
+        program = b"".join(struct.pack("HBBI", *op[:3], op[3] or 0) for op in ops)
+        self._code = ctypes.create_string_buffer(program, len(program))
+        head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(self._code))
+        self._head = ctypes.create_string_buffer(head, len(head))
+        self._prctl = [ctypes.c_ulong(x) for x in (2, ctypes.addressof(self._head), 0, 0)]
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+    def install(self, pid: int = 0) -> None:
+        """Put it up, irrevocably; `pid` takes the place of each None in the program."""
+        for place in self._pids:
+            struct.pack_into("I", self._code, place, pid)
+        _call("prctl", PR_SET_SECCOMP, *self._prctl)

@@ -85,6 +85,9 @@ class Verdict:
         return f"{self.outcome}, {self.cases_passed} of {self.cases} {why}"
 
 
+PROOF = Job("def f(x): return x + 1", "assert f(1) == 2", "f")  # judged before all others
+
+
 class Sandbox(contextlib.AbstractContextManager):
     """Judge jobs in `workers` pairs of processes (None: one per core), started when needed.
 
@@ -163,21 +166,34 @@ class _Worker:
         """Start its servers, if they do not run. Warn, or refuse, if isolation is not full."""
         if self.process is not None:
             return
-        try:
-            self.process, self.sock = wire.start_server("judge.py", self.options)
-            walls = wire.receive(self.sock, time.monotonic() + wire.START_LIMIT)
-        except (OSError, EOFError):
-            self.stop()
-            why = "the sandbox's server did not start: run `python -m grpo_workbook doctor`"
-            raise WorkbookError(why) from None
-        self.level, self.why = walls["level"], walls["why"]
+        failed = []
+        for level in dict.fromkeys((self.options["level"], "limits-only")):
+            try:
+                self._launch(level)
+                break
+            except (OSError, EOFError) as error:
+                failed.append(f"{level}: {error or 'the server ended'}")
+                self.stop()
+        else:
+            raise WorkbookError(f"the sandbox's servers do not judge here ({'; '.join(failed)})")
+        self.why = "; ".join([*failed, self.why])
         if self.level == "full":
             return
-        words = f"the sandbox is limits-only ({self.why}): programs can read all your files"
         if self.require != "full":
-            return warnings.warn(words, stacklevel=3)  # Python shows it once
+            return warnings.warn(f"the sandbox is limits-only ({self.why})", stacklevel=3)  # once
         self.stop()
-        raise WorkbookError(f"{words}. Allow user namespaces, or leave out require")
+        words = f"the sandbox is limits-only ({self.why}). Allow user namespaces"
+        raise WorkbookError(f"{words}, or leave out require")
+
+    def _launch(self, level: str) -> None:
+        """Start the servers and let them judge a program: walls may stand where nothing runs."""
+        deadline = time.monotonic() + wire.START_LIMIT
+        self.process, self.sock = wire.start_server("judge.py", self.options | {"level": level})
+        walls = wire.receive(self.sock, deadline)
+        self.level, self.why = walls["level"], walls["why"]
+        outcome, reason, *_ = self.ask(PROOF)
+        if outcome != "passed":
+            raise OSError(f"{outcome}: {reason}")
 
     def judge(self, job: Job) -> Verdict:
         """The verdict on the job; if the servers die, it tries again with new ones."""
