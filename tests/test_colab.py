@@ -19,7 +19,7 @@ import colab_setup
 
 FREEZES = Path(__file__).with_name("colab")
 INSTALLED = """accelerate bitsandbytes datasets hf_transfer math-verify peft pebble reasoning-gym
-    sentencepiece torchao transformers trl tyro unsloth unsloth_zoo""".split()
+    sentencepiece torchao trackio transformers trl tyro unsloth unsloth_zoo""".split()
 MOVED = {"pyarrow": "datasets", "tokenizers": "transformers"}  # pip brings newer ones
 
 

@@ -46,6 +46,7 @@ class Program(wire.Values):
         return other
 
     def special(self, value, kind: type):
+        """What is no plain value: by its number, a record, or as the nearest plain value."""
         name = kind.__name__
         asked = id(kind) in self.places
         if self.again and id(value) in self.places:
@@ -94,6 +95,7 @@ class Program(wire.Values):
         return ["h", place, what, kind.__module__, names, self.encode(fields)]
 
     def found(self, tag: str, *parts):
+        """What the judge has sent by number, by name or as a record."""
         if tag == "h":
             return self.things[parts[0]]
         if tag == "k":

@@ -124,6 +124,7 @@ class Run:
             self.fail_one(found[-1][1], outside=True)
 
     def pass_one(self) -> None:
+        """One more case has passed."""
         self.passed += 1
 
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
@@ -177,6 +178,7 @@ class _Anything:
     """Stands for every answer while the cases are counted."""
 
     def same(self, *_, **__):
+        """Itself, whatever is asked."""
         return self
 
 
@@ -210,6 +212,7 @@ class Values(wire.Values):
         self.judge = judge
 
     def special(self, value, kind: type):
+        """What is no plain value: the program's object, a record, or a function to call back."""
         if kind is Handle:
             return ["h", value._thing.place]
         if self.judge.own_class(kind.__name__) is kind:
@@ -227,6 +230,7 @@ class Values(wire.Values):
         return ["k", len(self.judge.functions) - 1, str(getattr(value, "__name__", kind.__name__))]
 
     def found(self, tag: str, *parts):
+        """What the program has sent: its object as a handle, or one of the test's own."""
         if tag == "h":
             return self.judge.thing(self, *parts)
         if tag == "k":
@@ -237,6 +241,7 @@ class Values(wire.Values):
         return kind[parts[1]] if tag == "e" else self.blank(kind)
 
     def allow(self, kind: type, name: str, value) -> None:
+        """Raise ValueError for an attribute that could change what the test's own code does."""
         if name.startswith("__") or callable(getattr(kind, name, None)):
             raise ValueError(f"an attribute {name!r}")
         # `f(2).startswith("a")` must not call what the program has put there
@@ -535,6 +540,7 @@ class Judge(Run):
         raise Gone
 
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
+        """A case is lost; the first failure is the verdict."""
         super().fail_one(error)
         self.unreached |= outside
         words = str(error)[:MAX_WORDS]

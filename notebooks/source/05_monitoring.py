@@ -461,13 +461,12 @@ figures.show(figure, words)
 
 # %%
 from grpo_workbook import make_trainer, reward
-from grpo_workbook.rewards import text_of
 
 
 @reward(role="style")
 def shows_work_reward(completions, **columns):
     """The number of equals signs, as a fraction of six."""
-    return [min(1.0, text_of(c).count("=") / 6) for c in completions]
+    return [min(1.0, c[0]["content"].count("=") / 6) for c in completions]
 
 
 gamed_run = run.replace(max_steps=40, output=run.output / "gamed")
