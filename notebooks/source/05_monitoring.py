@@ -380,9 +380,9 @@ import json
 import sqlite3
 
 with sqlite3.connect(run.output / "trackio" / "grpo.db") as store:
-    logged = [json.loads(row) for row, in store.execute("SELECT metrics FROM metrics")]
-rewards = [round(row["train/reward"], 2) for row in logged if "train/reward" in row]
-print(len(logged), "rows; reward:", rewards[:2], "...", rewards[-1])
+    rows = [json.loads(row) for row, in store.execute("SELECT metrics FROM metrics")]
+rewards = [round(row["train/reward"], 2) for row in rows if "train/reward" in row]
+print(len(rewards), "steps; reward:", rewards[:2], "...", rewards[-1])
 
 # %% [markdown]
 # `tensorboard --logdir outputs/run/tensorboard` shows the same curves:
