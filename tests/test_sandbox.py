@@ -627,6 +627,17 @@ def test_a_method_of_the_tests_own_class_does_not_cross_and_is_no_fault_of_the_p
     assert (verdict.outcome, verdict.fault) == ("rejected", "test")
 
 
+def test_an_error_of_the_program_that_the_test_takes_for_a_skip_is_no_pass(sandbox):
+    test = (
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        try: r = f(1)"
+    )
+    test += "\n        except OSError: self.skipTest('no network')\n        self.assertEqual(r, 2)"
+    test += "\n    @unittest.skip('slow')\n    def test_b(self): pass"
+    programs = ["def f(x): raise OSError", "def f(x): return 2"]
+    one, two = sandbox.check([job(program, test) for program in programs])
+    assert (one.outcome, one.fault, two.outcome) == ("rejected", "test", "passed")
+
+
 def test_a_short_time_limit_does_not_cost_the_isolation():
     with Sandbox(workers=1) as usual, Sandbox(workers=1, time_limit=0.001) as short:
         assert short.isolation == usual.isolation
