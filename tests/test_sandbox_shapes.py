@@ -106,7 +106,7 @@ FORMS = {
     "memory of a function": Form("import functools\ndef f(g): return functools.lru_cache(None)(g)", "def f(g): return g", "n = []\ndef g(x):\n    n.append(x)\n    return x\nh = f(g)\nassert h(1) == h(1) == 1 and n == [1]"),
     "the text of a function of the test": Form("import functools\ndef f(g):\n    @functools.wraps(g)\n    def w(*a): return g(*a)\n    return w", "def f(g): return lambda *a: g(*a)", "@f\ndef g(x):\n    'text'\n    return x\n@f\ndef h(x): return x\nassert g(1) == 1 and (g.__name__, g.__doc__, h.__doc__) == ('g', 'text', None)"),
     "a built-in type as the function": Form("f = list", "f = set", "assert f((1, 2)) == [1, 2]"),
-    "its name and text": Form('def f():\n    """Docs."""', "def f(): pass", "assert f.__name__ == 'f' and f.__doc__ == 'Docs.'\nassert f() is None"),
+    "its name and text": Form('def f():\n    """Docs."""', "def f(): pass", "assert f.__name__ == 'f' and f.__doc__ == 'Docs.' and f.__annotations__ == {}\nassert f() is None"),
     "recursion through a callback": Form("def f(g, n): return 0 if n == 0 else 1 + g(n - 1)", "def f(g, n): return n + 1", "assert f(lambda n: f(lambda m: m, n), 2) == 2"),
     # iterators
     "a generator without end": Form("def f():\n    n = 0\n    while True: yield n; n += 1", "def f():\n    while True: yield 0", "from itertools import islice\nassert list(islice(f(), 5)) == [0, 1, 2, 3, 4]"),

@@ -9,7 +9,7 @@ again. Standard library only.
 
 import wire
 
-_ASKED = ("__name__", "__qualname__", "__doc__")
+_ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__")
 _NOTHING = (None, NotImplemented)
 
 
