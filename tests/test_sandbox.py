@@ -615,6 +615,16 @@ def test_a_script_that_forges_its_end_is_at_fault(sandbox, message):
     assert [(v.outcome, v.fault) for v in verdicts] == [("error", "program"), ("failed", "program")]
 
 
+def test_a_forged_call_raises_nothing_in_the_test(sandbox):
+    forge = (
+        "import json, os, struct\ndef f(g):\n    m = json.dumps(['call', 0, [['D', 'x']]]).encode()"
+    )
+    forge += "\n    os.write(3, struct.pack('!I', len(m)) + m)\n    while True: pass"
+    test = "import pytest\nwith pytest.raises(ArithmeticError): f(lambda: 1)"
+    (verdict,) = sandbox.check([job(forge, test)])
+    assert (verdict.outcome, verdict.fault) == ("error", "program"), verdict
+
+
 def test_what_a_script_does_at_its_exit_counts(sandbox):
     script = "import atexit\natexit.register(lambda: print(int(input()) + 1))"
     (verdict,) = sandbox.check([Job(script, '{"inputs": ["1"], "outputs": ["2"]}', "")])

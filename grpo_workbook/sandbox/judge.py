@@ -29,6 +29,8 @@ from source import PLAIN_NAMES, Test, cases_of, function_test, same_output
 MAX_WORDS = 400  # characters from the program in a reason
 COUNTING = 0.2  # seconds to count the cases that a program did not reach
 # what ends a loop of the test in silence
+# what a message that the protocol does not have brings about
+_NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
 _ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
@@ -406,7 +408,7 @@ class Judge(Run):
                 self._end("timeout", "no answer within the time limit")
             except (EOFError, OSError):
                 self._end("error", "the program ended its process")
-            except (ValueError, TypeError, LookupError, RecursionError):
+            except (*_NONSENSE, RecursionError):
                 kind = "nonsense"
         match kind, data:
             case "value", [[str(), _, _], *_]:
