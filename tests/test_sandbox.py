@@ -579,6 +579,80 @@ def test_giving_up_earns_no_more_than_a_wrong_answer(quick, test, end):
     assert gave_up.fraction <= honest.fraction, str(gave_up)
 
 
+EMPTY = "import numpy as np\ndef f(x): return np.asarray(x)[None][:0]"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import pytest\nassert f(2) == pytest.approx(5.0)",
+        "import pytest\nassert pytest.approx(5.0) == f(2)",
+        "import numpy as np\nassert (f(np.array([1, 2])) == np.array([2, 3])).all()",
+        "import numpy as np\nassert np.all(np.abs(f([1, 2]) - np.array([2, 3])) < 1e-6)",
+        "import numpy as np\nassert np.linalg.norm(f([1, 2]) - np.array([2, 3])) < 1e-6",
+    ],
+)
+def test_an_empty_array_fits_no_value(sandbox, test):
+    pytest.importorskip("numpy")
+    (verdict,) = sandbox.check([job(EMPTY, test)])
+    assert (verdict.outcome, verdict.fault) == ("failed", "program"), verdict
+
+
+def test_a_class_with_the_name_of_a_plain_type_is_the_programs_fault(sandbox):
+    named = "class list: pass\nlist.__module__ = 'builtins'\ndef f(x): return list()"
+    (verdict,) = sandbox.check([job(named, "assert f(3) == [4]")])
+    assert (verdict.outcome, verdict.fault) == ("failed", "program")
+
+
+@pytest.mark.parametrize("message", ["b'[' * 200_000", """b'["raised", [5, "x"]]'""", "b'[]'"])
+def test_a_script_that_forges_its_end_is_at_fault(sandbox, message):
+    forge = (
+        f"import os, struct\nm = {message}\nos.write(3, struct.pack('!I', len(m)) + m)\nos.close(1)"
+    )
+    verdicts = sandbox.check(
+        [Job(forge, '{"inputs": ["1"], "outputs": ["2"]}', ""), job("f = abs")]
+    )
+    assert [(v.outcome, v.fault) for v in verdicts] == [("error", "program"), ("failed", "program")]
+
+
+def test_a_forged_call_raises_nothing_in_the_test(sandbox):
+    forge = (
+        "import json, os, struct\ndef f(g):\n    m = json.dumps(['call', 0, [['D', 'x']]]).encode()"
+    )
+    forge += "\n    os.write(3, struct.pack('!I', len(m)) + m)\n    while True: pass"
+    test = "import pytest\nwith pytest.raises(ArithmeticError): f(lambda: 1)"
+    (verdict,) = sandbox.check([job(forge, test)])
+    assert (verdict.outcome, verdict.fault) == ("error", "program"), verdict
+
+
+def test_what_a_script_does_at_its_exit_counts(sandbox):
+    script = "import atexit\natexit.register(lambda: print(int(input()) + 1))"
+    (verdict,) = sandbox.check([Job(script, '{"inputs": ["1"], "outputs": ["2"]}', "")])
+    assert verdict.passed, verdict
+
+
+def test_a_method_of_the_tests_own_class_does_not_cross_and_is_no_fault_of_the_program(sandbox):
+    test = "class A:\n    def name(self): return 'a'\ndef check(c):\n    assert c(A()) == 'a'"
+    (verdict,) = sandbox.check([job("def f(x): return x.name()", test)])
+    assert (verdict.outcome, verdict.fault) == ("rejected", "test")
+
+
+def test_an_error_of_the_program_that_the_test_takes_for_a_skip_is_no_pass(sandbox):
+    test = (
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        try: r = f(1)"
+    )
+    test += "\n        except OSError: self.skipTest('no network')\n        self.assertEqual(r, 2)"
+    test += "\n    @unittest.skip('slow')\n    def test_b(self): pass"
+    programs = ["def f(x): raise OSError", "def f(x): return 2"]
+    one, two = sandbox.check([job(program, test) for program in programs])
+    assert (one.outcome, one.fault, two.outcome) == ("rejected", "test", "passed")
+
+
+def test_a_short_time_limit_does_not_cost_the_isolation():
+    with Sandbox(workers=1) as usual, Sandbox(workers=1, time_limit=0.001) as short:
+        assert short.isolation == usual.isolation
+
+
 def test_less_than_required_is_refused():
     with (
         Sandbox(workers=1, level="limits-only", require="full") as made,

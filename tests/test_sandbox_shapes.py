@@ -104,7 +104,9 @@ FORMS = {
     "a function comes back": Form("def f(n): return lambda x: x + n", "def f(n): return lambda x: n", "g = f(3)\nassert callable(g) and g(4) == 7 and f(1)(1) == 2"),
     "a decorator": Form("def f(g):\n    def w(*a): return g(*a) * 2\n    return w", "def f(g): return g", "@f\ndef g(x): return x\nassert g(3) == 6"),
     "memory of a function": Form("import functools\ndef f(g): return functools.lru_cache(None)(g)", "def f(g): return g", "n = []\ndef g(x):\n    n.append(x)\n    return x\nh = f(g)\nassert h(1) == h(1) == 1 and n == [1]"),
-    "its name and text": Form('def f():\n    """Docs."""', "def f(): pass", "assert f.__name__ == 'f' and f.__doc__ == 'Docs.'\nassert f() is None"),
+    "the text of a function of the test": Form("import functools\ndef f(g):\n    @functools.wraps(g)\n    def w(*a): return g(*a)\n    return w", "def f(g): return lambda *a: g(*a)", "@f\ndef g(x):\n    'text'\n    return x\n@f\ndef h(x): return x\nassert g(1) == 1 and (g.__name__, g.__doc__, h.__doc__) == ('g', 'text', None)"),
+    "a built-in type as the function": Form("f = list", "f = set", "assert f((1, 2)) == [1, 2]"),
+    "its name and text": Form('def f():\n    """Docs."""', "def f(): pass", "assert f.__name__ == 'f' and f.__doc__ == 'Docs.' and f.__annotations__ == {}\nassert f() is None"),
     "recursion through a callback": Form("def f(g, n): return 0 if n == 0 else 1 + g(n - 1)", "def f(g, n): return n + 1", "assert f(lambda n: f(lambda m: m, n), 2) == 2"),
     # iterators
     "a generator without end": Form("def f():\n    n = 0\n    while True: yield n; n += 1", "def f():\n    while True: yield 0", "from itertools import islice\nassert list(islice(f(), 5)) == [0, 1, 2, 3, 4]"),
@@ -161,6 +163,7 @@ FORMS = {
     "an array": Form("import numpy as np\ndef f(x): return np.asarray(x) * 2", "import numpy as np\ndef f(x): return np.asarray(x)", "import numpy as np\nr = f(np.array([[1, 2]]))\nassert isinstance(r, np.ndarray) and r.shape == (1, 2)\nassert (r == np.array([[2, 4]])).all()\nnp.testing.assert_array_equal(r, [[2, 4]])"),
     "scalars of NumPy": Form("import numpy as np\ndef f(x): return np.float64(x) / 2, np.bool_(True), np.int32(3)", "def f(x): return x, True, 3", "import numpy as np\na, b, c = f(1)\nassert a == 0.5 and b and c.dtype == np.int32"),
     "floats of NumPy without NumPy": Form("import numpy as np\ndef f(x): return np.mean(x)", "def f(x): return 0.0", "assert f([1, 2]) == 1.5 and isinstance(f([1, 2]), float)"),
+    "empty arrays": Form("def f(a): return a[a > 5]", "def f(a): return a", "import numpy as np, pytest\na = f(np.array([1, 2]))\nassert isinstance(a, np.ndarray) and a.shape == (0,) and a.sum() == 0 and a.tolist() == []\nnp.testing.assert_array_equal(a, np.array([]))\nassert np.allclose(a, []) and (a == np.array([])).all() and a == pytest.approx(np.array([]))\nassert f(a).size == 0"),
     "HumanEval+": Form("def f(x): return x / 3", "def f(x): return []", "import numpy as np\ndef is_floats(x): return isinstance(x, float)\ndef assertion(out, exp, atol):\n    if atol == 0 and is_floats(exp): atol = 1e-6\n    if out != exp and atol != 0:\n        assert np.allclose(out, exp, rtol=1e-07, atol=atol)\n    else:\n        assert out == exp\ndef ref(x): return x * (1 / 3)\ndef check(candidate):\n    for inp in [[1.0], [2.5]]:\n        assertion(candidate(*inp), ref(*inp), 0)"),
 }  # fmt: skip
 

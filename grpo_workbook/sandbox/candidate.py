@@ -5,6 +5,7 @@ never reads output of a candidate, which goes to /dev/null. After each job it ki
 that are left. Standard library only.
 """
 
+import atexit
 import builtins
 import contextlib
 import enum
@@ -62,7 +63,7 @@ class Program(wire.Values):
         if kind.__module__ in ("numpy", "builtins") and (found := self.common(value, kind)):
             return found[0]
         if kind is _Callback:
-            return ["k", value.number, value.__name__]
+            return ["k", value.number]
         if isinstance(value, BaseException):
             return ["E", self.raised(value)]
         if not asked:  # of a class that the test has not asked for
@@ -157,8 +158,9 @@ class Program(wire.Values):
 class _Callback:
     """A function of the test, which the program can call."""
 
-    def __init__(self, program: Program, number: int, name: str):
-        self.program, self.number, self.__name__ = program, number, name
+    def __init__(self, program: Program, number: int, name: str, doc: str | None):
+        self.program, self.number = program, number
+        self.__name__, self.__doc__ = name, doc
 
     def __call__(self, *arguments, **named):
         values = self.program.fresh()
@@ -258,6 +260,7 @@ def _script(sock: socket.socket, source: str) -> None:
     except BaseException as error:
         reply = ["raised", Program(sock).raised(error)]
     with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
         sys.stdout.flush()
     os.close(1)
     wire.send(sock, reply)

@@ -7,7 +7,9 @@ with values, and what it says to a method that plain values have (`startswith`) 
 again. Standard library only.
 """
 
-_ASKED = ("__name__", "__qualname__", "__doc__")
+import wire
+
+_ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__")
 _NOTHING = (None, NotImplemented)
 
 
@@ -67,7 +69,9 @@ class Handle:
             return mine.judge.ask("eq", self, other) is True
         if mine.made:
             return mine.judge.ask("eq", self, other) is True
-        if mine.names[:1] == [type(other).__name__] and type(other).__module__ != "__test__":
+        kind = type(other)
+        crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
+        if mine.names[:1] == [kind.__name__] and not crosses:
             mine.judge.untestable(
                 f"a value of type {mine.module}.{mine.names[0]} cannot be compared"
             )

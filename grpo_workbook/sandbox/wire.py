@@ -45,6 +45,7 @@ FIXED |= {type({}.values()): "W", type({}.items()): "X", type(...): "..."}
 REDUCED = {decimal.Decimal: "D", fractions.Fraction: "F", range: "r", slice: "S"}
 REDUCED |= {datetime.date: "Y", datetime.time: "T", datetime.datetime: "Z"}
 REDUCED |= {datetime.timedelta: "L", datetime.timezone: "U"}
+PLAIN = {bool, int, float, str, *MUTABLE, *FIXED, *REDUCED}
 BLANK = {tag: kind for kind, tag in MUTABLE.items()}
 MADE = {tag: kind for kind, tag in REDUCED.items()} | {
     "t": lambda *items: items,
@@ -156,7 +157,8 @@ class Values:
         if kind is type and vars(builtins).get(value.__name__) is value:
             return ["K", value.__name__]
         if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
-            scalar = kind.__name__ != "ndarray"
+            if (scalar := kind.__name__ != "ndarray") and value.shape:
+                raise NotPlain("an array of another class")  # a matrix
             if value.dtype.kind == "O" and not scalar:
                 return ["O", list(map(int, value.shape)), *map(self.encode, value.flat)]
             if _NUMBERS.fullmatch(value.dtype.str):
@@ -184,19 +186,23 @@ class Values:
         if tag == "K":
             return _builtin_type(*parts)
         if tag == "N":
-            return _array(*parts)
+            return self.array(_array(*parts))
         if tag == "O":
             import numpy
 
             value = numpy.empty(parts[0], dtype=object)
             value.flat = [self.decode(x) for x in parts[1:]]
-            return value
+            return self.array(value)
         if tag == "n":
             kind, items = _tuple_class(parts[0], *parts[1]), [self.decode(x) for x in parts[2:]]
             for name, item in zip(parts[1], items, strict=True):
                 self.allow(object, name, item)
             return kind(*items)
         return self.found(tag, *parts)
+
+    def array(self, value):
+        """What stands for an array that has come."""
+        return value
 
     def allow(self, kind: type, name: str, value) -> None:
         """Raise ValueError if the program may not give an object such an attribute."""
