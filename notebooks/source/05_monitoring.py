@@ -188,13 +188,16 @@ gpu = pd.read_csv(files.REPO / "data" / "gpu_runs.csv").set_index("step")
 gpu_runs = dict(list(gpu.groupby("run", sort=False)))
 gpu_runs["gemma3_1b"].dropna(axis=1).head(3)
 
+# %% [markdown]
+# The reward of each, on its own scale:
+
 # %% tags=["hide-input"]
 figure, grid = figures.new_panels(10.0, 5.0, 6, 3)
 words = []
 for axes, (name, log) in zip(grid, gpu_runs.items()):
     axes.plot(log.index, log["reward"], color=figures.BLUE)
     axes.set(title=name, xlim=(0, 500))
-    ends = [f"{part.mean():.2g}" for part in (log["reward"].head(2), log["reward"].tail(2))]
+    ends = [f"{log['reward'].iloc[k]:.2g}" for k in (0, -1)]
     words.append(f"{name} {' to '.join(ends)} in {log.index[-1]} steps")
 grid[0].set_ylabel("reward")
 grid[3].set(xlabel="step", ylabel="reward")
@@ -222,7 +225,8 @@ for name, log in gpu_runs.items():
     x = log.index.to_numpy(float)
     found = {int(x[n - 1]): slope_t(x[:n], y[:n]) for n in range(4, len(y) + 1)}
     since = next((step for step, t in found.items() if t >= 3), "never")
-    print(f"{name:16} t = {list(found.values())[-1]:5.1f} at the end; above 3 since step: {since}")
+    end = found[int(x[-1])]
+    print(f"{name:16} t = {end:5.1f} at the end; above 3 since step: {since}")
 
 # %% [markdown]
 # The three that learn show it after 40 to 80 steps; at step 30 they look like the others. So a GPU run is not flat because
@@ -485,13 +489,19 @@ gamed.train();
 from grpo_workbook import evaluate, load_model
 
 fresh = heldout_set.select(range(64, 192))
-kept, _ = load_model(run.model, keeper.keep, load_in_4bit=run.load_in_4bit, any_base=True)
+how = {"load_in_4bit": run.load_in_4bit, "any_base": True}
+kept, _ = load_model(run.model, keeper.keep, **how)
 history = read_run(gamed.state.log_history).table
 for name, policy, step in (("kept", kept, max(1, keeper.best["step"])),
                            ("last", model, gamed.state.global_step)):
-    scores = evaluate(policy, tokenizer, fresh, max_new_tokens=run.max_completion_length)
+    tokens = run.max_completion_length
+    scores = evaluate(policy, tokenizer, fresh, max_new_tokens=tokens)
     print(f"{name}: reward {history['reward'].loc[step]:.2f}, "
           f"{sum(scores.strict)} of {scores.n} fresh problems strictly right")
+
+# %% [markdown]
+# Both curves of the run, with the best step as a dotted line. Accuracy was gone before the reward had risen, so a look at
+# the reward alone comes too late:
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(8.0, 2.8, 2, 2)
@@ -633,7 +643,8 @@ proved = {"steps": trainer.state.global_step, "finding": findings[0].name,
 assert trainer.state.global_step == 20 and len(rewards) == 20
 if run.profile == "smoke":
     assert not health.found
-    assert proved["gamed"][0] > 0.7 > 0.4 > proved["gamed"][1], "the gamed run kept learning"
+    best, last = proved["gamed"]
+    assert best > 0.7 and last < 0.4, "the gamed run kept learning"
     assert findings[0].name == "healthy" and proved["after"] > proved["before"] + 0.2
     assert "rate_too_high" in proved["stopped_for"] and stopped.state.global_step <= 10
 
