@@ -1,0 +1,32 @@
+"""Tools and environments for TRL's GRPOTrainer: checked calls, episodes with a secret, a replay."""
+
+from grpo_workbook.environments.environment import Environment, GuessNumber, PriceList
+from grpo_workbook.environments.replay import (
+    Episode,
+    answer_after_tools,
+    final_answer,
+    lost_result,
+    replay,
+    tool_broke,
+    tool_results,
+    tool_suffix,
+)
+from grpo_workbook.environments.tools import CallError, ToolBroken, multiply, tool
+
+__all__ = [
+    "CallError",
+    "Environment",
+    "Episode",
+    "GuessNumber",
+    "PriceList",
+    "ToolBroken",
+    "answer_after_tools",
+    "final_answer",
+    "lost_result",
+    "multiply",
+    "replay",
+    "tool",
+    "tool_broke",
+    "tool_results",
+    "tool_suffix",
+]

@@ -1,0 +1,224 @@
+"""Tools and environments: checked calls, nothing left of the row before, TRL's own loop."""
+
+import json
+import time
+
+import pytest
+
+from grpo_workbook.config import DATA
+from grpo_workbook.environments import (
+    CallError,
+    Environment,
+    GuessNumber,
+    PriceList,
+    ToolBroken,
+    answer_after_tools,
+    final_answer,
+    lost_result,
+    multiply,
+    replay,
+    tool,
+    tool_broke,
+    tool_suffix,
+)
+from grpo_workbook.environments.attacks import attacks
+from grpo_workbook.errors import WorkbookError
+from tests.conftest import slow
+
+WRONG_CALLS = {
+    "a text for a number": ({"a": "37", "b": 84}, "a must be of type int, not str"),
+    "true for a number": ({"a": True, "b": 84}, "a must be of type int, not bool"),
+    "a list for a number": ({"a": [37], "b": 84}, "not list"),
+    "a number of a million digits": ({"a": 10**1_000_000, "b": 2}, "a is too large"),
+    "a missing argument": ({"a": 37}, "missing a required argument: 'b'"),
+    "one too many": ({"a": 37, "b": 84, "c": 1}, "unexpected keyword argument 'c'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_a_wrong_call_is_told_what_is_wrong(arguments, said):
+    with pytest.raises(CallError, match=said):
+        multiply(**arguments)
+
+
+def test_a_right_call():
+    assert multiply(a=513, b=37) == "18981"
+
+
+def test_a_tool_that_hangs_or_raises_is_itself_to_blame_and_a_long_result_is_cut():
+    @tool(seconds=0.2)
+    def hang(n: int) -> int:
+        """Hang."""
+        while True:
+            n += 1
+
+    @tool
+    def fail(n: int) -> int:
+        """Fail."""
+        return n // 0
+
+    @tool
+    def talk(n: int) -> str:
+        """Talk."""
+        return "x" * n
+
+    started = time.monotonic()
+    with pytest.raises(ToolBroken, match=r"tool failure in hang: no result within 0\.2 s"):
+        hang(n=1)
+    assert time.monotonic() - started < 60, "the tool was not stopped"
+    with pytest.raises(ToolBroken, match="tool failure in fail: .*zero"):
+        fail(n=1)
+    assert talk(n=10**6) == "x" * 200 + " (cut)"
+
+
+def test_nothing_of_one_row_is_left_for_the_next():
+    game = GuessNumber()
+    for seed in range(20):
+        game.reset(seed=seed, prompt=[])
+        assert game.get_reward() == 0.0
+        game.guess(number=game._secret)
+        assert game.get_reward() == 1.0
+        game._left_over = "a cheat sheet"
+    game.reset(seed=99, prompt=[])
+    assert not hasattr(game, "_left_over")
+    assert game.get_reward() == 0.0
+
+
+def test_all_of_a_group_play_for_the_same_secret_and_seeds_differ():
+    def secret(seed):
+        game = GuessNumber()
+        game.reset(seed=seed)
+        return game._secret
+
+    assert secret(5) == secret(5)
+    assert len({secret(seed) for seed in range(60)}) == 15
+
+
+def test_the_last_turn_and_the_end_of_a_game_hold():
+    game = GuessNumber()
+    game.reset(seed=1)
+    wrong = next(n for n in range(1, 16) if n != game._secret)
+    for _ in range(4):
+        game.guess(number=wrong)
+    with pytest.raises(CallError, match="no turn is left: there were 4"):
+        game.guess(number=game._secret)
+    assert game.get_reward() == 0.0
+    game.reset(seed=1)
+    assert game.guess(number=game._secret) == "correct"
+    with pytest.raises(CallError, match="the game is over"):
+        game.guess(number=wrong)
+    assert game.get_reward() == 1.0
+
+
+def test_an_environment_without_a_seed_says_what_the_data_has():
+    with pytest.raises(WorkbookError, match=r"needs a column seed; the data has \['prompt'\]"):
+        GuessNumber().reset(prompt=[])
+
+
+def test_a_price_is_of_its_row_and_no_text_reaches_the_database():
+    shop, other = PriceList(), PriceList()
+    shop.reset(seed=1)
+    other.reset(seed=2)
+    prices = [(shop.lookup(item=i), other.lookup(item=i)) for i in ("kiwi", "tea", "leek", "fig")]
+    assert any(a != b for a, b in prices)
+    with pytest.raises(CallError, match="no such item"):
+        shop.lookup(item="x'; drop table prices; --")
+    assert shop.lookup(item="kiwi") == prices[0][0]
+
+
+@pytest.mark.parametrize("name", attacks("8342"))
+def test_no_attack_earns_anything(name):
+    completion = attacks("8342")[name]
+    assert answer_after_tools()([completion], ["8342"]) == [0.0]
+    assert final_answer(completion) != "8342"
+    assert not tool_broke(completion)
+
+
+def test_what_the_reward_pays_and_logs():
+    def talk(*messages):
+        return [dict(zip(("role", "content"), m, strict=True)) for m in messages]
+
+    call = {"type": "function", "function": {"name": "multiply", "arguments": {"a": 1, "b": 2}}}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    completions = [
+        talk(("assistant", "6")),
+        [calling, *talk(("tool", "6"), ("assistant", "6"))],
+        [calling, *talk(("tool", "{'error': 'tool failure in multiply: no'}"), ("assistant", "5"))],
+        [calling],
+    ]
+    logged = {}
+    paid = answer_after_tools(price=0.25)(completions, ["6"] * 4, log_metric=logged.__setitem__)
+    assert paid == [1.0, 0.75, None, -0.25]
+    assert logged == {"tools/calling": 0.75, "tools/lost_results": 0.25, "tools/broken": 0.25}
+    assert [lost_result(c) for c in completions] == [False, False, False, True]
+
+
+def test_an_environment_of_ones_own_needs_only_a_start_and_a_tool():
+    class Coin(Environment):
+        max_turns = 1
+
+        def _start(self, rng, row):
+            self._side = rng.choice(("heads", "tails"))
+            return "Heads or tails?"
+
+        @tool
+        def call(self, side: str) -> str:
+            """Call a side."""
+            self._turn(side)
+            return str(side == self._side)
+
+    coin = Coin()
+    assert coin.reset(seed=3) == "Heads or tails?"
+    assert coin.call(side=coin._side) == "True"
+
+
+@slow
+@pytest.fixture(scope="module")
+def loaded():
+    from grpo_workbook import load_model
+
+    return load_model(str(DATA / "tiny-tools"))
+
+
+def rows_of(name, n):
+    lines = (DATA / "tool_tasks" / f"{name}_heldout.jsonl").read_text().splitlines()[:n]
+    rows = [json.loads(line) for line in lines]
+    return [row | {"prompt": [{"role": "user", "content": row["question"]}]} for row in rows]
+
+
+def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
+    """Greedy, TRL's trainer and the replay write the same messages, over several turns too."""
+    import unsloth  # noqa: F401
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    model, tokenizer = loaded
+    rows = rows_of("shopping", 24)
+    how = {"max_completion_length": 128, "max_tool_calling_iterations": 3, "bf16": False}
+    how |= {"generation_kwargs": {"do_sample": False}, "report_to": "none", "num_generations": 2}
+    how |= {"per_device_train_batch_size": 2, "chat_template_kwargs": {"enable_thinking": False}}
+    trainer = GRPOTrainer(
+        model,
+        answer_after_tools(),
+        GRPOConfig(str(tmp_path), **how),
+        Dataset.from_list(rows),
+        processing_class=tokenizer,
+        tools=[multiply],
+        environment_factory=PriceList,
+    )
+    results = [{"role": "tool", "name": "multiply", "content": "18981"}]
+    assert tool_suffix(tokenizer, results) == trainer._get_tool_suffix_ids(results)
+    episodes = replay(
+        model,
+        tokenizer,
+        rows,
+        tools=[multiply],
+        environment=PriceList,
+        max_turns=3,
+        max_new_tokens=128,
+    )
+    assert sum(e.calls for e in episodes) > 0
+    theirs = trainer._generate_and_score_completions(rows)
+    mine = [tokenizer.decode(i) for i in theirs["completion_ids"]]
+    for episode, text in zip(episodes, mine, strict=True):
+        assert (final_answer(episode.messages) or "") in text
