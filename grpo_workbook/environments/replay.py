@@ -12,19 +12,20 @@ from grpo_workbook.evaluation import SEEDS_APART, Sampling, end_tokens
 
 @dataclass
 class Episode:
-    """What happened after a prompt: TRL's messages, calls, failed calls, the model's own tokens.
+    """What happened after a prompt: TRL's messages, the number of calls and of failed ones.
 
-    `ids` are the tokens after those of the prompt, tool results among them.
+    `ids` are the tokens after those of the prompt; `mask` has 1 for the model's own and 0 for tool
+    results and headers, as TRL's tool_mask.
     """
 
     messages: list[dict] = field(default_factory=list)
     calls: int = 0
     failures: int = 0
-    tokens: int = 0
     environment: Any = None
     tools: dict[str, Callable] = field(default_factory=dict)
     prompt_ids: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
 
 
 def final_answer(completion: Sequence[dict]) -> str | None:
@@ -64,8 +65,9 @@ def lost_result(completion: Sequence[dict]) -> bool:
 def answer_after_tools(price: float = 0.0) -> Callable:
     """A reward for TRL: 1.0 if the last message is exactly the column `answer`, else 0.0.
 
-    Each call costs `price`. None where a tool failed by its own fault. Logs the rates of completions that call
-    (tools/calling), that end in a call (tools/lost_results), and of such failures (tools/broken).
+    Each call costs `price`. None where a tool failed by its own fault. Logs the rates of
+    completions that call (tools/calling), that end in a call (tools/lost_results), and of such
+    failures (tools/broken).
     """
 
     def answer_reward(completions, answer, log_metric=None, **columns) -> list[float | None]:
@@ -117,7 +119,10 @@ def replay(
     results included: TRL's max_completion_length (see `evaluation.Sampling`).
     """
     import torch
+    from trl.chat_template_utils import add_response_schema
 
+    if getattr(tokenizer, "response_template", None) is None:
+        add_response_schema(tokenizer)  # how calls are read: TRL knows templates by their text
     settings, was_training, episodes = Sampling(**how), model.training, []
     devices = [model.device] if model.device.type == "cuda" else []
     model.eval()
@@ -161,14 +166,13 @@ def _play(model, tokenizer, episodes: list[Episode], how: Sampling, max_turns: i
             if new:
                 message = parse_response(tokenizer, new, prefix=before + episode.ids)
             episode.messages.append(message)
-            episode.tokens += len(new)
-            episode.ids = episode.ids + new
+            episode.ids, episode.mask = episode.ids + new, episode.mask + [1] * len(new)
             if turn == max_turns or not (calls := message.get("tool_calls")):
                 continue
             results = [_call(episode, call["function"]) for call in calls]
-            ids = episode.ids + tool_suffix(tokenizer, results)
-            if len(ids) <= how.max_new_tokens:  # else the result is lost, as in TRL
-                episode.ids = ids
+            new = tool_suffix(tokenizer, results)
+            if len(episode.ids) + len(new) <= how.max_new_tokens:  # else it is lost, as in TRL
+                episode.ids, episode.mask = episode.ids + new, episode.mask + [0] * len(new)
                 episode.messages += results
                 calling.append(episode)
         if not (active := calling):
