@@ -110,6 +110,12 @@ test-wheelhouse: $(STAMP)
 
 test-colab: $(STAMP)
 	$(BIN)/python -m pytest tests/network/test_colab_install.py
+
+# uv.lock with the pinned versions. fastapi is chosen by uv: it has one version more for vLLM.
+.PHONY: lock
+lock:
+	uv lock $$(sed -n '/^fastapi/d; s/^\([A-Za-z0-9_.-]*==[^ ]*\).*/-P \1/p' requirements.txt requirements-unsloth.txt)
+
 # llama.cpp with its converter, from the source of llama-cpp-python on the package index: compiled once, in minutes.
 LLAMA := llama-cpp-python==0.3.36
 GGUF := .venv-gguf

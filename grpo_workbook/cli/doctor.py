@@ -13,7 +13,8 @@ from pathlib import Path
 from grpo_workbook.config import RunConfig
 from grpo_workbook.notebook import LEFT_OUT, installed, pins, wanted
 
-REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
+REINSTALL = "run `make setup`, without make `uv sync`; docs/install.md has the same for pip"
+NO_SANDBOX = "chapter 06 and code rewards need it: on Windows use WSL 2 (docs/install.md)"
 # One line of the report; `fix` is empty if nothing is wrong.
 Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
@@ -39,7 +40,7 @@ def examine() -> list[Finding]:
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     findings = [Finding("python", system), *packages(installed())]
     checks = {machine: REINSTALL, four_bit: REINSTALL}
-    checks |= {sandbox: "chapter 06 needs it", settings: "correct the value, or remove it"}
+    checks |= {sandbox: NO_SANDBOX, settings: "correct the value, or remove it"}
     for check, fix in checks.items():
         try:
             findings += check()

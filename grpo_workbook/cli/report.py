@@ -1,7 +1,6 @@
 """The report at the end of a run: sums of the log, a verdict, figures, versions, the table."""
 
 import platform
-import resource
 from pathlib import Path
 
 from grpo_workbook import figures
@@ -61,7 +60,13 @@ def versions() -> dict[str, str]:
 
 
 def peak_rss_mb() -> int:
-    """The peak memory of this process in MB; ru_maxrss is in KiB on Linux, in bytes elsewhere."""
+    """The peak memory of this process in MB; ru_maxrss is in KiB on Linux, in bytes on macOS."""
+    if platform.system() == "Windows":
+        import psutil
+
+        return round(psutil.Process().memory_info().peak_wset / 1e6)
+    import resource  # Windows has none
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)
 
