@@ -547,8 +547,8 @@ arrows += [(a, b, "") for a, b in zip(places, [*places[1:], "healthy"])]
 listed = " ".join(f"{q} {answer}: {n}." for q, (answer, n) in questions.items())
 figure = figures.diagram(boxes, arrows, (9.5, 5.6))
 figure.suptitle("Six questions in this order name the disease", y=1.02)
-figures.show(figure, "Decision tree of the diagnosis, six questions from top to bottom, with "
-             f"the findings to their right. {listed} At the end: healthy.")
+figures.show(figure, "Decision tree of the diagnosis, six questions from top to "
+             f"bottom, the findings to their right. {listed} At the end: healthy.")
 
 # %% [markdown]
 # Every finding, what it means and what to do. This table is printed from the code that makes the diagnosis:
@@ -884,7 +884,7 @@ for place, axes in enumerate(grid):
     if place < 3:
         axes.set_title(("reward", "KL", "tokens")[column], fontsize=10)
     if column == 0:
-        axes.set_ylabel(name, rotation=0, ha="right")
+        axes.set_ylabel(name, rotation=0, ha="right", labelpad=24)
     ends = " to ".join(f"{values.iloc[k]:.2g}" for k in (0, -1))
     words.append(f"{name} {metric} {ends}, limit {limits[name]}")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")

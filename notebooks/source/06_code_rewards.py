@@ -69,8 +69,9 @@ arrows = [("trainer", "one", "program + test", -0.25),
           ("leaves", "one", ""), ("agrees", "one", "")]
 figure = figures.diagram(boxes, arrows, (8.5, 2.4))
 figure.suptitle("In one process, the program can change its own verdict", y=1.05)
-figures.show(figure, "Diagram: the trainer sends program and test to one Python process and "
-             "reads its exit code. A program can exit first, or change what == means.")
+figures.show(figure, "Diagram: the trainer sends program and test to one Python "
+             "process and reads its exit code. A program can exit first, or change "
+             "what == means.")
 
 # %% [markdown]
 # ## The same four in the sandbox
@@ -325,9 +326,9 @@ arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no
           ("code", "whole", "yes"), ("code", "join", "no")]
 figure = figures.diagram(boxes, arrows, (9.0, 2.8))
 figure.suptitle("The program: a block, the text, or the prompt continued", y=1.05)
-figures.show(figure, "Decision tree: the last fenced block that defines the function is the "
-             "program. Without any block, a text that defines it is. Otherwise the "
-             "last block or the text follows prompt_code.")
+figures.show(figure, "Decision tree: the last fenced block that defines the "
+             "function is the program. Without any block, a text that defines it is. "
+             "Otherwise the last block or the text follows prompt_code.")
 
 # %% [markdown]
 # `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` a program that

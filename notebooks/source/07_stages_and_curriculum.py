@@ -139,7 +139,7 @@ figure = figures.diagram(
     + [("some", "train", ""), ("train", "policy", "measure again", 0.62)],
     size=(8.0, 3.2),
 )
-figure.suptitle("Train on what this policy gets right only sometimes", y=1.04)
+figure.suptitle("Train on what this policy gets right only sometimes", y=1.1)
 figures.show(
     figure,
     "Flow of a pass-rate filter. The policy answers 64 problems 8 times each. Problems "

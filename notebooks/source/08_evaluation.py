@@ -86,7 +86,8 @@ print("(power 80 %; paired: while 3 % of the problems get worse):")
 for gain in (0.20, 0.10, 0.05, 0.02):
     paired = statistics.paired_items(better=gain + 0.03, worse=0.03)
     unpaired = unpaired_items(0.60, gain)
-    print(f"  to {0.6 + gain:.0%}: {paired:5,} paired, {unpaired:6,} unpaired for each model")
+    said = f"{paired:5,} paired, {unpaired:6,} unpaired for each model"
+    print(f"  to {0.6 + gain:.0%}: {said}")
 
 # %% [markdown]
 # The reverse question: what is the smallest gain that your problems can show, again with a power of 80 %?
