@@ -123,8 +123,9 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 # started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and, since Linux 5.13, the
 # reading of files are limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
 #
-# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class
-# that inherits from `int` is refused (of such an object only the number in it can cross), and so is an `array`:
+# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. An object of
+# a class that inherits from `int` is refused: at most the plain number in it can cross, never its `==`. An `array` is
+# refused, too:
 
 # %%
 from array import array

@@ -347,7 +347,7 @@ for name, table in (("before", before), ("after", after)):
 # %% [markdown]
 # ## What got worse?
 #
-# The mean hides it, because better and worse cancel. Read the problems that got worse first. One answer may be worse by
+# The mean hides it, because gains and losses cancel. Read the problems that got worse first. One answer may be worse by
 # chance, so this lists problems that lost at least two of eight right answers (leniently).
 
 # %%
