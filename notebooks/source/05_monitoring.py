@@ -177,9 +177,9 @@ print(as_text(diagnose(healthy), healthy))
 # %% [markdown]
 # ## What a run on a GPU looks like
 #
-# The tiny model learns in 30 steps, at a learning rate of 1e-3. A model of a few billion weights learns at about 5e-6,
-# and takes longer. These six are published runs, as means over ten steps (their sources: `data/README.md`). Before you
-# read on: which of them would you stop?
+# The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models take smaller rates (5e-6 in most of the
+# following runs; chapter 04 starts at 1e-5) and more steps. These six are published runs, as means over ten steps (their
+# sources: `data/README.md`). Before you read on: which of them would you stop?
 
 # %%
 import pandas as pd
