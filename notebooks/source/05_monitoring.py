@@ -407,7 +407,9 @@ names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt",
 sick = {name: read_run(LOGS / f"{name}_0.json") for name in names}
 found = {name: diagnose(log)[0] for name, log in sick.items()}
 named = {f"{name}: {found[name].name}": log for name, log in sick.items()}
-figures.show(*side_by_side(named))
+figure, words = side_by_side(named)
+figure.suptitle("The reward alone separates few of the diseases")
+figures.show(figure, words)
 
 # %% [markdown]
 # The reward alone separates few of them. `shows_work` has the best-looking curve, and four flat curves have four
@@ -625,7 +627,8 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
+# Write the function, or in 05.3 a prediction, and run the cell: it checks itself. `python -m grpo_workbook progress` lists
+# what you have solved.
 
 # %% [markdown]
 # ### Exercise 05.1 · `is_gamed` · medium · 10 minutes
@@ -696,6 +699,7 @@ for place, axes in enumerate(grid):
         axes.set_ylabel(letter, rotation=0, fontsize=12, labelpad=12)
     ends = [f"{part.mean():.2g}" for part in (values.head(3), values.tail(3))]
     words.append(f"{letter} {title} {' to '.join(ends)}")
+figure.suptitle("Twelve runs: which are healthy, and what is wrong with the others?")
 figures.show(figure, f"Twelve patients, seven small charts each: {'; '.join(words)}.")
 
 # %% [markdown]
@@ -887,6 +891,7 @@ for place, axes in enumerate(grid):
         axes.set_ylabel(name, rotation=0, ha="right", labelpad=24)
     ends = " to ".join(f"{values.iloc[k]:.2g}" for k in (0, -1))
     words.append(f"{name} {metric} {ends}, limit {limits[name]}")
+figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
 # %% [markdown]
