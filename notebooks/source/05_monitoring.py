@@ -137,7 +137,7 @@ figures.show(*run_panels(healthy, title=title))
 # ### How fast may entropy fall?
 #
 # Entropy says how undecided the policy is, in nats per token. With `beta` above 0 there is a KL beside it, which starts
-# at 0 because the policy is still its reference. The KL of one step is an estimate and can jump (step 29 here) for a
+# at 0 because the policy is still its reference (in rounds with a new reference, chapter 07, it does so in each). The KL of one step is an estimate and can jump (step 29 here) for a
 # few tokens that the reference finds nearly impossible, so the bold line is a median.
 
 # %% tags=["hide-input"]
