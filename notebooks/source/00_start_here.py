@@ -296,6 +296,7 @@ arrows = [
     ("data", "SFT", "good answers"), ("data", "RLHF", "ratings"),
 ]
 figure = figures.diagram(boxes, arrows, (9.5, 4.6))
+figure.suptitle("GRPO suits tasks with a check that the model passes sometimes", y=1.03)
 figures.show(
     figure,
     "A decision tree. With a check: a model that never passes needs SFT or easier "

@@ -73,7 +73,7 @@ print(GRPOTrainer.__name__, "from", GRPOTrainer.__module__)
 # | loss | TRL's | `grpo_compute_loss` of unsloth_zoo, compiled |
 # | log-probabilities | TRL's code, with one PyTorch function of Unsloth's in place of TRL's Triton kernel | computed from the last hidden states, a chunk at a time |
 # | reference model when `beta` > 0 | a frozen copy of the adapters, made with the trainer | the base model, with the adapters switched off |
-# | number format of the adapters | bfloat16 when the base is in 4 bits (see "Training") | float32 |
+# | number format of the adapters | bfloat16 when the base is in 4 bits; this course undoes that (see "Training") | float32 |
 # | settings that change by themselves | 8-bit optimizers become AdamW | `dr_grpo` turns `scale_rewards` off; a batch smaller than a group grows |
 # | logged | `entropy`; `kl` only when `beta` > 0 | `kl` always, no `entropy` |
 #
@@ -329,7 +329,7 @@ algorithm = {
     "mask_truncated_completions": False,  # and still count
     "temperature": run.temperature,  # 1 samples from the policy as it is,
     "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,  # with nothing cut off
-    "chat_template_kwargs": {"enable_thinking": False},  # Qwen3: no <think> block
+    "chat_template_kwargs": {"enable_thinking": False},  # Qwen3: an empty <think> block
     "loss_type": run.loss_type, "scale_rewards": run.scale_rewards,
     "importance_sampling_level": "token", "epsilon": 0.2, "epsilon_high": 0.2,
     "beta": run.beta,  # 0: no KL penalty, so no reference model

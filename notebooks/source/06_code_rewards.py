@@ -67,9 +67,11 @@ boxes = {
 arrows = [("trainer", "one", "program + test", -0.25),
           ("one", "trainer", "exit code", -0.25),
           ("leaves", "one", ""), ("agrees", "one", "")]
-figures.show(figures.diagram(boxes, arrows, (8.5, 2.4)),
-             "Diagram: the trainer sends program and test to one Python process and "
-             "reads its exit code. A program can exit first, or change what == means.")
+figure = figures.diagram(boxes, arrows, (8.5, 2.4))
+figure.suptitle("In one process, the program can change its own verdict", y=1.05)
+figures.show(figure, "Diagram: the trainer sends program and test to one Python "
+             "process and reads its exit code. A program can exit first, or change "
+             "what == means.")
 
 # %% [markdown]
 # ## The same four in the sandbox
@@ -107,6 +109,7 @@ arrows = [("trainer", "judge", "job", -0.2), ("judge", "trainer", "verdict", -0.
           ("judge", "program", "program, arguments", -0.25),
           ("program", "judge", "plain values", -0.25)]
 figure = figures.diagram(boxes, arrows, (9.5, 4.0))
+figure.suptitle("Test and program run apart; only plain values cross", y=1.03)
 axes = figure.axes[0]
 axes.axhline(0.4, 0.28, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
 axes.text(0.02, 0.17, "below the line: no network,\nno files, no new programs,\n"
@@ -120,8 +123,9 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 # started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and, since Linux 5.13, the
 # reading of files are limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
 #
-# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class
-# that inherits from `int` is refused (of such an object only the number in it can cross), and so is an `array`:
+# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. An object of
+# a class that inherits from `int` is refused: at most the plain number in it can cross, never its `==`. An `array` is
+# refused, too:
 
 # %%
 from array import array
@@ -321,10 +325,11 @@ boxes = {
 }
 arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no"),
           ("code", "whole", "yes"), ("code", "join", "no")]
-figures.show(figures.diagram(boxes, arrows, (9.0, 2.8)),
-             "Decision tree: the last fenced block that defines the function is the "
-             "program. Without any block, a text that defines it is. Otherwise the "
-             "last block or the text follows prompt_code.")
+figure = figures.diagram(boxes, arrows, (9.0, 2.8))
+figure.suptitle("The program: a block, the text, or the prompt continued", y=1.05)
+figures.show(figure, "Decision tree: the last fenced block that defines the "
+             "function is the program. Without any block, a text that defines it is. "
+             "Otherwise the last block or the text follows prompt_code.")
 
 # %% [markdown]
 # `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` a program that
@@ -474,23 +479,13 @@ print({name: before[name] for name in ("sampled", "ci95", "greedy", "form")})
 # %% [markdown]
 # ## Training
 #
-# TRL's trainer gets the config of chapter 04 and the two rewards. TRL passes the dataset's columns `test`,
+# `make_trainer` builds the trainer of chapter 04, here with the two rewards. TRL passes the dataset's columns `test`,
 # `entry_point` and `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
 
 # %%
-from transformers import PrinterCallback
-from trl import GRPOTrainer
-from grpo_workbook import stop_on_interrupt, training
+from grpo_workbook import make_trainer, stop_on_interrupt, training
 
-trainer = GRPOTrainer(
-    model=model,
-    processing_class=tokenizer,
-    args=run.to_grpo_config(weights),
-    reward_funcs=functions,
-    train_dataset=train_set,
-)
-trainer.remove_callback(PrinterCallback)
-trainer.add_callback(training.RewardBar())
+trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
     result = trainer.train()
 
@@ -866,13 +861,9 @@ def train_again() -> dict:
     paid = [code_format_reward]  # this is yours to change
     short = run.replace(max_steps=15, output=run.output / "form")
     fresh, tokenizer = load_policy(short)
-    args = short.to_grpo_config([1.0] * len(paid))
-    args.save_strategy = "no"
-    trainer = GRPOTrainer(
-        model=fresh, processing_class=tokenizer, args=args, reward_funcs=paid,
-        train_dataset=train_set)
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    each = [1.0] * len(paid)
+    make_trainer(short, fresh, tokenizer, train_set, paid, each,
+                 {"save_strategy": "no"}).train()
     found, _ = pass_at_1(fresh, tokenizer, heldout_set, sandbox, sample=True, **how)
     sandbox.close()
     passed = [verdict.passed for verdict in found]

@@ -139,6 +139,7 @@ figure = figures.diagram(
     + [("some", "train", ""), ("train", "policy", "measure again", 0.62)],
     size=(8.0, 3.2),
 )
+figure.suptitle("Train on what this policy gets right only sometimes", y=1.1)
 figures.show(
     figure,
     "Flow of a pass-rate filter. The policy answers 64 problems 8 times each. Problems "
@@ -224,9 +225,8 @@ figures.show(
 # them. Carrying them takes a callback, because TRL builds the optimizer as training begins:
 
 # %%
-from grpo_workbook import parse_rewards
-from transformers import PrinterCallback, TrainerCallback
-from trl import GRPOTrainer
+from grpo_workbook import make_trainer, parse_rewards
+from transformers import TrainerCallback
 
 
 class CarryMoments(TrainerCallback):
@@ -241,7 +241,8 @@ class CarryMoments(TrainerCallback):
 
 
 # %% [markdown]
-# Two short stages by hand, on a model of their own. Each has its own seed, because with the same seed the second stage
+# Two short stages by hand, on a model of their own. `make_trainer` builds TRL's `GRPOTrainer`, and keeps the adapters in
+# float32 (chapter 04). Each has its own seed, because with the same seed the second stage
 # would train on the problems of the first again:
 
 # %%
@@ -256,9 +257,7 @@ for number, spec in enumerate(("strict_format", "correctness:2,strict_format:0.5
         seed=run.seed + number,
         output=run.output / "by-hand",
     )
-    args = own.to_grpo_config(weights)
-    trainer = GRPOTrainer(hand, rewards, args, train_set, processing_class=tokenizer)
-    trainer.remove_callback(PrinterCallback)
+    trainer = make_trainer(own, hand, tokenizer, train_set, rewards, weights)
     trainer.add_callback(CarryMoments(moments))
     trainer.train()
     moments = trainer.optimizer.state_dict()["state"]
@@ -413,6 +412,7 @@ figure = figures.diagram(
     ],
     size=(8.0, 2.6),
 )
+figure.suptitle("Dynamic sampling fills every batch with groups that teach", y=1.05)
 figures.show(
     figure,
     "Flow of dynamic sampling: a problem gets 8 completions. If their rewards differ, "
@@ -457,7 +457,7 @@ axes.set_title(said)
 figures.show(figure, f"Line chart. {said}; at the dotted line stage 2 begins.")
 
 # %% [markdown]
-# What does that buy? A zero-variance group adds nothing to the gradient of the rewards, so per *completion sampled*
+# What is gained? A zero-variance group adds nothing to the gradient of the rewards, so per *completion sampled*
 # nothing is gained. Per *step* something is: the number of groups that teach stays constant, so the gradient does not
 # get noisier as problems are mastered. In DAPO's ablation it raised the score on AIME 2024 from 42 to 50.
 #
@@ -475,7 +475,7 @@ figures.show(figure, f"Line chart. {said}; at the dotted line stage 2 begins.")
 # ## Rounds: the KL reference refreshed
 #
 # With `beta` above 0 the KL penalty pulls the policy towards a *reference*. In iterative GRPO each **round** takes the
-# policy at its start as the reference, so that it may go as far again:
+# policy at its start as the reference. The policy may then move as far again:
 
 # %% tags=["hide-input"]
 figure = figures.diagram(
@@ -495,6 +495,7 @@ figure = figures.diagram(
     ],
     size=(8.0, 2.4),
 )
+figure.suptitle("A round measures its KL from its own start", y=1.05)
 figures.show(
     figure,
     "Four policies in a row: base model, after two stages, after round 1 and round 2. "
@@ -686,6 +687,7 @@ figure = figures.diagram(
     ],
     size=(8.0, 2.2),
 )
+figure.suptitle("A new process repeats only what came after the checkpoint", y=1.06)
 figures.show(
     figure,
     "Steps 1 and 2, checkpoint-2, step 3 lost in a power cut. A new process loads the "
@@ -696,7 +698,6 @@ figures.show(
 # First the whole run:
 
 # %%
-from grpo_workbook import make_trainer
 from grpo_workbook.resume import train
 
 
@@ -775,8 +776,8 @@ resumed_report = train_stages(
 assert resumed_report["stages"] == json.loads(json.dumps(report["stages"]))
 
 # %% [markdown]
-# **Limits.** All numbers are from the tiny model on a CPU. The stored runs of the experiment, and the two stages by hand,
-# had adapters in bfloat16, as TRL makes them; `train_stages` and `make_trainer` keep float32 (chapter 04). That Unsloth
+# **Limits.** All numbers are from the tiny model on a CPU. The stored runs of the experiment had adapters in bfloat16, as
+# TRL makes them; all runs in this notebook keep float32 (chapter 04). That Unsloth
 # removes the reference on a GPU was read in its source; the copy that replaces it was tested on a CPU with TRL's copy
 # removed. On a GPU a resumed run has the same states, but kernels need not add up in the same order, so bits may differ.
 

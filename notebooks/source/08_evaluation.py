@@ -81,11 +81,13 @@ def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
     return ceil((spread / gain) ** 2)
 
 
-print("problems for a gain over 60 % with a power of 80 % (paired: 3 % get worse):")
+print("Problems needed to show a gain of a model that is right in 60 % before")
+print("(power 80 %; paired: while 3 % of the problems get worse):")
 for gain in (0.20, 0.10, 0.05, 0.02):
     paired = statistics.paired_items(better=gain + 0.03, worse=0.03)
     unpaired = unpaired_items(0.60, gain)
-    print(f"  {gain:3.0%}: {paired:5,} paired, {unpaired:6,} unpaired for each model")
+    said = f"{paired:5,} paired, {unpaired:6,} unpaired for each model"
+    print(f"  to {0.6 + gain:.0%}: {said}")
 
 # %% [markdown]
 # The reverse question: what is the smallest gain that your problems can show, again with a power of 80 %?
@@ -106,12 +108,13 @@ figures.show(
         y="smallest gain, points",
         log_x=True,
         title="From 120 problems on, pairing shows much smaller gains",
-        finding="Pairing is worth two to five times the problems.",
+        finding="Unpaired, the same gain takes up to five times the problems.",
     )
 )
 
 # %% [markdown]
-# With 30 problems pairing does not help yet. From 120 on it is worth two to five times the problems.
+# With 30 problems pairing does not help yet. From 120 on, an unpaired comparison needs 2.6 to 5 times as many problems
+# for each model to show the same gain.
 #
 # `python -m grpo_workbook power --before 0.6 --gain 0.05` answers the same question in a terminal. If it asks for more
 # problems than you have, collect more first; otherwise you will most likely miss a gain of that size.
@@ -344,7 +347,7 @@ for name, table in (("before", before), ("after", after)):
 # %% [markdown]
 # ## What got worse?
 #
-# The mean hides it, because better and worse cancel. Read the problems that got worse first. One answer may be worse by
+# The mean hides it, because gains and losses cancel. Read the problems that got worse first. One answer may be worse by
 # chance, so this lists problems that lost at least two of eight right answers (leniently).
 
 # %%

@@ -169,8 +169,9 @@ print(f"       {mean(after_greedy.strict):.1%} strict, greedy")
 # %% [markdown]
 # ## The adapter's folder
 #
-# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and `base.json`, a hash of the base's weights. The
-# config names the base only by path or hub id, and what lies there may change.
+# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and two files. `base.json` has a hash of the base's
+# weights, because the config names the base only by path or hub id, and what lies there may change. `policy.json` has a
+# few of the trained policy's own answers with their log-probabilities, for the proof of a later merge.
 
 # %%
 import json
@@ -221,7 +222,7 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # %% [markdown]
 # ## The proof
 #
-# That it loads and answers nicely proves nothing. So base-plus-adapter and the merged model read the same prompts and
+# That a merged model loads and answers well proves nothing. So base-plus-adapter and the merged model read the same prompts and
 # answers, and we compare their logits at every position of an answer:
 #
 # - the *relative difference*: its root mean square, divided by the standard deviation of the logits at a position;
@@ -376,6 +377,8 @@ figures.show(figure, f"Arrows from the trained policy to three merged models. {e
 #
 # `merge` checks the base by its hash, merges, proves by logits and held-out answers, and writes a card. The folder
 # appears only when the proof holds. A merge that gives another model is refused, and the error message has the numbers.
+# One number is new, `effect_kept`: how much of what training changed in the policy's own log-probabilities
+# (`policy.json`) is in the merged model. All of it is 1; below 0.5 the merge is refused.
 
 # %%
 from grpo_workbook import merge

@@ -159,8 +159,10 @@ boxes = {
     "g": (0.91, 0.5, "gradients\naveraged", pale["number"]),
 }
 arrows = [(*pair, "") for pair in ("0r", "1r", "ra", "rb", "ag", "bg")]
+figure = figures.diagram(boxes, arrows, (8.0, 2.6))
+figure.suptitle("Advantages are those of the whole group, wherever it lies", y=1.05)
 figures.show(
-    figures.diagram(boxes, arrows, (8.0, 2.6)),
+    figure,
     "Two GPUs hold four completions of one group each. All eight rewards are gathered, "
     f"mean {earned.mean():.2f}, deviation {earned.std():.2f}; each GPU gets its four "
     "advantages back and computes a gradient, and the gradients are averaged.",

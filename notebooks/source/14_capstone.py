@@ -9,7 +9,7 @@
 # The chapter runs as it stands, on an example. Then change the cell under "What is yours", and go through it again.
 
 # %% [markdown]
-# ## The way
+# ## The steps
 #
 # Each step writes a file, and the checklist at the end reads these files. So it judges what the run left behind, and not
 # what you remember of it.
@@ -207,7 +207,7 @@ main(["check-data", files_of_data[0], "--heldout-data", files_of_data[1],
 # %% [markdown]
 # ## 3 · Rewards, attacked
 #
-# A first draft, as one writes it in a hurry. It pays 2 if the right number occurs and 1 if the tags occur:
+# A first draft, written in a hurry. It pays 2 if the right number occurs and 1 if the tags occur:
 
 # %%
 from grpo_workbook import reward, rewards
@@ -357,7 +357,8 @@ print(training.count_4bit_layers(policy), "layers in 4 bits,",
 # trainer.train()
 # ```
 #
-# On a CPU, cast the adapters back to float32 after the trainer is built ([chapter 04](04_grpo_run.ipynb)).
+# Where TRL runs without Unsloth's changes, as on a CPU, it rounds the adapters to bfloat16. Keep a copy of their weights
+# before the trainer is built, and put it back after ([chapter 04](04_grpo_run.ipynb)).
 #
 # </details>
 #
@@ -618,7 +619,7 @@ for item, (holds, evidence) in done.items():
     print(f"[{'x' if holds else ' '}] {item:38} {evidence}")
 
 # %% [markdown]
-# A checklist that cannot fail is worth nothing. Let one held-out question slip into the training file, and look again:
+# A checklist that cannot fail is worth nothing. So put one held-out question into the training file, and look again:
 
 # %%
 train_file, heldout_file = (run.output / f"{n}.jsonl" for n in ("train", "heldout"))
@@ -633,7 +634,7 @@ for item, (holds, evidence) in spoiled.items():
         print(f"[ ] {item:38} {evidence}")
 
 # %% [markdown]
-# Three things no program can check. Put your name to them:
+# Three things no program can check. Check them yourself:
 #
 # - I read 50 completions from before and 50 from after, right ones as well as wrong ones.
 # - The held-out problems are what users will ask, not what was easy to collect.
