@@ -9,6 +9,7 @@ import atexit
 import builtins
 import contextlib
 import enum
+import functools
 import gc
 import inspect
 import operator
@@ -185,20 +186,15 @@ def _take(iterator, count: int) -> tuple[list, list | None]:
     return items, None
 
 
-def _wait(awaitable):
-    """The result of a coroutine; they all have one event loop."""
+@functools.cache
+def _event_loop():
     import asyncio
 
-    global _LOOP
-    _LOOP = _LOOP or asyncio.new_event_loop()
-
-    async def result():
-        return await awaitable
-
-    return _LOOP.run_until_complete(result())
+    return asyncio.Runner()  # all coroutines have one loop
 
 
-_LOOP = None
+def _wait(coroutine):
+    return _event_loop().run(coroutine)
 
 
 def _call(function, *arguments, **named):
@@ -226,7 +222,7 @@ def candidate(sock: socket.socket) -> None:
     first = wire.receive(sock)
     builtins.exit = builtins.quit = sys.exit
     if first["script"]:
-        return _script(sock, first["program"])
+        return _script(sock, first["program"], first["input"])
     module = sys.modules["__candidate__"] = types.ModuleType("__candidate__")
     program = Program(sock)
     program.known, program.numpy = frozenset(first["known"]), first["numpy"]
@@ -239,12 +235,17 @@ def candidate(sock: socket.socket) -> None:
     program.serve()
 
 
-def _script(sock: socket.socket, source: str) -> None:
-    """Run a program as a script, with standard input and output from the judge."""
-    _, fds, _, _ = socket.recv_fds(sock, 1, 2)
-    for fd, target in zip(fds, (0, 1), strict=True):
-        os.dup2(fd, target)
-        os.close(fd)
+def _script(sock: socket.socket, source: str, text: str) -> None:
+    """Run a program as a script: `text` is its input, its output goes to the judge."""
+    _, (output,), _, _ = socket.recv_fds(sock, 1, 1)
+    os.dup2(output, 1)
+    os.close(output)
+    theirs, ours = os.pipe()
+    os.dup2(theirs, 0)
+    os.close(theirs)
+    # a thread, for the text may be larger than the pipe, and the program may not read it
+    data = text.encode("utf-8", "surrogateescape")
+    threading.Thread(target=_feed, args=[ours, data], daemon=True).start()
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -264,6 +265,11 @@ def _script(sock: socket.socket, source: str) -> None:
         sys.stdout.flush()
     os.close(1)
     wire.send(sock, reply)
+
+
+def _feed(pipe: int, data: bytes) -> None:
+    with contextlib.suppress(OSError), open(pipe, "wb") as file:
+        file.write(data)
 
 
 def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> None:

@@ -280,13 +280,14 @@ def send(sock: socket.socket, message) -> None:
 
 def receive(sock: socket.socket, deadline: float | None = None):
     """The next message. EOFError at the end, TimeoutError at the deadline (of time.monotonic)."""
-    size = struct.unpack("!I", _read(sock, 4, deadline))[0]
+    size = struct.unpack("!I", read(sock, 4, deadline))[0]
     if size > MAX_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
-    return json.loads(_read(sock, size, deadline))
+    return json.loads(read(sock, size, deadline))
 
 
-def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
+def read(sock: socket.socket, size: int, deadline: float | None, to_end: bool = False) -> bytes:
+    """So many bytes, or `to_end` all until the end if there are less; errors as `receive`."""
     data = bytearray()
     while len(data) < size:
         if deadline is not None:
@@ -294,6 +295,8 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
                 raise TimeoutError
             sock.settimeout(left)
         piece = sock.recv(min(size - len(data), 1 << 20))
+        if not piece and to_end:
+            break
         if not piece:
             raise EOFError
         data += piece
