@@ -647,9 +647,9 @@ def check(job: dict, control: socket.socket, tell) -> list:
     except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
         why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
-    for name in test.modules - sys.stdlib_module_names - {"solution"}:
+    for module in test.modules - sys.stdlib_module_names - {"solution"}:
         with contextlib.suppress(Exception):  # the test says what is wrong with it
-            __import__(name)
+            __import__(module)
     tell("started")
     deadline = time.monotonic() + job["seconds"]
     with begin() as sock:
