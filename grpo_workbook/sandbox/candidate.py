@@ -14,6 +14,7 @@ import gc
 import inspect
 import operator
 import os
+import random
 import resource
 import signal
 import socket
@@ -25,6 +26,7 @@ from collections.abc import Iterator, Mapping, Set
 
 import jail
 import wire
+from handles import SPECIAL
 
 
 class Program(wire.Values):
@@ -94,7 +96,8 @@ class Program(wire.Values):
         fields = {}
         if what == "object" and hasattr(kind, "__dataclass_fields__"):
             fields = {x: getattr(value, x, None) for x in kind.__dataclass_fields__}
-        return ["h", place, what, kind.__module__, names, self.encode(fields)]
+        special = [x for x in SPECIAL if hasattr(type(value), x)]
+        return ["h", place, what, kind.__module__, names, self.encode(fields), special]
 
     def found(self, tag: str, *parts):
         """What the judge has sent by number, by name or as a record."""
@@ -201,7 +204,13 @@ def _call(function, *arguments, **named):
     return function(*arguments, **named)
 
 
-_OPERATIONS = {"call": _call, "new": _call, "take": _take, "wait": _wait}
+def _random(state, of_numpy=None) -> None:
+    random.setstate(state)
+    if of_numpy:
+        sys.modules["numpy"].random.set_state(of_numpy)
+
+
+_OPERATIONS = {"call": _call, "new": _call, "take": _take, "wait": _wait, "random": _random}
 # a value of a subclass crosses as its content
 _BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
 _BASES += (Mapping, Set, UserList, UserString)
@@ -296,11 +305,11 @@ def candidate_server() -> None:
     missing, lacks = _shut_in(options)
     del sys.path[0]  # a program's `import wire` must fail, as anywhere else
     sys.path += options["packages"]
-    for name in "math re string random itertools heapq bisect copy typing datetime".split():
+    for name in "math re string itertools heapq bisect copy typing datetime".split():
         __import__(name)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
-    del sys.modules["jail"], sys.modules["wire"]
+    del sys.modules["jail"], sys.modules["wire"], sys.modules["handles"]
     walls = None
     try:
         jail.filter_calls(None)

@@ -12,7 +12,9 @@ import copy
 import enum
 import functools
 import json
+import numbers
 import os
+import random
 import re
 import select
 import signal
@@ -25,7 +27,7 @@ from unittest.mock import MagicMock
 
 import jail
 import wire
-from handles import Handle, Thing
+from handles import Handle, Thing, handle
 from source import CALLS, PLAIN_NAMES, Test, is_json, read_json, same_output
 
 MAX_WORDS = 400  # characters from the program in a reason
@@ -190,6 +192,14 @@ def _empty_array() -> type:
     return type("ndarray", (numpy.ndarray,), names)
 
 
+def _anything() -> MagicMock:
+    """Stands for every answer: it is equal to all."""
+    found = MagicMock()
+    for name in "eq ne lt le gt ge contains bool".split():
+        getattr(found, f"__{name}__").return_value = True
+    return found
+
+
 def count_cases(test: Test, answer) -> int:
     """How many cases the test has where the program's every answer is this one."""
     run = Run(test)
@@ -212,7 +222,7 @@ class Values(wire.Values):
 
     def special(self, value, kind: type):
         """What is no plain value: the program's object, a record, or a function to call back."""
-        if kind is Handle:
+        if isinstance(value, Handle):
             return ["h", value._thing.place]
         if self.judge.own_class(kind.__name__) is kind:
             is_enum = isinstance(value, enum.Enum)
@@ -249,7 +259,7 @@ class Values(wire.Values):
         if name.startswith("__") or callable(getattr(kind, name, None)):
             raise ValueError(f"an attribute {name!r}")
         # `f(2).startswith("a")` must not call what the program has put there
-        if callable(value) and (type(value) is not Handle or self.judge.is_plain_name(name)):
+        if callable(value) and (not isinstance(value, Handle) or self.judge.is_plain_name(name)):
             raise ValueError(f"a function as {name!r}")
 
     def answer(self, sent: list, packed: list, in_place: bool):
@@ -270,6 +280,23 @@ class Values(wire.Values):
         return result
 
 
+_ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
+
+
+def like(value, step: int):
+    """Another value of this type; the same where none is known."""
+    kind = type(value)
+    if kind is bool:
+        return not value
+    if isinstance(value, numbers.Number):
+        return value + step
+    if kind is str:
+        return value[:-1] + chr(max(ord(value[-1:] or "a") + step, 33))
+    if kind is list or kind is tuple:
+        return kind([*value, like(value[-1], step) if value else step])
+    return value | {step: step} if kind is dict else value
+
+
 class Judge(Run):
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
@@ -283,8 +310,7 @@ class Judge(Run):
         self.things: dict = {}
         self.errors: dict[str, type] = {}
         self.lock = threading.RLock()
-        self.module = Handle(Thing(self, 0, "module", "", [], {}))
-        self.module._thing.made = True
+        self.module = handle(Thing(self, 0, "module"))
 
     def run(self) -> list:
         """The verdict on the program: the first five fields of pool.Verdict."""
@@ -318,8 +344,8 @@ class Judge(Run):
             why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
             self.first = "rejected", f"{why}; {self.first[1]}", "test"
         if self.unreached and self.passed:
-            answers = [*self.seen.values()] or [MagicMock()]
-            total = max(total, *(count_cases(test, x) for x in answers))
+            total = max(count_cases(test, x) for x in (_anything(), *self.seen.values()))
+            total = max(total, test.asserts, self.passed + self.failed)
         # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
@@ -351,7 +377,7 @@ class Judge(Run):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        if type(found) is Handle and found._thing.what == "class" and name in self.test.class_names:
+        if isinstance(found, Handle) and found._thing.what == "class" and name in self.test.class_names:
             return self.own(found, "wanted")
         return found
 
@@ -359,6 +385,11 @@ class Judge(Run):
         """What the program answers; raises what it raised, or Gone."""
         values = Values(self)
         self.calls += 1
+        if self.test.seeds:  # the program's random numbers are those that the test would have
+            states = [random.getstate()]
+            if numpy := sys.modules.get("numpy"):
+                states.append(numpy.random.get_state())
+            self._converse(["random", Values(self).pack((tuple(states), ()))])
         try:
             packed = values.pack((arguments, tuple(named.items())))
             reply = self._converse([operation, packed])
@@ -439,24 +470,75 @@ class Judge(Run):
             return self._wait(place)
         if place not in self.things:
             if what == "iterator":
-                self.things[place] = self._pull(Handle(Thing(self, place, what, "", [], {})))
+                self.things[place] = self._pull(handle(Thing(self, place, what)))
             elif what == "class" and "BaseException" in more[1]:
                 base = self._error_class(more[1][1:])
                 self.things[place] = self.errors[more[1][0]] = type(str(more[1][0]), (base,), {})
             else:
-                module, names, fields = str(more[0]), [*map(str, more[1])], values.decode(more[2])
-                fields = {k: v for k, v in fields.items() if not callable(v)}
-                self.things[place] = Handle(Thing(self, int(place), what, module, names, fields))
+                module, names, fields, special = more
+                fields = {k: v for k, v in values.decode(fields).items() if not callable(v)}
+                made = Thing(self, int(place), what, str(module), map(str, names), fields)
+                self.things[place] = handle(made, special)
         return self.things[place]
 
-    def own(self, handle, right: str = "made"):
+    def own(self, found, right: str = "made"):
         """The same object with a right; where a method answers with it, it has none."""
-        if type(handle) is not Handle:
-            return handle
-        new = copy.copy(handle._thing)
+        if not isinstance(found, Handle):
+            return found
+        new = copy.copy(found._thing)
         new.fields, new.items = {}, None
         setattr(new, right, True)
-        return Handle(new)
+        return type(found)(new)
+
+    def make(self, kind: Handle, *arguments, **named):
+        """An object that the test makes, of a class of the program."""
+        made = self.own(self.ask("new", kind, *arguments, **named))
+        if isinstance(made, Handle):
+            made._thing.recipe = kind, arguments, named
+        return made
+
+    def ask_beside(self, operation: str, one: Handle, other) -> bool:
+        """Whether the program says yes to this question and no to those like it, in any order, twice.
+
+        So no `==` is believed that is always true, true for all of a class, or of a class that
+        forgets what it is made from.
+        """
+        questions, yes = [(one, other), *self._decoys(one, other)] * 2, []
+        _ORDER.shuffle(questions)
+        for question in questions:
+            if question[0] is one and question[1] is other:
+                yes.append(self.ask(operation, one, other) is True)
+            else:
+                with self._may_refuse():
+                    yes += [False] * (self.ask(operation, *question) is True)
+        return yes == [True, True]
+
+    def _decoys(self, one: Handle, other) -> list[tuple]:
+        """Pairs that are equal only where objects are equal to all of a kind."""
+        found, steps = [(one, "a string")], _ORDER.sample([-3, -2, -1, 1, 2, 3], 4)
+        if not isinstance(other, Handle):
+            return [*found, *((one, x) for x in (like(other, k) for k in steps) if x != other)]
+        changing = other if other._thing.recipe else one
+        kind, arguments, named = changing._thing.recipe or (None, (), {})
+        for step in steps[:3] if kind else ():
+            changed = tuple(like(x, step) for x in arguments)
+            changed_names = {name: like(x, step) for name, x in named.items()}
+            if (changed, changed_names) != (arguments, named):
+                with self._may_refuse():
+                    made = self.ask("new", kind, *changed, **changed_names)
+                    found.append((one, made) if changing is other else (made, other))
+        return found
+
+    @contextlib.contextmanager
+    def _may_refuse(self):
+        """The program may raise where it gets a decoy: as if nothing was asked."""
+        raised = self.raised
+        try:
+            yield
+        except Gone:
+            raise
+        except Exception:
+            self.raised = raised
 
     def _pull(self, handle: Handle):
         """The items of the program's iterator, when the test asks for them."""
@@ -472,7 +554,7 @@ class Judge(Run):
         self._end("rejected", f"the program returned an iterator of more than {total:,} items")
 
     async def _wait(self, place: int):
-        return self.ask("wait", Handle(Thing(self, place, "coroutine", "", [], {})))
+        return self.ask("wait", handle(Thing(self, place, "coroutine")))
 
     def _error_class(self, names: list) -> type:
         """The test's own exception of these names, or the built-in one."""
@@ -674,6 +756,7 @@ def main() -> None:
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
+    jail.be_first_to_go(500)  # after the candidates, before the caller
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:
         jail.filter_calls(None)

@@ -20,7 +20,7 @@ import sysconfig
 import threading
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -137,20 +137,35 @@ class Sandbox(contextlib.AbstractContextManager):
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
         verdicts = [_unfit(job) for job in jobs]
-        # the queue of all workers; equal tests are neighbours, so that each is compiled once
-        left = iter(
-            sorted(range(len(jobs)), key=lambda i: (verdicts[i] is None and jobs[i].test) or "")
-        )
+        fit = [i for i, unfit in enumerate(verdicts) if unfit is None]
+        left = deque(sorted(fit, key=lambda i: jobs[i].test))  # so that each test is compiled once
 
-        def serve(worker: _Worker) -> None:
-            for i in left:
-                verdicts[i] = verdicts[i] or worker.judge(jobs[i])
+        def serve(worker: _Worker) -> WorkbookError | None:
+            """Judge what is left; the error of a worker whose servers do not start."""
+            while left:
+                with contextlib.suppress(IndexError):  # another worker took the last one
+                    i = left.popleft()
+                    try:
+                        verdicts[i] = worker.judge(jobs[i])
+                    except WorkbookError as error:
+                        left.appendleft(i)
+                        return error
+            return None
 
-        with ThreadPoolExecutor(len(self._workers)) as threads:
-            try:
-                list(threads.map(serve, self._workers))
-            finally:
-                list(left)  # after a Ctrl-C no new job starts
+        able, error = self._workers, None
+        while left and able:
+            with ThreadPoolExecutor(len(able)) as threads:
+                try:
+                    errors = list(threads.map(serve, able))
+                except BaseException:
+                    left.clear()  # after a Ctrl-C no new job starts
+                    raise
+            error = next(filter(None, errors), error)
+            able = [worker for worker, failed in zip(able, errors, strict=True) if not failed]
+        if left and not any(worker.has_judged for worker in self._workers):
+            raise error
+        for i in left:  # a reward must not lose a step because a machine is full for a moment
+            verdicts[i] = Verdict("sandbox error", str(error), "sandbox")
         self.counts.update(v.outcome for v in verdicts)
         return verdicts
 
@@ -160,7 +175,7 @@ class _Worker:
 
     def __init__(self, options: dict, require: str | None):
         self.options, self.require, self.level, self.why = options, require, "", ""
-        self.process, self.lock = None, threading.Lock()
+        self.process, self.lock, self.has_judged = None, threading.Lock(), False
 
     def start(self) -> None:
         """Start its servers, if they do not run. Warn, or refuse, if isolation is not full."""
@@ -202,7 +217,9 @@ class _Worker:
             for _ in range(MAX_TRIES):
                 self.start()
                 try:
-                    return Verdict(*self.ask(job, self.options["time_limit"]), isolation=self.level)
+                    found = self.ask(job, self.options["time_limit"])
+                    self.has_judged = True
+                    return Verdict(*found, isolation=self.level)
                 except (OSError, EOFError):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")

@@ -92,8 +92,8 @@ class Test:
 
         if entry_point != self.root or (self.root[:1].isupper() and any(map(shows_object, used))):
             self.class_names.add(self.root)
-        self.asked = self.loaded | {n.attr for n in used}
-        self.elsewhere = sorted(_ELSEWHERE & self.asked)
+        asked = self.loaded | {n.attr for n in used}
+        self.seeds, self.elsewhere = "seed" in asked, sorted(_ELSEWHERE & asked)
 
     def _is_call(self, node: ast.AST) -> bool:
         """A call of the entry point."""
