@@ -289,9 +289,9 @@ def like(value, step: int):
     if kind is bool:
         return not value
     if isinstance(value, numbers.Number):
-        return value + step
+        return value if value + step == value else value + step  # infinite
     if kind is str:
-        return value[:-1] + chr(max(ord(value[-1:] or "a") + step, 33))
+        return value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 7 + 1))
     if kind is list or kind is tuple:
         return kind([*value, like(value[-1], step) if value else step])
     return value | {step: step} if kind is dict else value
@@ -362,10 +362,8 @@ class Judge(Run):
             except AttributeError:
                 found = None
         else:
-            found = self.names[self.test.root]
-            for part in self.job["entry_point"].removeprefix(self.test.root).split("."):
-                found = getattr(found, part.strip("()")) if part.strip("()") else found
-                found = found() if part.endswith("()") else found
+            # such as `Solution().f`; pool.py takes nothing but names
+            found = eval(self.job["entry_point"], {self.test.root: self.names[self.test.root]})
         # a built-in type crosses as itself, and so is called here
         self.calls, self.ready = int(isinstance(found, type)), name == "candidate"
         if not callable(found):
@@ -498,10 +496,10 @@ class Judge(Run):
         return made
 
     def ask_beside(self, operation: str, one: Handle, other) -> bool:
-        """Whether the program says yes to this question and no to those like it, in any order, twice.
+        """Whether the program says yes to this question, and no to others like it, twice.
 
-        So no `==` is believed that is always true, true for all of a class, or of a class that
-        forgets what it is made from.
+        They come in any order. So no `==` is believed that is always true, true for all of a class,
+        or of a class that forgets what it is made from.
         """
         questions, yes = [(one, other), *self._decoys(one, other)] * 2, []
         _ORDER.shuffle(questions)
@@ -517,7 +515,7 @@ class Judge(Run):
         """Pairs that are equal only where objects are equal to all of a kind."""
         found, steps = [(one, "a string")], _ORDER.sample([-3, -2, -1, 1, 2, 3], 4)
         if not isinstance(other, Handle):
-            return [*found, *((one, x) for x in (like(other, k) for k in steps) if x != other)]
+            return [*found, *((one, x) for x in (like(other, k) for k in steps) if x is not other)]
         changing = other if other._thing.recipe else one
         kind, arguments, named = changing._thing.recipe or (None, (), {})
         for step in steps[:3] if kind else ():
@@ -759,8 +757,8 @@ def main() -> None:
     jail.be_first_to_go(500)  # after the candidates, before the caller
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:
-        jail.filter_calls(None)
-        jail.filter_calls(os.getpid())
+        jail.filter_calls()
+        jail.filter_for_one().install()
     wire.send(caller, walls)
     while True:
         job = wire.receive(caller)

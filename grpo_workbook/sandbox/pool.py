@@ -28,6 +28,7 @@ from typing import Literal
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
+from grpo_workbook.sandbox.source import is_json
 
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
@@ -206,6 +207,8 @@ class _Worker:
         self.process, self.sock = wire.start_server("judge.py", self.options | {"level": level})
         walls = wire.receive(self.sock, deadline)
         self.level, self.why = walls["level"], walls["why"]
+        if not self.level:
+            raise OSError(self.why)
         # not within the time limit: a short one can pass on a busy machine
         outcome, reason, *_ = self.ask(PROOF, wire.START_LIMIT)
         if outcome != "passed":
@@ -276,7 +279,7 @@ def _unfit(job: Job) -> Verdict | None:
         return Verdict("rejected", "there is no test: nothing can be judged", "test")
     name = job.entry_point
     # without one: input and output, or `from solution import f`
-    if name == "" and (job.test.lstrip().startswith(("{", "[")) or "solution" in job.test):
+    if name == "" and (is_json(job.test) or "solution" in job.test):
         return None
     if not isinstance(name, str) or not _ENTRY.fullmatch(name):
         return Verdict("rejected", f"the entry point {_shown(name)} is not a name", "test")
