@@ -286,6 +286,17 @@ def test_nothing_outside_is_harmed(quick, tmp_path, monkeypatch, attack):
     assert "hf_secret" not in verdict.reason
 
 
+def test_the_collection_asks_an_honest_class_what_it_can_answer(sandbox):
+    test = next(a.test for a in ATTACKS if a.kind == "an equality of its own")
+    honest = (
+        "class Total:\n    def __init__(self, x): self.x = x\n    def __eq__(self, other): "
+        "return self.x == (other.x if isinstance(other, Total) else other)\n"
+        "def add(a, b): return Total(a.x + b.x)"
+    )
+    (verdict,) = sandbox.check([Job(honest, test, ENTRY_POINT)])
+    assert verdict.passed, str(verdict)
+
+
 def test_the_file_bomb_left_nothing():
     assert list(Path("/tmp").glob("workbook-bomb-*")) == []
 
@@ -570,7 +581,9 @@ POINT += "    def __add__(self, o): return P(self.x + o.x)\ndef f(p): return P(p
     ],
 )
 def test_an_equality_of_the_programs_class_is_believed_if_it_also_says_no(sandbox, test):
-    right = "return self.x == (o.x if isinstance(o, P) else o)\n    def __hash__(self): return self.x"
+    right = (
+        "return self.x == (o.x if isinstance(o, P) else o)\n    def __hash__(self): return self.x"
+    )
     (honest,) = sandbox.check([job(POINT.format("self.x = x", right), test, "")])
     assert honest.passed, str(honest)
     for name, end in ALWAYS_EQUAL.items():

@@ -214,15 +214,7 @@ _OPERATIONS = {"call": _call, "new": _call, "take": _take, "wait": _wait, "rando
 # a value of a subclass crosses as its content
 _BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
 _BASES += (Mapping, Set, UserList, UserString)
-_CONTENT = {
-    int: int.__index__,
-    float: float.__float__,
-    str: lambda x: str.__str__(x) + "",
-    Mapping: dict,
-    Set: set,
-    UserList: list,
-    UserString: str,
-}
+_CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: str}
 
 
 def candidate(sock: socket.socket) -> None:

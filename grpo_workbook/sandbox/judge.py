@@ -55,90 +55,6 @@ def _late(*_):
     raise Late
 
 
-class Run:
-    """Runs the test's own code, and counts its cases."""
-
-    def __init__(self, test: Test):
-        self.test, self.passed, self.failed, self.raised = test, 0, 0, False
-        self.names: dict = {}
-
-    def execute(self, candidate) -> None:
-        """Run all of the test; `candidate()` gives what stands for a name of the program."""
-        test = self.test
-        self.names |= {"__name__": "__test__", "_workbook_error": Exception}
-        self.names |= {"_workbook_passed": self.pass_one, "_workbook_failed": self.fail_one}
-        solution = sys.modules["solution"] = types.ModuleType("solution")
-        solution.__all__ = test.free  # for `from solution import *`
-        if "numpy" in test.modules:
-            _strict_numpy()
-        try:
-            exec(test.setup, self.names)
-            solution.__getattr__ = candidate("")
-            if test.root:
-                self.names[test.root] = candidate(test.root)
-                self.names["candidate"] = candidate("candidate")
-            exec(test.code, self.names)
-            for name in test.functions:
-                self._function(self.names[name])
-            for kind in [x for x in self.names.values() if isinstance(x, type)]:
-                if kind.__module__ == "__test__":
-                    self._class(kind)
-        except Late:
-            raise
-        except BaseException as error:  # pytest's and sys.exit's too
-            self.fail_one(error, outside=True)
-        finally:
-            sys.modules.pop("solution", None)
-
-    def _function(self, function, *owner) -> None:
-        """Call a test function: `check` and the parameter `candidate` get the candidate."""
-        code = getattr(function, "__code__", None)
-        needs = code.co_argcount - len(function.__defaults__ or ()) if code else 0
-        takes = code.co_varnames[len(owner) : needs] if code else ()
-        for case in _parameters(function):
-            left = [x for x in takes if x not in case]
-            if left == ["candidate"] or (len(left) == 1 and function.__name__ == "check"):
-                case[left.pop()] = self.names["candidate"]
-            if left:
-                raise ImportError(f"the test function {function.__name__} needs {left[0]!r}")
-            result = function(*owner, **case)
-            if isinstance(result, types.CoroutineType):
-                import asyncio
-
-                asyncio.run(result)
-
-    def _class(self, kind: type) -> None:
-        """Run a unittest.TestCase, or a class of test functions as pytest does."""
-        unittest = sys.modules.get("unittest")
-        if unittest and issubclass(kind, unittest.TestCase):
-            result = unittest.TestResult()
-            for name in "addError addFailure addSubTest".split():
-                setattr(result, name, self._from_unittest)
-            unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
-            for _, why in result.skipped if self.raised else ():
-                self.fail_one(unittest.SkipTest(why), outside=True)
-        elif kind.__name__.startswith("Test"):
-            for name in [x for x in dir(kind) if x.startswith("test")]:
-                one = kind()
-                if hasattr(one, "setup_method"):
-                    one.setup_method()
-                self._function(getattr(kind, name), one)
-
-    def _from_unittest(self, *found) -> None:
-        if found[-1] is not None:  # None: a subtest passed
-            if isinstance(found[-1][1], Late):
-                raise Late
-            self.fail_one(found[-1][1], outside=True)
-
-    def pass_one(self) -> None:
-        """One more case has passed."""
-        self.passed += 1
-
-    def fail_one(self, error: BaseException, outside: bool = False) -> None:
-        """A case is lost; `outside` of an assertion, so that other cases were not reached."""
-        self.failed += 1
-
-
 def _parameters(function) -> list[dict]:
     """The arguments of each case of pytest's `parametrize`."""
     cases: list[dict] = [{}]
@@ -202,7 +118,7 @@ def _anything() -> MagicMock:
 
 def count_cases(test: Test, answer) -> int:
     """How many cases the test has where the program's every answer is this one."""
-    run = Run(test)
+    run = Judge(test, {})
     _alarm(COUNTING)
     with contextlib.suppress(Late):
         try:
@@ -291,17 +207,18 @@ def like(value, step: int):
     if isinstance(value, numbers.Number):
         return value if value + step == value else value + step  # infinite
     if kind is str:
-        return value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 7 + 1))
+        return value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 16))
     if kind is list or kind is tuple:
         return kind([*value, like(value[-1], step) if value else step])
     return value | {step: step} if kind is dict else value
 
 
-class Judge(Run):
+class Judge:
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
-    def __init__(self, test: Test, job: dict, sock: socket.socket, deadline: float, tell):
-        super().__init__(test)
+    def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, tell=None):
+        self.test, self.passed, self.failed, self.raised = test, 0, 0, False
+        self.names: dict = {}
         self.job, self.sock, self.deadline, self.tell = job, sock, deadline, tell
         self.calls, self.seen = 0, {}  # and an answer of each type
         self.ready = self.answered = self.ended = self.unreached = False
@@ -349,6 +266,74 @@ class Judge(Run):
         # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
+    def execute(self, candidate) -> None:
+        """Run all of the test; `candidate()` gives what stands for a name of the program."""
+        test = self.test
+        self.names |= {"__name__": "__test__", "_workbook_error": Exception}
+        self.names |= {"_workbook_passed": self.pass_one, "_workbook_failed": self.fail_one}
+        solution = sys.modules["solution"] = types.ModuleType("solution")
+        solution.__all__ = test.free  # for `from solution import *`
+        if "numpy" in test.modules:
+            _strict_numpy()
+        try:
+            exec(test.setup, self.names)
+            solution.__getattr__ = candidate("")
+            if test.root:
+                self.names[test.root] = candidate(test.root)
+                self.names["candidate"] = candidate("candidate")
+            exec(test.code, self.names)
+            for name in test.functions:
+                self._function(self.names[name])
+            for kind in [x for x in self.names.values() if isinstance(x, type)]:
+                if kind.__module__ == "__test__":
+                    self._class(kind)
+        except Late:
+            raise
+        except BaseException as error:  # pytest's and sys.exit's too
+            self.fail_one(error, outside=True)
+        finally:
+            sys.modules.pop("solution", None)
+
+    def _function(self, function, *owner) -> None:
+        """Call a test function: `check` and the parameter `candidate` get the candidate."""
+        code = getattr(function, "__code__", None)
+        needs = code.co_argcount - len(function.__defaults__ or ()) if code else 0
+        takes = code.co_varnames[len(owner) : needs] if code else ()
+        for case in _parameters(function):
+            left = [x for x in takes if x not in case]
+            if left == ["candidate"] or (len(left) == 1 and function.__name__ == "check"):
+                case[left.pop()] = self.names["candidate"]
+            if left:
+                raise ImportError(f"the test function {function.__name__} needs {left[0]!r}")
+            result = function(*owner, **case)
+            if isinstance(result, types.CoroutineType):
+                import asyncio
+
+                asyncio.run(result)
+
+    def _class(self, kind: type) -> None:
+        """Run a unittest.TestCase, or a class of test functions as pytest does."""
+        unittest = sys.modules.get("unittest")
+        if unittest and issubclass(kind, unittest.TestCase):
+            result = unittest.TestResult()
+            for name in "addError addFailure addSubTest".split():
+                setattr(result, name, self._from_unittest)
+            unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
+            for _, why in result.skipped if self.raised else ():
+                self.fail_one(unittest.SkipTest(why), outside=True)
+        elif kind.__name__.startswith("Test"):
+            for name in [x for x in dir(kind) if x.startswith("test")]:
+                one = kind()
+                if hasattr(one, "setup_method"):
+                    one.setup_method()
+                self._function(getattr(kind, name), one)
+
+    def _from_unittest(self, *found) -> None:
+        if found[-1] is not None:  # None: a subtest passed
+            if isinstance(found[-1][1], Late):
+                raise Late
+            self.fail_one(found[-1][1], outside=True)
+
     def _candidate(self, name: str):
         """What stands for a name of the program; "": a function from names to that."""
         if not name:
@@ -375,9 +360,8 @@ class Judge(Run):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        if isinstance(found, Handle) and found._thing.what == "class" and name in self.test.class_names:
-            return self.own(found, "wanted")
-        return found
+        is_class = isinstance(found, Handle) and found._thing.what == "class"
+        return self.own(found, "wanted") if is_class and name in self.test.class_names else found
 
     def ask(self, operation: str, *arguments, **named):
         """What the program answers; raises what it raised, or Gone."""
@@ -385,8 +369,8 @@ class Judge(Run):
         self.calls += 1
         if self.test.seeds:  # the program's random numbers are those that the test would have
             states = [random.getstate()]
-            if numpy := sys.modules.get("numpy"):
-                states.append(numpy.random.get_state())
+            if "numpy" in self.test.modules:
+                states.append(sys.modules["numpy"].random.get_state())
             self._converse(["random", Values(self).pack((tuple(states), ()))])
         try:
             packed = values.pack((arguments, tuple(named.items())))
@@ -513,15 +497,19 @@ class Judge(Run):
 
     def _decoys(self, one: Handle, other) -> list[tuple]:
         """Pairs that are equal only where objects are equal to all of a kind."""
-        found, steps = [(one, "a string")], _ORDER.sample([-3, -2, -1, 1, 2, 3], 4)
+        # steps around 0, which is anywhere among them: so the true value is not the middle one
+        count = 4 if isinstance(other, Handle) else 9
+        place = _ORDER.randrange(count + 1)
+        steps, found = [k - place for k in range(count + 1) if k != place], [(one, "a string")]
         if not isinstance(other, Handle):
             return [*found, *((one, x) for x in (like(other, k) for k in steps) if x is not other)]
         changing = other if other._thing.recipe else one
         kind, arguments, named = changing._thing.recipe or (None, (), {})
-        for step in steps[:3] if kind else ():
+        for step in steps if kind else ():
             changed = tuple(like(x, step) for x in arguments)
             changed_names = {name: like(x, step) for name, x in named.items()}
-            if (changed, changed_names) != (arguments, named):
+            pairs = zip([*changed, *changed_names.values()], [*arguments, *named.values()])
+            if any(x is not y for x, y in pairs):
                 with self._may_refuse():
                     made = self.ask("new", kind, *changed, **changed_names)
                     found.append((one, made) if changing is other else (made, other))
@@ -622,9 +610,13 @@ class Judge(Run):
         self.sock.close()  # so that every later call ends here too
         raise Gone
 
+    def pass_one(self) -> None:
+        """One more case has passed."""
+        self.passed += 1
+
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
-        """A case is lost; the first failure is the verdict."""
-        super().fail_one(error)
+        """A case is lost; `outside` of an assertion, so that other cases were not reached."""
+        self.failed += 1
         self.unreached |= outside
         words = str(error)[:MAX_WORDS]
         if isinstance(error, AssertionError) or type(error).__name__ == "Failed":  # of pytest

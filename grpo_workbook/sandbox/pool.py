@@ -244,7 +244,7 @@ class _Worker:
         except TimeoutError:
             self.stop()
             return late
-        return [found[0], printable(found[1]), *found[2:]]
+        return [found[0], printable(found[1])[:1000], *found[2:]]
 
     def stop(self) -> None:
         """End the servers."""

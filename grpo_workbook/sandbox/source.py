@@ -81,8 +81,7 @@ class Test:
         # objects: what the entry point returned, where the test asks it what it asks of no value
         makes = [n for n in nodes if isinstance(n, ast.Assign) and self._is_call(n.value)]
         objects = {ast.unparse(t) for n in makes for t in n.targets}
-        calls = [n.value for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
-        acts = {id(call.func) for call in calls}
+        acts = {id(getattr(n.value, "func", None)) for n in nodes if isinstance(n, ast.Expr)}
 
         def shows_object(node: ast.Attribute) -> bool:
             if self._is_call(made := node.value) and not (made.args or made.keywords):

@@ -183,8 +183,8 @@ class Values:
             return value
         if tag in MADE:
             return MADE[tag](*[self.decode(x) for x in parts])
-        if tag == "K":
-            return _builtin_type(*parts)
+        if tag == "K" and isinstance(found := vars(builtins)[parts[0]], type):
+            return found
         if tag == "N":
             return self.array(_array(*parts))
         if tag == "O":
@@ -256,13 +256,6 @@ class Values:
     def _number(self, value) -> None:
         self.numbers[id(value)] = len(self.objects)
         self.objects.append(value)
-
-
-def _builtin_type(name: str) -> type:
-    found = vars(builtins)[name]
-    if not isinstance(found, type):
-        raise ValueError(f"{name} is not a type")
-    return found
 
 
 def encode(value):
