@@ -8,7 +8,6 @@ that are left. Standard library only.
 import atexit
 import builtins
 import contextlib
-import enum
 import functools
 import gc
 import inspect
@@ -61,8 +60,7 @@ class Program(wire.Values):
         if id(value) in self.places:
             return self.thing(value)
         if name in self.known and not isinstance(value, _BASES):
-            is_enum = isinstance(value, enum.Enum)
-            return ["e", name, value.name] if is_enum else self.record(value)
+            return self.record(value)
         if kind.__module__ in ("numpy", "builtins") and (found := self.common(value, kind)):
             return found[0]
         if kind is _Callback:
@@ -108,9 +106,7 @@ class Program(wire.Values):
         if tag == "E":
             return getattr(builtins, parts[0])(*self.decode(parts[1]))
         kind = self.things[0].__dict__.get(parts[0])
-        if tag == "e":
-            return kind[parts[1]]
-        return self.blank(kind if isinstance(kind, type) else type(parts[0], (), {}))
+        return self.blank(kind if isinstance(kind, type) else type(parts[0], (), {}), *parts[1:])
 
     def raised(self, error: BaseException) -> list:
         """An exception: its classes, its words, its arguments and attributes, its class here."""
@@ -200,17 +196,13 @@ def _wait(coroutine):
     return _event_loop().run(coroutine)
 
 
-def _call(function, *arguments, **named):
-    return function(*arguments, **named)
-
-
 def _random(state, of_numpy=None) -> None:
     random.setstate(state)
     if of_numpy:
         sys.modules["numpy"].random.set_state(of_numpy)
 
 
-_OPERATIONS = {"call": _call, "new": _call, "take": _take, "wait": _wait, "random": _random}
+_OPERATIONS = {"new": operator.call, "take": _take, "wait": _wait, "random": _random}
 # a value of a subclass crosses as its content
 _BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
 _BASES += (Mapping, Set, UserList, UserString)

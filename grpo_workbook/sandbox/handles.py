@@ -64,8 +64,9 @@ class Handle:
 
     def _equals(self, other, ask) -> bool:
         mine = self._thing
-        if isinstance(other, Handle) and mine.place == other._thing.place:
-            if not (mine.recipe or other._thing.recipe):  # else: are all that are made one?
+        if isinstance(other, Handle):
+            is_made = mine.recipe or other._thing.recipe  # then: are perhaps all that are made one?
+            if mine.place == other._thing.place and not is_made:
                 return True
         if isinstance(other, Handle) or mine.made:
             return ask("eq", self, other) is True

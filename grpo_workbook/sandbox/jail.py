@@ -30,22 +30,18 @@ SPARE_THREADS = 400  # where a candidate's cannot be told apart from the user's 
 PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")
 
 
-def _call(name: str, *arguments) -> None:
+def _call(name: str, *arguments) -> int:
     if _libc is None:
         raise OSError(errno.ENOSYS, f"{name}: this is not Linux")
-    if getattr(_libc, name)(*arguments):
+    if (result := getattr(_libc, name)(*arguments)) < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
+    return result
 
 
 def _system_call(number: int, *arguments) -> int:
-    if _libc is None:
-        raise OSError(errno.ENOSYS, "this is not Linux")
     longs = [ctypes.c_long(x) if isinstance(x, int) else x for x in (number, *arguments)]
-    if (result := _libc.syscall(*longs)) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"system call {number}: {os.strerror(code)}")
-    return result
+    return _call("syscall", *longs)
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:

@@ -9,10 +9,10 @@ this process, and knows from it whether the program had answered. Standard libra
 import builtins
 import contextlib
 import copy
-import enum
 import functools
 import json
 import numbers
+import operator
 import os
 import random
 import re
@@ -46,9 +46,14 @@ class Late(BaseException):
     """The deadline is over."""
 
 
-def _alarm(seconds: float) -> None:
-    """Raise Late after so many seconds, again and again, for a test may catch it; 0: no more."""
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1 if seconds else 0)
+@contextlib.contextmanager
+def _within(seconds: float):
+    """Raise Late after so many seconds, again and again, for a test may catch it."""
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _late(*_):
@@ -119,13 +124,9 @@ def _anything() -> MagicMock:
 def count_cases(test: Test, answer) -> int:
     """How many cases the test has where the program's every answer is this one."""
     run = Judge(test, {})
-    _alarm(COUNTING)
-    with contextlib.suppress(Late):
-        try:
-            program = lambda *_, **__: answer  # noqa: E731
-            run.execute(lambda name: program if name else lambda _: program)
-        finally:
-            _alarm(0)
+    program = lambda *_, **__: answer  # noqa: E731
+    with contextlib.suppress(Late), _within(COUNTING):
+        run.execute(lambda name: program if name else lambda _: program)
     return run.passed + run.failed
 
 
@@ -141,8 +142,7 @@ class Values(wire.Values):
         if isinstance(value, Handle):
             return ["h", value._thing.place]
         if self.judge.own_class(kind.__name__) is kind:
-            is_enum = isinstance(value, enum.Enum)
-            return ["e", kind.__name__, value.name] if is_enum else self.record(value)
+            return self.record(value)
         if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
             return ["E", kind.__name__, self.encode(list(value.args))]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -163,8 +163,7 @@ class Values(wire.Values):
             return self.judge.functions[parts[0]]
         if tag == "E":
             return self.judge.exception(*parts[0])
-        kind = self.judge.own_class(parts[0])
-        return kind[parts[1]] if tag == "e" else self.blank(kind)
+        return self.blank(self.judge.own_class(parts[0]), *parts[1:])
 
     def array(self, value):
         """The program's array: an empty one must not fit the test's value of any shape."""
@@ -236,11 +235,8 @@ class Judge:
         except (OSError, EOFError):
             return ["sandbox error", "the candidate did not start", "sandbox", 0, 1]
         try:
-            _alarm(max(self.deadline - time.monotonic(), 0.001))
-            try:
+            with _within(max(self.deadline - time.monotonic(), 0.001)):
                 self.execute(self._candidate)
-            finally:
-                _alarm(0)
         except Late:
             self.unreached = True
             why = "the test did not end" + self.answered * " with the program's answers"
@@ -506,12 +502,11 @@ class Judge:
         changing = other if other._thing.recipe else one
         kind, arguments, named = changing._thing.recipe or (None, (), {})
         for step in steps if kind else ():
-            changed = tuple(like(x, step) for x in arguments)
-            changed_names = {name: like(x, step) for name, x in named.items()}
-            pairs = zip([*changed, *changed_names.values()], [*arguments, *named.values()])
-            if any(x is not y for x, y in pairs):
+            changed = [like(x, step) for x in (*arguments, *named.values())]
+            if any(map(operator.is_not, changed, (*arguments, *named.values()))):
+                names = dict(zip(named, changed[len(arguments) :], strict=True))
                 with self._may_refuse():
-                    made = self.ask("new", kind, *changed, **changed_names)
+                    made = self.ask("new", kind, *changed[: len(arguments)], **names)
                     found.append((one, made) if changing is other else (made, other))
         return found
 

@@ -3,7 +3,8 @@
 1. The test runs in a trusted process, the program in another, and never sees the test. Only values
    of exact types cross. Any other object stays there, and the test asks it over the wire: so it is
    equal to no value, has no arithmetic with values, and cannot stand for one. Only of an object
-   that the test itself makes, by calling a class of the program, each answer is believed.
+   that the test itself makes, by calling a class of the program, the answers are believed; that it
+   is equal to another only if it is not equal to all like that one.
 2. The program's process has no network, cannot write files or start programs, and all its processes
    are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
 3. A program cannot report success, whatever it does to its process: only a completed test can.

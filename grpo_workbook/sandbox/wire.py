@@ -9,6 +9,7 @@ import builtins
 import collections
 import datetime
 import decimal
+import enum
 import fractions
 import functools
 import itertools
@@ -213,14 +214,18 @@ class Values:
 
     def record(self, value) -> list:
         """An object of a class that the test's own code defines: its attributes follow."""
+        if isinstance(value, enum.Enum):
+            return ["o", type(value).__name__, value.name]
         if (number := self.numbers.get(id(value))) is not None:
             return ["a", number]
         self._number(value)
         self.records.append(value)
         return ["o", type(value).__name__]
 
-    def blank(self, kind: type):
-        """An object of the class, without attributes and without a call of its `__init__`."""
+    def blank(self, kind: type, *name: str):
+        """An object of the class without attributes or a call of `__init__`; the enum's member."""
+        if name:
+            return kind[name[0]]
         value = object.__new__(kind)
         self._number(value)
         self.records.append(value)
