@@ -61,27 +61,20 @@ class Program(wire.Values):
             return self.thing(value)
         if name in self.known and not isinstance(value, _BASES):
             return self.record(value)
-        if kind.__module__ in ("numpy", "builtins") and (found := self.common(value, kind)):
-            return found[0]
+        if kind.__module__ == "numpy" and not self.numpy and getattr(value, "shape", 1) == ():
+            return self.encode(value.item())  # the judge would have to load NumPy for it
+        if kind.__module__ in ("numpy", "builtins") and (found := super().special(value, kind)):
+            return found
         if kind is _Callback:
             return ["k", value.number]
         if isinstance(value, BaseException):
             return ["E", self.raised(value)]
-        if not asked:  # of a class that the test has not asked for
-            if fields := getattr(kind, "_fields", None) if isinstance(value, tuple) else None:
-                return ["n", name, fields, *(self.encode(x) for x in tuple.__iter__(value))]
-            for base in _BASES:
-                if isinstance(value, base):
-                    return self.encode(_CONTENT.get(base, base)(value))
-        return self.thing(value)
-
-    def common(self, value, kind: type) -> list:
-        """[A value of NumPy, or a built-in type or iterator], encoded, or []."""
-        if kind.__module__ == "numpy" and not self.numpy and getattr(value, "shape", 1) == ():
-            return [self.encode(value.item())]  # the judge would have to load NumPy for it
-        with contextlib.suppress(wire.NotPlain):
-            return [super().special(value, kind)]
-        return []
+        base = next((x for x in _BASES if isinstance(value, x)), None)
+        if asked or not base:  # only the content of a class that the test has not asked for crosses
+            return self.thing(value)
+        if base is tuple and hasattr(kind, "_fields"):
+            return ["n", name, kind._fields, *(self.encode(x) for x in tuple.__iter__(value))]
+        return self.encode(_CONTENT.get(base, base)(value))
 
     def thing(self, value) -> list:
         """An object that stays here: its number, what it is, the names of its classes."""

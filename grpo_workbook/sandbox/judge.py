@@ -147,10 +147,8 @@ class Values(wire.Values):
             return ["E", kind.__name__, self.encode(list(value.args))]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return self.encode(tuple(value))
-        with contextlib.suppress(wire.NotPlain):
-            return super().special(value, kind)
-        if not callable(value):
-            raise wire.NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+        if (found := super().special(value, kind)) or not callable(value):
+            return found
         self.judge.functions.append(value)
         name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
         return ["k", len(self.judge.functions) - 1, name, doc if isinstance(doc, str) else None]

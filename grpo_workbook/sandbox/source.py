@@ -8,6 +8,7 @@ import ast
 import builtins
 import decimal
 import json
+import math
 import re
 
 COUNTED = """_workbook_passed()
@@ -223,5 +224,4 @@ def _same_token(found: str, wanted: str) -> bool:
         return True
     if not re.search("[.eE]", wanted) or not (_FLOAT.fullmatch(found) and _FLOAT.fullmatch(wanted)):
         return False
-    a, b = float(found), float(wanted)
-    return abs(a - b) <= 1e-6 * max(1.0, abs(b))
+    return math.isclose(float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-6)

@@ -146,10 +146,12 @@ class Values:
         if kind in FIXED or kind in REDUCED:
             tag = FIXED.get(kind) or REDUCED[kind]
             return [tag, *(self.encode(x) for x in _parts(value, kind))]
-        return self.special(value, kind)
+        if (found := self.special(value, kind)) is None:
+            raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+        return found
 
-    def special(self, value, kind: type):
-        """What is neither a plain value nor a container of Python's own."""
+    def special(self, value, kind: type) -> list | None:
+        """What is neither a plain value nor a container of Python's own; None: it cannot cross."""
         if kind in ITERATORS:
             items = list(itertools.islice(value, MAX_ITEMS + 1))
             if len(items) > MAX_ITEMS:
@@ -158,14 +160,13 @@ class Values:
         if kind is type and vars(builtins).get(value.__name__) is value:
             return ["K", value.__name__]
         if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
-            if (scalar := kind.__name__ != "ndarray") and value.shape:
-                raise NotPlain("an array of another class")  # a matrix
-            if value.dtype.kind == "O" and not scalar:
-                return ["O", list(map(int, value.shape)), *map(self.encode, value.flat)]
-            if _NUMBERS.fullmatch(value.dtype.str):
-                shape = [] if scalar else [[*map(int, value.shape)]]
+            is_array = kind.__name__ == "ndarray"
+            shape = [[*map(int, value.shape)]] if is_array else []
+            if value.dtype.kind == "O" and is_array:
+                return ["O", *shape, *map(self.encode, value.flat)]
+            if _NUMBERS.fullmatch(value.dtype.str) and (is_array or not value.shape):
                 return ["N", value.dtype.str, value.tobytes().hex(), *shape]
-        raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+        return None
 
     def decode(self, data):
         """The value; an Exception for anything that `encode` never writes."""
