@@ -195,7 +195,17 @@ def _random(state, of_numpy=None) -> None:
         sys.modules["numpy"].random.set_state(of_numpy)
 
 
-_OPERATIONS = {"new": operator.call, "take": _take, "wait": _wait, "random": _random}
+def _each(*calls) -> list:
+    """What each call gives, None where it raises."""
+    found = []
+    for operation, arguments, named in calls:
+        with contextlib.suppress(Exception):
+            found.append(None)
+            found[-1] = getattr(operator, operation)(*arguments, **named)
+    return found
+
+
+_OPERATIONS = {"new": operator.call, "take": _take, "wait": _wait, "random": _random, "each": _each}
 # a value of a subclass crosses as its content
 _BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
 _BASES += (Mapping, Set, UserList, UserString)
