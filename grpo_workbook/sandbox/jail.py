@@ -236,7 +236,6 @@ def filter_for_one() -> "Filter":
 
 
 def _by_argument(calls: tuple) -> list:
-    """The operations for calls that one argument decides."""
     ops = []
     for (*numbers,), argument, test, values, yes, no in calls:
         if (number := numbers[_ARCH[_MACHINE][1]]) is not None:

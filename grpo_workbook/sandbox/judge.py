@@ -352,7 +352,6 @@ class Judge:
         return found
 
     def _member(self, name: str):
-        """What the program has under this name."""
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
@@ -414,7 +413,6 @@ class Judge:
         self._end("error", NONSENSE)
 
     def _call_back(self, number: int, packed: list) -> list:
-        """The result of a function of the test, called by the program."""
         values = Values(self)
         function = self.functions[abs(number)]
         arguments, named = values.unpack(packed)
@@ -515,7 +513,6 @@ class Judge:
         return [*found, *((one, x) if changing is other else (x, other) for x in made)]
 
     def _pull(self, handle: Handle):
-        """The items of the program's iterator, when the test asks for them."""
         count, total = 1, 0
         while total < wire.MAX_ITEMS:
             items, end = self.ask("take", handle, count)
@@ -531,7 +528,6 @@ class Judge:
         return self.ask("wait", handle(Thing(self, place, "coroutine")))
 
     def _error_class(self, names: list) -> type:
-        """The test's own exception of these names, or the built-in one."""
         for name in names:
             found = self.errors.get(name) or self.own_class(name) or vars(builtins).get(name)
             if isinstance(found, type) and issubclass(found, BaseException):

@@ -96,7 +96,6 @@ class Test:
         self.seeds, self.elsewhere = "seed" in asked, sorted(_ELSEWHERE & asked)
 
     def _is_call(self, node: ast.AST) -> bool:
-        """A call of the entry point."""
         return isinstance(node, ast.Call) and name_of(node.func) in (self.root, "candidate")
 
     def _looks_back(self, nodes: list) -> bool:

@@ -63,7 +63,6 @@ MADE = {tag: kind for kind, tag in REDUCED.items()} | {
 
 
 def _parts(value, kind: type) -> list:
-    """The parts of a plain value, as values."""
     if isinstance(value, dict):
         return [x for pair in value.items() for x in pair]
     if kind is bytes or kind is bytearray:
