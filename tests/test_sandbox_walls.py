@@ -159,14 +159,15 @@ def test_no_program_gets_what_it_wants_and_the_next_one_is_judged(
     assert [p.name for p in tmp_path.rglob("*")] == ["folder", "file.txt"]
 
 
-def test_when_memory_runs_out_the_servers_of_candidates_go_first(sandbox):
+def test_when_memory_runs_out_the_servers_of_candidates_go_first_and_judges_next(sandbox):
     sandbox.probe()
-    scores = []
+    scores = {b"candidate.py": set(), b"judge.py": set()}
     for pid in servers():
-        if b"candidate.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            scores.append(int(Path(f"/proc/{pid}/oom_score_adj").read_text()))
-    assert scores
-    assert set(scores) == {1000}
+        name = Path(f"/proc/{pid}/cmdline").read_bytes().strip(b"\0").rpartition(b"/")[2]
+        if name in scores:
+            scores[name].add(int(Path(f"/proc/{pid}/oom_score_adj").read_text()))
+    assert scores == {b"candidate.py": {1000}, b"judge.py": {500}}
+    assert int(Path("/proc/self/oom_score_adj").read_text()) < 500
 
 
 def test_threads_within_the_limit_are_given_again_and_again(sandbox):
