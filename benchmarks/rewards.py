@@ -24,8 +24,8 @@ CASES = [
     for line in Path(__file__).with_name("reward_cases.jsonl").open(encoding="utf-8")
 ]
 TEXT_REWARDS = (
-    "correctness,integer_answer,strict_format,soft_format,incremental_format,reasoning_steps,"
-    "length=60,overlong=120,repetition,style"
+    "correctness,strict_format,soft_format,incremental_format,length=60,overlong=120,repetition,"
+    "style"
 )
 BATCH = 512
 

@@ -9,19 +9,18 @@ Rewards go from 0 to 1, penalties from -1 to 0, and none hides an error.
 import contextlib
 import functools
 import inspect
+import json
 import math
 import re
 import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
-from fractions import Fraction
 from pathlib import Path
-from statistics import fmean, median_low
 from types import SimpleNamespace
 from typing import Any
 
-from grpo_workbook.answers import TAGS, is_correct, is_well_formed, read_answer, tagged_answer
+from grpo_workbook.answers import MARKS, TAGS, agreed, is_correct, is_well_formed, tagged_answer
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
 
@@ -86,12 +85,49 @@ def correctness_reward(completions, answer, prompts=None, **columns) -> list[flo
     return [None if row[1] is None else float(is_correct(*row)) for row in rows]
 
 
-@reward(role="format")
-def integer_answer_reward(completions, **columns) -> list[float]:
-    """1.0 if the only answer block holds a whole number, right or wrong, else 0.0."""
-    texts = [tagged_answer(text_of(c)) or "" for c in completions]
-    numbers = [read_answer(text, question=text) for text in texts]  # with any unit
-    return [float(n is not None and n.denominator == 1) for n in numbers]
+def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None = None):
+    """A correctness reward for a TRL script: 1.0 if the marked answer is exactly the column's.
+
+        from grpo_workbook import answer_reward
+        right = answer_reward("solution", marker="####")  # a column of your dataset
+        trainer = GRPOTrainer(model, reward_funcs=[right], train_dataset=dataset)
+
+    `marker`: "\\boxed{}", "####", "<answer>", "json:KEY", or a regular expression with one group.
+    Several marked answers that differ count as none, and earn 0.0; a row without gold gets None. A
+    gold may have the mark or be the bare answer. Numbers are compared as numbers (1,000.0 is 1000),
+    all else as text. Raises WorkbookError if the dataset has no such column.
+    """
+    find = MARKS.get(marker) or _finder(marker)
+
+    def gold_of(value: object) -> str | None:
+        text = "" if value is None else str(value).strip()
+        return agreed(find(text)) or text or None
+
+    @reward(role="correctness", columns=(column,))
+    def marked_answer_reward(completions, prompts=None, **columns) -> list[float | None]:
+        if column not in columns:
+            there = [k for k, v in columns.items() if isinstance(v, list) and k != "completion_ids"]
+            said = f"the data has no column {column!r}, only {', '.join(there) or 'the prompt'}"
+            raise WorkbookError(f"{said}: answer_reward(column=...) takes one of them")
+        said = [agreed(find(text_of(c))) for c in completions]
+        golds = map(gold_of, columns[column])
+        rows = zip(said, golds, prompts or [""] * len(said), strict=True)
+        return [None if row[1] is None else float(is_correct(*row, or_text=True)) for row in rows]
+
+    marked_answer_reward.__name__ = name or f"{column}_answer_reward"
+    return marked_answer_reward
+
+
+def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
+    """What finds the answers after json:KEY (texts and numbers), or in a pattern's one group."""
+    if isinstance(marker, str) and marker.startswith("json:"):
+        key = re.escape(json.dumps(marker.removeprefix("json:")))
+        text, number = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"', r"-?\d[\d.eE+-]*+"
+        pairs = re.compile(rf"(?a){key}\s*:\s*(?:({text})|({number}))").findall
+        return lambda said: [json.loads(t, strict=False) if t else n for t, n in pairs(said)]
+    if (pattern := re.compile(marker)).groups != 1:
+        raise WorkbookError(f"the marker {marker!r} has {pattern.groups} groups: give it exactly 1")
+    return pattern.findall
 
 
 @reward(role="format")
@@ -192,107 +228,8 @@ def style_reward(completions, **columns) -> list[float]:
     return [0.0 - min(1.0, 0.5 * sum(phrase in text for phrase in UNWANTED)) for text in texts]
 
 
-_N = r"\d{1,12}+(?:\.\d{1,6}+)?+"  # possessive: nothing is read twice
-_EQUATION = re.compile(  # 6*7=42, without another sign and number before it
-    r"(?a)(\d(?<![\d.+*/x=×-]\d)(?<![-+*/x×] \d)\d{0,11}+(?:\.\d{1,6}+)?+) ?([-+*/x×]) ?"
-    rf"({_N}) ?= ?(-?{_N})(?!\d|\.\d)"
-)
-
-
-def reasoning_steps(target: int | str = 2) -> RewardFunction:
-    """A reward: distinct true equations ("6*7=42") in the reasoning / `target`, at most 1.0.
-
-    A repeated one (2+3=5, 3 + 2 = 5.0) or one without work (5+0=5) earns nothing.
-    """
-    target = _whole(target, "a target")
-
-    @reward(role="reasoning")
-    def reasoning_steps_reward(completions, **columns):
-        blocks = [text_of(c).partition(TAGS[0])[2].partition(TAGS[1]) for c in completions]
-        written = [_EQUATION.findall(inside[:WINDOW] if end else "") for inside, end, _ in blocks]
-        different = [{_worked_out(*found) for found in set(every)} - {None} for every in written]
-        return [min(1.0, len(found) / target) for found in different]
-
-    return reasoning_steps_reward
-
-
-@functools.lru_cache(maxsize=4096)  # the completions of a group repeat each other's steps
-def _worked_out(left: str, sign: str, right: str, result: str) -> tuple | None:
-    """A key for a true equation; None for a false one, and for one without work."""
-    a, b = Fraction(left), Fraction(right)
-    if 0 in (a, b) or {a, b} == {1} or (1 in (a, b) and sign not in "+-"):
-        return None
-    value = a + b if sign == "+" else a - b if sign == "-" else a / b if sign == "/" else a * b
-    return (value, *sorted((a, b))) if value == Fraction(result) else None
-
-
-def _joined(function: Any, members: Sequence) -> Any:
-    """The function marked like its members: their common role, the columns and answers of all."""
-    roles = {getattr(m, "role", None) for m in members}
-    columns = dict.fromkeys(c for m in members for c in getattr(m, "columns", ()))
-    answers = next((m.answers for m in members if getattr(m, "answers", None)), None)
-    function.members = members  # they may have a state of their own
-    return reward(roles.pop() if len(roles) == 1 else None, tuple(columns), answers)(function)
-
-
-def _ensemble(kind: str, join: Callable[[list], float], *members: RewardFunction) -> RewardFunction:
-    def ensemble_reward(completions, **columns):
-        each = [checked(member, completions, **columns) for member in members]
-        applying = [[v for v in given if v is not None] for given in zip(*each, strict=True)]
-        return [join(values) if values else None for values in applying]
-
-    names = [name_of(member).removesuffix("_reward") for member in members]
-    ensemble_reward.__name__ = f"{kind}_of_{'_'.join(names)}_reward"
-    return _joined(ensemble_reward, members)
-
-
-# Each joins rewards into one, over those that apply to a completion. The mean evens out errors,
-# cheating one member of a minimum gains nothing, a vote takes more than half.
-mean_of = functools.partial(_ensemble, "mean", fmean)
-minimum_of = functools.partial(_ensemble, "minimum", min)
-vote_of = functools.partial(_ensemble, "vote", lambda values: float(median_low(values) > 0.5))
-
-
-class AdaptiveWeight:
-    """A reward whose weight follows the success rate of another one: form can fade once mastered.
-
-    A batch earns weight * reward, with weight = at_zero + (at_one - at_zero) * rate. After it,
-    rate = memory * rate + (1 - memory) * (fraction of the batch with `success` over 0.5), starting
-    from 0. Each process keeps the rate of its own batches.
-    """
-
-    def __init__(self, reward, success, *, at_zero=1.0, at_one=0.0, memory=0.9):
-        if not (0 <= at_zero <= 1 and 0 <= at_one <= 1 and 0 <= memory < 1):
-            raise WorkbookError(f"{at_zero=}, {at_one=}, {memory=}: give 0 to 1, memory below 1")
-        self.at_zero, self.at_one, self.memory, self.rate = at_zero, at_one, memory, 0.0
-        self.__name__, self.members = f"adaptive_{name_of(reward)}", (reward, success)
-        _joined(self, self.members).role = getattr(reward, "role", None)
-
-    @property
-    def weight(self) -> float:
-        """The weight of the next batch."""
-        return self.at_zero + (self.at_one - self.at_zero) * self.rate
-
-    def __call__(self, completions, **columns) -> list[float | None]:
-        weight = self.weight
-        if "log_metric" in columns:
-            columns["log_metric"](f"rewards/{self.__name__}/weight", weight)
-        values, success = [checked(m, completions, **columns) for m in self.members]
-        if given := [v > 0.5 for v in success if v is not None]:
-            self.rate = self.memory * self.rate + (1 - self.memory) * fmean(given)
-        return [None if v is None else weight * v for v in values]
-
-    def state_dict(self) -> dict:
-        """The state for a checkpoint."""
-        return {"rate": self.rate}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Continue from a `state_dict()`."""
-        self.rate = float(state["rate"])
-
-
-_MADE = (correctness_reward, integer_answer_reward, strict_format_reward, soft_format_reward)
-_MADE += (incremental_format_reward, reasoning_steps, length, overlong, repetition, style_reward)
+_MADE = (correctness_reward, strict_format_reward, soft_format_reward, incremental_format_reward)
+_MADE += (length, overlong, repetition, style_reward)
 # Name -> a reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {name_of(made).removesuffix("_reward"): made for made in _MADE}
 # FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT

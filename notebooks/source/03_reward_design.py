@@ -271,15 +271,14 @@ samples = {
     + "\n</reasoning>\n<answer>21</answer>",
     "chats": "Sure! As an AI, I hope this helps: 21",
 }
-alone, _ = parse_rewards("reasoning_steps=2,length=8,repetition=2,style,integer_answer")
+alone, _ = parse_rewards("length=8,repetition=2,style,incremental_format")
 print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
 for name, text in samples.items():
     print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
 
 # %% [markdown]
-# `reasoning_steps` pays for true equations, because connecting words are too cheap to learn. Now read the column
-# `length`: two of the three cheats earn more than the answer that shows its work. A length is worth nothing by itself;
-# use it only to trim answers that are already right.
+# Read the column `length`: two of the three cheats earn more than the answer that shows its work. A length is worth
+# nothing by itself; use it only to trim answers that are already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -836,27 +835,36 @@ with SymbolicChecker(time_limit=2.0) as checker:
 # ## Ensembles, and a weight that adapts
 #
 # An ensemble makes one reward of several. Under the *minimum*, cheating one member gains nothing. The *mean* averages
-# out errors. The *vote* suits judges that are often wrong on their own.
+# out errors. The *vote* (a median) suits judges that are often wrong on their own. It takes a few lines:
 
 # %%
-from grpo_workbook import mean_of, minimum_of, vote_of
+from statistics import fmean, median_low
 
-members = (
-    rewards.correctness_reward,
-    rewards.strict_format_reward,
-    rewards.reasoning_steps(1),
-)
+
+def ensemble(join, *members):
+    def ensemble_reward(completions, **columns):
+        each = [member(completions, **columns) for member in members]
+        return [join(values) for values in zip(*each)]
+
+    return ensemble_reward
+
+
+def shows_work(completions, **columns):
+    return [float("=" in rewards.text_of(c)) for c in completions]
+
+
+members = (rewards.correctness_reward, rewards.strict_format_reward, shows_work)
 texts = [honest(), honest(work="I just know it."), "<answer>42</answer>"]
-for make in (minimum_of, mean_of, vote_of):
-    values = make(*members)(completions=texts, answer=["42"] * 3)
-    print(f"{make.args[0]:8}", [round(value, 2) for value in values])
+for join in (min, fmean, median_low):
+    values = ensemble(join, *members)(texts, answer=["42"] * 3)
+    print(f"{join.__name__:10}", [round(value, 2) for value in values])
 
 # %% [markdown]
 # `AdaptiveWeight` lowers a reward's weight as the model masters it; [chapter 07](07_stages_and_curriculum.ipynb)
 # measures the effect. Here the weight of the strict format falls as more completions are well-formed:
 
 # %%
-from grpo_workbook import AdaptiveWeight
+from grpo_workbook.stages import AdaptiveWeight
 
 form = rewards.strict_format_reward
 fading = AdaptiveWeight(form, success=form, at_zero=1.0, at_one=0.2, memory=0.8)
