@@ -24,8 +24,7 @@ CASES = [
     for line in Path(__file__).with_name("reward_cases.jsonl").open(encoding="utf-8")
 ]
 TEXT_REWARDS = (
-    "correctness,strict_format,soft_format,incremental_format,length=60,overlong=120,repetition,"
-    "style"
+    "correctness,strict_format,soft_format,incremental_format,length=60,overlong=120,repetition"
 )
 BATCH = 512
 

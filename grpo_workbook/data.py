@@ -97,14 +97,9 @@ def _wrong_line(path: Path) -> str:
 
 
 def load_problems(
-    source: Any,
-    *,
-    question_column: str = "question",
-    answer_column: str = "answer",
-    answers: str = "auto",
-    skip_invalid: bool = False,
-    invalid: dict[int, str] | None = None,
-) -> "Dataset":
+    source: Any, *, question_column="question", answer_column="answer", answers="auto",
+    skip_invalid=False, invalid: dict[int, str] | None = None,
+) -> "Dataset":  # fmt: skip
     """The problems of a source (see `read_rows`): `question`, `answer` (for the rewards),
     `solution` (the answer column as it was), and the other columns.
 
@@ -169,10 +164,7 @@ def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> 
 
 
 def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> list[dict[str, str]]:
-    """A conversation: the system prompt, then the question.
-
-    Without a system prompt (None or "") there is no system turn, but the template may add its own.
-    """
+    """A conversation: the system prompt, if there is one, then the question."""
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
     return [*system, {"role": "user", "content": question}]
 
@@ -188,8 +180,7 @@ def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
 def to_dataset(
     rows: "Dataset | list[dict]", system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False
 ) -> "Dataset":
-    """The rows with a `prompt`: columns prompt, answer, question, then all others unchanged.
-
+    """The rows with a `prompt` (columns prompt, answer, question, then all others unchanged);
     `fold` writes the system prompt into the user turn (see `needs_folding`).
     """
     dataset, shaped = read_rows(rows), fold_system if fold else list
@@ -202,10 +193,7 @@ def to_dataset(
 
 
 def load_tokenizer(model: str | Path) -> "Tokenizer":
-    """The tokenizer of a folder (without the network) or a hub id, padding on the left.
-
-    Raises WorkbookError if there is none, or it has no chat template.
-    """
+    """The tokenizer of a folder or a hub id, padding on the left. It needs a chat template."""
     from transformers import AutoTokenizer
 
     name, here = readable(model), Path(model).is_dir()
@@ -215,8 +203,8 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
         why = f"({first_line(error)}): check the name, and the network if it is a hub id"
         raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
     if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing
-        fix = "choose an instruction-tuned model, or copy the tokenizer's files into the folder"
-        raise WorkbookError(f"{name!r} has no tokenizer with a chat template: {fix}")
+        said = f"{name!r} has no tokenizer with a chat template"
+        raise WorkbookError(f"{said}: choose an instruction-tuned model")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer
 
@@ -240,20 +228,14 @@ def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
 
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """The length of each prompt in tokens, with the template and the generation prompt."""
-    lengths: list[int] = []
-    for start in range(0, len(dataset), 1000):
-        texts = render(dataset["prompt"][start : start + 1000], tokenizer)
-        lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
-    return lengths
+    texts = render(dataset["prompt"][:], tokenizer)
+    return [*map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])]
 
 
 def drop_long_prompts(
     dataset: "Dataset", tokenizer: "Tokenizer", max_prompt_length: int, name: str = "the data"
 ) -> tuple["Dataset", int]:
-    """(the rows with a prompt of at most so many tokens, the number of dropped rows).
-
-    TRL does not truncate prompts. WorkbookError if no row fits; it calls the data `name`.
-    """
+    """(the rows with a prompt of at most so many tokens, number dropped): TRL truncates none."""
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     if not fitting:

@@ -163,10 +163,6 @@ def tags_in_place(text: str) -> int:
 # Rewards for the form of a text. A completion can earn each of them without any answer, so keep
 # their weights small beside correctness. Outside of training they count words instead of tokens.
 WINDOW = 20_000  # characters of a text that are read
-UNWANTED = (
-    "as an ai|as a language model|i cannot|i apologize|sure!|certainly!|great question|"
-    "let me know if|i hope this helps|the answer could be"
-).split("|")
 
 
 def _whole(value: int | str, what: str) -> int:
@@ -221,15 +217,8 @@ def repetition(n: int | str = 4) -> RewardFunction:
     return repetition_reward
 
 
-@reward(role="style")
-def style_reward(completions, **columns) -> list[float]:
-    """A penalty, -1 to 0: -0.5 for each of the UNWANTED phrases in the text."""
-    texts = [text_of(c)[:WINDOW].lower() for c in completions]
-    return [0.0 - min(1.0, 0.5 * sum(phrase in text for phrase in UNWANTED)) for text in texts]
-
-
 _MADE = (correctness_reward, strict_format_reward, soft_format_reward, incremental_format_reward)
-_MADE += (length, overlong, repetition, style_reward)
+_MADE += (length, overlong, repetition)
 # Name -> a reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {name_of(made).removesuffix("_reward"): made for made in _MADE}
 # FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT

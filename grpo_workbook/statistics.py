@@ -50,19 +50,13 @@ def changed(before: Sequence[bool], after: Sequence[bool]) -> tuple[list[int], l
 
 
 def paired_p_value(before: Sequence[bool], after: Sequence[bool]) -> float:
-    """McNemar's exact two-sided test: can chance explain the problems that changed?
-
-    By chance, a problem whose outcome changed got better or worse with equal probability.
-    """
+    """McNemar's exact two-sided test: by chance, as many problems get better as worse."""
     better, worse = map(len, changed(before, after))
     return float(scipy.stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """The probability that k of the n attempts, chosen at random, hold a right one.
-
-    The unbiased estimator of Chen et al. 2021, "Evaluating Large Language Models Trained on Code".
-    """
+    """The probability that k of n attempts hold a right one: unbiased (Chen et al. 2021, Codex)."""
     if not (1 <= k <= n and 0 <= right <= n):
         raise WorkbookError(f"k is {k} and {right} of {n} are right: choose k from 1 to {n}")
     return 1 - comb(n - right, k) / comb(n, k)
@@ -92,11 +86,7 @@ def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int)
 
 
 def paired_power(items: int, better: float, worse: float) -> float:
-    """The power of McNemar's exact test if problems get better or worse at these rates (0 to 1).
-
-    Exact: summed over the number of problems that change and of those that get better.
-    """
-    _check(better=better, worse=worse, together=better + worse)
+    """The power of McNemar's exact test if problems get better or worse at these rates, 0 to 1."""
     binom, changes = scipy.stats.binom, np.arange(items + 1)
     # per number of changes: the largest smaller side that still gives p <= 0.05; -1 for none
     limit = binom.ppf(0.025, changes, 0.5)
@@ -108,7 +98,6 @@ def paired_power(items: int, better: float, worse: float) -> float:
 
 def paired_items(better: float, worse: float, power: float = 0.8) -> int:
     """The problems that a paired test needs to find a gain of better - worse with this power."""
-    _check(power=power)
     for most in (2**i for i in range(3, 21)):
         if better != worse and paired_power(most, better, worse) >= power:
             # the exact power rises like a saw, so a few problems less may be enough
@@ -123,9 +112,3 @@ def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | N
     gains = [step / 10_000 for step in range(1, int((1 - 2 * worse) * 10_000 + 1e-6) + 1)]
     found = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
     return gains[found] if found < len(gains) else None
-
-
-def _check(**rates: float) -> None:
-    for name, value in rates.items():
-        if not 0 <= value <= 1 + 1e-9 or (name == "power" and value in (0, 1)):
-            raise WorkbookError(f"{name} is {value}: it must lie between 0 and 1")

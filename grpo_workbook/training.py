@@ -102,11 +102,6 @@ def count_4bit_layers(model) -> int:
     return sum(isinstance(module, Linear4bit) for module in model.modules())
 
 
-def count_trained_parameters(model) -> int:
-    """The number of weights that receive a gradient: with LoRA, those of the adapters."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
 def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None):
     """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward.
 

@@ -115,7 +115,7 @@ def test_numbers_that_do_not_fit(completions, rows, size, message):
 
 ATTACKS = attacks()
 ARGUMENTS = {"length": "=20", "overlong": "=200"}
-PENALTIES = ("overlong", "repetition", "style")
+PENALTIES = ("overlong", "repetition")
 ROOMS = ("symbolic", "unit_tests", "code_format")
 
 

@@ -25,7 +25,6 @@ from grpo_workbook.rewards import (
     repetition,
     soft_format_reward,
     strict_format_reward,
-    style_reward,
     text_of,
     try_rewards,
 )
@@ -199,12 +198,6 @@ def test_repetition():
     assert -1.0 <= reward(["so " * 10_000])[0] < -0.99
 
 
-def test_style():
-    texts = ["42", "Sure! 42", "Sure! As an AI ...", "sure! sure! sure!"]
-    assert style_reward(texts) == [0.0, -0.5, -1.0, -0.5]
-    assert style_reward(["Sure! As an AI, I apologize."]) == [-1.0]
-
-
 @pytest.mark.parametrize("make", [length, overlong, repetition])
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
 def test_bad_settings_are_refused(make, bad):
@@ -224,7 +217,6 @@ def test_a_reward_says_what_it_judges_whatever_its_name():
         "length": "a factory",
         "overlong": "a factory",
         "repetition": "a factory",
-        "style": "style",
     }
     assert (correctness_reward.columns, correctness_reward.answers) == (("answer",), "number")
     assert overlong(5).role == length(5).role == "length"
@@ -324,13 +316,13 @@ def test_the_default_is_what_the_main_run_uses():
 
 def test_names_arguments_and_weights():
     functions, weights = parse_rewards(
-        " correctness : 2 , overlong=100:0.3,style:1e-1,repetition=3:0"
+        " correctness : 2 , overlong=100:0.3,soft_format:1e-1,repetition=3:0"
     )
     assert weights == [2.0, 0.3, 0.1, 0.0]
     assert [f.__name__ for f in functions] == [
         "correctness_reward",
         "overlong_reward",
-        "style_reward",
+        "soft_format_reward",
         "repetition_reward",
     ]
     assert functions[1](completions=["x"], completion_ids=[[0] * 90]) == [-0.5]
@@ -358,7 +350,7 @@ def test_a_room_brings_its_own():
         ("correctness:nan", "'correctness:nan' in .* is not a reward: .* the weight from 0 up"),
         ("correctness:inf", "'correctness:inf' in .* is not a reward"),
         ("correctness:-1", "penalties are negative"),
-        ("style:0,correctness:0", "every weight"),
+        ("soft_format:0,correctness:0", "every weight"),
         ("length", r"length: length\(\) missing 1 required positional argument: 'target'"),
         ("length=:2", "length=: a target length of ''"),
         ("correctness=3", "takes no argument"),
@@ -409,7 +401,7 @@ def breaks(completions, **kwargs):
     return [1 / len(c[0]["content"]) for c in completions]
 
 def numpy_numbers(completions, **kwargs):
-        import numpy as np
+    import numpy as np
     return np.ones(len(completions))
 
 def correctness_reward(completions, **kwargs):

@@ -277,7 +277,3 @@ def test_what_makes_no_sense_is_said():
         paired_items(0.1, 0.1)
     with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.3, 0.29999)
-    with pytest.raises(ValueError, match="together is 1"):
-        paired_power(10, 0.7, 0.6)
-    with pytest.raises(ValueError, match=r"power is 1\.0"):
-        paired_items(0.5, 0.4, power=1.0)

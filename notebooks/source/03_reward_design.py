@@ -271,7 +271,17 @@ samples = {
     + "\n</reasoning>\n<answer>21</answer>",
     "chats": "Sure! As an AI, I hope this helps: 21",
 }
-alone, _ = parse_rewards("length=8,repetition=2,style,incremental_format")
+
+
+@rewards.reward(role="style")
+def style_reward(completions, **columns):
+    phrases = ("sure!", "as an ai", "i hope this helps")
+    said = [rewards.text_of(c).lower() for c in completions]
+    return [-sum(phrase in text for phrase in phrases) / len(phrases) for text in said]
+
+
+alone, _ = parse_rewards("length=8,repetition=2,incremental_format")
+alone.append(style_reward)  # a penalty of your own, for phrases that you saw in samples
 print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
 for name, text in samples.items():
     print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
