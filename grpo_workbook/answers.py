@@ -180,8 +180,7 @@ def extract_answer(text: str) -> str | None:
     """The final answer of a text, or None if there is none, or several that differ.
 
     Complete <answer>...</answer> pairs come first, then \\boxed{...}, then the rest of a line after
-    ####, as in GSM8K. Words outside the marks spoil the form, but not the number:
-    `<answer>42</answer> no wait, 41`.
+    ####, as in GSM8K. Words outside the marks do not count.
     """
     for find in MARKS.values():
         if any(map(str.strip, found := find(text))):

@@ -21,7 +21,7 @@ def visible(text: str) -> str:
 
 
 def wrap(text: str, width: int, head: str = "") -> list[str]:
-    """The text in lines of at most `width` columns, after `head` (spaces from the second line on)."""
+    """The text in lines of at most `width` columns, `head` before the first."""
     from rich.console import Console
     from rich.text import Text
 

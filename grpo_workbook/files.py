@@ -29,8 +29,7 @@ def place_of(name: str | Path) -> Path:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it replaces `path` at the end of the block.
 
-    An error or a kill leaves the old file. WorkbookError, with the system's reason, if the file
-    cannot be written (no folder, no permission, disk full).
+    An error or a kill leaves the old file. WorkbookError if the file cannot be written.
     """
     target = place_of(path)  # the target of a link: the link stays
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
@@ -95,10 +94,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a new folder, then replace `folder` with it; a link stays a link.
+    """Let `write` fill a new folder, then replace `folder` with it; an error leaves it.
 
-    If `write` raises, the old folder stays. The old folder is moved aside before the new one takes
-    its place, so a kill at any moment loses neither, and the next call moves it back.
+    The old one is first moved aside: a kill loses neither, and the next call moves it back.
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     new, old = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))

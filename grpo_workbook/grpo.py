@@ -57,10 +57,8 @@ def _as_array(rewards) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
-    """(r - mean of the group (G, n), the standard deviation: (G, 1), or a number for "batch").
-
-    einsum sums short rows without threads, which would cost more (benchmarks/advantages.py).
-    """
+    """(r - mean of the group (G, n), the standard deviation: (G, 1), or a number for "batch")."""
+    # einsum sums short rows without threads, which would cost more (benchmarks/advantages.py)
     first, count, where = groups[:, :1], groups.shape[1], True
     if scored is not None:
         where = scored.reshape(groups.shape)
@@ -79,9 +77,8 @@ def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
 def combine_rewards(
     per_function: Sequence[Sequence[float | None]], weights: Sequence[float] | None = None
 ) -> list[float | None]:
-    """Each completion's weighted sum of the rewards that apply, or None if none does (as in TRL).
-
-    `per_function[i][j]`: function i's reward for completion j. ValueError if lengths differ.
+    """Each completion's weighted sum of the rewards that apply, or None if none does (as in TRL);
+    `per_function[i][j]` is function i's reward for completion j.
     """
     weights = [1.0] * len(per_function) if weights is None else weights
     combined: list[float | None] = []
@@ -119,9 +116,8 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
 
 
 def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "token") -> Tensor:
-    """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1).
-
-    For a sequence it is the geometric mean of its tokens' ratios (GSPO, 7), whatever its length.
+    """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1):
+    the geometric mean of its tokens' ratios (GSPO, 7).
     """
     _one_of("level", level, LEVELS)
     log_ratio = (logp - _same_shape("old_logp", old_logp, logp).detach()) * mask

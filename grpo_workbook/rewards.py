@@ -184,9 +184,8 @@ def length(target: int | str) -> RewardFunction:
 
 
 def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
-    """A penalty, -1 to 0: TRL's soft overlong punishment (DAPO, arXiv 2503.14476, equation 13).
-
-    0 up to max_length - cache (default: a fifth), then falling linearly to -1 at max_length.
+    """A penalty: DAPO's (arXiv 2503.14476, equation 13), 0 up to max_length - cache (default: a
+    fifth), then falling linearly to -1 at max_length.
     """
     max_length = _whole(max_length, "a length")
 
@@ -201,9 +200,9 @@ def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
 
 
 def repetition(n: int | str = 4) -> RewardFunction:
-    """A penalty, -1 to 0: TRL's, minus the fraction of n-grams that repeat earlier ones.
+    """A penalty: minus the fraction of n-grams of words that repeat earlier ones.
 
-    It counts words: n-grams of tokens recur in right solutions too (-0.14 in the course's own).
+    N-grams of tokens recur in right solutions too (-0.14 in the course's own).
     """
     n = _whole(n, "n-grams")
 
@@ -228,10 +227,9 @@ _PART = re.compile(
 
 
 def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tuple[list, list]:
-    """(functions, weights) from "name[=argument][:weight],...": reward_funcs and reward_weights.
+    """(functions, weights) from "name[=argument][:weight],..."; FILE.py:FUNCTION is your own.
 
-    FILE.py:FUNCTION[:weight] is your own function. The default weight is 1; a reward of weight 0
-    is only logged. `more` are rewards and factories in addition to REGISTRY.
+    The default weight is 1; with 0 a reward is only logged. `more`: in addition to REGISTRY.
     """
     functions, weights, known = [], [], {**REGISTRY, **(more or {})}
     for part in spec.split(","):

@@ -29,14 +29,11 @@ def wilson_interval(right: Sequence[bool]) -> tuple[float, float]:
 
 
 def bootstrap_interval(values: Sequence[float], resamples=5000, seed=0) -> tuple[float, float]:
-    """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
-
-    Equal values give an interval of width 0: for 0 or 100 % right use `wilson_interval`.
-    """
+    """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded."""
     array = np.asarray(values, dtype=float)
     if not len(array) or not np.isfinite(array).all():
         raise WorkbookError("there is no mean: give at least one value, and only finite ones")
-    if np.ptp(array) == 0:
+    if np.ptp(array) == 0:  # no width: for 0 or 100 % right use wilson_interval
         return float(array[0]), float(array[0])
     how = {"n_resamples": resamples, "batch": max(1, 10**7 // len(array)), "rng": seed}
     found = scipy.stats.bootstrap((array,), np.mean, **how).confidence_interval
@@ -64,8 +61,7 @@ def pass_at_k(n: int, right: int, k: int) -> float:
 
 def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int) -> float:
     """The probability that the majority of k random votes out of all is `reference` (maj@k).
-
-    None abstains. A tie counts as 1 / the number of tied answers; if all k abstain, it is wrong.
+    None abstains; a tie counts as 1 / the number of tied answers.
     """
     if not 1 <= k <= len(votes):
         raise WorkbookError(f"k is {k}: choose k from 1 to {len(votes)}, the number of attempts")

@@ -96,14 +96,6 @@ def test_a_line_chart_and_its_words():
     assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["1", "2", "4"]
 
 
-def test_a_bar_chart_and_its_words():
-    series = {"short": [1, 2], "long": [3, 0.123456]}
-    figure, words = figures.bar_chart(series, ["x", "y"], y="norm", title="Title")
-    assert words == "Bar chart of norm. short: 1 for x, 2 for y; long: 3 for x, 0.123 for y."
-    assert [bar.get_height() for bar in figure.axes[0].patches] == [1, 2, 3, 0.123456]
-    assert {t.get_text() for t in figure.axes[0].texts} == {"1", "2", "3", "0.123"}
-
-
 def test_bar_panels_and_their_words():
     panels = {"a": [0.75, 0.25, 0], "b": [1, 0, 0]}
     figure, words = figures.bar_panels(panels, ["x", "y", "z"], y="chance", title="T", finding="F.")

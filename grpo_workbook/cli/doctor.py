@@ -10,8 +10,8 @@ import warnings
 from collections import namedtuple
 from pathlib import Path
 
+from grpo_workbook.cli.versions import LEFT_OUT, installed, pins, wanted
 from grpo_workbook.config import RunConfig
-from grpo_workbook.notebook import LEFT_OUT, installed, pins, wanted
 
 REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
 # One line of the report; `fix` is empty if nothing is wrong.
