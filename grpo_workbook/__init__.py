@@ -1,7 +1,6 @@
 """GRPO Workbook: helpers for GRPO with Unsloth and TRL, each imported when first used (PEP 562).
 
-`import grpo_workbook` takes milliseconds and does not load torch. More helpers are in the packages
-grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume and planning.
+More are in grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume and planning.
 """
 
 import importlib

@@ -167,7 +167,7 @@ def is_correct(
 
 def _hashed(text: str) -> list[str]:
     """The ends of lines after ####; headings ("#### Step 1") only if none of them is a number."""
-    lines = [piece.split("\n", 1)[0] for piece in text.split("####")[1:66]]
+    lines = [piece.split("\n", 1)[0] for piece in text.split("####")[1:]]
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     return [line for line in lines if read_answer(line, question=line) is not None] or lines
 
@@ -176,14 +176,19 @@ def _hashed(text: str) -> list[str]:
 MARKS = {"<answer>": _PAIR.findall, "\\boxed{}": BOX.findall, "####": _hashed}
 
 
+def marked_answers(text: str, mark: str) -> list[str]:
+    """All answers with one of MARKS; of spam (over 64 marks) more than `agreed` takes."""
+    return MARKS[mark](text) if text.count(mark.removesuffix("}")) <= 64 else [mark] * 65
+
+
 def extract_answer(text: str) -> str | None:
     """The final answer of a text, or None if there is none, or several that differ.
 
     Complete <answer>...</answer> pairs come first, then \\boxed{...}, then the rest of a line after
     ####, as in GSM8K. Words outside the marks do not count.
     """
-    for find in MARKS.values():
-        if any(map(str.strip, found := find(text))):
+    for mark in MARKS:
+        if any(map(str.strip, found := marked_answers(text, mark))):
             return agreed(found)
     return None
 

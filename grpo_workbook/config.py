@@ -174,7 +174,6 @@ class RunConfig:
         at_once, vllm = _largest_divisor(part, self.per_device_batch), self.vllm != "off"
         arguments: dict[str, Any] = dict(
             output_dir=str(self.output / "checkpoints"), seed=self.seed, data_seed=self.seed,
-            # How much: a step sees batch_size completions, in groups of num_generations.
             max_steps=self.max_steps, num_generations=self.num_generations,
             per_device_train_batch_size=at_once, gradient_accumulation_steps=part // at_once,
             # Sample for one optimizer step at a time, and use each completion once.
@@ -189,7 +188,6 @@ class RunConfig:
             vllm_server_base_url=f"http://{self.vllm_server}",
             vllm_gpu_memory_utilization=self.vllm_gpu_memory, vllm_tensor_parallel_size=1,
             vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
-            # The algorithm.
             loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
             importance_sampling_level="token", epsilon=0.2, mask_truncated_completions=False,
             epsilon_high=5.0 if self.loss_type == "cispo" else 0.2,  # at ratio 1 no other one clips

@@ -104,9 +104,8 @@ def load_problems(
     `solution` (the answer column as it was), and the other columns.
 
     `answers` is "number" (after the last ####, or the whole text), "text", or "auto": "number" if
-    at least half of the first 1,000 answers hold one. An invalid row raises WorkbookError with row
-    number, field and value, unless `skip_invalid` is set or a dict is given as `invalid`: it gets
-    row number (from 1) -> reason.
+    at least half of the first 1,000 answers hold one. An invalid row raises WorkbookError, unless
+    `skip_invalid` is set or a dict is given as `invalid`: it gets row number (from 1) -> reason.
     """
     from datasets import Features, Value
 
@@ -200,8 +199,8 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        why = f"({first_line(error)}): check the name, and the network if it is a hub id"
-        raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
+        said = f"the tokenizer of {name!r} cannot be loaded ({first_line(error)})"
+        raise WorkbookError(f"{said}: check the name, and the network if it is a hub id") from error
     if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing
         said = f"{name!r} has no tokenizer with a chat template"
         raise WorkbookError(f"{said}: choose an instruction-tuned model")
@@ -244,13 +243,10 @@ def drop_long_prompts(
     return dataset.select(fitting), len(lengths) - len(fitting)
 
 
-def split(
-    dataset: "Dataset", heldout: int, seed: int, by: str = "length"
-) -> tuple["Dataset", "Dataset"]:
+def split(dataset: "Dataset", heldout: int, seed: int, by="length") -> tuple["Dataset", "Dataset"]:
     """(train, held-out) with `heldout` rows held out, at most a fifth; `seed` decides which.
 
-    Both parts are stratified by `by`: a column (difficulty, topic), or "length" for four equal
-    buckets of question length. Raises WorkbookError if that is impossible.
+    Both are stratified by `by`: a column, or "length" for four buckets of question length.
     """
     import pandas as pd
 

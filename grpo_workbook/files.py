@@ -69,9 +69,8 @@ def check_disk(output: Path, needed: int, what: str) -> None:
     existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
-        has, needs = (f"{size / 2**20:.0f} MiB" for size in (free, needed))
-        said = f"the disk of {readable(output)} has {has} free, but {what} needs about {needs}"
-        raise WorkbookError(f"{said}: free some, or choose another disk with --output")
+        said = f"{free / 2**20:.0f} MiB free, but {what} needs about {needed / 2**20:.0f} MiB"
+        raise WorkbookError(f"{readable(output)} has {said}: free some, or choose another disk")
 
 
 @contextlib.contextmanager
@@ -85,10 +84,10 @@ def alone(folder: Path) -> Iterator[None]:
         place.parent.mkdir(parents=True, exist_ok=True)
         held = lock.acquire()
     except (OSError, NotImplementedError) as error:  # NotImplementedError: a disk without locks
-        said = f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)})"
-        if isinstance(error, Timeout):
-            said = f"another process is writing to {readable(folder)}: wait for it"
-        raise WorkbookError(f"{said}, or choose another folder with --output") from error
+        why = (
+            "another process is writing there" if isinstance(error, Timeout) else first_line(error)
+        )
+        raise WorkbookError(f"{readable(folder)} cannot be locked: {why}") from error
     with held:
         yield
 

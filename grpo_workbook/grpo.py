@@ -25,9 +25,8 @@ def group_advantages(
 
     `rewards` is one flat row of groups of `group_size`. The mean is the group's; `scale` chooses
     the standard deviation (n - 1): of the "group" (DeepSeekMath, 4.1.2), of the whole "batch", or
-    "none" (Dr. GRPO). Groups of equal rewards get exactly 0. So does a reward of None (no function
-    applies), which does not count in mean and deviation, as in TRL. Float64 rewards give float64,
-    all others float32. ValueError for NaN, infinity and incomplete groups.
+    "none" (Dr. GRPO). Groups of equal rewards get exactly 0, and so does a reward of None (no
+    function applies), which does not count. Float64 rewards give float64, all others float32.
     """
     _one_of("scale", scale, SCALES)
     r, scored = _as_array(rewards)
@@ -92,7 +91,6 @@ def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature
     """log pi(token | all tokens before it), for the last `length` tokens of each row: (B, length).
 
     `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions right.
-    With gradient: use torch.no_grad() for old or reference log-probabilities.
     """
     out = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=length + 1)
     logits = out.logits[:, :-1].float() / temperature  # position t predicts token t + 1
@@ -176,7 +174,11 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     epsilon_high      None is epsilon_low; "cispo" has no default, 5.0 is common
     reduction         what `reduce_tokens` takes: max_completion_length, num_items_in_batch, ...
     """
-    mask = _checked_mask(logp, advantages, mask)
+    if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
+        raise ValueError(f"advantages {advantages} must be finite, one per row ({len(logp)})")
+    mask = _same_shape("mask", mask, logp).to(logp.dtype)
+    if (empty := mask.sum(dim=1) == 0).any():
+        raise ValueError(f"completion {int(empty.int().argmax())} is empty: the mask has no token")
     if truncated is not None:  # if all are truncated, the loss and its gradient are 0
         mask = mask * (~_same_shape("truncated", truncated, advantages).bool()).unsqueeze(1)
     if beta and ref_logp is None:
@@ -203,16 +205,6 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     tokens = mask.sum().clamp(min=1.0)
     metrics = {name: float((v.detach() * mask).sum() / tokens) for name, v in logged.items()}
     return reduce_tokens(per_token, mask, loss_type, **reduction), metrics
-
-
-def _checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """The mask as floats. ValueError for other shapes, a NaN advantage, an empty completion."""
-    if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
-        raise ValueError(f"advantages {advantages} must be finite, one per row ({len(logp)})")
-    mask = _same_shape("mask", mask, logp).to(logp.dtype)
-    if (empty := mask.sum(dim=1) == 0).any():
-        raise ValueError(f"completion {int(empty.int().argmax())} is empty: the mask has no token")
-    return mask
 
 
 def _same_shape(name: str, value: Tensor, other: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from grpo_workbook.answers import MARKS, TAGS, agreed, is_correct, is_well_formed, tagged_answer
+from grpo_workbook import answers as reading
+from grpo_workbook.answers import TAGS, agreed, is_correct, tagged_answer
 from grpo_workbook.config import nearest
 from grpo_workbook.errors import WorkbookError
 
@@ -97,7 +98,7 @@ def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None
     gold may have the mark or be the bare answer. Numbers are compared as numbers (1,000.0 is 1000),
     all else as text. Raises WorkbookError if the dataset has no such column.
     """
-    find = MARKS.get(marker) or _finder(marker)
+    find = _finder(marker)
 
     def gold_of(value: object) -> str | None:
         text = "" if value is None else str(value).strip()
@@ -119,7 +120,9 @@ def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None
 
 
 def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
-    """What finds the answers after json:KEY (texts and numbers), or in a pattern's one group."""
+    """What finds all answers by the mark, after json:KEY, or in a pattern's one group."""
+    if marker in reading.MARKS:
+        return functools.partial(reading.marked_answers, mark=marker)
     if isinstance(marker, str) and marker.startswith("json:"):
         key = re.escape(json.dumps(marker.removeprefix("json:")))
         text, number = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"', r"-?\d[\d.eE+-]*+"
@@ -133,13 +136,7 @@ def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
 @reward(role="format")
 def strict_format_reward(completions, **columns) -> list[float]:
     """1.0 for one reasoning block, one answer block and nothing else, else 0.0."""
-    return [float(is_well_formed(text_of(c))) for c in completions]
-
-
-@reward(role="format")
-def soft_format_reward(completions, **columns) -> list[float]:
-    """1.0 for one filled reasoning block, then one filled answer block, with any text around."""
-    return [float(tags_in_place(text_of(c)) == len(TAGS)) for c in completions]
+    return [float(reading.is_well_formed(text_of(c))) for c in completions]
 
 
 @reward(role="format")
@@ -160,27 +157,10 @@ def tags_in_place(text: str) -> int:
     return len(TAGS)
 
 
-# Rewards for the form of a text. A completion can earn each of them without any answer, so keep
-# their weights small beside correctness. Outside of training they count words instead of tokens.
-WINDOW = 20_000  # characters of a text that are read
-
-
 def _whole(value: int | str, what: str) -> int:
     if not re.fullmatch("0*[1-9][0-9]{0,8}", str(value)):
         raise WorkbookError(f"{what} of {value!r}: give a whole number from 1 up")
     return int(value)
-
-
-def length(target: int | str) -> RewardFunction:
-    """A reward: 1.0 at the target length, falling linearly to 0.0 at length 0 and at twice it."""
-    target = _whole(target, "a target length")
-
-    @reward(role="length")
-    def length_reward(completions, completion_ids=None, **columns):
-        tokens = completion_ids or [text_of(c).split(None, 2 * target) for c in completions]
-        return [max(0.0, 1.0 - abs(len(ids) - target) / target) for ids in tokens]
-
-    return length_reward
 
 
 def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
@@ -199,25 +179,7 @@ def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
     return overlong_reward
 
 
-def repetition(n: int | str = 4) -> RewardFunction:
-    """A penalty: minus the fraction of n-grams of words that repeat earlier ones.
-
-    N-grams of tokens recur in right solutions too (-0.14 in the course's own).
-    """
-    n = _whole(n, "n-grams")
-
-    @reward(role="style")
-    def repetition_reward(completions, **columns):
-        from trl.rewards.other_rewards import get_repetition_penalty_reward
-
-        words = [text_of(c)[-WINDOW:].lower().split() for c in completions]
-        return get_repetition_penalty_reward(n)(words)
-
-    return repetition_reward
-
-
-_MADE = (correctness_reward, strict_format_reward, soft_format_reward, incremental_format_reward)
-_MADE += (length, overlong, repetition)
+_MADE = (correctness_reward, strict_format_reward, incremental_format_reward, overlong)
 # Name -> a reward, or a factory that takes the text behind "=", as in "overlong=200".
 REGISTRY: dict[str, Callable] = {name_of(made).removesuffix("_reward"): made for made in _MADE}
 # FILE.py:FUNCTION or NAME or NAME=ARGUMENT, with or without :WEIGHT

@@ -89,8 +89,7 @@ def why_not_plain(run: RunConfig) -> str | None:
         said = "TRL would merge into the 4-bit base and out again at every step, which rounds it"
         return f"{said}: say vllm: off, or load_in_4bit: false"
     kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
-    hope = "TRL 1.16 does not, but this Unsloth does not support it yet"
-    return f"{kernel} ({hope})" if run.device == "cpu" else None
+    return kernel if run.device == "cpu" else None
 
 
 def count_4bit_layers(model) -> int:

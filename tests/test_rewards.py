@@ -17,13 +17,10 @@ from grpo_workbook.rewards import (
     answer_reward,
     correctness_reward,
     incremental_format_reward,
-    length,
     load_reward,
     name_of,
     overlong,
     parse_rewards,
-    repetition,
-    soft_format_reward,
     strict_format_reward,
     text_of,
     try_rewards,
@@ -128,21 +125,6 @@ def test_a_unit_is_known_from_the_prompt():
     assert correctness_reward(texts, answer=["42"] * 2) == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("text", "reward"),
-    [
-        (GOOD, 1.0),
-        (f"Sure! {GOOD} Bye.", 1.0),
-        ("<reasoning>a</reasoning> so <answer>42</answer>", 1.0),
-        ("<answer>42</answer><reasoning>a</reasoning>", 0.0),
-        ("<reasoning></reasoning><answer>42</answer>", 0.0),
-        (GOOD * 2, 0.0),
-    ],
-)
-def test_soft_format(text, reward):
-    assert soft_format_reward([text]) == [reward]
-
-
 def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
     good = "<reasoning>2+2=4</reasoning><answer>4</answer>"
     texts = [chat(good), good, good]
@@ -153,20 +135,6 @@ def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
 # ------------------------------------------------------------------ how a text is written
 
 
-def test_length_in_words_and_in_tokens():
-    reward = length(4)
-    assert reward(["a b c d", "a b", "", "a b c d e f", "a " * 8, "a " * 9]) == [
-        1.0,
-        0.5,
-        0.0,
-        0.5,
-        0.0,
-        0.0,
-    ]
-    assert reward([chat("a b c d")]) == [1.0]
-    assert reward(["whatever"] * 3, completion_ids=[[1] * 4, [1], []]) == [1.0, 0.25, 0.0]
-
-
 @pytest.mark.parametrize(
     ("tokens", "penalty"), [(0, 0), (80, 0), (85, -0.25), (90, -0.5), (100, -1), (5000, -1)]
 )
@@ -175,30 +143,7 @@ def test_overlong_is_dapos_equation_13(tokens, penalty):
     assert overlong(100)(["x " * tokens]) == [penalty]
 
 
-def test_a_right_solution_repeats_no_words_though_it_repeats_tokens(tiny):
-    """Why TRL's repetition penalty is given words."""
-    from trl.rewards.other_rewards import get_repetition_penalty_reward
-
-    work = "11 - 6 = <<11-6=5>>5\n5 + 5 = <<5+5=10>>10"
-    text = f"<reasoning>\n{work}\n</reasoning>\n<answer>10</answer>"
-    ids = tiny["qwen"][1](text)["input_ids"]
-    assert get_repetition_penalty_reward(3)([ids])[0] < 0
-    assert repetition(3)([text], completion_ids=[ids]) == [0.0]
-
-
-def test_repetition():
-    reward = repetition(2)
-    assert reward(["a b c d", "", "one", "a b a b a b", "A b a B"]) == [
-        0.0,
-        0.0,
-        0.0,
-        pytest.approx(-3 / 5),
-        pytest.approx(-1 / 3),
-    ]
-    assert -1.0 <= reward(["so " * 10_000])[0] < -0.99
-
-
-@pytest.mark.parametrize("make", [length, overlong, repetition])
+@pytest.mark.parametrize("make", [overlong])
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
 def test_bad_settings_are_refused(make, bad):
     with pytest.raises(WorkbookError, match="give a whole number from 1 up"):
@@ -212,14 +157,11 @@ def test_a_reward_says_what_it_judges_whatever_its_name():
     assert {name: getattr(made, "role", "a factory") for name, made in REGISTRY.items()} == {
         "correctness": "correctness",
         "strict_format": "format",
-        "soft_format": "format",
         "incremental_format": "format",
-        "length": "a factory",
         "overlong": "a factory",
-        "repetition": "a factory",
     }
     assert (correctness_reward.columns, correctness_reward.answers) == (("answer",), "number")
-    assert overlong(5).role == length(5).role == "length"
+    assert overlong(5).role == "length"
 
     @rewards.reward(role="correctness", columns=("solution",))
     def format_of_my_xml_tags(completions, **columns):
@@ -316,22 +258,22 @@ def test_the_default_is_what_the_main_run_uses():
 
 def test_names_arguments_and_weights():
     functions, weights = parse_rewards(
-        " correctness : 2 , overlong=100:0.3,soft_format:1e-1,repetition=3:0"
+        " correctness : 2 , overlong=100:0.3,strict_format:1e-1,incremental_format:0"
     )
     assert weights == [2.0, 0.3, 0.1, 0.0]
     assert [f.__name__ for f in functions] == [
         "correctness_reward",
         "overlong_reward",
-        "soft_format_reward",
-        "repetition_reward",
+        "strict_format_reward",
+        "incremental_format_reward",
     ]
     assert functions[1](completions=["x"], completion_ids=[[0] * 90]) == [-0.5]
 
 
 def test_a_room_brings_its_own():
-    more = {"mine": correctness_reward, "made": lambda size: length(size)}
+    more = {"mine": correctness_reward, "made": lambda size: overlong(size)}
     functions, _ = parse_rewards("mine,made=5", more)
-    assert [name_of(f) for f in functions] == ["correctness_reward", "length_reward"]
+    assert [name_of(f) for f in functions] == ["correctness_reward", "overlong_reward"]
     assert "mine" not in REGISTRY
 
 
@@ -350,12 +292,15 @@ def test_a_room_brings_its_own():
         ("correctness:nan", "'correctness:nan' in .* is not a reward: .* the weight from 0 up"),
         ("correctness:inf", "'correctness:inf' in .* is not a reward"),
         ("correctness:-1", "penalties are negative"),
-        ("soft_format:0,correctness:0", "every weight"),
-        ("length", r"length: length\(\) missing 1 required positional argument: 'target'"),
-        ("length=:2", "length=: a target length of ''"),
+        ("strict_format:0,correctness:0", "every weight"),
+        (
+            "overlong",
+            r"overlong: overlong\(\) missing 1 required positional",
+        ),
+        ("overlong=:2", "overlong=: a length of ''"),
         ("correctness=3", "takes no argument"),
-        ("length=many", "length=many: a target length of 'many'"),
-        ("length=0", "length=0: a target length of '0'"),
+        ("overlong=many", "overlong=many: a length of 'many'"),
+        ("overlong=0", "overlong=0: a length of '0'"),
     ],
 )
 def test_a_bad_spec_is_named(spec, message):

@@ -158,11 +158,7 @@ ladder = {
     "empty tags": "<reasoning></reasoning><answer></answer>",
     "reversed": "</answer>42<answer></reasoning><reasoning>",
 }
-formats = (
-    rewards.strict_format_reward,
-    rewards.soft_format_reward,
-    rewards.incremental_format_reward,
-)
+formats = (rewards.strict_format_reward, rewards.incremental_format_reward)
 for name, text in ladder.items():
     print(f"{name:13}", [f([text])[0] for f in formats])
 
@@ -193,7 +189,7 @@ print([f.__name__ for f in functions], weights)
 # | type | weight | why |
 # | --- | --- | --- |
 # | correctness | 2 | the task; more than all others together, or form without content wins |
-# | format: strict, soft, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
+# | format: strict, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
 # | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and the reasoning disappears |
 # | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
 #
@@ -259,7 +255,36 @@ json_reward({"required": ["n"]})(['{"n": 42}', '{"m": 42}', "42, I think"])
 # `@reward` records what the function judges, for the diagnosis of chapter 05. A reward in a file has a name on the
 # command line: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run tries it once before it trains.
 #
-# Try each reward alone, on texts whose worth you know. (`length=8` wants 8 tokens; here, without tokens, 8 words.)
+# Three more of your own: a length that a completion should have, a penalty for phrases that you saw in samples, and TRL's
+# penalty for repeated pairs. It counts words here, because pairs of tokens recur in right solutions too.
+
+# %%
+from trl.rewards import get_repetition_penalty_reward
+
+
+def length(target):
+    @rewards.reward(role="length")
+    def length_reward(completions, completion_ids=None, **columns):
+        tokens = completion_ids or [rewards.text_of(c).split() for c in completions]
+        return [max(0.0, 1 - abs(len(ids) - target) / target) for ids in tokens]
+
+    return length_reward
+
+
+@rewards.reward(role="style")
+def style_reward(completions, **columns):
+    phrases = ("sure!", "as an ai", "i hope this helps")
+    said = [rewards.text_of(c).lower() for c in completions]
+    return [-sum(phrase in text for phrase in phrases) / len(phrases) for text in said]
+
+
+def repetition_reward(completions, **columns):
+    words = [rewards.text_of(c).split() for c in completions]
+    return get_repetition_penalty_reward(2)(words)
+
+
+# %% [markdown]
+# Try each reward alone, on texts whose worth you know. (`length(8)` wants 8 tokens; here, without tokens, 8 words.)
 
 # %%
 samples = {
@@ -271,17 +296,7 @@ samples = {
     + "\n</reasoning>\n<answer>21</answer>",
     "chats": "Sure! As an AI, I hope this helps: 21",
 }
-
-
-@rewards.reward(role="style")
-def style_reward(completions, **columns):
-    phrases = ("sure!", "as an ai", "i hope this helps")
-    said = [rewards.text_of(c).lower() for c in completions]
-    return [-sum(phrase in text for phrase in phrases) / len(phrases) for text in said]
-
-
-alone, _ = parse_rewards("length=8,repetition=2,incremental_format")
-alone.append(style_reward)  # a penalty of your own, for phrases that you saw in samples
+alone = [rewards.incremental_format_reward, length(8), repetition_reward, style_reward]
 print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
 for name, text in samples.items():
     print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])

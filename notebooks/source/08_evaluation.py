@@ -71,6 +71,7 @@ from math import ceil
 from scipy.stats import norm
 
 from grpo_workbook import statistics
+from grpo_workbook.planning import paired_gain, paired_items
 
 
 def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
@@ -83,7 +84,7 @@ def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
 
 print("problems for a gain over 60 % with a power of 80 % (paired: 3 % get worse):")
 for gain in (0.20, 0.10, 0.05, 0.02):
-    paired = statistics.paired_items(better=gain + 0.03, worse=0.03)
+    paired = paired_items(better=gain + 0.03, worse=0.03)
     unpaired = unpaired_items(0.60, gain)
     print(f"  {gain:3.0%}: {paired:5,} paired, {unpaired:6,} unpaired for each model")
 
@@ -94,7 +95,7 @@ for gain in (0.20, 0.10, 0.05, 0.02):
 counts = [30, 60, 120, 240, 480, 960]
 points = np.arange(0.1, 40, 0.1)  # a gain is at most 40 points: from 60 to 100 %
 needed = np.array([unpaired_items(0.60, gain / 100) for gain in points])
-paired = [100 * statistics.paired_gain(n, worse=0.03) for n in counts]
+paired = [100 * paired_gain(n, worse=0.03) for n in counts]
 unpaired = [points[needed <= n][0] for n in counts]
 figures.show(
     *figures.line_chart(
@@ -796,7 +797,7 @@ for name in MEASURES:
     with suppress(NotImplementedError):  # until the exercise is solved
         result = verdict(list(old[name]), list(new[name]))
         print(f"{name}: {old[name].mean():.1%} -> {new[name].mean():.1%}: {result}")
-least = statistics.paired_gain(len(old), worse=0.03)
+least = paired_gain(len(old), worse=0.03)
 can = f"a gain of {least:.1%} or more (3 % worse, power 80 %)" if least else "nothing"
 print(f"{len(old)} problems can show {can}")
 

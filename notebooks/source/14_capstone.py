@@ -410,8 +410,9 @@ print(plan("qwen", "t4") if smoke else plan(run.model, run.profile))
 
 # %%
 from grpo_workbook import statistics
+from grpo_workbook.planning import paired_gain
 
-smallest = statistics.paired_gain(len(heldout_set), worse=0.03) or 1.0
+smallest = paired_gain(len(heldout_set), worse=0.03) or 1.0
 print(f"{len(heldout_set)} problems show a gain from {100 * smallest:.1f} points on")
 
 # %% [markdown]
