@@ -147,22 +147,19 @@ def _number_of(reference: str) -> Fraction | None:
     return read_answer(reference, question=reference) if value is None else value
 
 
-def is_correct(
-    prediction: str | None, reference: str, question: object = "", or_text: bool = False
-) -> bool:
-    """Whether the prediction is exactly the same number as the reference; False for None.
+def is_correct(said: str | None, reference: str, question: object = "", or_text=False) -> bool:
+    """Whether the given answer is exactly the same number as the reference; False for None.
 
     Words of the question (a text or a chat) and of the reference may be units. A reference that is
     no number raises WorkbookError, or with `or_text` is compared as text, case and spaces aside.
     """
     wanted = _number_of(reference)
     if wanted is None and not or_text:
-        said = "is not a number: clean the data before training, or use the symbolic reward"
-        raise WorkbookError(f"the reference answer {reference[:80]!r} {said}")
-    if wanted is None or prediction is None:
-        said = (prediction or "").casefold().split()
-        return bool(said) and said == reference.casefold().split()
-    return read_answer(prediction, question=f"{question} {reference}") == wanted
+        fix = "is not a number: clean the data before training, or use the symbolic reward"
+        raise WorkbookError(f"the reference answer {reference[:80]!r} {fix}")
+    if wanted is None or said is None:
+        return bool(said) and said.casefold().split() == reference.casefold().split()
+    return read_answer(said, question=f"{question} {reference}") == wanted
 
 
 def _hashed(text: str) -> list[str]:

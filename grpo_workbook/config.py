@@ -159,9 +159,7 @@ class RunConfig:
 
     def to_grpo_config(self, weights=None, overrides: dict | None = None, processes: int = 1):
         """TRL's GRPOConfig for this run, without any default that differs between machines.
-
-        `weights`: one per reward, None for 1 each; `overrides`: fields of GRPOConfig that win;
-        `processes`: how many divide a step. WorkbookError for an uneven division.
+        `overrides` are fields of GRPOConfig that win; `processes`: how many divide a step.
         """
         from trl import GRPOConfig
 

@@ -37,8 +37,7 @@ TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_id
 def read_rows(source: Any) -> "Dataset":
     """The unchecked rows of a file (.jsonl, .json, .csv, .tsv, .parquet; text files as .gz too),
     a hub id with configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts.
-
-    JSON and Parquet are memory-mapped. Raises WorkbookError for what cannot be read.
+    Raises WorkbookError for what cannot be read.
     """
     from datasets import Dataset, load_dataset
     from datasets.fingerprint import get_temporary_cache_files_directory
@@ -176,9 +175,7 @@ def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
 
 
-def to_dataset(
-    rows: "Dataset | list[dict]", system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False
-) -> "Dataset":
+def to_dataset(rows, system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False) -> "Dataset":
     """The rows with a `prompt` (columns prompt, answer, question, then all others unchanged);
     `fold` writes the system prompt into the user turn (see `needs_folding`).
     """
@@ -231,9 +228,7 @@ def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     return [*map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])]
 
 
-def drop_long_prompts(
-    dataset: "Dataset", tokenizer: "Tokenizer", max_prompt_length: int, name: str = "the data"
-) -> tuple["Dataset", int]:
+def drop_long_prompts(dataset: "Dataset", tokenizer, max_prompt_length: int, name="the data"):
     """(the rows with a prompt of at most so many tokens, number dropped): TRL truncates none."""
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
@@ -274,11 +269,8 @@ def course_data(name: str) -> dict[str, Any]:
         return WORD_PROBLEMS
 
 
-def load_split(
-    run: RunConfig, data: Any = None, heldout_data: Any = None, **reading
-) -> tuple["Dataset", "Dataset", int]:
+def load_split(run: RunConfig, data: Any = None, heldout_data: Any = None, **reading) -> tuple:
     """(training rows, held-out rows, leaked training rows dropped); without data the course's.
-
     `reading` is what `load_problems` takes; it is for the user's data.
     """
     if data and not heldout_data:
@@ -295,7 +287,5 @@ def load_split(
 
 def sha256_of(*parts: Iterable[dict]) -> str:
     """A hash of all rows in order; the order of the columns does not matter."""
-    found = hashlib.sha256()
-    for row in itertools.chain(*parts):
-        found.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
-    return found.hexdigest()
+    rows = (json.dumps(row, sort_keys=True, default=str) for row in itertools.chain(*parts))
+    return hashlib.sha256("".join(f"{row}\n" for row in rows).encode()).hexdigest()

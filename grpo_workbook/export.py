@@ -1,8 +1,7 @@
 """Save the adapter, merge it into 16-bit weights with a proof, and write the model's card.
 
-The base with its adapter and the merged weights read the same texts: their logits must agree. What
-the trained policy answered when it was saved must be as likely to the merged model. Then the merged
-model answers held-out problems, and must not do worse than the policy.
+The logits of the base with its adapter and of the merged weights must agree. What the policy
+answered must be as likely to the merged model, which must solve as many held-out problems.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Every plot of the course: each function returns (figure, text alternative).
+"""Every plot of the course: each function returns (figure, text alternative made from the data).
 
-The text is made from the data; `finding` is the lesson's own sentence before it. The colours are
-Okabe and Ito's; dash, marker and hatch differ too, so a chart can be read without colours.
+`finding` is the lesson's own sentence before it. The colours are Okabe and Ito's; dash, marker and
+hatch differ too, so a chart can be read without colours.
 """
 
 import base64
@@ -71,19 +71,12 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
     return figure
 
 
-def line_chart(
-    series: Mapping, *, x: str, y: str, title: str, finding="", log_x=False, markers=True
-) -> Drawn:
-    """A line for each of {name: (x values, y values)}; `log_x` has base 2."""
+def line_chart(series: Mapping, *, x: str, y: str, title: str, finding="", markers=True) -> Drawn:
+    """A line for each of {name: (x values, y values)}."""
     (figure, (axes,)), parts = new_panels(), {}
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         axes.plot(xs, ys, dash, color=colour, marker=marker * markers, ms=4, lw=2, label=name)
         parts[name] = ", ".join(f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1))
-    if log_x:
-        axes.set_xscale("log", base=2)
-        ticks = sorted({float(v) for xs, _ in series.values() for v in xs})
-        axes.set_xticks(ticks, [_number(v) for v in ticks])
-        axes.minorticks_off()
     axes.set(xlabel=x, ylabel=y, title=title)
     figure.legend(frameon=False, loc="outside right center")
     return figure, _words(f"Line chart of {y} over {x}", finding, parts)

@@ -28,8 +28,7 @@ def place_of(name: str | Path) -> Path:
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it replaces `path` at the end of the block.
-
-    An error or a kill leaves the old file. WorkbookError if the file cannot be written.
+    An error or a kill leaves the old file.
     """
     target = place_of(path)  # the target of a link: the link stays
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
@@ -84,9 +83,8 @@ def alone(folder: Path) -> Iterator[None]:
         place.parent.mkdir(parents=True, exist_ok=True)
         held = lock.acquire()
     except (OSError, NotImplementedError) as error:  # NotImplementedError: a disk without locks
-        why = (
-            "another process is writing there" if isinstance(error, Timeout) else first_line(error)
-        )
+        taken = "another process is writing to it"
+        why = taken if isinstance(error, Timeout) else first_line(error)
         raise WorkbookError(f"{readable(folder)} cannot be locked: {why}") from error
     with held:
         yield

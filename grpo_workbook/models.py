@@ -119,9 +119,7 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
 
 
 def fingerprint(folder: str | Path | None) -> str | None:
-    """A hash of weights, config and chat template (of a large file 64 pieces and the last):
-    equal for the same policy in any folder. None if it is not a folder.
-    """
+    """A hash of weights (of a large file 64 pieces and the last), config, template; or None."""
     if folder is None or not Path(folder).is_dir():
         return None
     found = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Reward functions in TRL's contract, by name and weight; functions to check, join and load them.
+"""Reward functions in TRL's contract, by name and weight; functions to check and load them.
 
 The contract: a reward gets completions and the dataset's columns as lists, and returns one float
 per completion, or None if it does not apply. A completion is a text, or with chat prompts
@@ -66,13 +66,13 @@ def checked(function: Callable, completions: Sequence, **columns) -> list[float 
     raise WorkbookError(f"{name_of(function)} broke the contract: {wanted}")
 
 
-def call(function: Callable, completions: Sequence, ids: Sequence | None = None, **columns) -> list:
+def call(function: Callable, completions: Sequence, **columns) -> list:
     """The checked rewards outside of training, called with everything that TRL would pass."""
     texts = [text_of(c) for c in completions]
     given = {"prompts": columns.pop("prompt", [""] * len(texts))}
     if any(isinstance(prompt, list) for prompt in given["prompts"]):
         completions = [[{"role": "assistant", "content": text}] for text in texts]
-    given["completion_ids"] = [text.split() for text in texts] if ids is None else ids
+    given["completion_ids"] = [text.split() for text in texts]
     given |= dict.fromkeys(("log_extra", "log_metric"), lambda *_: None)
     state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
     return checked(function, completions, trainer_state=state, **given, **columns)
@@ -157,24 +157,18 @@ def tags_in_place(text: str) -> int:
     return len(TAGS)
 
 
-def _whole(value: int | str, what: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]{0,8}", str(value)):
-        raise WorkbookError(f"{what} of {value!r}: give a whole number from 1 up")
-    return int(value)
-
-
 def overlong(max_length: int | str, cache: int | None = None) -> RewardFunction:
-    """A penalty: DAPO's (arXiv 2503.14476, equation 13), 0 up to max_length - cache (default: a
-    fifth), then falling linearly to -1 at max_length.
-    """
-    max_length = _whole(max_length, "a length")
+    """DAPO's penalty (arXiv 2503.14476, eq. 13): 0 up to max_length - cache, then down to -1."""
+    if not re.fullmatch("[1-9][0-9]{0,8}", str(max_length)):
+        raise WorkbookError(f"a length of {max_length!r}: give a whole number from 1 up")
+    limit = int(max_length)
 
     @reward(role="length")
     def overlong_reward(completions, completion_ids=None, **columns):
         from trl.rewards.other_rewards import get_soft_overlong_punishment  # after Unsloth
 
-        tokens = completion_ids or [text_of(c).split(None, max_length) for c in completions]
-        return get_soft_overlong_punishment(max_length, cache or max(1, max_length // 5))(tokens)
+        tokens = completion_ids or [text_of(c).split(None, limit) for c in completions]
+        return get_soft_overlong_punishment(limit, cache or max(1, limit // 5))(tokens)
 
     return overlong_reward
 
@@ -190,7 +184,6 @@ _PART = re.compile(
 
 def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tuple[list, list]:
     """(functions, weights) from "name[=argument][:weight],..."; FILE.py:FUNCTION is your own.
-
     The default weight is 1; with 0 a reward is only logged. `more`: in addition to REGISTRY.
     """
     functions, weights, known = [], [], {**REGISTRY, **(more or {})}

@@ -100,8 +100,7 @@ def count_4bit_layers(model) -> int:
 
 
 def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None):
-    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward.
-
+    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward;
     `rewards` are functions, `weights` a number for each; `overrides`: fields of GRPOConfig.
     """
     from transformers import PrinterCallback
@@ -126,10 +125,9 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
 
 
 class Callback:
-    """A Trainer callback that ignores every event without a method of its own.
+    """A Trainer callback that ignores every event without a method of its own."""
 
-    It has no base class from Transformers, which must be loaded after Unsloth.
-    """
+    # no base class from Transformers, which must be loaded after Unsloth
 
     def __getattr__(self, name: str):
         if name.startswith("on_"):

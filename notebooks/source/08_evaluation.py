@@ -97,19 +97,19 @@ points = np.arange(0.1, 40, 0.1)  # a gain is at most 40 points: from 60 to 100 
 needed = np.array([unpaired_items(0.60, gain / 100) for gain in points])
 paired = [100 * paired_gain(n, worse=0.03) for n in counts]
 unpaired = [points[needed <= n][0] for n in counts]
-figures.show(
-    *figures.line_chart(
-        {
-            "paired, 3 % get worse": (counts, paired),
-            "unpaired, from 60 %": (counts, unpaired),
-        },
-        x="problems",
-        y="smallest gain, points",
-        log_x=True,
-        title="From 120 problems on, pairing shows much smaller gains",
-        finding="Pairing is worth two to five times the problems.",
-    )
+figure, words = figures.line_chart(
+    {
+        "paired, 3 % get worse": (counts, paired),
+        "unpaired, from 60 %": (counts, unpaired),
+    },
+    x="problems",
+    y="smallest gain, points",
+    title="From 120 problems on, pairing shows much smaller gains",
+    finding="Pairing is worth two to five times the problems.",
 )
+figure.axes[0].set_xscale("log", base=2)
+figure.axes[0].set_xticks(counts, map(str, counts), minor=False)
+figures.show(figure, words)
 
 # %% [markdown]
 # With 30 problems pairing does not help yet. From 120 on it is worth two to five times the problems.
