@@ -240,7 +240,6 @@ def drop_long_prompts(dataset: "Dataset", tokenizer, max_prompt_length: int, nam
 
 def split(dataset: "Dataset", heldout: int, seed: int, by="length") -> tuple["Dataset", "Dataset"]:
     """(train, held-out) with `heldout` rows held out, at most a fifth; `seed` decides which.
-
     Both are stratified by `by`: a column, or "length" for four buckets of question length.
     """
     import pandas as pd

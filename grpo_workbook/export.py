@@ -187,7 +187,6 @@ def _where(weights: int) -> dict:
 def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequence[str]) -> dict:
     """The largest logit difference, the root mean square difference relative to the logits' spread,
     and the fraction of positions where both models choose the same token.
-
     Both (or the logits that were kept of a model that is gone) read the same prompts with their
     completions, as far as LOGIT_BYTES go. A NaN among the logits makes both differences NaN.
     """
@@ -247,7 +246,6 @@ def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
 
 def is_proved(proof: Mapping) -> bool:
     """Whether the base with the adapter and the merged weights are the same policy up to rounding.
-
     The held-out accuracy must not lie below the policy's 95 % interval, unless chance can explain
     it (paired test, p from 0.01 on). A higher one is fine: 16 bits may answer better than 4.
     """

@@ -92,7 +92,6 @@ def alone(folder: Path) -> Iterator[None]:
 
 def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a new folder, then replace `folder` with it; an error leaves it.
-
     The old one is first moved aside: a kill loses neither, and the next call moves it back.
     """
     folder = folder.resolve() if folder.is_symlink() else folder

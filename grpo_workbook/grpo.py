@@ -89,7 +89,6 @@ def combine_rewards(
 
 def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature=1.0) -> Tensor:
     """log pi(token | all tokens before it), for the last `length` tokens of each row: (B, length).
-
     `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions right.
     """
     out = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=length + 1)

@@ -226,7 +226,6 @@ class HeldoutProbe(Callback):
 @contextmanager
 def stop_on_interrupt(trainer: Any):
     """The first Ctrl-C ends training after the current step and saves; the second stops at once.
-
     Several processes stop after the same step. Yields {"interrupted": whether there was a Ctrl-C}.
     """
     from accelerate.utils import gather_object
