@@ -192,7 +192,8 @@ def extract_answer(text: str) -> str | None:
 
 def agreed(answers: list[str]) -> str | None:
     """The last of several answers that are equal as numbers or as text, else None."""
-    found = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, answers[:65]) if a]
+    inside = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, answers[:65])]
+    found = [answer for answer in inside if answer]
     one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
     few = len(answers) <= 64  # more are spam
     return found[-1] if one and few and len(found[-1]) <= MAX_ANSWER else None

@@ -95,14 +95,14 @@ def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None
 
     `marker`: "\\boxed{}", "####", "<answer>", "json:KEY", or a regular expression with one group.
     Several marked answers that differ count as none, and earn 0.0; a row without gold gets None. A
-    gold may have the mark or be the bare answer. Numbers are compared as numbers (1,000.0 is 1000),
-    all else as text. Raises WorkbookError if the dataset has no such column.
+    gold is the last marked answer of the column, or all of it. Numbers are compared as numbers
+    (1,000.0 is 1000), all else as text. Raises WorkbookError if the dataset has no such column.
     """
     find = _finder(marker)
 
     def gold_of(value: object) -> str | None:
-        text = "" if value is None else str(value).strip()
-        return agreed(find(text)) or text or None
+        text = "" if value is None else str(value)
+        return (find(text) or [text])[-1].strip() or None
 
     @reward(role="correctness", columns=(column,))
     def marked_answer_reward(completions, prompts=None, **columns) -> list[float | None]:
@@ -113,7 +113,7 @@ def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None
         said = [agreed(find(text_of(c))) for c in completions]
         golds = map(gold_of, columns[column])
         rows = zip(said, golds, prompts or [""] * len(said), strict=True)
-        return [None if row[1] is None else float(is_correct(*row, or_text=True)) for row in rows]
+        return [None if g is None else float(is_correct(s, g, q, or_text=True)) for s, g, q in rows]
 
     marked_answer_reward.__name__ = name or f"{column}_answer_reward"
     return marked_answer_reward
@@ -121,7 +121,7 @@ def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None
 
 def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
     """What finds all answers by the mark, after json:KEY, or in a pattern's one group."""
-    if marker in reading.MARKS:
+    if isinstance(marker, str) and marker in reading.MARKS:
         return functools.partial(reading.marked_answers, mark=marker)
     if isinstance(marker, str) and marker.startswith("json:"):
         key = re.escape(json.dumps(marker.removeprefix("json:")))

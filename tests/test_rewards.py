@@ -189,6 +189,7 @@ def test_a_reward_says_what_it_judges_whatever_its_name():
         ("\\boxed{}", r"\boxed{\sqrt{x^{2}+1}}", r"\sqrt{x^{2}+1}", 1.0),  # braces within
         ("\\boxed{}", r"\boxed{\sqrt{x^{2}}}", r"\sqrt{x^{2}+1}", 0.0),
         ("\\boxed{}", r"\boxed{42}", r"6 * 7 = 42, so \boxed{42}", 1.0),  # a whole solution
+        ("\\boxed{}", r"\boxed{42}", r"\boxed{6 * 7} is \boxed{42}", 1.0),  # its last one
         ("\\boxed{}", r"\boxed{42 widgets}", "42", 1.0),  # a word of the question
         ("\\boxed{}", r"\boxed{42 gizmos}", "42", 0.0),
         ("####", "6*7=42\n#### 42", "6 * 7 = <<6*7=42>>42\n#### 42", 1.0),
