@@ -38,17 +38,14 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Scores:
-    """The result for each completion: lists of equal length with `samples` entries per problem.
-
-    `unjudged` completions could not be judged; they count as wrong.
-    """
+    """The result for each completion: lists of equal length, `samples` entries per problem."""
 
     completions: list[str]
     strict: list[bool]
     lenient: list[bool]
     well_formed: list[bool]
     samples: int = 1
-    unjudged: int = 0
+    unjudged: int = 0  # completions that could not be judged; they count as wrong
     tokens: Sequence[int] = ()  # empty if only texts were scored
     ended: Sequence[bool] = ()
 
@@ -130,13 +127,11 @@ def complete(
     """One completion for each prompt (a chat or a text) by `Sampling(**how)`: its `text`, `tokens`
     (with the end token), and `ended`, which is False if it was cut off.
 
-    A batch holds prompts of similar length, to save padding. Each batch is seeded, so several
-    processes (all must call; `share=False`: this one alone) get the same completions as one; the
-    random state is restored. `progress` is the label of the main process's bar.
+    Each batch is seeded, so several processes (`share=False`: this one alone) get the same
+    completions as one; the random state is restored. `progress` is the label of a bar.
 
     Each finished batch is appended to `file` as JSON lines, and not generated again. Raises
-    WorkbookError for a damaged file, or one from another model, other prompts or another `how`; an
-    incomplete last line, left by a kill, is dropped.
+    WorkbookError for a damaged file, or one of another model, other prompts or another `how`.
     """
     import torch
     from accelerate import PartialState
@@ -147,7 +142,7 @@ def complete(
     index, count = (state.process_index, state.num_processes) if share else (0, 1)
     plain = len(prompts) > 0 and isinstance(prompts[0], str)
     texts = list(prompts) if plain else render(prompts, tokenizer)
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
     done = _open(Path(file), _identity(model, texts, how)) if file and index == 0 else {}
     done = broadcast_object_list([done])[0] if count > 1 else done
     batches = {s: order[s : s + how.batch_size] for s in range(0, len(order), how.batch_size)}
@@ -220,7 +215,7 @@ def _open(path: Path, identity: dict) -> dict[int, dict]:
         raise WorkbookError(f"{readable(path)} is damaged: remove it to start again") from error
     if different:
         said = f"{readable(path)} is of another evaluation (different: {', '.join(different)})"
-        raise WorkbookError(f"{said}: remove it to start again, or choose another file")
+        raise WorkbookError(f"{said}: remove it, or choose another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as new:
         new.write_bytes(b"".join(lines))

@@ -1,6 +1,6 @@
 """What the first cell of every notebook calls on Colab: install the pinned versions, and restart.
 
-Colab's own packages in `notebook.KEPT`, such as torch, stay if their version is in the range.
+Colab's own packages in `versions.KEPT`, such as torch, stay if their version is in the range.
 """
 
 import os
@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from grpo_workbook.cli.versions import KEPT, installed, wanted
 from grpo_workbook.files import REPO
-from grpo_workbook.notebook import KEPT, installed, wanted
 
 
 def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:

@@ -39,7 +39,7 @@ def test_the_command_line_wins_over_the_file(tmp_path):
         ("shuffle-dataset: no", "shuffle_dataset", False),
         ("skip_invalid: true", "skip_invalid", True),
         ("system_prompt: ''", "system_prompt", ""),
-        ("rewards: [correctness:2, length=9]", "rewards", "correctness:2,length=9"),
+        ("rewards: [correctness:2, overlong=9]", "rewards", "correctness:2,overlong=9"),
         ("seed: 3  # words", "seed", 3),
     ],
 )
@@ -134,14 +134,14 @@ def test_paths_in_a_file_start_from_its_folder(tmp_path, monkeypatch):
     (folder := tmp_path / "mein Läuf").mkdir()
     for name in ("rows.jsonl", "r.py"):
         write(folder / name, "")
-    text = "data: rows.jsonl\nmodel: org/Qwen3-x\noutput: out\nrewards: [r.py:f:2, length=9]\n"
+    text = "data: rows.jsonl\nmodel: org/Qwen3-x\noutput: out\nrewards: [r.py:f:2, overlong=9]\n"
     write(folder / "my.yaml", text)
     monkeypatch.chdir(tmp_path)
     assert from_yaml(folder / "my.yaml") == [
         f"--data={folder / 'rows.jsonl'}",
         "--model=org/Qwen3-x",
         f"--output={folder / 'out'}",
-        f"--rewards={folder / 'r.py'}:f:2,length=9",
+        f"--rewards={folder / 'r.py'}:f:2,overlong=9",
     ]
 
 

@@ -295,10 +295,10 @@ def test_a_pulled_plug_while_merging_and_a_run_that_is_replaced(tmp_path):
     assert second["resumed_from_step"] == 2
     assert weights.read_bytes() == trained
 
-    rewards = ("--seed", "1", "--rewards", "strict_format:1,repetition=3:0.5")
+    rewards = ("--seed", "1", "--rewards", "strict_format:1,overlong=60:0.5")
     third = run(*options, *rewards, "--overwrite", folder=folder)
     assert third["seed"] == 1
-    assert third["reward_weights"] == {"strict_format_reward": 1.0, "repetition_reward": 0.5}
+    assert third["reward_weights"] == {"strict_format_reward": 1.0, "overlong_reward": 0.5}
     entry = json.loads((folder / "log.json").read_text())[-1]
     means = [entry[f"rewards/{name}/mean"] for name in third["reward_weights"]]
     assert entry["reward"] == pytest.approx(means[0] + 0.5 * means[1], abs=1e-5)

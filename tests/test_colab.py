@@ -12,7 +12,7 @@ import pytest
 from conftest import REPO
 from packaging.requirements import Requirement
 
-from grpo_workbook import notebook
+from grpo_workbook.cli import versions
 
 sys.path.insert(0, str(REPO / "notebooks"))
 import colab_setup
@@ -46,7 +46,7 @@ def colab(request):
 
 
 def test_the_first_cell_installs_what_differs_and_nothing_that_colab_needs(colab, tmp_path):
-    missing = notebook.wanted(colab)
+    missing = versions.wanted(colab)
     assert sorted(missing) == sorted(INSTALLED)
     first, last = colab_setup.commands(missing, colab, tmp_path / "constraints.txt")
     kept = (tmp_path / "constraints.txt").read_text().split()
@@ -57,12 +57,12 @@ def test_the_first_cell_installs_what_differs_and_nothing_that_colab_needs(colab
     assert "--no-deps" in last
     assert {"torchao==0.18.0", "unsloth==2026.10.9"} <= set(last)
     assert not [word for word in first if word.startswith(("torch", "unsloth"))]
-    assert notebook.wanted(colab | {normal(n): v for n, v in missing.items()}) == {}
+    assert versions.wanted(colab | {normal(n): v for n, v in missing.items()}) == {}
 
 
 def test_what_is_installed_takes_what_is_kept(colab):
     """pip would refuse the constraints, or the import fail, where it did not."""
-    missing = notebook.wanted(colab)
+    missing = versions.wanted(colab)
     there = colab | {normal(name): version for name, version in missing.items()}
     moved, ignored = {}, {"certifi"}  # Unsloth's wish: it comes without its dependencies
     for package in sorted(missing.keys() - {"torchao"}):  # in the tests' environment there is none
@@ -70,7 +70,7 @@ def test_what_is_installed_takes_what_is_kept(colab):
             name, has = normal(need.name), there.get(normal(need.name))
             fits = not has or need.specifier.contains(has, prereleases=True)
             if not fits and name not in ignored:
-                assert name not in notebook.KEPT, f"{package} needs {need}, and Colab keeps {has}"
+                assert name not in versions.KEPT, f"{package} needs {need}, and Colab keeps {has}"
                 assert name not in missing, f"{package} needs {need}, and the pin is {has}"
                 moved.setdefault(name, package)
     assert moved == MOVED
@@ -92,10 +92,10 @@ def test_peft_takes_the_torchao_that_colab_has_then(tmp_path, monkeypatch):
     has = freeze("gpu")["torchao"]
     with pytest.raises(ImportError, match="incompatible version of torchao"):
         with_torchao(has)
-    assert with_torchao(notebook.wanted({"torchao": has})["torchao"])
+    assert with_torchao(versions.wanted({"torchao": has})["torchao"])
 
 
 @pytest.mark.parametrize("version", ["0.16.0", "0.17.0", "0.18.0"])
 def test_a_torchao_that_will_do_stays_and_none_is_installed_where_none_is(version):
-    assert "torchao" not in notebook.wanted({"torchao": version})
-    assert "torchao" not in notebook.wanted({})
+    assert "torchao" not in versions.wanted({"torchao": version})
+    assert "torchao" not in versions.wanted({})

@@ -15,9 +15,9 @@ from conftest import REPO, environment, finished
 from packaging.requirements import Requirement
 
 from grpo_workbook import config
+from grpo_workbook.cli.versions import pins, wanted
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig, _fitting_profile
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.notebook import pins, wanted
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (TRL 1.15, Unsloth 2026.10).
 DIFFERS = """learning_rate per_device_train_batch_size gradient_accumulation_steps weight_decay

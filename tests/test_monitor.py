@@ -29,7 +29,8 @@ from grpo_workbook.diagnosis.findings import in_order
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import judge
 from grpo_workbook.exercises.ch05 import CLINIC
-from grpo_workbook.rewards import AdaptiveWeight, correctness_reward, strict_format_reward
+from grpo_workbook.rewards import correctness_reward, strict_format_reward
+from grpo_workbook.stages import AdaptiveWeight
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 from diagnosis import CASES, named, outcome

@@ -10,8 +10,8 @@ import warnings
 from collections import namedtuple
 from pathlib import Path
 
+from grpo_workbook.cli.versions import LEFT_OUT, installed, pins, wanted
 from grpo_workbook.config import RunConfig
-from grpo_workbook.notebook import LEFT_OUT, installed, pins, wanted
 
 REINSTALL = "run `make setup`, without make `uv sync`; docs/install.md has the same for pip"
 NO_SANDBOX = "chapter 06 and code rewards need it: on Windows use WSL 2 (docs/install.md)"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from grpo_workbook import statistics
+from grpo_workbook import planning
 from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 
@@ -32,10 +32,10 @@ def main(args: argparse.Namespace) -> int:
     if not 0 <= before <= before + (gain or 0) <= 1:
         raise WorkbookError(f"--before is {before}, after is {before + (gain or 0)}: give 0 to 1")
     if gain is not None:
-        said = f"{statistics.paired_items(worse + gain, worse, power):,} problems show a gain from "
+        said = f"{planning.paired_items(worse + gain, worse, power):,} problems show a gain from "
         said += f"{before:.1%} to {before + gain:.1%}"
     else:
-        least = statistics.paired_gain(items, worse, power)
+        least = planning.paired_gain(items, worse, power)
         said = f"{items:,} problems show {f'a gain of {least:.1%}' if least else 'no gain'}"
     print(f"{said} with a power of {power:.0%},")
     print(f"if the same problems are answered before and after, and {worse:.1%} get worse.")

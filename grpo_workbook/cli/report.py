@@ -4,10 +4,10 @@ import platform
 from pathlib import Path
 
 from grpo_workbook import figures
+from grpo_workbook.cli.versions import installed
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible
 from grpo_workbook.files import readable
-from grpo_workbook.notebook import installed
 
 VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
 

@@ -87,7 +87,7 @@ def main_run(
     report |= {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
     report |= {"steps": run.max_steps, "versions": versions(), "data": job.data}
     report["linear4bit_layers"] = training.count_4bit_layers(model)
-    report["lora_parameters"] = training.count_trained_parameters(model)
+    report["lora_parameters"] = model.get_nb_trainable_parameters()[0]
     with ExitStack() as held:
         once(lambda: held.enter_context(own_folder(output, identity, **how)))
         before = measure(job, model, tokenizer, "before")

@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from grpo_workbook.errors import WorkbookError, shorten
+from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import readable
 
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
@@ -92,12 +92,12 @@ def _json(value) -> Runs:
         rows = {}
         for metric, column in value.items():
             if not isinstance(column, Mapping | list):
-                raise WorkbookError(f"{NO_LOG} JSON with {shorten(', '.join(value), 60)}")
+                raise WorkbookError(f"{NO_LOG} JSON with {visible(', '.join(value))[:60]}")
             for i, x in column.items() if isinstance(column, Mapping) else enumerate(column):
                 rows.setdefault(i, {})[metric] = x
         value = list(rows.values())
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
-        raise WorkbookError(f"{NO_LOG} JSON without steps: {shorten(json.dumps(value), 60)}")
+        raise WorkbookError(f"{NO_LOG} JSON without steps: {json.dumps(value)[:60]}")
     return _by_run(value, settings)
 
 
@@ -118,7 +118,7 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
             runs.setdefault(run, ([], settings))[0].append(shared | part)
     known = {*STEPS, "reward", "error"}
     if rows and not any(known & {*entry} for entries, _ in runs.values() for entry in entries):
-        names = shorten(", ".join(map(str, rows[0])), 60)
+        names = visible(", ".join(map(str, rows[0])))[:60]
         raise WorkbookError(f"{NO_LOG} a table without steps and rewards: {names}")
     return runs or {"": ([], settings)}
 
@@ -136,7 +136,7 @@ def _csv(text: str) -> Runs:
     head = text.strip().partition("\n")[0]
     rows = list(csv.DictReader(io.StringIO(text.strip()), delimiter=max(",;\t", key=head.count)))
     if not rows or len(rows[0]) < 2:
-        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {shorten(head, 60)!r}")
+        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {head[:60]!r}")
     return _by_run(rows, {})
 
 

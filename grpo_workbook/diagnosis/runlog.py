@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_workbook.diagnosis.readers import STEPS, read
-from grpo_workbook.errors import WorkbookError, shorten
+from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
@@ -66,7 +66,7 @@ def read_run(source, functions: Sequence[Callable] = (), settings: Mapping | Non
     runs = read_runs(source, functions, settings)
     kept = {name: run for name, run in runs.items() if isinstance(run, RunLog)}
     if len(kept) > 1:
-        names = shorten(", ".join(kept), 200)
+        names = visible(", ".join(kept))[:200]
         raise WorkbookError(f"{readable(source)} holds {len(kept)} runs: choose one of {names}")
     return next(iter(kept.values()))
 

@@ -17,10 +17,11 @@ from typing import Any
 
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.planning.power import paired_gain, paired_items, paired_power  # noqa: F401
 from grpo_workbook.training import TARGET_MODULES
 
 __all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory
-    plan total weight_bytes""".split()
+    paired_gain paired_items paired_power plan total weight_bytes""".split()
 
 GIB = 2**30
 WIDE = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number

@@ -68,7 +68,7 @@ def _stateful(things: Iterable) -> dict[str, Any]:
 
 
 def _within(things: Iterable) -> Iterator:
-    """The things with state, also within a functools.wraps or an ensemble."""
+    """The things with state, also within a functools.wraps or the members of another."""
     import torch
 
     for thing in things:

@@ -7,12 +7,13 @@ STAGES = (
 report = train_stages(run, model, tokenizer, dataset, heldout, STAGES)
 """
 
+from grpo_workbook.stages.adaptive import AdaptiveWeight
 from grpo_workbook.stages.difficulty import Curriculum, curriculum, pass_rates
 from grpo_workbook.stages.stage import Stage, read_stages
 from grpo_workbook.stages.training import Carry, planned, show_stages, stage_run, train_stages
 
 # fmt: off
 __all__ = [
-    "Carry", "Curriculum", "Stage", "curriculum", "pass_rates", "planned", "read_stages",
-    "show_stages", "stage_run", "train_stages",
+    "AdaptiveWeight", "Carry", "Curriculum", "Stage", "curriculum", "pass_rates", "planned",
+    "read_stages", "show_stages", "stage_run", "train_stages",
 ]

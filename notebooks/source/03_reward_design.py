@@ -160,11 +160,7 @@ ladder = {
     "empty tags": "<reasoning></reasoning><answer></answer>",
     "reversed": "</answer>42<answer></reasoning><reasoning>",
 }
-formats = (
-    rewards.strict_format_reward,
-    rewards.soft_format_reward,
-    rewards.incremental_format_reward,
-)
+formats = (rewards.strict_format_reward, rewards.incremental_format_reward)
 for name, text in ladder.items():
     print(f"{name:13}", [f([text])[0] for f in formats])
 
@@ -195,7 +191,7 @@ print([f.__name__ for f in functions], weights)
 # | type | weight | why |
 # | --- | --- | --- |
 # | correctness | 2 | the task; more than all others together, or form without content wins |
-# | format: strict, soft, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
+# | format: strict, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
 # | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and the reasoning disappears |
 # | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
 #
@@ -261,7 +257,36 @@ json_reward({"required": ["n"]})(['{"n": 42}', '{"m": 42}', "42, I think"])
 # `@reward` records what the function judges, for the diagnosis of chapter 05. A reward in a file has a name on the
 # command line: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run tries it once before it trains.
 #
-# Try each reward alone, on texts whose worth you know. (`length=8` wants 8 tokens; here, without tokens, 8 words.)
+# Three more of your own: a length that a completion should have, a penalty for phrases that you saw in samples, and TRL's
+# penalty for repeated pairs. It counts words here, because pairs of tokens recur in right solutions too.
+
+# %%
+from trl.rewards import get_repetition_penalty_reward
+
+
+def length(target):
+    @rewards.reward(role="length")
+    def length_reward(completions, completion_ids=None, **columns):
+        tokens = completion_ids or [rewards.text_of(c).split() for c in completions]
+        return [max(0.0, 1 - abs(len(ids) - target) / target) for ids in tokens]
+
+    return length_reward
+
+
+@rewards.reward(role="style")
+def style_reward(completions, **columns):
+    phrases = ("sure!", "as an ai", "i hope this helps")
+    said = [rewards.text_of(c).lower() for c in completions]
+    return [-sum(phrase in text for phrase in phrases) / len(phrases) for text in said]
+
+
+def repetition_reward(completions, **columns):
+    words = [rewards.text_of(c).split() for c in completions]
+    return get_repetition_penalty_reward(2)(words)
+
+
+# %% [markdown]
+# Try each reward alone, on texts whose worth you know. (`length(8)` wants 8 tokens; here, without tokens, 8 words.)
 
 # %%
 samples = {
@@ -273,15 +298,14 @@ samples = {
     + "\n</reasoning>\n<answer>21</answer>",
     "chats": "Sure! As an AI, I hope this helps: 21",
 }
-alone, _ = parse_rewards("reasoning_steps=2,length=8,repetition=2,style,integer_answer")
+alone = [rewards.incremental_format_reward, length(8), repetition_reward, style_reward]
 print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
 for name, text in samples.items():
     print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
 
 # %% [markdown]
-# `reasoning_steps` pays for true equations, because connecting words are too cheap to learn. Now read the column
-# `length`: two of the three cheats earn more than the answer that shows its work. A length is worth nothing by itself;
-# use it only to trim answers that are already right.
+# Read the column `length`: two of the three cheats earn more than the answer that shows its work. A length is worth
+# nothing by itself; use it only to trim answers that are already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -845,27 +869,36 @@ with SymbolicChecker(time_limit=2.0) as checker:
 # ## Ensembles, and a weight that adapts
 #
 # An ensemble makes one reward of several. Under the *minimum*, cheating one member gains nothing. The *mean* averages
-# out errors. The *vote* suits judges that are often wrong on their own.
+# out errors. The *vote* (a median) suits judges that are often wrong on their own. It takes a few lines:
 
 # %%
-from grpo_workbook import mean_of, minimum_of, vote_of
+from statistics import fmean, median_low
 
-members = (
-    rewards.correctness_reward,
-    rewards.strict_format_reward,
-    rewards.reasoning_steps(1),
-)
+
+def ensemble(join, *members):
+    def ensemble_reward(completions, **columns):
+        each = [member(completions, **columns) for member in members]
+        return [join(values) for values in zip(*each)]
+
+    return ensemble_reward
+
+
+def shows_work(completions, **columns):
+    return [float("=" in rewards.text_of(c)) for c in completions]
+
+
+members = (rewards.correctness_reward, rewards.strict_format_reward, shows_work)
 texts = [honest(), honest(work="I just know it."), "<answer>42</answer>"]
-for make in (minimum_of, mean_of, vote_of):
-    values = make(*members)(completions=texts, answer=["42"] * 3)
-    print(f"{make.args[0]:8}", [round(value, 2) for value in values])
+for join in (min, fmean, median_low):
+    values = ensemble(join, *members)(texts, answer=["42"] * 3)
+    print(f"{join.__name__:10}", [round(value, 2) for value in values])
 
 # %% [markdown]
 # `AdaptiveWeight` lowers a reward's weight as the model masters it; [chapter 07](07_stages_and_curriculum.ipynb)
 # measures the effect. Here the weight of the strict format falls as more completions are well-formed:
 
 # %%
-from grpo_workbook import AdaptiveWeight
+from grpo_workbook.stages import AdaptiveWeight
 
 form = rewards.strict_format_reward
 fading = AdaptiveWeight(form, success=form, at_zero=1.0, at_one=0.2, memory=0.8)

@@ -160,7 +160,7 @@ from grpo_workbook import training
 per_layer = 7  # the projections named above
 expected = model.config.num_hidden_layers * per_layer
 print(training.count_4bit_layers(model), "of", expected, "linear layers in 4-bit")
-print(f"{training.count_trained_parameters(model):,} adapter weights will learn")
+print(f"{model.get_nb_trainable_parameters()[0]:,} adapter weights will learn")
 
 # %% [markdown]
 # Now look inside one layer. NF4 stores weights in **blocks** of 64. Each weight becomes one of 16 levels from -1 to 1, which
@@ -384,7 +384,7 @@ print("precision:", "bf16" if args.bf16 else "fp16" if args.fp16 else "float32")
 
 # %% tags=["hide-input"]
 n, problems, colours = run.batch_size, run.prompts_per_step, figures.PALE
-weights_moved = f"{training.count_trained_parameters(model):,}"
+weights_moved = f"{model.get_nb_trainable_parameters()[0]:,}"
 boxes = {
     "problems": (0.07, 0.68, f"{problems}\nproblems", colours["data"]),
     "policy": (0.33, 0.68, "policy:\n4-bit base + adapters", colours["model"]),

@@ -401,8 +401,8 @@ payments = {
 }
 
 # %% [markdown]
-# The completions are cut into groups of 2, 4 and 8. The last pair of bars imitates a model that never passes: four
-# failed completions of each task that has as many.
+# The completions are cut into groups of 2, 4 and 8. The last bar imitates a model that never passes: four failed
+# completions of each task that has as many.
 
 # %%
 rates = {}
@@ -415,9 +415,9 @@ for name, pay in payments.items():
     by_task = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
     failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
     rates[name].append(teaching([group for group in failed if len(group) == 4]))
-labels = ["groups of 2", "groups of 4", "groups of 8", "4 failed ones"]
-figures.show(*figures.bar_chart(
-    rates, labels, y="fraction of groups that teach", form=".0%",
+labels = ["2", "4", "8", "4 failed"]
+figures.show(*figures.bar_panels(
+    rates, labels, y="fraction of groups that teach",
     title="Partial credit matters only where nothing passes",
 ))
 

@@ -71,6 +71,7 @@ from math import ceil
 from scipy.stats import norm
 
 from grpo_workbook import statistics
+from grpo_workbook.planning import paired_gain, paired_items
 
 
 def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
@@ -84,7 +85,7 @@ def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
 print("Problems needed to show a gain of a model that is right in 60 % before")
 print("(power 80 %; paired: while 3 % of the problems get worse):")
 for gain in (0.20, 0.10, 0.05, 0.02):
-    paired = statistics.paired_items(better=gain + 0.03, worse=0.03)
+    paired = paired_items(better=gain + 0.03, worse=0.03)
     unpaired = unpaired_items(0.60, gain)
     said = f"{paired:5,} paired, {unpaired:6,} unpaired for each model"
     print(f"  to {0.6 + gain:.0%}: {said}")
@@ -96,21 +97,21 @@ for gain in (0.20, 0.10, 0.05, 0.02):
 counts = [30, 60, 120, 240, 480, 960]
 points = np.arange(0.1, 40, 0.1)  # a gain is at most 40 points: from 60 to 100 %
 needed = np.array([unpaired_items(0.60, gain / 100) for gain in points])
-paired = [100 * statistics.paired_gain(n, worse=0.03) for n in counts]
+paired = [100 * paired_gain(n, worse=0.03) for n in counts]
 unpaired = [points[needed <= n][0] for n in counts]
-figures.show(
-    *figures.line_chart(
-        {
-            "paired, 3 % get worse": (counts, paired),
-            "unpaired, from 60 %": (counts, unpaired),
-        },
-        x="problems",
-        y="smallest gain, points",
-        log_x=True,
-        title="From 120 problems on, pairing shows much smaller gains",
-        finding="Unpaired, the same gain takes up to five times the problems.",
-    )
+figure, words = figures.line_chart(
+    {
+        "paired, 3 % get worse": (counts, paired),
+        "unpaired, from 60 %": (counts, unpaired),
+    },
+    x="problems",
+    y="smallest gain, points",
+    title="From 120 problems on, pairing shows much smaller gains",
+    finding="Unpaired, the same gain takes up to five times the problems.",
 )
+figure.axes[0].set_xscale("log", base=2)
+figure.axes[0].set_xticks(counts, map(str, counts), minor=False)
+figures.show(figure, words)
 
 # %% [markdown]
 # With 30 problems pairing does not help yet. From 120 on, an unpaired comparison needs 2.6 to 5 times as many problems
@@ -799,7 +800,7 @@ for name in MEASURES:
     with suppress(NotImplementedError):  # until the exercise is solved
         result = verdict(list(old[name]), list(new[name]))
         print(f"{name}: {old[name].mean():.1%} -> {new[name].mean():.1%}: {result}")
-least = statistics.paired_gain(len(old), worse=0.03)
+least = paired_gain(len(old), worse=0.03)
 can = f"a gain of {least:.1%} or more (3 % worse, power 80 %)" if least else "nothing"
 print(f"{len(old)} problems can show {can}")
 

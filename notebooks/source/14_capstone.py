@@ -328,7 +328,7 @@ from grpo_workbook import load_policy, training
 
 policy, tokenizer = load_policy(run)
 print(training.count_4bit_layers(policy), "layers in 4 bits,",
-      f"{training.count_trained_parameters(policy):,} weights will learn")
+      f"{policy.get_nb_trainable_parameters()[0]:,} weights will learn")
 
 # %% [markdown]
 # <details><summary>The calls behind <code>load_policy</code> and <code>make_trainer</code>, for a script of your
@@ -411,8 +411,9 @@ print(plan("qwen", "t4") if smoke else plan(run.model, run.profile))
 
 # %%
 from grpo_workbook import statistics
+from grpo_workbook.planning import paired_gain
 
-smallest = statistics.paired_gain(len(heldout_set), worse=0.03) or 1.0
+smallest = paired_gain(len(heldout_set), worse=0.03) or 1.0
 print(f"{len(heldout_set)} problems show a gain from {100 * smallest:.1f} points on")
 
 # %% [markdown]
@@ -518,7 +519,7 @@ source = os.path.basename(MY_FILE) if os.path.exists(MY_FILE) else MY_FILE
 report = {
     "model": run.model_name, "seed": run.seed, "steps": len(log), "backend": "unsloth",
     "load_in_4bit": run.load_in_4bit, "reward_weights": what["reward_weights"],
-    "lora_parameters": training.count_trained_parameters(policy),
+    "lora_parameters": policy.get_nb_trainable_parameters()[0],
     "data": {"source": source, "train": len(train_set), "heldout": len(heldout_set),
              "dropped_leaked": dropped_leaked},
     "data_sha256": data.sha256_of(train_rows, heldout_rows),
