@@ -10,11 +10,12 @@ from importlib import metadata
 
 from grpo_workbook.files import REPO
 
-# What will do beside the pins: Colab needs its own as they are, and vLLM an older fastapi.
+# What will do beside the pins: Colab needs its own as they are (no range goes below what was tried
+# there: tests/colab), and vLLM an older fastapi.
 KEPT = {
-    "torch": ">=2.4,<2.15", "pandas": ">=2.2", "scipy": ">=1.11", "matplotlib": ">=3.8",
-    "tensorboard": ">=2.15", "protobuf": ">=4", "psutil": ">=5.9", "packaging": ">=24.1",
-    "filelock": ">=3.15", "tqdm": ">=4.66", "rich": ">=13",
+    "torch": ">=2.11,<2.15", "pandas": ">=2.2", "scipy": ">=1.16", "matplotlib": ">=3.10",
+    "tensorboard": ">=2.20", "protobuf": ">=5.29", "psutil": ">=5.9", "packaging": ">=26",
+    "filelock": ">=3.32", "tqdm": ">=4.67", "rich": ">=13.9",
     "fastapi": ">=0.115", "uvicorn": ">=0.30", "openai": ">=1.98", "torchao": ">=0.16",
 }  # fmt: skip
 # For JupyterLab and for tests: Colab has its own notebook server.

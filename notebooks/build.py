@@ -35,9 +35,7 @@ SOURCE = HERE / "source"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 # The first code cell of every notebook, after its title. It stands here once, and learners read it
 # in the notebook.
-FIRST_WORDS = (
-    "On Colab, run this cell first (twice: it restarts the runtime). Anywhere else it does nothing."
-)
+FIRST_WORDS = "On Colab this cell installs the course, in about a minute. Anywhere else it does nothing."
 FIRST_CELL = """\
 import os
 import subprocess
@@ -52,7 +50,7 @@ if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
     sys.path[:0] = [folder, os.path.join(folder, "notebooks")]
     from colab_setup import set_up
 
-    set_up()  # installs what differs from the pinned versions, then restarts"""
+    set_up()  # installs what differs from the pinned versions"""
 
 
 def source_hash(source: Path) -> str:
