@@ -36,7 +36,7 @@ KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 # The first code cell of every notebook, after its title. It stands here once, and learners read it
 # in the notebook.
 FIRST_WORDS = (
-    "On Colab this cell installs the course, in about a minute. Anywhere else it does nothing."
+    "On Colab this cell installs the course (about 170 MB). Anywhere else it does nothing."
 )
 FIRST_CELL = """\
 import os

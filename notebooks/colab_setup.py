@@ -52,7 +52,7 @@ def set_up() -> None:
     if not missing and "grpo-workbook" in there:
         print("The pinned versions are installed.")
         return
-    print("Installing", ", ".join(missing) or "the course", "(about a minute)", flush=True)
+    print("Installing", ", ".join(missing) or "the course", "(about 170 MB)", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for command in commands(missing, there, Path(folder) / "constraints.txt"):
             subprocess.run(command, check=True)

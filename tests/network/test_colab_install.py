@@ -2,7 +2,7 @@
 
 tests/colab has the versions; beyond what stands there nothing of Colab is here. The Python is the
 one that runs this test (Colab's is 3.13), and torch is the package index's build of Colab's
-version: on an index with CPU builds 150 MB, elsewhere CUDA's 3 GB. Minutes: `make test-colab`.
+version: on an index with CPU builds 150 MB, elsewhere CUDA's 3 GB. Many minutes: `make test-colab`.
 """
 
 import json
