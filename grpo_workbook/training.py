@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from typing import Any
@@ -52,6 +53,9 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
     except OSError as error:  # Transformers' error for a missing model
         said = f"the model {run.model!r} cannot be loaded ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
+    if run.dtype == "float32" != str(model.dtype)[6:]:  # Gemma 3 and others that overflow float16
+        said = f"Unsloth loads {run.model_name} in {str(model.dtype)[6:]} on a GPU without bfloat16"
+        raise WorkbookError(f"{said}: say dtype: float16 (it computes in float32 all the same)")
     model = loader.get_peft_model(model, **lora, **checkpointing, random_state=run.seed)
     tokenizer.padding_side = "left"  # a decoder continues its prompt, so padding comes before it
     return model, tokenizer
@@ -107,6 +111,9 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
     from trl import GRPOTrainer
 
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
+    if args.use_adaptive_entropy and run.device == "cuda" and "unsloth" in sys.modules:
+        said = "on a GPU Unsloth's trainer ignores use_adaptive_entropy"
+        raise WorkbookError(f"{said}: say entropy_coef for a fixed bonus, or --backend plain")
     adapters = [(p, p.data) for name, p in model.named_parameters() if "lora_" in name]
     try:
         trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)

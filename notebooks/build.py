@@ -46,7 +46,7 @@ PLACES = {  # where a notebook opens with one click: (its badge, the link)
     ),
 }
 FIRST_WORDS = (
-    "On Colab, run this cell first (twice: it restarts the runtime). Anywhere else it does nothing."
+    "On Colab this cell installs the course (about 170 MB). Anywhere else it does nothing."
 )
 FIRST_CELL = """\
 import os
@@ -62,7 +62,7 @@ if {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & set(os.environ):  # Colab, 
     sys.path[:0] = [folder, os.path.join(folder, "notebooks")]
     from colab_setup import set_up
 
-    set_up()  # installs what differs from the pinned versions, then restarts"""
+    set_up()  # installs what differs from the pinned versions"""
 
 
 def source_hash(source: Path) -> str:
