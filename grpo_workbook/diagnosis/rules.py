@@ -17,6 +17,7 @@ INVALID = "rewards/invalid_fraction"
 CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
 ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
+HELDOUT = "heldout/strict", "heldout/lenient"
 RISE = "t of a line through the reward"
 GRADIENT = "grad_norm", "more than 0"
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
@@ -53,11 +54,15 @@ class View:
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
         lines = self.lines("reward")
-        self.trend = lines[-1] if len(lines) else 0.0
+        self.trend = float(lines.tail(1).sum())
         self.best, self.lost, self.fell = self._fall(reward)
-        # at any time: a reward that rose and then stays level was learned
-        self.rose = max(lines, default=0.0) >= bound.sure and not self.fell
-        self.high = self.last("reward") >= bound.high_reward * self.highest
+        # also if it is level now, but one of many moments is easily high by chance
+        earlier = max(lines, default=0.0) - bound.chance
+        tested = [s for s in map(self.of, HELDOUT) if len(s) > 1]
+        self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
+        rose = max(self.trend, earlier) >= bound.sure
+        self.rose = (rose or self.better) and not self.fell
+        self.high = self.last("reward") >= bound.high_reward * self.highest > 0
         self.learned = self.rose or self.high
         patience, planned = bound.flat_after, self.setting("max_steps", 0)
         if planned > 0:
@@ -103,17 +108,13 @@ class View:
 
     def lines(self, metric: str):
         """t values of straight lines through the first 10, 11, ... and all values."""
-        import numpy as np
-
-        y, least = self.of(metric).to_numpy(), 2 * bound.first_steps
-        n = np.arange(1, len(y) + 1)
-        sums = y.cumsum(), (y * y).cumsum(), (n * y).cumsum()
-        sxx, syy = n * (n**2 - 1) / 12, sums[1] - sums[0] ** 2 / n
-        sxy = sums[2] - sums[0] * (n + 1) / 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rest = (syy - sxy**2 / sxx).clip(0) / (n - 2)
-            t = np.where(syy > 1e-12 * sums[1], sxy / np.sqrt(sxx * rest), 0.0)
-        return t[least - 1 :]
+        y, least = self.of(metric).reset_index(drop=True), 2 * bound.first_steps
+        n = y.index.to_series() + 1.0
+        r = y.expanding(least).corr(n).round(12).fillna(0.0)  # a constant has none
+        rest = y - r.tail(1).sum() * y.std() / n.std() * n
+        alike = min(0.5, max(0.0, rest.autocorr()))  # steps like those before them count as fewer steps
+        t = r * ((n - 2) / (1 - r * r) * (1 - alike) / (1 + alike)) ** 0.5
+        return t.iloc[least - 1 :]
 
     def _fall(self, values) -> tuple[int, float, bool]:
         """Step and lost fraction of the best window, and whether that is more than chance."""
@@ -253,7 +254,7 @@ def _wrong_answers(v: View) -> Iterator[Finding]:
     # if it was right more often at first, it lost that: another finding
     limits = (v.last, rare), (v.first, 2 * rare)
     wrong = [m for m in right if all(v.level(m, window(m)) <= most for window, most in limits)]
-    rising = any(t >= bound.rising for m in right for t in v.lines(m)[-1:])
+    rising = any(v.lines(m).tail(1).sum() >= bound.rising for m in right)
     if forms and wrong and v.judgeable and not rising:
         said = [v.seen(wrong[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
         if len(heldout) and heldout.iloc[0] >= bound.half:
@@ -335,12 +336,11 @@ def _drowned(v: View) -> Iterator[Finding]:
 
 
 def _hacked(v: View) -> Iterator[Finding]:
-    measured = [s for s in map(v.of, ("heldout/strict", "heldout/lenient")) if len(s) >= 2]
+    measured = [s for s in map(v.of, HELDOUT) if len(s) >= 2]
     rose = v.rose and v.gain >= bound.gamed_rise * v.highest and v.enough_for_two
-    better = any(series.iloc[-1] > series.iloc[0] + 0.05 for series in measured)
     # lenient accuracy is better evidence if it fell
     fallen = [s for s in measured[::-1] if s.tail(2).mean() <= s.head(2).mean() - bound.heldout]
-    if not measured or better or not (rose or fallen):
+    if not measured or v.better or not (rose or fallen):
         return
     series = (fallen or [s for s in measured[::-1] if s.iloc[-1] < s.iloc[0]] or measured)[0]
     start, reward = series.iloc[0], Evidence(RISE, v.trend, f"over {bound.sure}: it rose")
@@ -374,7 +374,7 @@ def _penalty(v: View) -> Iterator[Finding]:
     usual, began = kl.tail(v.width).median(), kl.iloc[0]
     if began >= bound.first_kl and began >= kl.median() / 2:
         yield make("reference_differs", kl.index[0], Evidence("first kl", began, "0"))
-    limit = max(began, 0.0) + bound.far
+    limit = max(began, 0.0) + bound.far * (2 if v.trend >= 2 * bound.sure else 1)
     if usual > limit and beta != 0:
         said = Evidence("kl", usual, f"under {limit:.3g} per token")
         yield make("kl_too_high", v.since(kl, lambda x: x > limit), said)
@@ -384,7 +384,7 @@ def _movement(v: View) -> Iterator[Finding]:
     reward, moved = v.of("reward"), v.of(MOVED).max()
     flat = Evidence(RISE, v.trend, f"over {bound.sure}")
     still = 0 < moved < bound.hardly and v.gradient > ROUNDING
-    if v.fell or v.trend <= -bound.sure:
+    if v.fell or (v.trend <= -bound.sure and v.lost >= bound.lost / 2):
         line = Evidence(RISE, v.trend, f"over -{bound.sure}")
         deep = Evidence("lost fraction of its best window", v.lost, f"under {bound.lost}")
         yield make("reward_falls", v.best, line, deep)
