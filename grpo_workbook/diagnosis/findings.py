@@ -41,22 +41,19 @@ class Finding:
     until: int = 0  # the last one, which is the log's
 
 
-_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# name -> severity, symptom, means, do, `then` (what will be seen if that was right), and for some
-# the `setting` to multiply by `factor` or to set `to`, the metrics one of which it `needs`, the
-# findings it `explains`, `at_once` (shown at the first look). Bounds: name -> value, reason
+DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _EMPTY = {"explains": (), "needs": (), "setting": "", "at_once": False}
-CATALOGUE = {n: SimpleNamespace(**_EMPTY | kind) for n, kind in _DATA["findings"].items()}
-THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
+CATALOGUE = {name: SimpleNamespace(**_EMPTY | kind) for name, kind in DATA["findings"].items()}
+THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
 def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
     """The finding `name` of CATALOGUE, from `step` on; `means` is added to its meaning."""
     kind = CATALOGUE[name]
-    means = f"{kind.means} {means}".strip()
     plain = [e if isinstance(e.value, str) else replace(e, value=float(e.value)) for e in evidence]
-    return Finding(name, kind.severity, int(step), tuple(plain), means, kind.do)
+    said = f"{kind.means} {means}".strip()
+    return Finding(name, kind.severity, int(step), tuple(plain), said, kind.do)
 
 
 def advice(name: str, settings: dict) -> str:
@@ -65,15 +62,14 @@ def advice(name: str, settings: dict) -> str:
     said = [kind.do]
     if isinstance(now, int | float) and now == now:  # a NaN was not logged
         new = kind.to if now == 0 or not hasattr(kind, "factor") else now * kind.factor
-        if new != now:
-            said.append(f"{kind.setting} is {now:.4g} now: try {new:.4g}.")
+        said += [f"{kind.setting} is {now:.4g} now: try {new:.4g}."] * (new != now)
     if hasattr(kind, "then"):
         said.append(f"If that was the cause, {kind.then}.")
     return " ".join(said)
 
 
 class Unjudged(NamedTuple):
-    """A metric that was not logged, the findings that need it, and how to log it."""
+    """A metric that was not logged, the findings that need it, and what logs it."""
 
     metric: str
     findings: list[str]
@@ -93,7 +89,7 @@ class Diagnosis(list):
         for name, kind in CATALOGUE.items():
             if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
                 missing.setdefault(kind.needs[0], []).append(name)
-        self.unjudged = [Unjudged(m, names, _DATA["metrics"][m]) for m, names in missing.items()]
+        self.unjudged = [Unjudged(m, names, DATA["metrics"][m]) for m, names in missing.items()]
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
@@ -113,15 +109,16 @@ def symptom_table() -> str:
 
 def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known about the run."""
-    lines = []
+    lines, needed = [], {}
     for f in found:
         lines.append(f"{f.severity.upper()}  {f.name}, steps {f.step} to {f.until}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
         lines.append("")
-    notes = [f"Not known: {note}" for note in (run.notes if run else ())]
     for metric, names, how in getattr(found, "unjudged", ()):
-        notes.append(f"Not judged: {', '.join(names)}: {metric} is not in the log. {how}")
+        needed.setdefault(how, []).append(f"{', '.join(names)} ({metric})")
+    notes = [f"Not known: {note}" for note in (run.notes if run else ())]
+    notes += [f"Not judged without {how}: {', '.join(told)}" for how, told in needed.items()]
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

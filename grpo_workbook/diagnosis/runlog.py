@@ -4,7 +4,9 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import sub
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from grpo_workbook.diagnosis.readers import STEPS, read
@@ -43,10 +45,15 @@ class RunLog:
         return [c[8:-5] for c in self.table if c.startswith("rewards/") and c.endswith("/mean")]
 
     @property
+    def steps(self) -> list[int]:
+        """The optimizer steps with a row of training."""
+        rows = self.table["reward"].dropna() if "reward" in self.table else self.table
+        return [step for step in rows.index if step > 0]
+
+    @property
     def every(self) -> int:
         """The optimizer steps from one row to the next (logging_steps), 1 if there is one row."""
-        steps = self.table["reward"].dropna() if "reward" in self.table else self.table
-        return int(steps.index.to_series().diff().median()) if len(steps) > 1 else 1
+        return int(median(map(sub, self.steps[1:], self.steps))) if len(self.steps) > 1 else 1
 
     @property
     def roles(self) -> dict[str, str]:
@@ -156,11 +163,9 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
         why = "no step was logged before the end, or logging_steps is too large"
         raise WorkbookError(f"the log is empty: {why}")
     key = next((k for k in STEPS if any(k in entry for entry in history)), None)
-    if key is None and "logging_steps" in settings:
-        each = settings["logging_steps"]
-        each = each if isinstance(each, int) and each > 0 else 1
+    if key is None and isinstance(each := settings.get("logging_steps"), int | float):
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
-        notes += (f"the steps: none is logged, so each row counts as {each} (logging_steps)",)
+        notes += (f"the steps: none is logged, so each row counts as {each:g} (logging_steps)",)
     rows, broken, error = {}, {}, None
     for place, entry in enumerate(history):
         if key != "step" and key is not None and key not in entry:
@@ -176,18 +181,16 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
         row = rows.setdefault(step, {})
         for name, value in entry.items():
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number: no metric
-                value = float(value)
-                if not math.isfinite(value):
+                if not math.isfinite(value := float(value)):
                     broken.setdefault(name, step)
                     value = math.nan
                 row.setdefault(name, value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
-    rewards = [c for c in table if c.startswith("reward") and c != "rewards/chosen/mean"]
-    if error is None and not rewards:
+    if error is None and not any(c.startswith("reward") for c in table if "chosen" not in c):
         kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
         raise WorkbookError(f"the log has no reward: {kind}")
-    steps = (table["reward"].dropna() if "reward" in table else table[table.index > 0]).index
-    run = RunLog(table, settings, broken, error, notes)
+    run = RunLog(table, settings, broken, error)
+    steps = run.steps
     if len(steps) and (gaps := steps[-1] - steps[0] + 1 - len(steps)):
         between = f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log"
         notes += (f"{between} (a row is the mean of {run.every}: logging_steps)",)
@@ -207,12 +210,9 @@ def _completions(paths: Sequence[Path]) -> Any:
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
         what = f"not a completions table of TRL: {', '.join(missing)} missing"
         raise WorkbookError(f"{readable(paths[0])} is {what}")
-    return table.assign(**{name: table[name].map(_plain) for name in ("prompt", "completion")})
-
-
-def _plain(value) -> str:
-    """The text of a prompt or completion in TRL's log: a text, or a list of messages."""
-    return value if isinstance(value, str) else str(value[-1].get("content", ""))
+    for name in ("prompt", "completion"):  # a text, or a list of messages
+        table[name] = [t if isinstance(t, str) else str(t[-1]["content"]) for t in table[name]]
+    return table
 
 
 def _read_completions(home: Path) -> list[dict]:
@@ -221,11 +221,11 @@ def _read_completions(home: Path) -> list[dict]:
     paths, entries = [home] if home.suffix == ".parquet" else paths, []
     for step, rows in _completions(paths).groupby("step") if paths else ():
         texts = [text.strip() for text in rows["completion"]]
-        rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number")
         entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}
         entry["completions/unique_fraction"] = unique_fraction(rows["prompt"], texts)
-        entry |= {f"rewards/{name}/mean": values.mean() for name, values in rewards.items()}
-        entry |= {f"rewards/{name}/std": values.std() for name, values in rewards.items()}
+        for name, values in rows.drop(columns=NOT_REWARDS).select_dtypes("number").items():
+            entry[f"rewards/{name}/mean"] = values.mean()
+            entry[f"rewards/{name}/std"] = values.std()
         entries.append(entry)
     return entries
 
@@ -264,11 +264,11 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     if not len(rows):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
-    rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1)
-    found = []
-    for prompt in rows["prompt"].unique()[:groups]:
-        group = rows[rows["prompt"] == prompt].sort_values("advantage", ascending=False)
+    found, names = [], table.columns.difference(NOT_REWARDS)
+    for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
+        group = group.sort_values("advantage", ascending=False)
+        paid = group[names].select_dtypes("number").sum(axis=1)
         for kind, place in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
-            row = group.iloc[place]
-            found.append(Sample(kind, prompt, row["completion"], float(rewards[row.name])))
+            text = group["completion"].iloc[place]
+            found.append(Sample(kind, prompt, text, float(paid.iloc[place])))
     return found
