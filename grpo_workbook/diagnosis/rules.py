@@ -126,19 +126,11 @@ class View:
         return self.judgeable and len(paid) >= bound.points and paid.min() == paid.max() <= 0
 
     def _weights(self) -> dict[str, float]:
-        """Each function's weight: from the settings, else fitted to the reward, else 1."""
-        import numpy as np
-
+        """Each function's weight: from the settings, else 1."""
         names, given = self.run.functions, self.settings.get("reward_weights") or {}
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
             given = dict(zip(names, given, strict=True))
-        if set(names) <= set(given):
-            return {n: float(given[n]) for n in names}
-        columns = [*(f"rewards/{n}/mean" for n in names), "reward"]
-        parts = self.run.table.reindex(columns=columns).dropna().to_numpy()
-        found, _, rank, _ = np.linalg.lstsq(parts[:, :-1], parts[:, -1], rcond=None)
-        fitted = rank == len(names) and len(parts) > 2 * rank
-        return dict(zip(names, map(float, found) if fitted else [1.0] * len(names), strict=True))
+        return {n: float(given[n]) if set(names) <= set(given) else 1.0 for n in names}
 
     def judging(self, role: str) -> dict[str, float]:
         """{metric of a function's mean: its weight} for a role ("correctness", "format")."""
@@ -402,14 +394,9 @@ def _no_alarm(v: View) -> Finding:
 
 def _about_loss(v: View) -> str:
     """Why the loss of this run says nothing about learning; "" if it was not logged."""
-    if not len(loss := v.of("loss")):
-        return ""
-    size = f"{loss.abs().mean():.2g} on average"
+    loss, said = v.of("loss"), DATA["loss"]
     if v.settings.get("beta", v.of("kl").any()):
-        return f"The loss ({size}) includes the KL penalty, which grows as the policy learns."
-    said = (
-        f"A loss near 0 ({size}) is normal here, because beta is 0: advantages sum to 0 in each "
-        "group, and with one update per batch every ratio is 1."
-    )
-    lengths = " The rest comes from completions of different lengths."
-    return said + lengths * (v.settings.get("loss_type") != "grpo")
+        words = said["with_kl"]
+    else:
+        words = said["alone"] + said["lengths"] * (v.settings.get("loss_type") != "grpo")
+    return words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""
