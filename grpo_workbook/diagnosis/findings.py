@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.errors import wrap
@@ -62,24 +61,19 @@ def advice(name: str, settings: dict) -> str:
     said = [kind.do]
     if isinstance(now, int | float) and now == now:  # a NaN was not logged
         new = kind.to if now == 0 or not hasattr(kind, "factor") else now * kind.factor
-        said += [f"{kind.setting} is {now:.4g} now: try {new:.4g}."] * (new != now)
+        if new != now:
+            said.append(f"{kind.setting} is {now:.4g} now: try {new:.4g}.")
     if hasattr(kind, "then"):
         said.append(f"If that was the cause, {kind.then}.")
     return " ".join(said)
 
 
-class Unjudged(NamedTuple):
-    """A metric that was not logged, the findings that need it, and what logs it."""
-
-    metric: str
-    findings: list[str]
-    how: str
-
-
 class Diagnosis(list):
-    """The findings, the most severe first. `unjudged`: what could not be judged, and why."""
+    """The findings, the most severe first.
 
-    unjudged: list[Unjudged]
+    `unjudged`: each metric that was not logged, the findings that need it, and what logs it, as
+    dicts with the keys "metric", "findings" and "how".
+    """
 
     def __init__(self, found: Sequence[Finding], table, settings: dict):
         last = max([0, *map(int, table.index), *(f.step for f in found)])
@@ -89,7 +83,9 @@ class Diagnosis(list):
         for name, kind in CATALOGUE.items():
             if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
                 missing.setdefault(kind.needs[0], []).append(name)
-        self.unjudged = [Unjudged(m, names, DATA["metrics"][m]) for m, names in missing.items()]
+        how = DATA["metrics"]
+        told = [{"metric": m, "findings": names, "how": how[m]} for m, names in missing.items()]
+        self.unjudged: list[dict] = told
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
@@ -116,9 +112,10 @@ def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
         lines.append("")
-    for metric, names, how in getattr(found, "unjudged", ()):
-        needed.setdefault(how, []).append(f"{', '.join(names)} ({metric})")
+    for gap in getattr(found, "unjudged", ()):
+        needed.setdefault(gap["how"], []).append(f"{', '.join(gap['findings'])} ({gap['metric']})")
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
-    notes += [f"Not judged without {how}: {', '.join(told)}" for how, told in needed.items()]
+    parts = [f"without {how} {', '.join(told)}" for how, told in needed.items()]
+    notes += [f"Not judged: {'; '.join(parts)}"] if parts else []
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

@@ -11,7 +11,7 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from grpo_workbook.errors import WorkbookError, shorten
@@ -74,8 +74,7 @@ def _file(path: Path) -> Runs:
     with contextlib.suppress(json.JSONDecodeError):  # JSON lines
         if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
             return _json(rows)
-    tables = [(rows, {}) for rows in _tables(text)]
-    return _with_rewards(tables) or _printed(text, {}) or _csv(text)
+    return _tables([(text, {})]) or _printed(text, {}) or _csv(text)
 
 
 def _json(value) -> Runs:
@@ -137,20 +136,18 @@ def _csv(text: str) -> Runs:
     return _by_run(rows, {})
 
 
-def _tables(text: str) -> Iterator[list[dict]]:
-    """The rows of each HTML table with steps, as transformers and Unsloth show them in training."""
-    for table in text.split("<table")[1:]:
-        head, *rows = [
-            [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
-            for row in table.partition("</table")[0].split("<tr")[1:]
-        ] or [[]]
-        if "step" in (names := [metric_name(cell) for cell in head]):
-            yield [dict(zip(names, row, strict=False)) for row in rows]
-
-
-def _with_rewards(tables: list[tuple[list[dict], dict]]) -> Runs:
-    """The tables with rewards, a run each: a notebook may hold one of SFT beside them."""
-    kept = [(rows, settings) for rows, settings in tables if rows and "reward" in rows[0]]
+def _tables(shown: list[tuple[str, dict]]) -> Runs:
+    """The HTML tables with steps and rewards, as transformers and Unsloth show them in training."""
+    kept = []
+    for text, settings in shown:
+        for table in text.split("<table")[1:]:
+            head, *rows = [
+                [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
+                for row in table.partition("</table")[0].split("<tr")[1:]
+            ] or [[]]
+            names = [metric_name(cell) for cell in head]
+            if {"step", "reward"} <= {*names} and rows:  # there may be one of SFT beside them
+                kept.append(([dict(zip(names, row, strict=False)) for row in rows], settings))
     return {f"table {n}" if len(kept) > 1 else "": run for n, run in enumerate(kept, 1)}
 
 
@@ -180,18 +177,18 @@ def _printed(text: str, settings: dict) -> Runs:
 
 def _notebook(cells: list[dict]) -> Runs:
     """The training tables in a notebook's stored outputs, or the metrics printed there."""
-    tables, printed, settings = [], "", {}
+    shown, printed, settings = [], "", {}
     for cell in cells:
-        code = re.sub("#.*", "", "".join(cell.get("source", "")))
-        if "GRPOConfig" in code:  # its numbers; other code may hold other numbers of these names
+        code = re.sub("#.*", "", "".join(cell.get("source", ""))).partition("GRPOConfig(")[2]
+        if code:  # its numbers; names of variables are not looked up
             settings = {name: float(number) for name, number in SETTING.findall(code)}
         for output in cell.get("outputs", ()):
-            shown = "".join(output.get("data", {}).get("text/html", ""))
-            tables += [(rows, settings) for rows in _tables(shown)]
+            shown.append(("".join(output.get("data", {}).get("text/html", "")), settings))
             printed += "".join(output.get("text", ""))
-    if runs := _with_rewards(tables) or _printed(printed, settings):
+    if runs := _tables(shown) or _printed(printed, settings):
         return runs
-    why = "a table of the loss alone" if tables else "no metrics in its stored outputs"
+    loss = any("Training Loss" in text for text, _ in shown)
+    why = "a table of the loss alone" if loss else "no metrics in its stored outputs"
     raise WorkbookError(f"{NO_LOG} a notebook with {why}: give a checkpoint of the run")
 
 

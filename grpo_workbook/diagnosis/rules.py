@@ -213,6 +213,12 @@ def _unmoved(v: View) -> Iterator[Finding]:
 
 
 def _answers(v: View) -> Iterator[Finding]:
+    formats, small = v.judging("format"), 0.1 * max(v.weights.values(), default=0.0)
+    ignored = [m for m, weight in formats.items() if weight < small and v.last(m) < bound.half]
+    if ignored and v.enough_for_two and v.last("reward") > bound.little_earned * v.highest:
+        seen = v.seen(ignored[0], f"over {bound.half}")
+        weight = Evidence("its weight", formats[ignored[0]], "more than a tenth of the largest")
+        yield make("format_ignored", v.of(ignored[0]).index[0], seen, weight)
     rare, heldout, judges = bound.rarely_right, v.of(HELDOUT[1]), v.judging("correctness")
     dead = [m for n, w in v.weights.items() if w > 0 and v.dead(m := f"rewards/{n}/mean")]
     if dead and len(dead) < len(v.weights):
@@ -222,7 +228,7 @@ def _answers(v: View) -> Iterator[Finding]:
         never = v.seen(punished[0], "it has never paid more")
         yield make("wrong_answers", v.of(punished[0]).index[0], never)
         return
-    forms = [m for m in v.judging("format") if v.level(m, v.last(m)) >= bound.half]
+    forms = [m for m in formats if v.level(m, v.last(m)) >= bound.half]
     # if it was right more often at first, it lost that: another finding; nor if it rises
     wrong = [
         m for m, weight in judges.items()
@@ -251,16 +257,13 @@ def _rate_too_high(v: View) -> Iterator[Finding]:
         yield make("rate_too_high", norms.index[norms > limit][0], spike, gone)
 
 
-def _collapsed(v: View) -> Iterator[Finding]:
+def _alike(v: View) -> Iterator[Finding]:
     size = v.setting("num_generations", 8)
     limit = bound.same_text / size
     of_success = v.learned and v.of(UNIQUE).head(3).mean() > limit
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
         said = v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")
         yield make("collapsed", v.since(v.of(UNIQUE) <= limit), said)
-
-
-def _zero_variance(v: View) -> Iterator[Finding]:
     silent, name = v.of(ZERO_VARIANCE), ZERO_VARIANCE
     if not len(silent):  # the deviation is 0 in a step in which no group differs
         silent = (v.of("reward_std") <= 1e-6).astype(float)
@@ -311,15 +314,6 @@ def _hacked(v: View) -> Iterator[Finding]:
     yield make("hacked", since, *([reward] if rose else []), now)
 
 
-def _format_ignored(v: View) -> Iterator[Finding]:
-    forms, small = v.judging("format"), 0.1 * max(v.weights.values(), default=0.0)
-    ignored = [m for m, weight in forms.items() if weight < small and v.last(m) < bound.half]
-    if ignored and v.enough_for_two and v.last("reward") > bound.little_earned * v.highest:
-        seen = v.seen(ignored[0], f"over {bound.half}")
-        weight = Evidence("its weight", forms[ignored[0]], "more than a tenth of the largest")
-        yield make("format_ignored", v.of(ignored[0]).index[0], seen, weight)
-
-
 def _penalty(v: View) -> Iterator[Finding]:
     beta, kl, entropy = v.setting("beta"), v.of("kl"), v.of("entropy")
     # Unsloth's trainer logs no entropy on a GPU
@@ -335,8 +329,8 @@ def _penalty(v: View) -> Iterator[Finding]:
     usual, began = kl.tail(v.width).median(), kl.iloc[0]
     if began >= bound.first_kl and began >= kl.median() / 2:
         yield make("reference_differs", kl.index[0], Evidence("first kl", began, "0"))
-    # a policy that clearly learns may go twice as far
-    limit = max(began, 0.0) + bound.far * (2 if v.trend >= 2 * bound.sure else 1)
+    # a policy that clearly learns may go half as far again
+    limit = max(began, 0.0) + bound.far * (1.5 if v.trend >= 2 * bound.sure else 1)
     if usual > limit and beta != 0:
         said = Evidence("kl", usual, f"under {limit:.3g} per token")
         yield make("kl_too_high", v.since(kl > limit), said)
@@ -358,8 +352,8 @@ def _movement(v: View) -> Iterator[Finding]:
 
 
 RULES = (
-    _broken, _resources, _lengths, _unmoved, _answers, _rate_too_high, _collapsed, _zero_variance,
-    _drowned, _hacked, _format_ignored, _penalty, _movement,
+    _broken, _resources, _lengths, _unmoved, _answers, _rate_too_high, _alike, _drowned, _hacked,
+    _penalty, _movement,
 )  # fmt: skip
 
 

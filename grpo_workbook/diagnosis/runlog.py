@@ -2,12 +2,13 @@
 
 import contextlib
 import math
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import sub
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpo_workbook.diagnosis.readers import STEPS, read
 from grpo_workbook.errors import WorkbookError, shorten
@@ -118,7 +119,11 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
             what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
             fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
             raise WorkbookError(f"{readable(place)} {what}: {fix}")
-        found[""] = entries, _about(place), "loss, gradient and KL: only the completions are there"
+        found[""] = (
+            entries,
+            _about(place),
+            "loss, gradient and KL: there is no log beside the completions",
+        )
     return found
 
 
@@ -235,13 +240,8 @@ def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
     return float((groups.nunique() / groups.size()).mean())
 
 
-class Sample(NamedTuple):
-    """One completion of a group, "best", "typical" or "worst", with its reward."""
-
-    kind: str
-    prompt: str
-    completion: str
-    reward: float
+# One completion of a group; its kind is "best", "typical" or "worst".
+Sample = namedtuple("Sample", "kind prompt completion reward")
 
 
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
