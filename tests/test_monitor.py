@@ -757,3 +757,16 @@ def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
     assert "reward_flat" in text
     assert (title, level) == ("reward_flat at step 32", "WARN")
     assert "num_generations" in words or "larger groups" in words
+
+
+def test_a_reward_that_is_always_0_is_not_high():
+    """A broken run read from its later steps: its best reward is its only one."""
+    assert first(real(reward=lambda s: 0.0, frac_reward_zero_std=lambda s: 1.0)) == "no_gradient"
+    assert first(real(reward=lambda s: 0.0)) == "reward_flat"
+
+
+def test_a_rise_on_held_out_problems_proves_learning_where_the_reward_is_level():
+    log = real()
+    for entry in log["log_history"][9::10]:
+        entry["heldout/strict"] = 0.2 if entry["step"] == 10 else 0.45
+    assert first(log) == "healthy"

@@ -110,16 +110,15 @@ class HealthCallback(Callback):
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
-        found = [asdict(f) for f in self.found]
-        last = self._pace.last
-        return {"start": self._start, "looks": self._looks, "found": found, "looked": last}
+        told = {"found": [asdict(f) for f in self.found], "looked": self._pace.last}
+        return {"start": self._start, "looks": self._looks} | told
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
         self._start, self._pace.last, self._looks = state["start"], state["looked"], state["looks"]
-        proofs = [tuple(Evidence(**e) for e in told["evidence"]) for told in state["found"]]
-        told = zip(state["found"], proofs, strict=True)
-        self.found = [Finding(**f | {"evidence": evidence}) for f, evidence in told]
+        seen = [tuple(Evidence(**e) for e in f["evidence"]) for f in state["found"]]
+        told = zip(state["found"], seen, strict=True)
+        self.found = [Finding(**f | {"evidence": e}) for f, e in told]
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move

@@ -55,7 +55,8 @@ class View:
         patience, planned = bound.flat_after, self.setting("max_steps", 0)
         if planned > 0:
             patience = min(planned / 2, math.inf if live else bound.flat_most)
-        covered = len(run.steps) * run.every  # a row may be the mean of several steps
+        steps = run.table.index  # a row may be the mean of several steps
+        covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
         self.judgeable = self.rows >= bound.points and covered >= max(bound.flat_least, patience)
 
     def setting(self, name: str, default: float = math.nan) -> float:
@@ -339,8 +340,9 @@ def _penalty(v: View) -> Iterator[Finding]:
 def _movement(v: View) -> Iterator[Finding]:
     reward, moved = v.of("reward"), v.of(MOVED).max()
     flat = Evidence(RISE, v.trend, f"over {bound.sure}")
-    if v.fell or (v.trend <= -bound.sure and v.lost >= bound.lost / 2):
-        line = Evidence(RISE, v.trend, f"over -{bound.sure}")
+    falling = -bound.sure - bound.chance
+    if v.fell or (v.trend <= falling and v.lost >= bound.lost / 2):
+        line = Evidence(RISE, v.trend, f"over {falling}")
         deep = Evidence("lost fraction of its best window", v.lost, f"under {bound.lost}")
         yield make("reward_falls", v.best, line, deep)
     still = 0 < moved < bound.hardly and v.gradient > ROUNDING
