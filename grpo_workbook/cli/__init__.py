@@ -24,7 +24,11 @@ GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same comman
 
 
 def add_command(commands, name: str, words: str, **how) -> Callable:
-    """Add a command with its help and, as `how`, what argparse takes; returns its add_argument."""
+    """Add a command; returns its add_argument. `words` are its help: often its module's docstring,
+    whose first line stands in the list of commands, and the rest after the options.
+    """
+    words, _, rest = words.partition("\n\n")
+    how = {"description": words, "epilog": rest} | how
     how["formatter_class"] = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, help=words, **how).add_argument
 

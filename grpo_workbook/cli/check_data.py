@@ -1,4 +1,13 @@
-"""check-data: describe a data set, and report what would hurt training."""
+"""Describe a data set, and report what would hurt training.
+
+examples:
+  python -m grpo_workbook check-data my.csv --answer-column solution
+  python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
+
+Exit status 0: fine; 2: bad input; 1: something would hurt training: invalid
+rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
+held-out one) over the budget, fewer than 64 rows, texts without --answers text.
+"""
 
 import argparse
 from collections import Counter
@@ -16,20 +25,11 @@ REPEATED, TOO_LONG = 0.05, 0.20  # largest rates of repeated questions, of promp
 FEWEST = 64  # rows: a model memorizes fewer
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 WIDTH, SHOWN = 80, 5  # columns, examples of a finding
-EXAMPLES = """examples:
-  python -m grpo_workbook check-data my.csv --answer-column solution
-  python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
-
-Exit status 0: fine; 2: bad input; 1: something would hurt training: invalid
-rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
-held-out one) over the budget, fewer than 64 rows, texts without --answers text.
-"""
 
 
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
-    words = "describe a data set, and report what would hurt training"
-    add = add_command(commands, "check-data", words, epilog=EXAMPLES)
+    add = add_command(commands, "check-data", __doc__)
     add("source", help=".jsonl, .csv, .parquet or a hub id")
     add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
     add("--question-column", default="question", metavar="NAME")

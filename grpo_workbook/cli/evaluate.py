@@ -1,4 +1,12 @@
-"""`python -m grpo_workbook evaluate`: measure a model, and compare it with an earlier report."""
+"""Measure any model on held-out problems, and compare it with an earlier measurement.
+
+examples:
+  python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
+  python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
+      --data test.jsonl --output outputs/after --baseline outputs/base
+
+The same command continues an evaluation that was stopped.
+"""
 
 import argparse
 import textwrap
@@ -15,19 +23,11 @@ from grpo_workbook.files import alone, read_json, readable, write_json
 
 MEASURES = {"strict": "strict", "lenient": "lenient", "well_formed": "well-formed"}
 SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
-EXAMPLES = """examples:
-  python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
-  python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
-      --data test.jsonl --output outputs/after --baseline outputs/base
-
-The same command continues an evaluation that was stopped.
-"""
 
 
 def add_parser(commands) -> None:
     """Add evaluate to the command line."""
-    words, how = "measure any model on held-out problems", Sampling()
-    add = add_command(commands, "evaluate", words, epilog=EXAMPLES)
+    add, how = add_command(commands, "evaluate", __doc__), Sampling()
     add("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id")
     add("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id")
     add("--question-column", default="question", metavar="NAME", help="default question")

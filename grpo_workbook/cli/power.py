@@ -1,4 +1,9 @@
-"""`python -m grpo_workbook power`: the problems to show a gain, or the gain that they can show."""
+"""How many problems show a gain, or which gain your problems can show.
+
+examples:
+  python -m grpo_workbook power --before 0.6 --gain 0.05
+  python -m grpo_workbook power --before 0.6 --items 500
+"""
 
 import argparse
 
@@ -6,16 +11,10 @@ from grpo_workbook import statistics
 from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 
-EXAMPLES = """examples:
-  python -m grpo_workbook power --before 0.6 --gain 0.05
-  python -m grpo_workbook power --before 0.6 --items 500
-"""
-
 
 def add_parser(commands) -> None:
     """Add power to the command line."""
-    words = "how many problems show a gain, or which gain your problems can show"
-    add = add_command(commands, "power", words, epilog=EXAMPLES)
+    add = add_command(commands, "power", __doc__)
     add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")
     add("--gain", type=float, metavar="X", help="the gain to find, such as 0.05")
     add("--items", type=int, metavar="N", help="or the problems that you have")

@@ -1,8 +1,19 @@
-"""`python -m grpo_workbook run`: from problems to a proven merged model, all in one folder.
+"""Train with GRPO, measure before and after, merge and prove the merge, all in one folder.
 
-run.json identifies the run (--resume continues only the same one), before.json and after.json hold
-the answers to the held-out problems; checkpoints/ and log.json come from training; adapter/ and
-merged/ (16-bit) have cards, figures/ PNG files with text alternatives, report.json every number.
+run.json identifies the run (--resume continues only the same one), before.json
+and after.json hold the answers to the held-out problems; checkpoints/ and
+log.json come from training; adapter/ and merged/ (16-bit) have cards, figures/
+PNG files with text alternatives, report.json every number.
+
+examples:
+  python -m grpo_workbook run                       the course's main run
+  python -m grpo_workbook run --resume              after a Ctrl-C or a crash
+  python -m grpo_workbook run --config my.yaml --max-steps 50
+  python -m grpo_workbook run --data my.jsonl --rewards mine.py:shown:2
+  torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
+
+Names may have - or _; the value follows after a space or =. Without an option
+the profile's or TRL's value counts. Exit status 1: another process was lost.
 """
 
 import os
@@ -26,25 +37,13 @@ from grpo_workbook.models import load_model
 from grpo_workbook.rewards import try_rewards
 from grpo_workbook.statistics import paired_p_value
 
-EXAMPLES = """examples:
-  python -m grpo_workbook run                       the course's main run
-  python -m grpo_workbook run --resume              after a Ctrl-C or a crash
-  python -m grpo_workbook run --config my.yaml --max-steps 50
-  python -m grpo_workbook run --data my.jsonl --rewards mine.py:shown:2
-  torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
-
-Names may have - or _; the value follows after a space or =. Without an option
-the profile's or TRL's value counts. Exit status 1: another process was lost.
-"""
-
 
 def add_parser(commands) -> None:
     """Add run to the command line; `main` reads what follows it."""
-    words = "train with GRPO, measure before and after, merge and prove the merge"
     usage = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]"
     about = f"{options.listing()}\n\nand every field of TRL's GRPOConfig, as --max_grad_norm 0.5:\n"
     about += "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
-    add_command(commands, "run", words, usage=usage, description=about, epilog=EXAMPLES)
+    add_command(commands, "run", __doc__, usage=usage, description=about)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,17 +1,6 @@
-"""`python -m grpo_workbook stages`: train the stages of a YAML file, compared one by one."""
+"""Train in stages, each compared with the one before.
 
-import os
-from dataclasses import replace
-from pathlib import Path
-
-from grpo_workbook.cli import add_command, options
-from grpo_workbook.cli.folder import identity_of, own_folder
-from grpo_workbook.cli.rewards import beside, parse_rewards
-from grpo_workbook.config import RunConfig
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import readable
-
-EXAMPLES = """examples:
+examples:
   python -m grpo_workbook stages my_stages.yaml --output outputs/stages
   python -m grpo_workbook stages my_stages.yaml --probe-every 5 --resume
 
@@ -24,12 +13,22 @@ pass_rate, success, samples, measured, ordered (see notebook 07). Your own
 rewards, FILE.py:FUNCTION:weight, are relative to the folder of the file.
 """
 
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from grpo_workbook.cli import add_command, options
+from grpo_workbook.cli.folder import identity_of, own_folder
+from grpo_workbook.cli.rewards import beside, parse_rewards
+from grpo_workbook.config import RunConfig
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import readable
+
 
 def add_parser(commands) -> None:
     """Add stages to the command line; `main` reads what follows it."""
-    words = "train in stages, each compared with the one before"
-    usage = "%(prog)s FILE.yaml [--probe-every N] [options]"
-    add_command(commands, "stages", words, usage=usage, epilog=EXAMPLES)
+    usage = "%(prog)s FILE.yaml [--probe-every N] [options of run]"
+    add_command(commands, "stages", __doc__, usage=usage)
 
 
 def main(arguments: list[str]) -> int:
