@@ -30,12 +30,11 @@ from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards
 from grpo_workbook.cli.together import count, is_main, main_first, once, together
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import evaluate, score, summary
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import read_json, readable, write_json
 from grpo_workbook.models import load_model
 from grpo_workbook.rewards import try_rewards
-from grpo_workbook.statistics import paired_p_value
+from grpo_workbook.stages import compare, measure
 
 
 def add_parser(commands) -> None:
@@ -89,19 +88,25 @@ def main_run(
     report["lora_parameters"] = training.count_trained_parameters(model)
     with ExitStack() as held:
         once(lambda: held.enter_context(own_folder(output, identity, **how)))
-        before = measure(job, model, tokenizer, "before")
-        right, n = sum(before[0].strict), len(job.heldout)
-        print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
-        more = {"resume": resume, "overrides": overrides}
-        history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **more)
+        path = output / "before.json"
+        kept = once(lambda: read_json(path) if path.is_file() else None)
+        if kept:
+            print("The baseline was measured before the interruption")
+        policy, more = (model, tokenizer, job.heldout), {"judge": job.judge, "seed": run.seed}
+        more["ways"] = ("sampled", "greedy")
+        before = measure(run, *policy, path, kept=kept, **more)
+        right = f"{sum(before[0].strict)} of {before[0].n} held-out problems strictly right"
+        print(f"Before training: {right} when sampled")
+        given = {"resume": resume, "overrides": overrides}
+        history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **given)
         if training.sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
-        after = measure(job, model, tokenizer, "after")
+        after = measure(run, model, *policy[1:], output / "after.json", **more)
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
-        report |= {**told, "heldout": compared(before, after)}
+        report |= {**told, "heldout": compare(before, after)}
         report |= {"examples": examples(job, before, after[1].completions)}
         report |= from_log(log, run) | {"verdict": verdict(report["heldout"])}
         draw(run, log, report)
@@ -110,7 +115,7 @@ def main_run(
             from unsloth_zoo.vllm_utils import delete_vllm
 
             delete_vllm(model.vllm_engine)
-        del model
+        del model, policy
         clear_device_cache(garbage_collection=True)
         report["merge"] = merged(job, after[1])
         report["examples"] = examples(job, before, report["merge"].pop("merged_answers"))
@@ -184,30 +189,6 @@ class Job:
         return model, tokenizer
 
 
-def measure(job: Job, model, tokenizer, when: str) -> list:
-    """[sampled, greedy] scores on the held-out problems; WHEN.json keeps the completions.
-
-    The processes divide the work. A resumed run keeps the baseline from before.
-    """
-    run, path, ways = job.run, job.run.output / f"{when}.json", ("sampled", "greedy")
-    asked = {name: list(job.heldout[name]) for name in ("question", "answer")}
-    kept = once(lambda: read_json(path) if when == "before" and path.is_file() else None)
-    if kept:
-        print("The baseline was measured before the interruption")
-        rest = asked["answer"], job.judge, job.heldout["prompt"]
-        return [score(kept[way], *rest) for way in ways]
-    how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
-    how |= {"seed": run.seed, "judge": job.judge}
-    found = []
-    for way in ways:
-        how |= {"sample": way == "sampled", "progress": f"measuring {when}, {way}"}
-        found.append(evaluate(model, tokenizer, job.heldout, **how))
-    if is_main():
-        texts = {way: scores.completions for way, scores in zip(ways, found, strict=True)}
-        write_json(path, {**texts, "kind": "text" if job.judge else "number", **asked})
-    return found
-
-
 def train_once(
     run: RunConfig, model, tokenizer, rows, functions, weights, callbacks=(), **how
 ) -> tuple[list[dict], dict]:
@@ -243,14 +224,6 @@ def train_once(
     seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
     told = {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
     return done.history, told
-
-
-def compared(before, after) -> dict:
-    """The report's held-out part: both policies, and the paired tests."""
-    report: dict = {"n": before[0].n, "before": summary(*before), "after": summary(*after)}
-    report["p_value"] = paired_p_value(before[0].strict, after[0].strict)
-    report["p_value_well_formed"] = paired_p_value(before[0].well_formed, after[0].well_formed)
-    return report
 
 
 def examples(job: Job, before, answers: list[str]) -> list[dict]:

@@ -24,7 +24,7 @@ from grpo_workbook.config import RunConfig, nearest
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import Scores, evaluate, generate, score, summary
 from grpo_workbook.export import save_adapter
-from grpo_workbook.files import read_json, readable, whole_file, write_json
+from grpo_workbook.files import read_json, whole_file, write_json
 from grpo_workbook.rewards import call, correctness_reward, name_of, parse_rewards
 from grpo_workbook.statistics import changed, paired_p_value
 from grpo_workbook.training import Callback, make_trainer
@@ -150,7 +150,7 @@ def train_stages(
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    staged = _Staged(model, tokenizer, dataset, heldout, **how)
+    staged, policy = _Staged(model, tokenizer, dataset, **how), (model, tokenizer, heldout)
     before, steps, moments, reports, trained_here = None, 0, None, [], False
     for stage, own, *rewards in planned(run, stages):
         # if a stage is trained again, results of later stages are out of date
@@ -159,15 +159,16 @@ def train_stages(
             print(f"Stage {stage.name} is already finished")
             weights = load_peft_weights(str(own.output / "adapter"), device="cpu")
             set_peft_model_state_dict(model, weights)
-            after = staged.kept(own.output / "after.json")
+            path = own.output / "after.json"
+            after = measure(own, *policy, path, kept=read_json(path, AGAIN), judge=staged.judge)
         else:
-            before = before or staged.measure(run)
+            before = before or measure(run, *policy, judge=staged.judge)
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
             trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS, model)
             report = staged.train_one(stage, own, rewards, carry, steps)
-            after = staged.measure(own, own.output / "after.json")
+            after = measure(own, *policy, own.output / "after.json", judge=staged.judge)
             report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
             write_json(own.output / "report.json", report)
         reports.append(report)
@@ -213,7 +214,6 @@ class _Staged:
     model: Any
     tokenizer: Any
     dataset: Any
-    heldout: Any
     train: Callable[..., list[dict]] = train_plainly
     callbacks: Sequence = ()
     judge: Callable[[str, str], bool | None] | None = None
@@ -236,24 +236,6 @@ class _Staged:
         if probed:
             told["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
         return told
-
-    def measure(self, run: RunConfig, path: Path | None = None) -> Scores:
-        """Sampled scores on the held-out problems; the completions are written to `path`."""
-        how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
-        how |= {"judge": self.judge, "progress": "held-out problems", "sample": True}
-        scores = evaluate(self.model, self.tokenizer, self.heldout, **how)
-        told = {name: list(self.heldout[name]) for name in ("question", "answer")}
-        told |= {"sampled": scores.completions, "kind": "text" if self.judge else "number"}
-        if path:
-            write_json(path, told)
-        return scores
-
-    def kept(self, path: Path) -> Scores:
-        """The scores of the completions in `path`."""
-        found, answers = read_json(path, AGAIN), list(self.heldout["answer"])
-        if found["answer"] != answers:
-            raise WorkbookError(f"{readable(path)} is not about these {len(answers)} problems")
-        return score(found["sampled"], answers, self.judge, self.heldout["prompt"])
 
 
 def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success) -> tuple:
@@ -281,14 +263,45 @@ def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success
     return rows, {"rows": len(rows), **told}
 
 
-def compare(before: Scores, after: Scores) -> dict:
-    """Two policies on the same problems: their rates, the changes and their p-value."""
-    report: dict = {"n": after.n}
+def measure(
+    run: RunConfig, model, tokenizer, heldout, path=None, *, ways=("sampled",), kept=None, **how
+) -> list[Scores]:
+    """The scores on the held-out problems, sampled or also greedy; the main process writes `path`.
+
+    `kept` is the content of such a file: then nothing is generated. `how`: judge and seed.
+    """
+    from accelerate import PartialState
+
+    asked = {name: list(heldout[name]) for name in ("question", "answer")}
+    judge = how.setdefault("judge", None)
+    if kept:
+        if kept["answer"] != asked["answer"]:
+            raise WorkbookError(f"{path} is not about these {len(heldout)} problems: {AGAIN}")
+        return [score(kept[way], asked["answer"], judge, heldout["prompt"]) for way in ways]
+    how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+    found = {}
+    for way in ways:
+        how |= {"sample": way == "sampled", "progress": f"held-out problems, {way}"}
+        found[way] = evaluate(model, tokenizer, heldout, **how)
+    if path and PartialState().is_main_process:
+        texts = {way: scores.completions for way, scores in found.items()}
+        write_json(path, {**texts, "kind": "text" if judge else "number", **asked})
+    return [*found.values()]
+
+
+def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
+    """Two policies (each sampled, or sampled and greedy) on the same problems: rates, changes, p.
+
+    The changes and p-values are those of the sampled answers.
+    """
+    (a, *_), (b, *_), report = before, after, {"n": after[0].n}
     for when, scores in (("before", before), ("after", after)):
-        rates = summary(scores, scores)  # without greedy scores
-        report[when] = {name: rate for name, rate in rates.items() if "greedy" not in name}
-    report["better"], report["worse"] = map(len, changed(before.strict, after.strict))
-    return report | {"p_value": paired_p_value(before.strict, after.strict)}
+        rates = summary(scores[0], scores[-1])
+        both = len(scores) == 2
+        report[when] = {name: rate for name, rate in rates.items() if both or "greedy" not in name}
+    report["better"], report["worse"] = map(len, changed(a.strict, b.strict))
+    report["p_value"] = paired_p_value(a.strict, b.strict)
+    return report | {"p_value_well_formed": paired_p_value(a.well_formed, b.well_formed)}
 
 
 def read_report(folder: Path, stage: Stage) -> dict | None:
