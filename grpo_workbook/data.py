@@ -34,6 +34,20 @@ CORE = ("question", "answer", "solution")
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
 
 
+def find_file(source: str | Path) -> tuple[Path, str | None]:
+    """(the path of a source, the kind of file: None for a hub id). WorkbookError for no such file.
+
+    It reads nothing.
+    """
+    path = place_of(source)
+    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    if kind and not (path.is_file() and path.stat().st_size):
+        raise WorkbookError(f"the data file {source} does not exist, or is empty")
+    if not kind and path.exists():
+        raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
+    return path, kind
+
+
 def read_rows(source: Any) -> "Dataset":
     """The unchecked rows of a file (.jsonl, .json, .csv, .tsv, .parquet; text files as .gz too),
     a hub id with configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts.
@@ -50,12 +64,7 @@ def read_rows(source: Any) -> "Dataset":
         return Dataset.from_dict(table, on_mixed_types="use_json")
     if not isinstance(source, str | Path):
         raise WorkbookError(f"a {type(source).__name__} is not a source: give a file, or one split")
-    path = place_of(source)
-    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
-    if kind and not (path.is_file() and path.stat().st_size):
-        raise WorkbookError(f"the data file {source} does not exist, or is empty")
-    if not kind and path.exists():
-        raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
+    path, kind = find_file(source)
     try:
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]

@@ -158,7 +158,7 @@ class RewardBar(Callback):
         self.bar = tqdm(total=state.max_steps, initial=state.global_step, **how)
 
     def on_log(self, args, state, control, logs, **kwargs):
-        if "reward" in logs:
+        if logs.get("reward") is not None:  # None: no reward applied in this step
             length = logs.get("completions/mean_length", logs.get("completion_length", 0.0))
             self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
 
@@ -241,7 +241,7 @@ class HeldoutProbe(Callback):
 def stop_on_interrupt(trainer: Any):
     """The first Ctrl-C ends training after the current step and saves; the second stops at once.
 
-    Several processes all stop after the same step. Yields a dict; its "interrupted" is True after
+    So does a SIGTERM, as clusters send it, unless there are several processes: they all stop after the same step. Yields a dict; its "interrupted" is True after
     a Ctrl-C.
     """
     from accelerate.utils import gather_object
@@ -259,12 +259,16 @@ def stop_on_interrupt(trainer: Any):
         if seen["interrupted"]:
             raise KeyboardInterrupt
         seen["interrupted"] = True
-        print("\nCtrl-C: finishing this step, then saving (again: stop at once)", flush=True)
+        name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
+        print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
 
     trainer.add_callback(stop := Stop())
-    before = signal.signal(signal.SIGINT, handle)
+    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # a launcher's means a lost process
+    stops = [signal.SIGINT, signal.SIGTERM][: 1 + alone]
+    before = {number: signal.signal(number, handle) for number in stops}
     try:
         yield seen
     finally:
         trainer.remove_callback(stop)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -52,11 +53,16 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0].replace("-", "_") if arguments else ""
     quiet()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # else an umlaut would end the command in LANG=C
+            stream.reconfigure(errors="backslashreplace")
     try:
         args = arguments[1:]  # for these commands TRL's parser reads the rest
         if name not in ("run", "stages", "plan") or {"-h", "--help"} & set(args):
             args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
-        return importlib.import_module(f"{__name__}.{name}").main(args)
+        status = importlib.import_module(f"{__name__}.{name}").main(args)
+        print(end="", flush=True)  # so that a reader who has left is noticed here
+        return status
     except WorkbookError as error:
         said = visible(str(error))
     except ModuleNotFoundError as error:

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     """Print the plan: 1 if the run does not fit, 0 if it fits or that is unknown."""
     from grpo_workbook.planning import plan
 
-    values, _ = options.read(arguments, memory=float)
+    values, _ = options.read(arguments, loads=False, memory=float)
     model, profile = values.pop("model", "qwen"), values.pop("profile", "t4")
     counts = options.run_fields().keys() & values.keys() - {"seed", "output"}
     named = {name: values[name] for name in counts}

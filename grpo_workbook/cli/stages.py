@@ -39,13 +39,14 @@ def main(arguments: list[str]) -> int:
 
     if not arguments or arguments[0].startswith("-"):
         raise WorkbookError("there is no file of stages: give stages FILE.yaml [options]")
+    given = read_stages(arguments[0])
     values, overrides = options.read(arguments[1:], probe_every=int)
-    probe_every = values.pop("probe_every", 0)
+    probe_every, timeout = values.pop("probe_every", 0), values.pop("reward_timeout", 600)
     named = {n: values.pop(n) for n in options.run_fields().keys() & values.keys()}
     named.setdefault("output", os.environ.get("GRPO_WORKBOOK_OUTPUT") or "outputs/stages")
-    run, given = RunConfig.from_env(**named), read_stages(arguments[0])
+    run = RunConfig.from_env(**named)
     folder, stages, used = Path(arguments[0]).parent, [], []
-    plans = planned(run, given, lambda spec: parse_rewards(beside(spec, folder)))
+    plans = planned(run, given, lambda spec: parse_rewards(beside(spec, folder), timeout))
     for stage, _, functions, weights, success in plans:
         pairs = tuple(zip(functions, weights, strict=True))
         stages.append(replace(stage, rewards=pairs, success=success))

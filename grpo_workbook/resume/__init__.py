@@ -84,6 +84,10 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
         try:
             with stop_on_interrupt(trainer) as seen:
                 trainer.train(resume_from_checkpoint=checkpoint)
+        except BaseException as error:
+            if getattr(error, "between_steps", False) and exact.rescue():
+                say(f"\nThe {trainer.state.global_step} finished steps are saved")
+            raise
         finally:  # so that an error's message comes after the bar
             for callback in trainer.callback_handler.callbacks:
                 if bar := getattr(callback, "bar", None):
@@ -171,6 +175,15 @@ class ExactCheckpoints(Callback):
                 f"{readable(folder)} cannot be written ({first_line(cause)}; {free / 1e6:.1f} MB "
                 f"are free now): free some disk space; {goes_on or 'there is no earlier one'}"
             ) from error
+
+    def rescue(self) -> bool:
+        """Save between two steps, when a reward has failed; False where that cannot be resumed."""
+        trainer, state = self.trainer, self.trainer.state
+        whole = trainer._step % trainer.args.gradient_accumulation_steps == 0
+        alone = trainer.accelerator.num_processes == 1
+        if fine := whole and alone and 0 < state.global_step < state.max_steps:
+            trainer._save_checkpoint(trainer.model, trial=None)
+        return fine
 
     def restore(self, checkpoint: str, state) -> None:
         """Restore adapter, log and rewards' state from the last checkpoint of a finished run."""
