@@ -220,7 +220,7 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     name, here = readable(model), Path(model).is_dir()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # a damaged file can raise anything
         why = f"({first_line(error)}): check the name, and the network if it is a hub id"
         raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
     if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing

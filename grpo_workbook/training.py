@@ -51,7 +51,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         model, tokenizer = loader.from_pretrained(
             model_name=run.model, max_seq_length=length, **checkpointing, **how
         )
-    except OSError as error:  # Transformers' error for a missing model
+    except Exception as error:  # a damaged file can raise anything
         said = f"the model {run.model!r} cannot be loaded ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
     model = loader.get_peft_model(model, **lora, **checkpointing, random_state=run.seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from grpo_workbook import rewards
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, shorten
 
 
 def parse_rewards(spec: str, timeout: float = 600.0):
@@ -68,7 +68,7 @@ def limited(function: Callable, timeout: float) -> Callable:
         except _Late:
             asked = dict.fromkeys(map(str, columns.get("question", ())))
             said = f"{rewards.name_of(function)} ran for more than {timeout:g} s on the answers to "
-            said += "; ".join(f"{question!r:.60}" for question in list(asked)[:3])
+            said += "; ".join(repr(shorten(question, 60)) for question in list(asked)[:3])
             late = WorkbookError(f"{said}: correct it, or raise --reward-timeout")
             late.between_steps = True
             raise late from None

@@ -144,7 +144,9 @@ class Job:
             raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.rewards = parse_rewards(run.rewards, how.pop("reward_timeout", 600))  # (functions, weights)
+        self.rewards = parse_rewards(
+            run.rewards, how.pop("reward_timeout", 600)
+        )  # (functions, weights)
         used, own = used or self.rewards[0], bool(data or heldout_data)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
         text = own and all(getattr(f, "answers", None) != "number" for f in used)
