@@ -29,6 +29,7 @@ GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 KINDS = ("auto", "number", "text")
+MOST_COLUMNS, LONGEST_LINE = 1000, 64 * 2**20  # of a file; bytes
 CORE = ("question", "answer", "solution")
 # Columns that the course or TRL fills; a column of the source with such a name gets _original.
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
@@ -71,6 +72,11 @@ def read_rows(source: Any) -> "Dataset":
             return load_dataset(name, config or None, split=part or "train")
         if kind == "csv":
             return _read_csv(path)
+        if path.suffix.lower() == ".jsonl":
+            with path.open("rb") as lines:
+                if (most := max(map(len, lines))) > LONGEST_LINE:
+                    said = f"a line has {most:,} bytes, at most {LONGEST_LINE:,}"
+                    raise ValueError(f"{said}: write one problem per line")
         # The table is deleted when the process ends; TMPDIR chooses the disk.
         place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
@@ -87,6 +93,8 @@ def _read_csv(path: Path) -> "Dataset":
     from datasets import Dataset
 
     separator = max(",;\t", key=lambda sep: pd.read_csv(path, sep=sep, nrows=0).shape[1])
+    if (wide := pd.read_csv(path, sep=separator, nrows=0).shape[1]) > MOST_COLUMNS:
+        raise ValueError(f"it has {wide:,} columns, at most {MOST_COLUMNS:,}: keep those you need")
     how: Any = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
     # For a first row with too many fields pandas only warns, and shifts every column.
     with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):

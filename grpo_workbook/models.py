@@ -126,6 +126,14 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
     return base
 
 
+def check_positions(model: Any, tokens: int, fix: str) -> None:
+    """Raise WorkbookError if a prompt and its completion have more tokens than the model takes."""
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if most and tokens > most:
+        said = f"a prompt and its completion have up to {tokens:,} tokens, but this model was made"
+        raise WorkbookError(f"{said} for at most {most:,}: {fix}")
+
+
 def fingerprint(folder: str | Path | None) -> str | None:
     """A hash of weights, config and chat template: equal for the same policy in any folder.
 

@@ -241,8 +241,8 @@ class HeldoutProbe(Callback):
 def stop_on_interrupt(trainer: Any):
     """The first Ctrl-C ends training after the current step and saves; the second stops at once.
 
-    So does a SIGTERM, as clusters send it, unless there are several processes: they all stop after the same step. Yields a dict; its "interrupted" is True after
-    a Ctrl-C.
+    So does a SIGTERM, as clusters send it, unless there are several processes: these all stop after
+    the same step. Yields a dict; its "interrupted" is True after a stop.
     """
     from accelerate.utils import gather_object
 

@@ -63,23 +63,31 @@ def main(arguments: list[str] | None = None) -> int:
         status = importlib.import_module(f"{__name__}.{name}").main(args)
         print(end="", flush=True)  # so that a reader who has left is noticed here
         return status
-    except WorkbookError as error:
-        said = visible(str(error))
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("grpo_workbook"):
-            raise
-        said = f"{error.name} is not installed: run `make setup`, or see the README for pip"
     except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.errno is None:  # not about a file or disk: a library's own error
+    except Exception as error:
+        if (said := _told(error)) is None:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        said = f"{where}{error.strerror}: check the path, its permissions and the disk space"
+        print(f"error: {said}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         goes_on = f". {GOES_ON[name]} continues from here" if name in GOES_ON else ""
         print(f"\nInterrupted{goes_on}.", file=sys.stderr)
         return 130
-    print(f"error: {said}", file=sys.stderr)
-    return 2
+
+
+def _told(error: Exception) -> str | None:
+    """What to print for an error of the user or the system; None for a bug of the workbook."""
+    if isinstance(error, WorkbookError):
+        return visible(str(error))
+    if isinstance(error, ModuleNotFoundError) and "grpo_workbook" not in (error.name or ""):
+        return f"{error.name} is not installed: run `make setup`, or see the README for pip"
+    if isinstance(error, OSError) and error.errno is not None:  # else a library's own error
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}: check the path, its permissions and the disk space"
+    if isinstance(error, UnicodeEncodeError):
+        return f"{error.object!r:.60} has characters that are no text: correct its encoding"
+    if isinstance(error, RuntimeError) and "Symlink loop" in str(error):
+        return f"{error}: give a path that ends somewhere"
+    return None

@@ -11,6 +11,8 @@ from grpo_workbook import statistics
 from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 
+MOST = 100_000  # problems: the time grows with them, here some seconds
+
 
 def add_parser(commands) -> None:
     """Add power to the command line."""
@@ -26,6 +28,8 @@ def main(args: argparse.Namespace) -> int:
     """Print the problems for --gain, or the gain for --items. WorkbookError for bad rates."""
     before, gain, items, power = args.before, args.gain, args.items, args.power
     worse = before / 10 if args.worse is None else args.worse
+    if items and items > MOST:
+        raise WorkbookError(f"--items is {items:,}: at most {MOST:,}, which show any gain of use")
     if (gain is None) == (items is None) or not (gain or items) > 0:
         raise WorkbookError(f"--gain is {gain}, --items is {items}: give one of them, above 0")
     if not 0 <= before <= before + (gain or 0) <= 1:

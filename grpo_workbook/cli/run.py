@@ -32,7 +32,7 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import read_json, readable, write_json
-from grpo_workbook.models import load_model
+from grpo_workbook.models import check_positions, load_model
 from grpo_workbook.rewards import try_rewards
 from grpo_workbook.stages import compare, measure
 
@@ -81,28 +81,27 @@ def main_run(
     identity = identity_of(run, job.backend, job.data_sha256, **more)
     model, tokenizer = job.load(identity, **how)
     run.to_grpo_config(job.rewards[1], overrides, count())  # TRL refuses bad values here
-    report = {name: value for name, value in identity.items() if name != "settings"}
-    report |= {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
+    who = {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
+    report = {name: value for name, value in identity.items() if name != "settings"} | who
     report |= {"steps": run.max_steps, "versions": versions(), "data": job.data}
-    report["linear4bit_layers"] = training.count_4bit_layers(model)
-    report["lora_parameters"] = training.count_trained_parameters(model)
+    report |= {"linear4bit_layers": training.count_4bit_layers(model)}
+    report |= {"lora_parameters": training.count_trained_parameters(model)}
     with ExitStack() as held:
         once(lambda: held.enter_context(own_folder(output, identity, **how)))
         path = output / "before.json"
         kept = once(lambda: read_json(path) if path.is_file() else None)
         if kept:
             print("The baseline was measured before the interruption")
-        policy, more = (model, tokenizer, job.heldout), {"judge": job.judge, "seed": run.seed}
-        more["ways"] = ("sampled", "greedy")
-        before = measure(run, *policy, path, kept=kept, **more)
-        right = f"{sum(before[0].strict)} of {before[0].n} held-out problems strictly right"
-        print(f"Before training: {right} when sampled")
+        more = {"judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy")}
+        before = measure(run, model, tokenizer, job.heldout, path, kept=kept, **more)
+        right, n = sum(before[0].strict), before[0].n
+        print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
         given = {"resume": resume, "overrides": overrides}
         history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **given)
         if training.sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
-        after = measure(run, model, *policy[1:], output / "after.json", **more)
+        after = measure(run, model, tokenizer, job.heldout, output / "after.json", **more)
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
@@ -115,12 +114,12 @@ def main_run(
             from unsloth_zoo.vllm_utils import delete_vllm
 
             delete_vllm(model.vllm_engine)
-        del model, policy
+        del model
         clear_device_cache(garbage_collection=True)
         report["merge"] = merged(job, after[1])
         report["examples"] = examples(job, before, report["merge"].pop("merged_answers"))
-        seconds = round(time.monotonic() - started, 1)
-        report |= {"total_seconds": seconds, "peak_rss_mb": peak_rss_mb()}
+        report["total_seconds"] = round(time.monotonic() - started, 1)
+        report["peak_rss_mb"] = peak_rss_mb()
         for kind in ("adapter", "merged"):
             write_card(output / kind, report, identity["settings"], base=run.model)
         write_json(output / "report.json", report)
@@ -178,6 +177,8 @@ class Job:
         with nullcontext() if here else main_first():
             model, tokenizer = training.load_policy(run, self.backend)
         fold, limit = needs_folding(tokenizer), run.max_prompt_length
+        fix = "lower --max-prompt-length (longer prompts are dropped)"
+        check_positions(model, limit + run.max_completion_length, fix)
         for name, words in (("train", "training"), ("heldout", "held-out")):
             rows = to_dataset(getattr(self, name), run.system_prompt, fold=fold)
             kept, dropped = drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
