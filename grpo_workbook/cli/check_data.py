@@ -18,7 +18,7 @@ from grpo_workbook.answers import parse_number
 from grpo_workbook.cli import add_command
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError, wrap
-from grpo_workbook.files import place_of, readable, write_json
+from grpo_workbook.files import readable, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
 
 REPEATED, TOO_LONG = 0.05, 0.20  # largest rates of repeated questions, of prompts over the budget
@@ -44,9 +44,9 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
-    for given in (args.source, args.heldout_data) if args.json and args.json.exists() else ():
-        # also through a link or another name of the same file
-        if given and (there := place_of(given)).exists() and args.json.samefile(there):
+    for given in filter(None, (args.source, args.heldout_data)):
+        there, kind = data.find_file(given)  # also through a link or another name of the same file
+        if kind and args.json and args.json.exists() and args.json.samefile(there):
             raise WorkbookError(f"{given} is both the data and --json: choose another file")
     report = examine(args)
     print(as_text(report))

@@ -15,6 +15,7 @@ from grpo_workbook.data import load_problems, to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import merge, run_of
 from grpo_workbook.files import readable
+from grpo_workbook.models import find_adapter
 
 
 def add_parser(commands) -> None:
@@ -29,6 +30,7 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
+    find_adapter(args.adapter)  # before the libraries are loaded
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: give another --output, or --overwrite")
     heldout, judge = None, judge_for("text")
