@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_workbook.cli import add_command, options
-from grpo_workbook.cli.folder import identity_of, own_folder
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
@@ -33,7 +32,7 @@ def add_parser(commands) -> None:
 
 def main(arguments: list[str]) -> int:
     """Exit status 0. Bad input is found before a file is written; a Ctrl-C works as in `run`."""
-    from grpo_workbook.cli.run import Job, train_once
+    from grpo_workbook.cli.run import Job, identity_of, own_folder, train_once
     from grpo_workbook.stages import planned, read_stages, show_stages, train_stages
     from grpo_workbook.training import HeldoutProbe
 
