@@ -117,8 +117,10 @@ def keep_exact(trainer) -> "ExactCheckpoints":
 class ExactCheckpoints(Callback):
     """Adds to each checkpoint what the Trainer leaves out, seals it, and restores it."""
 
+    kept: Any = None  # the state from the checkpoint that is loaded
+
     def __init__(self, trainer):
-        self.trainer, self.kept = trainer, None
+        self.trainer = trainer
         self.stock_load, self.stock_save = trainer._load_from_checkpoint, trainer._save_checkpoint
 
     def load(self, checkpoint: str, model=None) -> None:
@@ -163,7 +165,7 @@ class ExactCheckpoints(Callback):
             if main:
                 seal(folder)
         except Exception as error:
-            cause = error.__cause__ if isinstance(error, WorkbookError) else error
+            cause: Any = error.__cause__ if isinstance(error, WorkbookError) else error
             by_torch = "inline_container.cc" in str(cause)  # torch.save raises a RuntimeError
             if not by_torch and not isinstance(cause, OSError | SafetensorError):
                 raise
@@ -313,7 +315,7 @@ def read_state(path: Path) -> dict:
     """Read a state from `write`, on the CPU. Nothing is unpickled."""
     from safetensors import safe_open
 
-    def whole(value):
+    def whole(value) -> Any:
         if isinstance(value, list):
             return [whole(inner) for inner in value]
         if not isinstance(value, dict):

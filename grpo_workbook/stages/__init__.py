@@ -98,7 +98,7 @@ class Stage:
 
     def to_dict(self) -> dict:
         """This stage in plain values, with functions by name; equal for equal stages."""
-        told = vars(self) | {"pass_rate": self.pass_rate and list(self.pass_rate)}
+        told: dict = vars(self) | {"pass_rate": self.pass_rate and list(self.pass_rate)}
         if isinstance(self.rewards, tuple):
             told["rewards"] = [[name_of(function), weight] for function, weight in self.rewards]
         functions = {name: told[name] for name in ("success", "keep") if callable(told[name])}
@@ -180,7 +180,7 @@ def train_stages(
 
 def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
     """The run of one stage: its values, its folder, its seed."""
-    own = {"learning_rate": stage.learning_rate, "beta": stage.beta}
+    own: dict = {"learning_rate": stage.learning_rate, "beta": stage.beta}
     own = {name: value for name, value in own.items() if value is not None}
     own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all start with the same rows
     own["output"] = run.output / f"stage-{number}-{stage.name}"
@@ -294,7 +294,8 @@ def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
 
     The changes and p-values are those of the sampled answers.
     """
-    (a, *_), (b, *_), report = before, after, {"n": after[0].n}
+    a, b = before[0], after[0]
+    report: dict = {"n": b.n}
     for when, scores in (("before", before), ("after", after)):
         rates = summary(scores[0], scores[-1])
         both = len(scores) == 2
@@ -337,7 +338,9 @@ class Carry(Callback):
         adapter = {name: p for name, p in model.named_parameters() if ".default." in name}
         self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter.items()}
 
-    def on_train_begin(self, args, state, control, model: Any = None, optimizer=None, **kwargs):
+    def on_train_begin(
+        self, args, state, control, model: Any = None, optimizer: Any = None, **kwargs
+    ):
         if self.stage.reference == "base":  # without a copy TRL turns the adapter off for it
             drop_reference(model)
         elif args.beta and "ref" not in model.peft_config:
@@ -348,11 +351,11 @@ class Carry(Callback):
             carried = {"state": read_moments(self.moments)}
             optimizer.load_state_dict(optimizer.state_dict() | carried)
 
-    def on_step_end(self, args, state, control, optimizer=None, **kwargs):
+    def on_step_end(self, args, state, control, optimizer: Any = None, **kwargs):
         if state.global_step >= state.max_steps:  # before the last checkpoint, in case of a kill
             self.on_train_end(args, state, control, optimizer)
 
-    def on_train_end(self, args, state, control, optimizer=None, **kwargs):
+    def on_train_end(self, args, state, control, optimizer: Any = None, **kwargs):
         from safetensors.torch import save_file
 
         kept = optimizer.state_dict()["state"].items()
