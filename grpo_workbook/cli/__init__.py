@@ -87,7 +87,8 @@ def _told(error: Exception) -> str | None:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}: check the path, its permissions and the disk space"
     if isinstance(error, UnicodeEncodeError):
-        return f"{error.object!r:.60} has characters that are no text: correct its encoding"
+        part = error.object[max(0, error.start - 30) : error.start + 30]
+        return f"{part!r} has characters that are no text: correct its encoding"
     if isinstance(error, RuntimeError) and "Symlink loop" in str(error):
         return f"{error}: give a path that ends somewhere"
     return None
