@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.reward_lab.symbolic import SymbolicChecker, symbolic_correctness
@@ -104,7 +104,8 @@ def score(
     columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
     values = {name_of(f): call(f, completions, **columns) for f in functions}
     # TRL's weighted sum, where None counts as 0: GRPO compares these
-    values["total"] = (pd.DataFrame(values, dtype=float).fillna(0.0) @ weights).tolist()
+    table: Any = pd.DataFrame(values, dtype=float)
+    values["total"] = (table.fillna(0.0) @ weights).tolist()
     starts = range(0, n, group_size)
     groups = {name: [v[i : i + group_size] for i in starts] for name, v in values.items()}
     return Scored(groups, dict(zip(names, weights, strict=True)))
