@@ -21,7 +21,7 @@ def refused(capsys, *arguments) -> str:
     """What a command says that must end with status 2."""
     assert main([str(word) for word in arguments]) == 2
     said = capsys.readouterr().err
-    assert said.count("error: ") == 1
+    assert sum(line.startswith("error: ") for line in said.splitlines()) == 1
     return said
 
 
