@@ -29,9 +29,24 @@ GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 KINDS = ("auto", "number", "text")
+MOST_COLUMNS, LONGEST_LINE = 1000, 64 * 2**20  # of a file; bytes
 CORE = ("question", "answer", "solution")
 # Columns that the course or TRL fills; a column of the source with such a name gets _original.
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
+
+
+def find_file(source: str | Path) -> tuple[Path, str | None]:
+    """(the path of a source, the kind of file: None for a hub id). WorkbookError for no such file.
+
+    It reads nothing.
+    """
+    path = place_of(source)
+    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    if kind and not (path.is_file() and path.stat().st_size):
+        raise WorkbookError(f"the data file {source} does not exist, or is empty")
+    if not kind and path.exists():
+        raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
+    return path, kind
 
 
 def read_rows(source: Any) -> "Dataset":
@@ -49,18 +64,18 @@ def read_rows(source: Any) -> "Dataset":
         return Dataset.from_dict(table, on_mixed_types="use_json")
     if not isinstance(source, str | Path):
         raise WorkbookError(f"a {type(source).__name__} is not a source: give a file, or one split")
-    path = place_of(source)
-    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
-    if kind and not (path.is_file() and path.stat().st_size):
-        raise WorkbookError(f"the data file {source} does not exist, or is empty")
-    if not kind and path.exists():
-        raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
+    path, kind = find_file(source)
     try:
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]
             return load_dataset(name, config or None, split=part or "train")
         if kind == "csv":
             return _read_csv(path)
+        if path.suffix.lower() == ".jsonl":
+            with path.open("rb") as lines:
+                if (most := max(map(len, lines))) > LONGEST_LINE:
+                    said = f"a line has {most:,} bytes, at most {LONGEST_LINE:,}"
+                    raise ValueError(f"{said}: write one problem per line")
         # The table is deleted when the process ends; TMPDIR chooses the disk.
         place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
@@ -76,6 +91,11 @@ def _read_csv(path: Path) -> "Dataset":
     import pandas as pd
     from datasets import Dataset
 
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as file:  # pandas would take minutes
+        first = file.readline()
+    if (wide := 1 + max(map(first.count, (b",", b";", b"\t")))) > MOST_COLUMNS:
+        raise ValueError(f"it has {wide:,} columns, at most {MOST_COLUMNS:,}: keep those you need")
     separator = max(",;\t", key=lambda sep: pd.read_csv(path, sep=sep, nrows=0).shape[1])
     how: Any = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
     # For a first row with too many fields pandas only warns, and shifts every column.
@@ -195,9 +215,9 @@ def load_tokenizer(model: str | Path) -> "Tokenizer":
     name, here = readable(model), Path(model).is_dir()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        said = f"the tokenizer of {name!r} cannot be loaded ({first_line(error)})"
-        raise WorkbookError(f"{said}: check the name, and the network if it is a hub id") from error
+    except Exception as error:  # a damaged file can raise anything
+        why = f"({first_line(error)}): check the name, and the network if it is a hub id"
+        raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
     if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing
         said = f"{name!r} has no tokenizer with a chat template"
         raise WorkbookError(f"{said}: choose an instruction-tuned model")

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpo_workbook.errors import WorkbookError
+
 Drawn = tuple[Any, str]  # a matplotlib Figure and its text alternative
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
 PALE = {"data": "#DCE9F5", "model": "#FFFFFF", "check": "#E0F0E3", "number": "#FBE7D3"}
@@ -149,6 +151,8 @@ def before_after(before: dict, after: dict, n: int) -> Drawn:
 
 def save(figure: Any, words: str, path: Path) -> None:
     """Write the PNG, with its text alternative inside (Description) and in a .txt beside it."""
+    if path.suffix.lower() != ".png":
+        raise WorkbookError(f"{path} is not the name of a PNG file: let it end in .png")
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"Description": words, "Software": None}  # no version, so that the bytes are the same
     figure.savefig(path, dpi=120, bbox_inches="tight", metadata=about)

@@ -75,7 +75,7 @@ def load_model(
         found = loaded.load_adapter(adapter, "default")  # again: this one says what was not placed
         if wrong := [*found.unexpected_keys, *found.missing_keys]:
             raise ValueError(f"{len(wrong)} weights are in one of the two only, such as {wrong[0]}")
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # a damaged file can raise anything
         said = f"{adapter} does not fit {readable(model)} ({first_line(error)})"
         raise WorkbookError(f"{said}: name the base that it was trained on") from error
     return loaded.eval(), tokenizer
@@ -96,7 +96,6 @@ def text_part(model: str) -> dict:
 
 def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) -> Any:
     """A language model from safetensors, optionally in 4-bit as in QLoRA; `nf4`: more settings."""
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     how: dict = {"dtype": dtype, "device_map": device, "use_safetensors": True}
@@ -110,12 +109,20 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
         base, found = loaded
         if lost := sorted(found["missing_keys"]):  # else they would be random numbers
             raise ValueError(f"it lacks {len(lost)} of the model's weights, such as {lost[0]}")
-    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+    except Exception as error:  # a damaged file can raise anything
         said = f"{readable(model)} cannot be loaded from safetensors ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
     if part:
         del base._weight_conversions  # else it would be saved under the whole checkpoint's names
     return base
+
+
+def check_positions(model: Any, tokens: int, fix: str) -> None:
+    """Raise WorkbookError if a prompt and its completion have more tokens than the model takes."""
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if most and tokens > most:
+        said = f"a prompt and its completion have up to {tokens:,} tokens, but this model was made"
+        raise WorkbookError(f"{said} for at most {most:,}: {fix}")
 
 
 def fingerprint(folder: str | Path | None) -> str | None:

@@ -50,7 +50,7 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         model, tokenizer = loader.from_pretrained(
             model_name=run.model, max_seq_length=length, **checkpointing, **how
         )
-    except OSError as error:  # Transformers' error for a missing model
+    except Exception as error:  # a damaged file can raise anything
         said = f"the model {run.model!r} cannot be loaded ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
     if run.dtype == "float32" != str(model.dtype)[6:]:  # Gemma 3 and others that overflow float16
@@ -153,7 +153,7 @@ class RewardBar(Callback):
         self.bar = tqdm(total=state.max_steps, initial=state.global_step, **how)
 
     def on_log(self, args, state, control, logs, **kwargs):
-        if "reward" in logs:
+        if logs.get("reward") is not None:  # None: no reward applied in this step
             length = logs.get("completions/mean_length", logs.get("completion_length", 0.0))
             self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
 
@@ -233,7 +233,9 @@ class HeldoutProbe(Callback):
 @contextmanager
 def stop_on_interrupt(trainer: Any):
     """The first Ctrl-C ends training after the current step and saves; the second stops at once.
-    Several processes stop after the same step. Yields {"interrupted": whether there was a Ctrl-C}.
+
+    So does a SIGTERM, as clusters send it, unless there are several processes: these all stop after
+    the same step. Yields a dict; its "interrupted" is True after a stop.
     """
     from accelerate.utils import gather_object
 
@@ -250,12 +252,16 @@ def stop_on_interrupt(trainer: Any):
         if seen["interrupted"]:
             raise KeyboardInterrupt
         seen["interrupted"] = True
-        print("\nCtrl-C: finishing this step, then saving (again: stop at once)", flush=True)
+        name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
+        print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
 
     trainer.add_callback(stop := Stop())
-    before = signal.signal(signal.SIGINT, handle)
+    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # a launcher's means a lost process
+    stops = [signal.SIGINT, signal.SIGTERM][: 1 + alone]
+    before = {number: signal.signal(number, handle) for number in stops}
     try:
         yield seen
     finally:
         trainer.remove_callback(stop)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -71,7 +71,7 @@ def die():
 
 def arm(trainer, step: int, where: str) -> None:
     """Let happen what is asked for."""
-    from grpo_workbook.resume import exact
+    from grpo_workbook import resume as exact
     from grpo_workbook.training import Callback
 
     def before(function, stage, act=die):

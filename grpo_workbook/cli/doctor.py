@@ -1,4 +1,4 @@
-"""`python -m grpo_workbook doctor`: check this machine, and show the course's settings on it."""
+"""Check this machine, and say how to fix what is wrong."""
 
 import argparse
 import os
@@ -10,6 +10,7 @@ import warnings
 from collections import namedtuple
 from pathlib import Path
 
+from grpo_workbook.cli import add_command
 from grpo_workbook.cli.versions import LEFT_OUT, installed, pins, wanted
 from grpo_workbook.config import RunConfig
 
@@ -21,8 +22,7 @@ Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
 def add_parser(commands) -> None:
     """Add doctor to the command line."""
-    words = "check this machine, and say how to fix what is wrong"
-    commands.add_parser("doctor", help=words, description=f"Shows {words}.")
+    add_command(commands, "doctor", __doc__)
 
 
 def main(args: argparse.Namespace | None = None) -> int:

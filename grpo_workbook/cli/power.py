@@ -1,4 +1,9 @@
-"""`python -m grpo_workbook power`: the problems to show a gain, or the gain that they can show."""
+"""How many problems show a gain, or which gain your problems can show.
+
+examples:
+  python -m grpo_workbook power --before 0.6 --gain 0.05
+  python -m grpo_workbook power --before 0.6 --items 500
+"""
 
 import argparse
 
@@ -6,16 +11,12 @@ from grpo_workbook import planning
 from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 
-EXAMPLES = """examples:
-  python -m grpo_workbook power --before 0.6 --gain 0.05
-  python -m grpo_workbook power --before 0.6 --items 500
-"""
+MOST = 100_000  # problems: the time grows with them, here some seconds
 
 
 def add_parser(commands) -> None:
     """Add power to the command line."""
-    words = "how many problems show a gain, or which gain your problems can show"
-    add = add_command(commands, "power", words, epilog=EXAMPLES)
+    add = add_command(commands, "power", __doc__)
     add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")
     add("--gain", type=float, metavar="X", help="the gain to find, such as 0.05")
     add("--items", type=int, metavar="N", help="or the problems that you have")
@@ -27,6 +28,8 @@ def main(args: argparse.Namespace) -> int:
     """Print the problems for --gain, or the gain for --items. WorkbookError for bad rates."""
     before, gain, items, power = args.before, args.gain, args.items, args.power
     worse = before / 10 if args.worse is None else args.worse
+    if items and items > MOST:
+        raise WorkbookError(f"--items is {items:,}: at most {MOST:,}, which show any gain of use")
     if (gain is None) == (items is None) or not (gain or items) > 0:
         raise WorkbookError(f"--gain is {gain}, --items is {items}: give one of them, above 0")
     if not 0 <= before <= before + (gain or 0) <= 1:

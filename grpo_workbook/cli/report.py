@@ -16,9 +16,9 @@ def from_log(log: list[dict], run: RunConfig) -> dict:
     """The number and length of completions; each reward in the log's first and last tenth."""
     import pandas as pd
 
-    tenth = max(1, len(log) // 10)
-    parts = (pd.DataFrame(part) for part in (log[:tenth], log[-tenth:], log))
-    first, last, whole = (part.mean(numeric_only=True).round(4).to_dict() for part in parts)
+    tenth, table = max(1, len(log) // 10), pd.DataFrame(log).apply(pd.to_numeric, errors="coerce")
+    parts = (table[:tenth], table[-tenth:], table)  # a None is NaN: no reward applied in the step
+    first, last, whole = (part.mean().round(4).to_dict() for part in parts)
     rewards = {"reward": "reward"}
     rewards |= {k[8:-5]: k for k in log[0] if k.startswith("rewards/") and k.endswith("/mean")}
     length = next(k for k in ("completions/mean_length", "completion_length") if k in log[0])

@@ -1,15 +1,23 @@
 """Rewards by name on the command line: of the floor, of the rooms, and from the user's files."""
 
+import functools
+import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from unittest import mock
 
 from grpo_workbook import rewards
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, shorten
 
 
-def parse_rewards(spec: str):
-    """`rewards.parse_rewards` with the rewards of the rooms: symbolic, unit_tests, code_format."""
+def parse_rewards(spec: str, timeout: float = 600.0):
+    """`rewards.parse_rewards` with the rewards of the rooms: symbolic, unit_tests, code_format.
+
+    A user's own function may take `timeout` seconds for a call.
+    """
     from grpo_workbook.reward_lab import symbolic_correctness
     from grpo_workbook.sandbox import code_format_reward, unit_tests
 
@@ -19,7 +27,64 @@ def parse_rewards(spec: str):
         return unit_tests(partial=form == "partial")
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
-    return rewards.parse_rewards(spec, more | {"symbolic": lambda: symbolic_correctness()})
+    more["symbolic"] = lambda: symbolic_correctness()
+    functions, weights = rewards.parse_rewards(spec, more)
+    return [limited(f, timeout) if hasattr(f, "own") else f for f in functions], weights
+
+
+def limited(function: Callable, timeout: float) -> Callable:
+    """The function with a time limit for a call: WorkbookError for a late one and for an os._exit.
+
+    After a Ctrl-C a call has 3 more seconds. It works in the main thread, and by a signal: a loop,
+    a sleep or a wait for a server ends; one endless call into C code does not.
+    """
+
+    @functools.wraps(function)
+    def reward(completions, **columns):
+        if threading.current_thread() is not threading.main_thread():
+            return function(completions=completions, **columns)
+        pid, leave, stopped = os.getpid(), os._exit, []
+        known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: handler for number, handler in known.items() if callable(handler)}
+
+        def late(*_):
+            raise KeyboardInterrupt if stopped else _Late
+
+        def stop(number, frame):
+            stopped.append(number)
+            signal.setitimer(signal.ITIMER_REAL, 3, 1)
+            before[number](number, frame)
+
+        def exits(status):  # a child process may
+            raise SystemExit(f"os._exit({status})") if os.getpid() == pid else leave(status)
+
+        old = signal.signal(signal.SIGALRM, late)
+        for number in before:
+            signal.signal(number, stop)
+        signal.setitimer(signal.ITIMER_REAL, timeout, 1)  # again each second: it may catch all
+        try:
+            with mock.patch.object(os, "_exit", exits):
+                return function(completions=completions, **columns)
+        except _Late:
+            asked = dict.fromkeys(map(str, columns.get("question", ())))
+            said = f"{rewards.name_of(function)} ran for more than {timeout:g} s on the answers to "
+            said += "; ".join(repr(shorten(question, 60)) for question in list(asked)[:3])
+            late = WorkbookError(f"{said}: correct it, or raise --reward-timeout")
+            late.between_steps = True
+            raise late from None
+        except BaseException as error:
+            error.between_steps = True  # `resume.train` can save
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in {**before, signal.SIGALRM: old}.items():
+                signal.signal(number, handler)
+
+    return reward
+
+
+class _Late(BaseException):
+    """The time limit has passed; no Exception, which a reward may catch."""
 
 
 def beside(spec: str, folder: Path) -> str:
