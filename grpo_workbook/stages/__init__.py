@@ -30,8 +30,12 @@ from grpo_workbook.stages.adaptive import AdaptiveWeight
 from grpo_workbook.statistics import changed, paired_p_value
 from grpo_workbook.training import Callback, make_trainer
 
-__all__ = """AdaptiveWeight Carry Curriculum Stage compare curriculum measure pass_rates planned read_stages
-    show_stages stage_run train_stages""".split()
+# fmt: off
+__all__ = [
+    "AdaptiveWeight", "Carry", "Curriculum", "Stage", "compare", "curriculum", "measure",
+    "pass_rates", "planned", "read_stages", "show_stages", "stage_run", "train_stages",
+]
+# fmt: on
 
 MOMENTS = "optimizer.safetensors"
 AGAIN = "delete that stage's folder, and --resume trains it and the later ones again"
