@@ -87,7 +87,8 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
 
     A word of the prompts (texts or chats), if given, may be a unit in the answer to them.
     `judge(given, answer)` returns whether a completion's answer matches the reference, or None if
-    it cannot tell; for equal texts it is not called. Raises WorkbookError for a reference that must
+    it cannot tell; for equal texts it is not called. A judge with the attribute `whole` gets whole
+    completions, and only it decides. Raises WorkbookError for a reference that must
     be a number and is not, ValueError for fewer answers than texts.
     """
 
@@ -99,6 +100,9 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
             return given is not None
         return judge(given, answer)
 
+    if getattr(judge, "whole", False):
+        right = [bool(judge(text, answer)) for text, answer in zip(texts, answers, strict=True)]
+        return Scores(list(texts), right, right, right)
     form = [reading.is_well_formed(text) for text in texts]
     exact = [reading.tagged_answer(t) if f else None for t, f in zip(texts, form, strict=True)]
     kind = [(judge and reading.extract_answer(t)) or reading.lenient_answer(t) for t in texts]

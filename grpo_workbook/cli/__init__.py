@@ -20,7 +20,8 @@ EXAMPLES = """examples:
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
 # Each is a module of this folder with `add_parser(commands)` and `main(args) -> exit status`.
-COMMANDS = "doctor check_data plan power run stages diagnose evaluate merge progress assign".split()
+COMMANDS = """doctor new check_data plan power run stages diagnose evaluate merge progress
+    assign""".split()
 GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
 
 

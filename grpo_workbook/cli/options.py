@@ -29,6 +29,7 @@ OWN = {
     "heldout_data": (str, "the held-out problems (default: a part of data)"),
     "question_column": (str, "the data's column of questions (default: question)"),
     "answer_column": (str, "the data's column of answers (default: answer)"),
+    "judge": (str, "FILE.py:REWARD, which gives 1 to a right held-out answer (default: compare)"),
     "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
     "reward_timeout": (float, "seconds that a call of your own reward may take (default: 600)"),
     "overwrite": (bool, "replace the run in the output folder"),
@@ -186,7 +187,7 @@ def from_yaml(path: Path) -> list[str]:
         meant, name = typed.get(name, value), name.replace("-", "_")
         if meant is None:  # an empty value
             continue
-        if name == "rewards":
+        if name in ("rewards", "judge"):
             value = beside(",".join(value) if isinstance(value, list) else value, path.parent)
         if isinstance(meant, dict):
             value = json.dumps(meant)

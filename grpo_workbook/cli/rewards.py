@@ -105,8 +105,19 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
     return {f"{n}:{i}": sha256(path.read_bytes()).hexdigest() for i, (n, path) in enumerate(own)}
 
 
-def judge_for(answers: str) -> Callable[[str, str], bool | None] | None:
-    """The judge for `evaluation.score` of such answers ("number" or "text"); numbers need none."""
+def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bool | None] | None:
+    """The judge for `evaluation.score` of such answers ("number" or "text"); numbers need none.
+
+    `where`: FILE.py:REWARD judges instead. It gets the whole completion and `answer`.
+    """
     from grpo_workbook.reward_lab import SymbolicChecker
 
+    if where:
+        own = rewards.load_reward(where)
+
+        def judge(text: str, answer: str) -> bool:
+            return rewards.call(own, [text], prompt=[[]], answer=[answer]) == [1.0]
+
+        vars(judge)["whole"] = True
+        return judge
     return SymbolicChecker().judge if answers == "text" else None  # starts when called

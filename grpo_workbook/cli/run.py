@@ -136,7 +136,9 @@ class Job:
     `load_problems`. `train` and `heldout` are rows, and prompts after `load`.
     """
 
-    def __init__(self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, **how):
+    def __init__(
+        self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, judge=None, **how
+    ):
         from grpo_workbook.data import GSM8K, course_data, load_split, sha256_of, to_dataset
 
         self.run, self.backend = run, backend
@@ -157,7 +159,7 @@ class Job:
             parts = load_split(run, data, heldout_data, answers=answers, **how)
         self.train, self.heldout, leaked = parts
         try_rewards(used, list(to_dataset(self.train.select(range(min(2, len(self.train)))))))
-        self.judge, self.reward_files = judge_for(answers), file_hashes(used)
+        self.judge, self.reward_files = judge_for(answers, judge), file_hashes(used)
         self.data_sha256 = sha256_of(self.train, self.heldout)
         hub = not own and course_data(run.profile) is GSM8K
         given = GSM8K.values() if hub else (data, heldout_data)

@@ -1,0 +1,47 @@
+"""`python -m grpo_workbook new FOLDER`: a project of your own, from a template that trains."""
+
+import shutil
+from pathlib import Path
+
+from grpo_workbook.cli import add_command
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import REPO, place_of, readable, swap_folder
+
+EXAMPLES = """examples:
+  python -m grpo_workbook new my_labels               classify texts, answer with JSON
+  python -m grpo_workbook new my_orders --task extract
+  python -m grpo_workbook new my_queries --task sql
+"""
+# --task -> the folder with what differs from my_project
+TASKS = {"json": "my_project", "extract": "extract", "sql": "sql"}
+NEXT = """{folder} is a project: its README.md says what to change. Next:
+  cd {folder}
+  make test     the rewards against right answers and cheats
+  make short    four steps of training
+"""
+
+
+def add_parser(commands) -> None:
+    """Add new to the command line."""
+    words = "start a project of your own from a template"
+    add = add_command(commands, "new", words, epilog=EXAMPLES)
+    add("folder", type=Path, help="the project's folder; it must be new or empty")
+    add("--task", choices=TASKS, default="json", help="a label as JSON, fields of a text, or SQL")
+
+
+def main(args) -> int:
+    """Copy the template; 0. Raises WorkbookError for a folder with something in it."""
+    folder = place_of(args.folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise WorkbookError(f"{readable(folder)} exists already: name a new folder")
+    inside = Path(__file__).parent.parent / "templates"  # an installed package has its own copy
+    templates = inside if inside.is_dir() else REPO / "templates"
+    skip = shutil.ignore_patterns("__pycache__", "outputs", "*.pyc", ".pytest_cache")
+
+    def write(new: Path) -> None:
+        for name in ("my_project", TASKS[args.task]):
+            shutil.copytree(templates / name, new, dirs_exist_ok=True, ignore=skip)
+
+    swap_folder(folder, write)
+    print(NEXT.format(folder=readable(folder)), end="")
+    return 0
