@@ -24,7 +24,7 @@ from grpo_workbook.data import chat_prompt  # noqa: E402
 MODEL = TEMPLATES / "my_project" / "tiny_model"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are
 # rounded to 4 bits)
-STAGES = (("skill", 700, 48, 2e-3, 0.6), ("habits", 200, 48, 5e-4, 0.0))
+STAGES = (("skill", 550, 48, 2e-3, 0.6), ("habits", 150, 48, 5e-4, 0.0))
 
 
 def other_value(rng: random.Random, name: str, value):

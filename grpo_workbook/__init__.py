@@ -20,7 +20,7 @@ _API = {
     "grpo_trainer": "ScratchTrainer",
     "training": "load_policy make_trainer HeldoutProbe stop_on_interrupt",
     "models": "load_model",
-    "evaluation": "generate evaluate score summary",
+    "evaluation": "generate evaluate compare score summary",
     "statistics": "wilson_interval bootstrap_interval paired_p_value pass_at_k majority_at_k",
     "export": "save_adapter merge compare_logits",
     "notebook": "show quiet",

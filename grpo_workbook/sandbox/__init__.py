@@ -164,10 +164,16 @@ def pass_at_1(model, tokenizer, dataset, sandbox: Sandbox, **how) -> tuple[list,
 
 
 def unit_tests(
-    sandbox: Sandbox | None = None, *, partial: bool = False, max_failed: float = 0.5
-) -> RewardFunction:
+    sandbox: Sandbox | None = None, *, partial: bool = False, max_failed: float = 0.5,
+    time_limit: float = 5.0, setup_column: str | None = None,
+) -> RewardFunction:  # fmt: skip
     """A reward: 1.0 if the program passes its whole test, else 0.0.
 
+        tests = unit_tests(time_limit=2, setup_column="test_setup_code")  # and test, entry_point
+        trainer = GRPOTrainer(model, reward_funcs=[tests], train_dataset=dataset)
+
+    `time_limit`: seconds for each program, without a `sandbox` of your own. `setup_column`: code to
+    run before the test.
     With `partial` a failed test earns half of the fraction of its assertions that held; one that
     was not reached counts as failed. None without a verdict: the sandbox failed, or the test is at
     fault (not Python, never calls the candidate, does not end, imports what is not installed).
@@ -176,12 +182,19 @@ def unit_tests(
     """
     if not 0 <= max_failed <= 1:
         raise WorkbookError(f"max_failed is {max_failed}: give a fraction from 0 to 1")
-    sandbox = sandbox or Sandbox()
+    sandbox = sandbox or Sandbox(time_limit=time_limit)
+    needed = ("test", "entry_point", *([setup_column] if setup_column else []))
 
-    @reward(role="correctness", columns=("test", "entry_point"))
-    def unit_test_reward(completions, test, entry_point, log_metric=None, **columns):
+    @reward(role="correctness", columns=needed)
+    def unit_test_reward(completions, log_metric=None, **columns):
         """1.0 if the program passes its test, else 0.0 or partial credit; None: unknown."""
-        verdicts = sandbox.check(jobs_of(completions, test, entry_point, **columns))
+        if missing := [name for name in needed if name not in columns]:
+            there = ", ".join(name for name, value in columns.items() if isinstance(value, list))
+            raise WorkbookError(f"unit_tests needs the column {missing[0]!r}; the data has {there}")
+        if setup_column:
+            pairs = zip(columns[setup_column], columns["test"], strict=True)
+            columns["test"] = [f"{setup or ''}\n{test}" for setup, test in pairs]
+        verdicts = sandbox.check(jobs_of(completions, **columns))
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
         late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]
         if len(unsure) + len(late) > max_failed * len(verdicts):
