@@ -762,8 +762,8 @@ predict("04.4", prediction, my_problems);
 # ## A script to copy
 #
 # The command `run` (`grpo_workbook/cli/run.py`) does the same with your own data and rewards, and takes any field of
-# `RunConfig` or TRL's `GRPOConfig` by its name. To start, copy [`templates/my_project`](../templates/my_project/README.md): 40 problems,
-# two reward functions and a YAML file.
+# `RunConfig` or TRL's `GRPOConfig` by its name. To start, `python -m grpo_workbook new my_project` makes [a project](../templates/my_project/README.md)
+# that trains: data, two reward functions with their tests, a YAML file per machine.
 #
 # ```bash
 # python -m grpo_workbook run --model gemma --seed 1 --output outputs/gemma

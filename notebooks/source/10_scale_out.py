@@ -833,20 +833,21 @@ figures.show(figure, (
 # ## Your own run, as a file
 #
 # All of these values fit into one file for `python -m grpo_workbook run`, fields of TRL's `GRPOConfig` too.
-# `templates/my_project` is a folder to copy, with data, two rewards and this file:
+# `python -m grpo_workbook new my_project` makes a folder with data, two rewards and their tests, and a file for each
+# machine, such as this one:
 
 # %%
 from grpo_workbook import files
 
-print((files.REPO / "templates" / "my_project" / "my.yaml").read_text())
+print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 
 # %% [markdown]
 # ```bash
-# python -m grpo_workbook check-data data.jsonl
+# python -m grpo_workbook check-data train.jsonl
 # python -m grpo_workbook plan --model Qwen/Qwen3-4B --profile t4
-# python -m grpo_workbook run --config my.yaml --max-steps 4
-# python -m grpo_workbook run --config my.yaml --overwrite
-# python -m grpo_workbook diagnose outputs
+# python -m grpo_workbook run --config t4.yaml --max-steps 4
+# python -m grpo_workbook run --config t4.yaml --overwrite
+# python -m grpo_workbook diagnose outputs/t4
 # ```
 #
 # In this order: is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it.
@@ -1083,5 +1084,5 @@ check("10.5", my_plan);
 # - vLLM speeds sampling up. Watch the sampling metrics, because its correction can drop long completions.
 #
 # Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step. To skip that,
-# copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards and your values, and run
-# `python -m grpo_workbook run --config my.yaml`.
+# make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your data, your
+# rewards and your values, and run `python -m grpo_workbook run --config t4.yaml`.
