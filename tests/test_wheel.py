@@ -81,11 +81,10 @@ def test_the_readmes_snippets_run(elsewhere, tmp_path):
 
 def test_a_new_project_is_complete_and_trains(elsewhere):
     root, python = elsewhere
-    made = call(elsewhere, "new", "mine", "--task", "sql")
+    made = call(elsewhere, "new", "mine")
     assert made.returncode == 0, made.stderr
-    asked = REPO / "templates" / "my_project", REPO / "templates" / "sql"
-    skip = {"__pycache__", ".pytest_cache", "outputs"}
-    files = {p.relative_to(a) for a in asked for p in a.rglob("*") if not skip & {*p.parts}}
+    template, skip = REPO / "templates" / "my_project", {"__pycache__", ".pytest_cache", "outputs"}
+    files = {p.relative_to(template) for p in template.rglob("*") if not skip & {*p.parts}}
     assert {p.relative_to(root / "mine") for p in (root / "mine").rglob("*")} == files
     command = [python, "-m", "grpo_workbook", "run", "--config", "cpu.yaml"]
     trained = finished([*command, "--max-steps", "4", "--heldout", "32"], cwd=root / "mine")
