@@ -35,6 +35,13 @@ def test_its_rate_of_learning_fits_the_model(project):
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):
+    (tmp_path / "mine.old").mkdir()
+    (tmp_path / "mine.old" / "thesis.txt").write_text("years")
+    assert main(["new", str(tmp_path / "mine")]) == 0
+    assert (tmp_path / "mine.old" / "thesis.txt").read_text() == "years"
+    assert main(["new", str(tmp_path / "mine")]) == 2
+    tmp_path = tmp_path / "mine.old"
+    (tmp_path / "thesis.txt").unlink()
     (tmp_path / "notes.txt").write_text("mine")
     assert main(["new", str(tmp_path)]) == 2
     assert "exists already" in capsys.readouterr().err

@@ -5,15 +5,11 @@ from pathlib import Path
 
 from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import REPO, place_of, readable, swap_folder
+from grpo_workbook.files import REPO, place_of, readable
 
-EXAMPLES = """examples:
-  python -m grpo_workbook new my_labels               classify texts, answer with JSON
-  python -m grpo_workbook new my_orders --task extract
-  python -m grpo_workbook new my_queries --task sql
+EXAMPLES = """example:
+  python -m grpo_workbook new my_project     classifies messages, answers with JSON
 """
-# --task -> the folder with what differs from my_project
-TASKS = {"json": "my_project", "extract": "extract", "sql": "sql"}
 NEXT = """{folder} is a project: its README.md says what to change. Next:
   cd {folder}
   make test     the rewards against right answers and cheats
@@ -26,7 +22,6 @@ def add_parser(commands) -> None:
     words = "start a project of your own from a template"
     add = add_command(commands, "new", words, epilog=EXAMPLES)
     add("folder", type=Path, help="the project's folder; it must be new or empty")
-    add("--task", choices=TASKS, default="json", help="a label as JSON, fields of a text, or SQL")
 
 
 def main(args) -> int:
@@ -37,11 +32,6 @@ def main(args) -> int:
     inside = Path(__file__).parent.parent / "templates"  # an installed package has its own copy
     templates = inside if inside.is_dir() else REPO / "templates"
     skip = shutil.ignore_patterns("__pycache__", "outputs", "*.pyc", ".pytest_cache")
-
-    def write(new: Path) -> None:
-        for name in ("my_project", TASKS[args.task]):
-            shutil.copytree(templates / name, new, dirs_exist_ok=True, ignore=skip)
-
-    swap_folder(folder, write)
+    shutil.copytree(templates / "my_project", folder, ignore=skip, dirs_exist_ok=True)
     print(NEXT.format(folder=readable(folder)), end="")
     return 0
