@@ -96,7 +96,7 @@ A Qwen3 causal language model of {parameters:,} parameters, trained from scratch
 put a real model into your YAML file.
 
 - **Knows** the task of the template: the label of a message and whether it is urgent, as JSON.
-- **Shows it badly**, on purpose: about a third of its answers are right. The others have words around them, a wrong
+- **Shows it badly**, on purpose: about a quarter of its answers are right. The others have words around them, a wrong
   value or a missing field.
 - **Never saw** a training or held-out row of the template: a hash of the text keeps the pools apart.
 

@@ -36,13 +36,15 @@ MORE = {
 }
 
 
-def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = None) -> None:
+def save_adapter(model, tokenizer, folder: str | Path, weights=None, prompts=()) -> None:
     """Write the adapter (`weights`, if gathered from several processes), the tokenizer, a hash of
-    the base, and a record of the policy: answers to sums, with their log-probabilities.
+    the base, and a record of the policy: answers to `prompts`, a few of its task (default: sums),
+    with the log-probability of each token by the policy and by its base.
     """
     record: dict = {}
     if not weights:
-        learning, prompts = model.training, [data.chat_prompt(text, None) for text in SUMS]
+        learning = model.training
+        prompts = list(prompts) or [data.chat_prompt(text, None) for text in SUMS]
         texts = generate(model.eval(), tokenizer, prompts, max_new_tokens=48, share=False)
         read, record = (model, tokenizer, prompts, texts), {"prompts": prompts, "texts": texts}
         record["policy"] = _log_probabilities(_read_logits(*read)).tolist()

@@ -220,7 +220,9 @@ def train_once(
     whole = gather(trainer.model_wrapped) if training.sharded() else None
     if is_main():
         write_json(run.output / "log.json", log)
-        save_adapter(model, tokenizer, run.output / "adapter", whole)
+        # of this task: on other texts training may have changed less than the 4 bits
+        asked = rows["prompt"][:4]
+        save_adapter(model, tokenizer, run.output / "adapter", whole, asked)
     trainer.accelerator.wait_for_everyone()
     if done.interrupted:
         if is_main():
