@@ -1,4 +1,4 @@
-"""Reward functions in TRL's contract, by name and weight; functions to check and load them.
+"""Reward functions in TRL's contract, by name and weight; functions to check them.
 
 The contract: a reward gets completions and the dataset's columns as lists, and returns one float
 per completion, or None if it does not apply. A completion is a text, or with chat prompts
@@ -8,15 +8,10 @@ Rewards go from 0 to 1, penalties from -1 to 0, and none hides an error.
 
 import contextlib
 import functools
-import inspect
 import json
 import math
 import re
-import runpy
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -182,9 +177,13 @@ _PART = re.compile(
 )
 
 
-def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tuple[list, list]:
-    """(functions, weights) from "name[=argument][:weight],..."; FILE.py:FUNCTION is your own.
-    The default weight is 1; with 0 a reward is only logged. `more`: in addition to REGISTRY.
+def parse_rewards(
+    spec: str, more: Mapping[str, Callable] | None = None, load: Callable | None = None
+) -> tuple[list, list]:
+    """(functions, weights) from "name[=argument][:weight],...".
+
+    The default weight is 1; with 0 a reward is only logged. `more`: in addition to REGISTRY;
+    `load`: makes a function of the command line's FILE.py:FUNCTION.
     """
     functions, weights, known = [], [], {**REGISTRY, **(more or {})}
     for part in spec.split(","):
@@ -192,7 +191,7 @@ def parse_rewards(spec: str, more: Mapping[str, Callable] | None = None) -> tupl
             said = "name[=argument][:weight], the weight from 0 up (penalties are negative)"
             raise WorkbookError(f"{part!r} in {spec!r} is not a reward: give {said}")
         called, weight = found.groups()
-        functions.append(load_reward(called) if ".py:" in called else _named(called, known))
+        functions.append(load(called) if load and ".py:" in called else _named(called, known))
         weights.append(float(weight or 1))
     if not any(weights):
         raise WorkbookError(f"every weight in {spec!r} is 0: give at least one above 0")
@@ -215,59 +214,3 @@ def _named(called: str, known: Mapping[str, Callable]) -> RewardFunction:
         return known[name](argument) if equals else known[name]()
     except (TypeError, ValueError) as error:
         raise WorkbookError(f"{called}: {error}") from None
-
-
-def load_reward(where: str) -> RewardFunction:
-    """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust."""
-    file, _, name = where.rpartition(":")
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise WorkbookError(f"the reward file {file!r} does not exist: give FILE.py:FUNCTION")
-    functions = _functions_of(path, path.stat().st_mtime_ns)
-    if name not in functions:
-        raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
-
-    @functools.wraps(functions[name])  # also copies the marks of @reward
-    def own_reward(completions, **columns):
-        step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
-        with _blamed(path, f": {name} failed in step {step}"):
-            return checked(functions[name], completions, **columns)
-
-    vars(own_reward)["own"] = path
-    return own_reward
-
-
-@functools.cache  # a file runs once for all its rewards, and again only after a change
-def _functions_of(path: Path, changed: int) -> dict[str, Callable]:
-    sys.path.append(str(path.resolve().parent))  # so that it can import its neighbours
-    with _blamed(path, " cannot be run"):
-        found = runpy.run_path(str(path))
-    return {name: value for name, value in found.items() if inspect.isfunction(value)}
-
-
-@contextlib.contextmanager
-def _blamed(path: Path, what: str):
-    """Turn an error from the user's file into a WorkbookError with the file's last line in it."""
-    try:
-        yield
-    except WorkbookError:
-        raise
-    except (Exception, SystemExit) as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
-        line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError
-        place = f"line {line}" if line else "add **kwargs to its arguments"
-        said = f"{type(error).__name__}: {error} ({place})"
-        raise WorkbookError(f"{path}{what}: {said}") from error
-
-
-def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
-    """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
-    form = "<reasoning>\n1\n</reasoning>\n<answer>{}</answer>"
-    texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
-    columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
-    for function in functions:
-        if missing := set(getattr(function, "columns", ())) - columns.keys():
-            said = f"but the data has {', '.join(columns)}: rename one, or choose another reward"
-            raise WorkbookError(f"{name_of(function)} needs the column {missing.pop()!r}, {said}")
-        if hasattr(function, "own"):
-            call(function, texts, **columns)

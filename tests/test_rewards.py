@@ -8,7 +8,8 @@ import pytest
 from conftest import REPO, environment
 
 from grpo_workbook import rewards
-from grpo_workbook.cli.rewards import beside, file_hashes
+from grpo_workbook.cli.rewards import beside, file_hashes, load_reward, try_rewards
+from grpo_workbook.cli.rewards import parse_rewards as parse_with_files
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import to_dataset
 from grpo_workbook.errors import WorkbookError
@@ -17,13 +18,11 @@ from grpo_workbook.rewards import (
     answer_reward,
     correctness_reward,
     incremental_format_reward,
-    load_reward,
     name_of,
     overlong,
     parse_rewards,
     strict_format_reward,
     text_of,
-    try_rewards,
 )
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -368,7 +367,7 @@ def completions(*texts):
 
 
 def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
-    functions, weights = parse_rewards(
+    functions, weights = parse_with_files(
         f"{rewards_py}:my_reward:2.5, strict_format, {rewards_py}:numpy_numbers"
     )
     assert weights == [2.5, 1.0, 1.0]
@@ -399,7 +398,7 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
         with pytest.raises(WorkbookError, match=rf"{name}\.py cannot be run: {said}"):
             load_reward(f"{tmp_path}/{name}.py:f")
     with pytest.raises(WorkbookError, match=r"FILE\.py:FUNCTION"):
-        parse_rewards(str(rewards_py))
+        parse_with_files(str(rewards_py))
 
 
 @pytest.mark.parametrize(
@@ -414,7 +413,7 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
 )
 @pytest.mark.filterwarnings("ignore:coroutine")
 def test_a_slip_shows_before_training(rewards_py, name, message):
-    functions, _ = parse_rewards(f"{rewards_py}:{name}")
+    functions, _ = parse_with_files(f"{rewards_py}:{name}")
     with pytest.raises(WorkbookError, match=message):
         try_rewards(functions, list(to_dataset(ROWS)))
 
@@ -427,11 +426,11 @@ def test_a_reward_of_the_course_wants_its_columns_before_training():
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
     with pytest.raises(WorkbookError, match="two of .*correctness_reward have the same name"):
-        parse_rewards(f"correctness,{rewards_py}:correctness_reward")
+        parse_with_files(f"correctness,{rewards_py}:correctness_reward")
     with pytest.raises(WorkbookError, match="every weight in .* is 0"):
-        parse_rewards(f"{rewards_py}:my_reward:0")
+        parse_with_files(f"{rewards_py}:my_reward:0")
     with pytest.raises(WorkbookError, match=":x' in .* is not a reward"):
-        parse_rewards(f"{rewards_py}:my_reward:x")
+        parse_with_files(f"{rewards_py}:my_reward:x")
 
 
 HOSTILE = """
@@ -468,7 +467,7 @@ def huge(completions, **kwargs):
 )
 def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, message):
     (tmp_path / "böse Datei.py").write_text(HOSTILE)
-    functions = parse_rewards(f"{tmp_path / 'böse Datei.py'}:{name}")[0]
+    functions = parse_with_files(f"{tmp_path / 'böse Datei.py'}:{name}")[0]
     with pytest.raises(WorkbookError, match=message):
         try_rewards(functions, list(to_dataset(ROWS)))
 
@@ -499,7 +498,7 @@ def test_a_comma_in_the_path_is_told_as_what_it_is(tmp_path):
     with pytest.raises(WorkbookError, match="has a comma, which ends a reward"):
         beside("correctness:2, mine.py:mine:1", folder)
     (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
-    assert parse_rewards(beside("correctness:2, mine.py:mine:1", tmp_path))[1] == [2.0, 1.0]
+    assert parse_with_files(beside("correctness:2, mine.py:mine:1", tmp_path))[1] == [2.0, 1.0]
 
 
 def test_two_files_with_one_function_name_have_a_hash_each(tmp_path):

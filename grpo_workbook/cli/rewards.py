@@ -1,16 +1,22 @@
 """Rewards by name on the command line: of the floor, of the rooms, and from the user's files."""
 
+import contextlib
 import functools
+import inspect
 import os
+import runpy
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from unittest import mock
 
 from grpo_workbook import rewards
-from grpo_workbook.errors import WorkbookError, shorten
+from grpo_workbook.config import nearest
+from grpo_workbook.errors import WorkbookError, visible
 
 
 def parse_rewards(spec: str, timeout: float = 600.0):
@@ -28,7 +34,7 @@ def parse_rewards(spec: str, timeout: float = 600.0):
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
     more["symbolic"] = lambda: symbolic_correctness()
-    functions, weights = rewards.parse_rewards(spec, more)
+    functions, weights = rewards.parse_rewards(spec, more, load_reward)
     return [limited(f, timeout) if hasattr(f, "own") else f for f in functions], weights
 
 
@@ -68,7 +74,7 @@ def limited(function: Callable, timeout: float) -> Callable:
         except _Late:
             asked = dict.fromkeys(map(str, columns.get("question", ())))
             said = f"{rewards.name_of(function)} ran for more than {timeout:g} s on the answers to "
-            said += "; ".join(repr(shorten(question, 60)) for question in list(asked)[:3])
+            said += "; ".join(repr(visible(question)[:60]) for question in list(asked)[:3])
             late = WorkbookError(f"{said}: correct it, or raise --reward-timeout")
             late.between_steps = True
             raise late from None
@@ -113,7 +119,7 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
     from grpo_workbook.reward_lab import SymbolicChecker
 
     if where:
-        own = rewards.load_reward(where)
+        own = load_reward(where)
 
         def judge(text: str, answer: str) -> bool:
             return rewards.call(own, [text], prompt=[[]], answer=[answer]) == [1.0]
@@ -121,3 +127,61 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
         vars(judge)["whole"] = True
         return judge
     return SymbolicChecker().judge if answers == "text" else None  # starts when called
+
+
+def load_reward(where: str) -> Callable:
+    """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust."""
+    file, _, name = where.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise WorkbookError(f"the reward file {file!r} does not exist: give FILE.py:FUNCTION")
+    functions = _functions_of(path, path.stat().st_mtime_ns)
+    if name not in functions:
+        raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
+
+    @functools.wraps(functions[name])  # also copies the marks of @reward
+    def own_reward(completions, **columns):
+        step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
+        with _blamed(path, f": {name} failed in step {step}"):
+            return rewards.checked(functions[name], completions, **columns)
+
+    vars(own_reward)["own"] = path
+    return own_reward
+
+
+@functools.cache  # a file runs once for all its rewards, and again only after a change
+def _functions_of(path: Path, changed: int) -> dict[str, Callable]:
+    sys.path.append(str(path.resolve().parent))  # so that it can import its neighbours
+    with _blamed(path, " cannot be run"):
+        found = runpy.run_path(str(path))
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+
+
+@contextlib.contextmanager
+def _blamed(path: Path, what: str):
+    """Turn an error from the user's file into a WorkbookError with the file's last line in it."""
+    try:
+        yield
+    except WorkbookError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+        line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError
+        place = f"line {line}" if line else "add **kwargs to its arguments"
+        said = f"{type(error).__name__}: {error} ({place})"
+        raise WorkbookError(f"{path}{what}: {said}") from error
+
+
+def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
+    """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
+    form = "<reasoning>\n1\n</reasoning>\n<answer>{}</answer>"
+    texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
+    columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
+    for function in functions:
+        if missing := set(getattr(function, "columns", ())) - columns.keys():
+            said = f"but the data has {', '.join(columns)}: rename one, or choose another reward"
+            raise WorkbookError(
+                f"{rewards.name_of(function)} needs the column {missing.pop()!r}, {said}"
+            )
+        if hasattr(function, "own"):
+            rewards.call(function, texts, **columns)

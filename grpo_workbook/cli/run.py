@@ -26,14 +26,13 @@ from pathlib import Path
 from grpo_workbook import training
 from grpo_workbook.cli import add_command, options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
-from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards
+from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, main_first, once, together
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
-from grpo_workbook.rewards import try_rewards
 from grpo_workbook.stages import compare, measure
 
 PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
