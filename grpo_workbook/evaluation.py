@@ -134,7 +134,7 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
             return given is not None
         return judge(given, answer)
 
-    if getattr(judge, "whole", False):
+    if judge and getattr(judge, "whole", False):
         right = [bool(judge(text, answer)) for text, answer in zip(texts, answers, strict=True)]
         return Scores(list(texts), right, right, right)
     form = [reading.is_well_formed(text) for text in texts]

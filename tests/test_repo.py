@@ -186,7 +186,8 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-COMMANDS = "doctor check-data plan power run stages diagnose evaluate merge progress assign".split()
+COMMANDS = """doctor new check-data plan power run stages diagnose evaluate merge progress
+    assign""".split()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([c, "--help"] for c in COMMANDS)])

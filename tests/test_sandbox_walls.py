@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -161,12 +162,19 @@ def test_no_program_gets_what_it_wants_and_the_next_one_is_judged(
 
 def test_when_memory_runs_out_the_servers_of_candidates_go_first_and_judges_next(sandbox):
     sandbox.probe()
-    scores = {b"candidate.py": set(), b"judge.py": set()}
-    for pid in servers():
-        name = Path(f"/proc/{pid}/cmdline").read_bytes().strip(b"\0").rpartition(b"/")[2]
-        if name in scores:
-            scores[name].add(int(Path(f"/proc/{pid}/oom_score_adj").read_text()))
-    assert scores == {b"candidate.py": {1000}, b"judge.py": {500}}
+
+    def scores() -> dict:
+        found = {b"candidate.py": set(), b"judge.py": set()}
+        for pid in servers():
+            name = Path(f"/proc/{pid}/cmdline").read_bytes().strip(b"\0").rpartition(b"/")[2]
+            if name in found:
+                found[name].add(int(Path(f"/proc/{pid}/oom_score_adj").read_text()))
+        return found
+
+    until = time.monotonic() + 120
+    while 0 in set().union(*scores().values()) and time.monotonic() < until:
+        time.sleep(0.1)  # the other workers are still starting
+    assert scores() == {b"candidate.py": {1000}, b"judge.py": {500}}
     assert int(Path("/proc/self/oom_score_adj").read_text()) < 500
 
 

@@ -1,4 +1,4 @@
-"""Measure any model on held-out problems, and compare it with an earlier measurement.
+"""Measure any model on held-out problems; compare it with an earlier measurement.
 
 examples:
   python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base

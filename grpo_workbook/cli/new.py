@@ -7,8 +7,8 @@ from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, place_of, readable
 
-EXAMPLES = """example:
-  python -m grpo_workbook new my_project     classifies messages, answers with JSON
+EXAMPLES = """examples:
+  python -m grpo_workbook new my_project    classify messages, answer with JSON
 """
 NEXT = """{folder} is a project: its README.md says what to change. Next:
   cd {folder}

@@ -1,7 +1,8 @@
 """The memory of a run by part, before it starts, and what makes it fit.
 
-It is computed from the model's config alone: nothing is measured. --memory is your GPU's, in GiB.
-Every setting of a run that changes the memory counts too: `run --help` lists them.
+It is computed from the model's config alone: nothing is measured. --memory is
+your GPU's, in GiB. Every setting of a run that changes the memory counts too:
+`run --help` lists them. The default profile is t4.
 
 examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --batch-size 64
@@ -14,7 +15,7 @@ from grpo_workbook.cli import add_command, options
 
 def add_parser(commands) -> None:
     """Add plan to the command line; `main` reads what follows it."""
-    usage = "%(prog)s [--memory GIB] [--model M] [--profile P (default t4)] [options]"
+    usage = "%(prog)s [--memory GIB] [--model M] [options of run]"
     add_command(commands, "plan", __doc__, usage=usage)
 
 

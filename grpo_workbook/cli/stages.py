@@ -26,7 +26,7 @@ from grpo_workbook.files import readable
 
 def add_parser(commands) -> None:
     """Add stages to the command line; `main` reads what follows it."""
-    usage = "%(prog)s FILE.yaml [--probe-every N] [options of run]"
+    usage = "%(prog)s FILE.yaml [--probe-every N] [options]"
     add_command(commands, "stages", __doc__, usage=usage)
 
 
