@@ -510,7 +510,7 @@ for axes, (name, pairs), xs in zip(grid, charts.items(), (longest, groups)):
         axes.text(xs[3], ys[3] + up, phase, color=colour, ha=side)
     axes.set_xscale("log", base=2)
     axes.set(xticks=xs, xticklabels=xs, xlabel=name, ylabel="GiB", ylim=(0, 26))
-grid[0].set_title("Long completions cost most: both humps grow", fontsize=11)
+grid[0].set_title("Long completions: both humps grow", fontsize=11)
 grid[1].set_title("Larger groups cost cache alone", fontsize=11)
 ends = [[f"{pairs[i][k]:.1f}" for i in (0, -1)]
         for pairs in charts.values() for k in (0, 1)]

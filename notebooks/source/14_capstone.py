@@ -715,7 +715,7 @@ from IPython.display import display
 
 row_style = "display:flex;flex-wrap:wrap;gap:16px"
 images = "".join(
-    f"<img style='flex:1 1 300px;min-width:0;max-width:100%' "
+    f"<img style='flex:1 1 480px;min-width:0;max-width:100%' "
     f'src="data:image/png;base64,{picture.png}" alt="{escape(picture.words)}">'
     for picture in pictures)
 samples = "".join(sample_html(i) for i in range(3))
