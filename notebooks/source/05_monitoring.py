@@ -948,10 +948,11 @@ check("05.5", gpu_diagnosis);
 #     }.get(run, {"healthy"})
 # ```
 #
-# - `phi4_14b` writes 195 of its 200 tokens from first to last: it is cut off before its answer. Its KL stays near 0,
-#   because nothing pays. Give it more tokens. `qwen25_3b` began the same way, but learned to write less.
+# - `phi4_14b` writes about 195 of its 200 tokens from first to last: most completions are cut off before their answer.
+#   Its KL stays near 0, because little pays. Give it more tokens. `qwen25_3b` began the same way, but learned to write
+#   less.
 # - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
-#   8 bits they are not computed in the same way. No `beta` cures that. And two of three completions are cut off.
+#   8 bits the two are probably not computed in the same way. No `beta` cures that. And two of three completions are cut off.
 # - `qwen3_0.6b_base` learns for 50 steps (its held-out accuracy goes from 16 % to 41 %). Then it breaks, in spite of a
 #   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop
 #   such a run at the first of these. The log does not say why it broke: neither gradient norm nor adapter change was
