@@ -142,8 +142,8 @@ for text in [
 # %% [markdown]
 # ## Does it have the form?
 #
-# Three rewards for the same form. *Strict* wants the two blocks and nothing else. *Soft* allows words around them.
-# *Incremental* pays 0.25 for each of the four tags that is in place, counted from the first.
+# Two rewards for the same form. *Strict* wants the two blocks and nothing else. *Incremental* pays 0.25 for each of the
+# four tags that is in place, counted from the first, and allows words around them. Each line below shows both.
 #
 # Incremental gives **partial credit**: a model that never writes the whole form still earns more for each step towards
 # it, so its groups have a gradient. Strict alone gives none until the model succeeds by chance.
@@ -551,8 +551,9 @@ figures.show(
 )
 
 # %% [markdown]
-# With half of the groups mastered, `"group"` takes the phrase to 80 % in 30 steps. The three others hold it near 10 % to
-# 20 %, because the larger pushes of correctness are in the same batch. And does its weight matter?
+# With half of the groups mastered, `"group"` takes the phrase to 80 % in 30 steps. The three others still hold it at
+# 10 % to 18 %, because the larger pushes of correctness are in the same batch. Not for ever: at step 40 `"batch"` and
+# `"normalize_then_sum"` are near 40 %. And does its weight matter?
 
 # %%
 import pandas as pd
@@ -567,7 +568,7 @@ ends = {way: [after_30(way, weight) for weight in sizes] for way in WAYS}
 pd.DataFrame(ends, index=[f"weight {weight}" for weight in sizes]).round(2)
 
 # %% [markdown]
-# Under `"group"`, a weight 100 times smaller changes almost nothing. Under the others, the weight decides.
+# Under `"group"`, a weight 100 times smaller changes little. Under the others, the weight decides.
 #
 # The right panel is the limit of the cures. Where *every* group is mastered, nothing larger is left in the batch.
 # `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread. `"none"` gives a gradient about 20 times
@@ -800,7 +801,7 @@ for name in sets:
 # %% [markdown]
 # With ours, an attack without the right number earns no more than a well-formed wrong answer. Attacks that contain the
 # right number lose only the reward for the form. In a group with right answers, the right answers win. In a group
-# without any, the best cheat wins, however little it earns: that is the trap of the last section.
+# without any, the best cheat wins, however little it earns: a small weight is not a small push.
 #
 # The opposite fault is a penalty without a floor. Under the naive rewards a right answer with a long farewell earns less
 # than an empty completion, so the model learns to say nothing. Ours only withholds the reward for the strict form:

@@ -2,7 +2,8 @@
 # # 05 · Monitoring: a run that says what is wrong with it
 #
 # **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
-# run from a sick one within 30 steps, name the disease and its cure, and stop a bad run before it wastes an hour.
+# run from a sick one (within 30 steps here, within 100 on a GPU), name the disease and its cure, and stop a bad run
+# before it wastes an hour.
 #
 # **Time:** about 2 minutes on two CPU cores (smoke profile).
 #
@@ -126,7 +127,7 @@ figures.show(*run_panels(healthy, title=title))
 # %% [markdown]
 # | panel | healthy | worry when |
 # | --- | --- | --- |
-# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps, falling, or one part rising alone |
+# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
 # | zero-variance groups | become more *as the reward gets high* | nearly all, from the start: no gradient |
 # | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy gone while the reward is low; KL above the initial entropy |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
@@ -137,8 +138,9 @@ figures.show(*run_panels(healthy, title=title))
 # ### How fast may entropy fall?
 #
 # Entropy says how undecided the policy is, in nats per token. With `beta` above 0 there is a KL beside it, which starts
-# at 0 because the policy is still its reference (in rounds with a new reference, chapter 07, it does so in each). The KL of one step is an estimate and can jump (step 29 here) for a
-# few tokens that the reference finds nearly impossible, so the bold line is a median.
+# at 0 because the policy is still its reference. (In chapter 07's rounds it starts at 0 again with each new reference.)
+# The KL of one step is an estimate and can jump (step 29 here) for a few tokens that the reference finds nearly
+# impossible. So the bold lines are medians.
 
 # %% tags=["hide-input"]
 parted = with_kl.table[["kl", "entropy"]].dropna()
@@ -159,10 +161,11 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
 # %% [markdown]
 # **This is not the norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
 # that has learned it has little left to be undecided about. A real model that loses its entropy at this speed stops
-# exploring, and then stops learning. In the runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion
-# weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476)
-# calls this *entropy collapse* and raises the upper clip to 0.28 against it; TRL 1.15 also has `entropy_coef`. Compare
-# the entropy with your own first steps, and ask what the reward gained while it fell (exercise 05.4).
+# exploring, and then stops learning. In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32
+# billion weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (arXiv
+# 2503.14476) calls this *entropy collapse* and raises the upper clip to 0.28 against it; TRL 1.15 also has
+# `entropy_coef`. Compare the entropy with your own first steps, and ask what the reward gained while it fell
+# (exercise 05.4).
 #
 # On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
@@ -229,10 +232,11 @@ for name, log in gpu_runs.items():
     print(f"{name:16} t = {end:5.1f} at the end; above 3 since step: {since}")
 
 # %% [markdown]
-# The three that learn show it after 40 to 80 steps; at step 30 they look like the others. So 30 flat steps of a GPU run
-# mean nothing: give it 100. The warm-up alone takes a tenth of the steps.
+# The three that learn show it after 40 to 80 steps. (With means over ten steps, the loop begins at step 40; for
+# the first 30 steps no t is above 1.6.) So 30 flat steps of a GPU run mean nothing: give it 100. Their warm-up alone
+# takes a tenth of the steps.
 #
-# In these three the KL starts at 0 and grows to between 0.03 and 0.1. What is wrong with the other three? They are
+# In these three the KL starts at 0 and ends between 0.03 and 0.11. What is wrong with the other three? They are
 # patients of the clinic below (exercise 05.5): their KL and their lengths tell them apart.
 
 # %% [markdown]
@@ -395,8 +399,8 @@ print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 # %% [markdown]
 # ## Sick runs
 #
-# Each of these runs was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, with the same tiny model.
-# First their rewards, each on its own scale, with the name that the diagnosis gives:
+# Each of these runs but the first was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, with the same
+# tiny model. First their rewards, each on its own scale, with the name that the diagnosis gives:
 
 # %%
 from grpo_workbook.diagnosis import side_by_side
@@ -426,7 +430,7 @@ for name, first in found.items():
 # ### A reward that is gamed
 #
 # The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0:
-# the model writes equations until it is cut off. Only the lengths and the held-out accuracy give it away.
+# the model writes equations until it is cut off. The lengths and the held-out accuracy give it away.
 
 # %%
 from grpo_workbook.diagnosis import compare_panels
@@ -462,7 +466,9 @@ gamed.add_callback(keeper)
 gamed.train();
 
 # %% [markdown]
-# How much was saved? The probe chose the step by its own 64 problems, so ask both adapters others:
+# The best step is 0: the adapter as the live run had left it, because no later step did better. How much was saved? The
+# probe chose the step by its own 64 problems, so ask both adapters others. (Greedily here; the probe samples, so its
+# accuracy is lower.)
 
 # %%
 from grpo_workbook import evaluate, load_model
@@ -524,7 +530,8 @@ for reward in (0.71, 0.87, 1.01):
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# Ask these questions from top to bottom. The first unwanted answer names the disease:
+# Ask these questions from top to bottom. The first unwanted answer mostly names the disease. (The table below the
+# figure has every finding, also those about the KL.)
 
 # %% tags=["hide-input"]
 questions = {
@@ -574,9 +581,11 @@ for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
     print(fill(line, 88, subsequent_indent=" " * 22))
 
 # %% [markdown]
-# The bounds were set on the first seed of each of these runs and on published GPU logs. On other seeds the diagnosis names
-# 20 of 20 diseases and accuses none of 4 healthy runs. That is one task and one tiny model, with adapters in bfloat16
-# (chapter 04). On the published logs it does less well: `docs/measurements.md` has both tables.
+# The bounds were set on the first seed of each of these runs and on published GPU logs. On other seeds the diagnosis
+# names 20 of 20 diseases (one of them only since its rules were written again) and accuses none of 4 healthy runs. That
+# is one task and tiny models, with adapters in bfloat16 (chapter 04). On the published logs it names 19 of 19 sick runs
+# and accuses none of 14 healthy ones, but its rules were written with these logs in view: others may do worse.
+# `docs/measurements.md` has the tables.
 
 # %% [markdown]
 # ## Stopping a sick run
@@ -627,8 +636,8 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function, or in 05.3 a prediction, and run the cell: it checks itself. `python -m grpo_workbook progress` lists
-# what you have solved.
+# Write the function, or in 05.3 a prediction, and run the cell: it checks itself.
+# `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
 # ### Exercise 05.1 · `is_gamed` · medium · 10 minutes
@@ -868,7 +877,8 @@ for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
 # ### The clinic again: six GPU runs
 #
 # The published runs from above. Reward, KL and length were logged, as means over ten steps; the dashed line is the
-# limit of a completion's length, where it is known. The scale of the KL is logarithmic above 0.1.
+# limit of a completion's length, where it is known. The scale of the KL is logarithmic above 0.1; an estimate of the KL
+# can fall below 0.
 
 # %% tags=["hide-input"]
 limits = dict(zip(gpu_runs, (768, None, 200, 200, 1849, 1024)))
@@ -895,7 +905,7 @@ figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
 # %% [markdown]
-# Where it was logged, the fraction of completions that are cut off (means of all steps):
+# One run also logged the fraction of completions that are cut off (mean of all steps):
 
 # %%
 for name, log in gpu_runs.items():
@@ -909,7 +919,8 @@ for name, log in gpu_runs.items():
 # What is wrong with each of the six? Return the set of its findings, from `healthy`, `kl_too_high` (the KL grew too
 # far), `rate_too_low`, `reference_differs` (the KL is above 0 before anything was learned), `reward_falls`,
 # `reward_flat`, `truncated` (completions are cut off before their answer). Two of the runs have two findings. Name a
-# cause, not its effect: `reward_flat` only if nothing else explains it.
+# cause, not its effect: `truncated` only if completions are cut off from the start and the reward does not rise,
+# `reward_flat` only if nothing else explains it.
 
 # %% tags=["exercise"]
 def gpu_diagnosis(run: str) -> set[str]:
@@ -922,7 +933,7 @@ check("05.5", gpu_diagnosis);
 # <details><summary>Hint</summary>
 #
 # Three are healthy, as their slopes say. Of the others, one writes up to its limit from first to last, one has a large
-# KL in its first steps, and one learns for 60 steps and then breaks.
+# KL in its first steps, and one begins to learn and breaks after step 60.
 #
 # </details>
 #
@@ -937,13 +948,15 @@ check("05.5", gpu_diagnosis);
 #     }.get(run, {"healthy"})
 # ```
 #
-# - `phi4_14b` writes 195 of its 200 tokens from first to last: it is cut off before its answer. Its KL stays near 0,
-#   because nothing pays. Give it more tokens. `qwen25_3b` began the same way, but learned to write less.
+# - `phi4_14b` writes about 195 of its 200 tokens from first to last: most completions are cut off before their answer.
+#   Its KL stays near 0, because little pays. Give it more tokens. `qwen25_3b` began the same way, but learned to write
+#   less.
 # - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
-#   8 bits they are not computed in the same way. No `beta` cures that. And two of three completions are cut off.
-# - `qwen3_0.6b_base` learns for 60 steps, then breaks within ten: the length goes to the limit, the reward to 0, and the
-#   KL above 20, in spite of a KL penalty. Stop such a run there. The log does not say why it broke: neither gradient
-#   norm nor adapter change was logged.
+#   8 bits the two are probably not computed in the same way. No `beta` cures that. And two of three completions are cut off.
+# - `qwen3_0.6b_base` learns for 50 steps (its held-out accuracy goes from 16 % to 41 %). Then it breaks, in spite of a
+#   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop
+#   such a run at the first of these. The log does not say why it broke: neither gradient norm nor adapter change was
+#   logged.
 #
 # </details>
 
