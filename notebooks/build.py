@@ -209,6 +209,8 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
         cell.metadata.pop("execution", None)
         kept: list[nbformat.NotebookNode] = []
         for output in cell.get("outputs", []):
+            if "<iframe" in "".join(output.get("data", {}).get("text/html", "")):
+                continue  # Trackio's page: a local server, with its token
             if output.get("output_type") == "stream":
                 previous = kept[-1] if kept and kept[-1].get("name") == output["name"] else None
                 if previous is not None:

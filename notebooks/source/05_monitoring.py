@@ -80,7 +80,7 @@ for axes, (name, batch) in zip(grid, batches.items()):
     names = [f"group {i}" for i in range(1, 5)]
     axes.set(xticks=[], yticks=range(4), yticklabels=names)
     axes.grid(visible=False)
-figure.suptitle("The same reward_std, but only the right batch teaches")
+figure.suptitle("The same reward_std, but only the batch on the right teaches")
 listed = "; ".join(f"{name}: {numbers}" for name, numbers in said.items())
 figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. In the "
              "left one all rewards of a group are equal: no advantage and no gradient.")
@@ -203,8 +203,10 @@ for axes, (name, log) in zip(grid, gpu_runs.items()):
     ends = [f"{log['reward'].iloc[k]:.2g}" for k in (0, -1)]
     words.append(f"{name} {' to '.join(ends)} in {log.index[-1]} steps")
 grid[0].set_ylabel("reward")
-grid[3].set(xlabel="step", ylabel="reward")
-figure.suptitle("Three of six GPU runs learn, and none of them within 30 steps")
+grid[3].set_ylabel("reward")
+for axes in grid[3:]:
+    axes.set_xlabel("step")
+figure.suptitle("In three of six GPU runs the reward rises, in none before step 40")
 figures.show(figure, f"Six charts of the reward: {'; '.join(words)}.")
 
 # %% [markdown]
@@ -229,7 +231,7 @@ for name, log in gpu_runs.items():
     found = {int(x[n - 1]): slope_t(x[:n], y[:n]) for n in range(4, len(y) + 1)}
     since = next((step for step, t in found.items() if t >= 3), "never")
     end = found[int(x[-1])]
-    print(f"{name:16} t = {end:5.1f} at the end; above 3 since step: {since}")
+    print(f"{name:16} t = {end:5.1f} at the end; first at 3 or more: step {since}")
 
 # %% [markdown]
 # The three that learn show it after 40 to 80 steps. (With means over ten steps, the loop begins at step 40; for
@@ -253,7 +255,7 @@ boxes = {
     "log": (0.5, 0.46, "trainer.state\n.log_history", pale["number"]),
     "health": (0.86, 0.8, "HealthCallback\ndiagnose()", pale["check"]),
     "panels": (0.86, 0.46, "LivePanels\nsix panels", pale["check"]),
-    "report": (0.86, 0.12, "report_to\nTensorBoard, W&B", pale["check"]),
+    "report": (0.86, 0.12, "report_to\nTrackio, TensorBoard", pale["check"]),
 }
 arrows = [("step", "log", "metrics"), ("watch", "log", "unique, empty, invalid"),
           ("probe", "log", "held-out accuracy"), ("log", "health", "every 5 steps"),
@@ -555,7 +557,7 @@ boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
 arrows += [(a, b, "") for a, b in zip(places, [*places[1:], "healthy"])]
 listed = " ".join(f"{q} {answer}: {n}." for q, (answer, n) in questions.items())
 figure = figures.diagram(boxes, arrows, (9.5, 5.6))
-figure.suptitle("Six questions in this order name the disease", y=1.02)
+figure.suptitle("Six questions in this order name most diseases", y=1.02)
 figures.show(figure, "Decision tree of the diagnosis, six questions from top to "
              f"bottom, the findings to their right. {listed} At the end: healthy.")
 
@@ -901,6 +903,8 @@ for place, axes in enumerate(grid):
         axes.set_ylabel(name, rotation=0, ha="right", labelpad=24)
     ends = " to ".join(f"{values.iloc[k]:.2g}" for k in (0, -1))
     words.append(f"{name} {metric} {ends}, limit {limits[name]}")
+for axes in grid[-3:]:
+    axes.set_xlabel("step")
 figure.suptitle("Six runs: which would you stop, and why?")
 figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
 
