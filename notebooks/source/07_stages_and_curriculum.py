@@ -241,9 +241,9 @@ class CarryMoments(TrainerCallback):
 
 
 # %% [markdown]
-# Two short stages by hand, on a model of their own. `make_trainer` builds TRL's `GRPOTrainer`, and keeps the adapters in
-# float32 (chapter 04). Each has its own seed, because with the same seed the second stage
-# would train on the problems of the first again:
+# Two short stages by hand, on a model of their own. `make_trainer` builds TRL's `GRPOTrainer`, and keeps the adapters
+# in float32 (chapter 04). Each stage has its own seed, because with the same seed the second stage would train on the
+# problems of the first again:
 
 # %%
 hand, _ = load_policy(run)
@@ -304,9 +304,9 @@ report = train_stages(run, model, tokenizer, *data_sets, STAGES, callbacks=[prob
 show_stages(report)
 
 # %% [markdown]
-# The probe's curve of the same problems. At the dotted line the rewards change and the learning rate starts again from 0.
-# The grey line is the goal of the experiment below. (The probe samples its own completions, so its rates differ from the
-# table's by a few points.)
+# The probe's curve of the same problems. At the dotted line the rewards change and the learning rate starts again from
+# 0. The grey line is the goal of the experiment below. (The probe samples its own completions, so its rates differ from
+# the table's by several points.)
 
 # %% tags=["hide-input"]
 curves = {stage["stage"]["name"]: stage["curve"] for stage in report["stages"]}
@@ -378,9 +378,9 @@ for axes in figure.axes[:2]:
 figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
 
 # %% [markdown]
-# A filter from the start would now sample mastered problems. So measure again: a stage with a `pass_rate` does it as it
-# begins. `ordered=True` turns off TRL's shuffling, which would undo the order from easy to hard; `keep=` filters by
-# anything else, such as length.
+# A filter measured at the start would now keep many mastered problems. So measure again: a stage with a `pass_rate`
+# does it as it begins. `ordered=True` turns off TRL's shuffling, which would undo the order from easy to hard; `keep=`
+# filters by anything else, such as length.
 #
 # ```python
 # Stage("harder", steps=40, pass_rate=(0.1, 0.9), samples=8, measured=200, ordered=True)
@@ -545,9 +545,9 @@ rounds_report = train_stages(
 )
 
 # %% [markdown]
-# The KL at each step. A round begins at 0, because the policy *is* its reference there; the second step is 0 too, because
-# the learning rate of the first is 0. In so few steps the KL stays small. Against the base it is above 0 from the first
-# step on.
+# The KL at each step. A round begins at 0, because the policy *is* its reference there; the second step is 0 too,
+# because the learning rate of the first is 0. In so few steps the KL stays small: the third value still rounds to 0.
+# Against the base it is above 0 from the first step on.
 
 # %%
 kl = {}
@@ -641,8 +641,8 @@ figures.show(
 #   other rewards went unearned, and between stages the learning rate falls to 0 and warms up again.
 # - **The filter did not pay.** It saved five steps with one seed and lost a little with the other two. Measuring took
 #   1,920 completions, more than the training itself, and left out 4 to 9 of 240 problems.
-# - **The fading reward** was fastest with one seed and equal with another; with the third it fell back once. Three seeds
-#   cannot say whether that was chance.
+# - **The fading reward** was fastest with one seed and about as fast as `mixed` with another; with the third it fell
+#   back once. Three seeds cannot say whether that was chance.
 #
 # So for this model and these problems: mix the rewards, and do without stages and filter. They may pay when many groups
 # have zero variance at the start, when many problems are hopeless, or when a run is so long that the completions for
@@ -989,9 +989,9 @@ predict("07.4", prediction, both_ways);
 # prediction = "farther"
 # ```
 #
-# With new moments the quotient of the first step is 1 or -1 for every weight, whatever the size of its gradient. With
-# carried moments the noise of many gradients averages out, so most quotients are far below 1. The warm-up of the
-# learning rate exists for the same reason.
+# With new moments the quotient of the first step is 1 or -1 for every weight, whatever the size of its gradient, and it
+# stays large while few gradients are averaged. With carried moments the noise of many gradients averages out, so most
+# quotients are far below 1. The warm-up of the learning rate exists for the same reason.
 #
 # </details>
 
@@ -1044,16 +1044,16 @@ predict("07.5", prediction, own_pass_rates);
 # prediction = "few"
 # ```
 #
-# That is for the rows above and the tiny Qwen3: only "3 shells and 4 more" is right in some of the eight samples (five), the
-# other seven never are. If most of yours are hopeless, begin with easier problems or a reward with partial credit; if most
-# are mastered, find harder ones.
+# That is for the rows above and the tiny Qwen3: only "3 shells and 4 more" is ever right, in five of its eight samples.
+# If most of yours are hopeless, begin with easier problems or a reward with partial credit; if most are mastered, find
+# harder ones.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# - Stages help if a reward is hardly ever earned at the start. Count the zero-variance groups before you plan any.
+# - Stages can help if a reward is hardly ever earned at the start. Count the zero-variance groups before you plan any.
 # - A stage is a new trainer around the same adapter. Carry the optimizer's moments, change the seed, and remember that
 #   the learning rate warms up again. Compare each stage with the policy before it, on the same problems.
 # - Difficulty is this policy's pass rate, so it changes with training. An offline filter pays in advance and goes stale;

@@ -375,10 +375,10 @@ print(f"gain {np.mean(gain):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
 print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
-# Interval and p-value can disagree near the border, as in the stored run: the interval just excludes 0, but p is above
-# 0.05. With few changed sums the bootstrap's interval is a little too narrow and the exact test is cautious, so call
-# this a hint and measure more sums. A large p never means "nothing was forgotten": a loss as large as the lower end of
-# the interval would also fit what we saw.
+# In the stored run both say the same: the interval includes 0, and p is above 0.05, so no loss is shown. Near the
+# border they can disagree, because with few changed sums the bootstrap's interval is a little too narrow and the exact
+# test is cautious; then measure more sums. A large p never means "nothing was forgotten": a loss as large as the lower
+# end of the interval would also fit what we saw.
 
 # %% [markdown]
 # ## pass@k and maj@k: several answers to one problem
@@ -471,8 +471,8 @@ ends = "; ".join(f"{name}: {ys[0]:.1%} at 1, {ys[-1]:.1%} at {ks[-1]}"
 figures.show(figure, f"Line chart of the rate of problems (lenient) over k. {ends}.")
 
 # %% [markdown]
-# Before training the model *could* solve nearly every problem within eight attempts (pass@8), but a single answer was
-# often wrong. Training made the single answer reliable. Here pass@8 is near 1 both times, so this run cannot say
+# Before training the model *could* solve every problem within eight attempts (pass@8), but a single answer was often
+# wrong. Training made the single answer much more reliable. Here pass@8 is near 1 both times, so this run cannot say
 # whether training added anything to what was within reach, or took anything away.
 #
 # maj@2 equals maj@1: where two answers disagree, the vote picks one of them at random.
@@ -504,7 +504,7 @@ figures.show(figure, f"Line chart of the rate of problems (lenient) over k. {end
 # %% [markdown]
 # ## A stopped evaluation loses nothing
 #
-# On a real model an evaluation takes hours. With a `completions_file`, each batch is on disk as soon as it is done.
+# On a real model an evaluation can take hours. With a `completions_file`, each batch is on disk as soon as it is done.
 # Here we cut that file in the middle of a line, as a kill would, and call `evaluate` again. It keeps the whole lines
 # and generates the rest. Each batch has its own seed, so the result is the same. A file that was begun with another
 # model, other prompts or another seed is refused.
@@ -557,8 +557,9 @@ evaluate_into("base")
 evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "base")
 
 # %% [markdown]
-# Read *lenient* beside *strict*. Decoded greedily, the base of the smoke run already knows nearly every answer, so the
-# adapter adds mostly form. With sampling, as above, it adds reliability too. One number alone would hide one of the two.
+# Read *lenient* beside *strict*. Decoded greedily, the base of the stored run already has every answer right leniently,
+# so the adapter can add only form. With sampling, as above, it adds reliability too. One number alone would hide one of
+# the two.
 
 # %% [markdown]
 # ## What to record
