@@ -16,7 +16,9 @@ TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 MAX_ANSWER = 1_000  # characters
 
 _TAG = re.compile("|".join(TAGS))
-_PAIR = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>")
+# (?>...) is atomic: it never gives back what it took, so that no text takes quadratic time. A
+# possessive group, its short form, matches wrongly before Python 3.11.5 (Debian 12 has 3.11.2).
+_PAIR = re.compile(r"<answer>((?>(?:[^<]|<(?!/?answer>))*))</answer>")
 # Characters that mean an ASCII one: full-width forms (U+FF01 is "!"), minus, en dash, wide spaces.
 PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-"}
 PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
@@ -34,14 +36,14 @@ _ANSWER = re.compile(
 )
 # The last number of a text. Possessive: each digit is read once, and long numbers are not cut.
 _LAST = re.compile(
-    rf"(?a)(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:\d{{1,3}}+(?:,\d{{3}}(?!\d))++|\d++)(?:\.\d++)?+"
-    r"|\.\d++)(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)"
+    rf"(?a)(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:(?>\d{{1,3}})(?>(?:,\d{{3}}(?!\d))+)|\d++)(?>(?:\.\d+)?)"
+    r"|\.\d++)(?>(?:[eE][-+]?\d+)?)(?>(?:/\d+)?)(?!\.\d)"
 )
-# \boxed{...} with braces in pairs, to a depth of three. Possessive and bounded, as all here.
+# \boxed{...} with braces in pairs, to a depth of three. Atomic and bounded, as all here.
 _INSIDE = r"[^{}\\]|\\."
 for _ in range(3):
-    _INSIDE = rf"[^{{}}\\]|\\.|\{{(?:{_INSIDE}){{0,200}}+\}}"
-BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
+    _INSIDE = rf"[^{{}}\\]|\\.|\{{(?>(?:{_INSIDE}){{0,200}})\}}"
+BOX = re.compile(rf"\\boxed\{{((?>(?:{_INSIDE}){{0,{MAX_ANSWER}}}))\}}", re.DOTALL)
 # The words that may follow a number, and those that change it, take it back or offer another one.
 _WORDS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
 _UNITS = set(_WORDS["units"].split())

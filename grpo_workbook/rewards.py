@@ -120,7 +120,7 @@ def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
         return functools.partial(reading.marked_answers, mark=marker)
     if isinstance(marker, str) and marker.startswith("json:"):
         key = re.escape(json.dumps(marker.removeprefix("json:")))
-        text, number = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"', r"-?\d[\d.eE+-]*+"
+        text, number = r'"(?>(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)"', r"-?\d[\d.eE+-]*+"
         pairs = re.compile(rf"(?a){key}\s*:\s*(?:({text})|({number}))").findall
         return lambda said: [json.loads(t, strict=False) if t else n for t, n in pairs(said)]
     if (pattern := re.compile(marker)).groups != 1:
