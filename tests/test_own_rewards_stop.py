@@ -78,10 +78,10 @@ def test_a_reward_that_hangs_is_named_with_its_rows(source, name):
 def test_a_reward_that_leaves_the_process_is_an_error_and_its_children_may(source):
     with pytest.raises(WorkbookError, match=r"leaves failed in step 1: .*os\._exit\(0\) \(line"):
         call(source, "leaves", 60)
-    before = os._exit
+    before, others = os._exit, set(multiprocessing.active_children())
     assert call(source, "starts", 60) == [1.0, 1.0]
     assert os._exit is before
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= others
 
 
 def test_a_reward_that_is_quick_changes_no_signal(source):
