@@ -338,7 +338,7 @@ bars = axes.barh(list(methods), frozen, left=trained, color="#BBBBBB", label="fr
 total = [a + b for a, b in zip(trained, frozen)]
 axes.bar_label(bars, [f"{gb:.0f} GB" for gb in total], padding=4)
 axes.set(xlim=(0, 170), xlabel="GB for a model of 4 billion weights")
-axes.set_title("A critic doubles the memory; an adapter on 4 bits needs 3 GB")
+axes.set_title("A critic nearly doubles the memory; an adapter on 4 bits needs 3 GB")
 axes.legend(frameon=False, loc="upper right")
 axes.grid(False)
 said = ", ".join(f"{name} {gb:.0f} GB" for name, gb in zip(methods, total))

@@ -123,7 +123,7 @@ for axes, values in ((left, means), (right, spreads)):
     axes.bar_label(bars, [f"{value:.3f}" for value in values], padding=7, fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
 left.axhline(float(exact[2]), color="black", lw=1, ls="--")
-left.set(title="Mean gradient: a baseline keeps it", ylim=(0, 0.24))
+left.set(title="Mean gradient: only the group's mean shrinks it", ylim=(0, 0.24))
 times = f"{spreads[0] / spreads[3]:.0f} times"
 right.set(title=f"Deviation: {times} smaller", ylim=(0, 0.7))
 figures.show(
@@ -921,9 +921,9 @@ table = pd.DataFrame(log).set_index("step")
 table["TRL's reward"] = trl["reward"][: len(log)]
 wanted = {
     "The reward rises, as TRL's does": ["reward", "TRL's reward"],
-    "Groups agree more and more": ["reward_std", "group_std", "frac_reward_zero_std"],
+    "Groups agree more": ["reward_std", "group_std", "frac_reward_zero_std"],
     "The KL stays small, with jumps": ["kl"],
-    "The loss shows nothing": ["loss"],
+    "The loss ends near 0, which says little": ["loss"],
 }
 figure, panels = figures.new_panels(9.0, 5.2, 4, 2)
 for axes, (title, names) in zip(panels, wanted.items()):

@@ -419,7 +419,7 @@ for name, pay in payments.items():
 labels = ["2", "4", "8", "4 failed"]
 figures.show(*figures.bar_panels(
     rates, labels, y="fraction of groups that teach",
-    title="Partial credit matters only where nothing passes",
+    title="Partial credit matters most where nothing passes",
 ))
 
 # %% [markdown]
@@ -539,7 +539,8 @@ for shift, when, scores, colour in ((-0.2, "before", before, figures.GREY),
         said.append(f"{names[name]} {when}: {rate:.1%} ({low:.1%} to {high:.1%})")
 axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15),
          ylabel=f"of {len(heldout_set)} held-out tasks",
-         title=f"pass@1: {before['sampled']:.0%} before, {after['sampled']:.0%} after")
+         title=f"pass@1, sampled: {before['sampled']:.1%} before, "
+               f"{after['sampled']:.1%} after")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(said)}.")
 
