@@ -10,14 +10,14 @@ training or a held-out row of the template.
 import json
 import random
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_messages import PROBLEMS, SYSTEM_PROMPT, TEMPLATE, Row, build, sample  # noqa: E402
-from build_tiny_models import chat_batch, make_model, make_tokenizer, save, train  # noqa: E402
+from build_tiny_models import build_small, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.data import chat_prompt  # noqa: E402
 
@@ -112,40 +112,16 @@ loading in 4-bit costs little.
 """
 
 
+def batch(tokenizer, rng: random.Random, size: int, stage: str):
+    rows = [sample(rng, "tiny") for _ in range(size)]
+    said = [habit(rng, row) if stage == "habits" else row.answer for row in rows]
+    asked = [chat_prompt(row.question, SYSTEM_PROMPT) for row in rows]
+    return chat_batch(tokenizer, list(zip(asked, said, strict=True)))
+
+
 def main() -> None:
-    import torch
-    from transformers import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    started, rng = time.monotonic(), random.Random(7)
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-
     tokenizer = make_tokenizer("qwen", texts())
-    model = make_model("qwen", tokenizer)
-    skill: dict[str, float] = {}
-
-    def batch(size: int, stage: str):
-        rows = [sample(rng, "tiny") for _ in range(size)]
-        said = [habit(rng, row) if stage == "habits" else row.answer for row in rows]
-        asked = [chat_prompt(row.question, SYSTEM_PROMPT) for row in rows]
-        return chat_batch(tokenizer, list(zip(asked, said, strict=True)))
-
-    for name, steps, size, learning_rate, rounded_after in STAGES:
-        train(model, lambda: batch(size, name), name, steps, learning_rate, rounded_after, say)  # noqa: B023
-        shown = measure(model, tokenizer)
-        say(f"right on held-out rows after {name}: {shown}")
-        skill = skill or shown
-    model = model.to(torch.bfloat16).float()
-    shown = measure(model, tokenizer)
-    parameters = sum(p.numel() for p in model.parameters())
-    card = CARD.format(
-        parameters=parameters, skill=skill["greedy"], vocabulary=len(tokenizer), **shown
-    )
-    save(model, tokenizer, MODEL, card)
+    build_small(tokenizer, STAGES, partial(batch, tokenizer), measure, MODEL, CARD)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""`python -m grpo_workbook assign FOLDER`: the notebooks for a class, without solutions."""
+"""Write the notebooks without solutions, for a class.
+
+examples:
+  python -m grpo_workbook assign class              all chapters
+  python -m grpo_workbook assign week2 01 02        two of them
+"""
 
 import json
 import re
@@ -9,16 +14,11 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO
 
 SOLUTION = r"\n*<details><summary>Solution</summary>.*?</details>"
-EXAMPLES = """examples:
-  python -m grpo_workbook assign class              all chapters
-  python -m grpo_workbook assign week2 01 02        two of them
-"""
 
 
 def add_parser(commands) -> None:
     """Add assign to the command line."""
-    words = "write the notebooks without solutions, for a class"
-    add = add_command(commands, "assign", words, epilog=EXAMPLES)
+    add = add_command(commands, "assign", __doc__)
     add("folder", type=Path, help="where to write; notebooks that are there are not replaced")
     add("chapters", nargs="*", metavar="CHAPTER", help="such as 01; default: all")
 

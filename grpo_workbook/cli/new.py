@@ -1,4 +1,8 @@
-"""`python -m grpo_workbook new FOLDER`: a project of your own, from a template that trains."""
+"""Start a project of your own from a template.
+
+examples:
+  python -m grpo_workbook new my_project    classify messages, answer with JSON
+"""
 
 import shutil
 from pathlib import Path
@@ -7,9 +11,6 @@ from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, place_of, readable
 
-EXAMPLES = """examples:
-  python -m grpo_workbook new my_project    classify messages, answer with JSON
-"""
 NEXT = """{folder} is a project: its README.md says what to change. Next:
   cd {folder}
   make test     the rewards against right answers and cheats
@@ -19,8 +20,7 @@ NEXT = """{folder} is a project: its README.md says what to change. Next:
 
 def add_parser(commands) -> None:
     """Add new to the command line."""
-    words = "start a project of your own from a template"
-    add = add_command(commands, "new", words, epilog=EXAMPLES)
+    add = add_command(commands, "new", __doc__)
     add("folder", type=Path, help="the project's folder; it must be new or empty")
 
 
