@@ -80,8 +80,10 @@ notebooks: $(STAMP)
 models: $(STAMP)
 	$(BIN)/python data/build_word_problems.py
 	$(BIN)/python data/build_code_tasks.py
+	$(BIN)/python data/build_messages.py
 	$(BIN)/python data/build_tiny_models.py
 	$(BIN)/python data/build_tiny_coder.py
+	$(BIN)/python data/build_tiny_clerk.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
@@ -110,6 +112,12 @@ test-wheelhouse: $(STAMP)
 
 test-colab: $(STAMP)
 	$(BIN)/python -m pytest tests/network/test_colab_install.py
+
+# uv.lock with the pinned versions. fastapi is chosen by uv: it has one version more for vLLM.
+.PHONY: lock
+lock:
+	uv lock $$(sed -n '/^fastapi/d; s/^\([A-Za-z0-9_.-]*==[^ ]*\).*/-P \1/p' requirements.txt requirements-unsloth.txt)
+
 # llama.cpp with its converter, from the source of llama-cpp-python on the package index: compiled once, in minutes.
 LLAMA := llama-cpp-python==0.3.36
 GGUF := .venv-gguf

@@ -203,6 +203,7 @@ def _no_notebook() -> dict[str, types.ModuleType]:
             pass
 
     fake.display, fake.get_ipython = shown, lambda: None
+    fake.version_info = (8, 24)  # Matplotlib asks every IPython that is loaded
     shown.display = lambda *given, **more: Thing()
     for name in ("Markdown", "HTML", "Code", "Image", "SVG"):
         setattr(shown, name, Thing)

@@ -23,10 +23,7 @@ CASES = [
     json.loads(line)
     for line in Path(__file__).with_name("reward_cases.jsonl").open(encoding="utf-8")
 ]
-TEXT_REWARDS = (
-    "correctness,integer_answer,strict_format,soft_format,incremental_format,reasoning_steps,"
-    "length=60,overlong=120,repetition,style"
-)
+TEXT_REWARDS = "correctness,strict_format,incremental_format,overlong=120"
 BATCH = 512
 
 

@@ -34,12 +34,11 @@ MEASURED, SAMPLES = 240, 8  # rows whose pass rate is measured, completions for 
 
 def stages_of(way: str) -> list:
     from grpo_workbook import (
-        AdaptiveWeight,
         correctness_reward,
         incremental_format_reward,
         strict_format_reward,
     )
-    from grpo_workbook.stages import Stage
+    from grpo_workbook.stages import AdaptiveWeight, Stage
 
     if way == "staged":
         form = Stage("format", FORMAT_STEPS, rewards="strict_format:0.5,incremental_format:0.5")

@@ -76,6 +76,11 @@ WANTED = {
     "math-verify": "",
     "latex2sympy2_extended": "1.11.0",
     "antlr4-python3-runtime": "4.13.2",
+    "jsonschema": "4.26.0",
+    "jsonschema-specifications": "2025.9.1",
+    "referencing": "0.37.0",
+    "rpds-py": "2026.9.1",
+    "attrs": "26.1.0",
 }
 # Of these, what a machine for such work mostly has as well.
 OFTEN = """pyarrow pandas python-dateutil six tzdata pillow protobuf requests urllib3

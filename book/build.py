@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -45,22 +46,59 @@ def collect(source: Path) -> None:
         shutil.copy(HERE / name, source / "_static")
     chapters = sorted((REPO / "notebooks").glob("[0-9]*.ipynb"))
     cards = sorted((REPO / "data").glob("*/README.md"))
-    more = [
-        p for p in (REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))) if p.is_file()
-    ]
+    more = [REPO / "CONTRIBUTING.md", REPO / "CHANGELOG.md", *sorted((REPO / "docs").glob("*.md"))]
     for path in (*chapters, *cards, *more, *(REPO / "docs").glob("*.png")):
         target = source / path.relative_to(REPO)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
+    (source / "docs" / "glossary.md").write_text(glossary(chapters), encoding="utf-8")
     names = [
         [str(p.relative_to(REPO).with_suffix("")) for p in group]
-        for group in (chapters, [*more, *cards])
+        for group in (chapters, [REPO / "docs" / "glossary.md", *more, *cards])
     ]
     readme = (REPO / "README.md").read_text(encoding="utf-8")
     (source / "index.md").write_text(
         readme + TREE % tuple("\n".join(n) for n in names), encoding="utf-8"
     )
     _link_what_is_not_shown(source)
+    (source / "llms.txt").write_text(llms_txt(source), encoding="utf-8")
+
+
+def glossary(chapters: list[Path]) -> str:
+    """The page of all terms from A to Z, each with a link to the chapter that introduces it."""
+    found = tomllib.loads((HERE / "glossary.toml").read_text(encoding="utf-8"))
+    names = {path.name[:2]: path.name for path in chapters}
+    rows = sorted(
+        (
+            f"| **{term}** | {meaning} | [{number}](../notebooks/{names[number]}) |"
+            for number, terms in found.items()
+            for term, meaning in terms.items()
+        ),
+        key=str.casefold,
+    )
+    head = ["# Glossary", "", "| term | meaning | chapter |", "| --- | --- | --- |"]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def llms_txt(source: Path) -> str:
+    """The pages as a list for language models (llmstxt.org): a title, a sentence, links."""
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    about = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = ["# GRPO Workbook", "", f"> {about['description']}.", "", "## Chapters", ""]
+    for title, path, can in re.findall(
+        r"^\| \[(\d\d .*?)\]\((.*?)\.ipynb\) \| (.*?) \|", readme, re.M
+    ):
+        lines.append(f"- [{title}]({path}.html): after it you can {can}")
+    lines += [
+        "",
+        "## The project",
+        "",
+        "- [README](index.html): install, helpers, commands, hardware",
+    ]
+    for page in sorted([*source.glob("[A-Z]*.md"), *source.glob("docs/*.md")]):
+        title = page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        lines.append(f"- [{title}]({page.relative_to(source).with_suffix('.html')})")
+    return "\n".join([*lines, f"- [Source code]({about['urls']['Repository']})"]) + "\n"
 
 
 def _link_what_is_not_shown(source: Path) -> None:
@@ -88,8 +126,11 @@ def _link_what_is_not_shown(source: Path) -> None:
             page.write_text(led(page.read_text(encoding="utf-8")), encoding="utf-8")
             continue
         notebook = nbformat.read(page, as_version=4)
-        # the set-up cell and its words: a page is read, not run
+        # the set-up cell and its words: a page is read, not run; of the badges only the links stay
+        first = [c.source for c in notebook.cells if c.id == "first-words"]
+        places = re.findall(r"\[!\[(.*?)\]\(.*?\)\]\((.*?)\)", "".join(first))
         notebook.cells = [c for c in notebook.cells if not c.id.startswith("first-")]
+        notebook.cells[0].source += "\n\n" + " · ".join(f"[{name}]({url})" for name, url in places)
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = led(cell.source)

@@ -26,6 +26,7 @@ html_theme = "sphinx_book_theme"
 html_title = "GRPO Workbook"
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
+html_extra_path = ["llms.txt"]
 html_favicon = "_static/favicon.svg"
 html_context = {"default_mode": "auto"}
 html_copy_source = False

@@ -11,15 +11,15 @@ any form.
 import random
 import re
 import sys
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_code_tasks import BY_NAME, FOLDER, Task, draw_task  # noqa: E402
-from build_tiny_models import chat_batch, make_model, make_tokenizer, save, train  # noqa: E402
+from build_tiny_models import build_small, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.data import chat_prompt  # noqa: E402
 from grpo_workbook.sandbox import CODE_SYSTEM_PROMPT  # noqa: E402
@@ -146,42 +146,16 @@ loading in 4-bit costs little.
 """
 
 
+def batch(tokenizer, rng: random.Random, size: int, stage: str):
+    tasks = (draw_task(rng, "tiny") for _ in range(size))
+    said = ((t, habit(rng, t) if stage == "habits" else fenced(t)) for t in tasks)
+    chats = [(chat_prompt(t.prompt, CODE_SYSTEM_PROMPT), text) for t, text in said]
+    return chat_batch(tokenizer, chats)
+
+
 def main() -> None:
-    import torch
-    from transformers import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    started, rng = time.monotonic(), random.Random(7)
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-
     tokenizer = make_tokenizer("qwen", code_texts())
-    model = make_model("qwen", tokenizer)
-    skill: dict[str, float] = {}
-
-    def batch(size: int, write):
-        tasks = (draw_task(rng, "tiny") for _ in range(size))
-        return chat_batch(
-            tokenizer,
-            [(chat_prompt(task.prompt, CODE_SYSTEM_PROMPT), write(rng, task)) for task in tasks],
-        )
-
-    for name, steps, size, learning_rate, rounded_after in STAGES:
-        write = habit if name == "habits" else lambda rng, task: fenced(task)
-        train(model, lambda: batch(size, write), name, steps, learning_rate, rounded_after, say)  # noqa: B023
-        shares = measure(model, tokenizer)
-        say(f"pass@1 on held-out tasks after {name}: {shares}")
-        skill = skill or shares
-    model = model.to(torch.bfloat16).float()
-    shown = measure(model, tokenizer)
-    parameters = sum(p.numel() for p in model.parameters())
-    card = CARD.format(
-        parameters=parameters, skill=skill["greedy"], vocabulary=len(tokenizer), **shown
-    )
-    save(model, tokenizer, MODEL, card)
+    build_small(tokenizer, STAGES, partial(batch, tokenizer), measure, MODEL, CARD)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -410,6 +411,41 @@ def build_model(family: str) -> None:
         else " (no system role: the system text opens the first user turn)",
     )
     save(model, tokenizer, folder, card)
+
+
+def build_small(tokenizer, stages, batch, measure, folder: Path, card: str) -> None:
+    """Train a small Qwen3 through its stages, on one core, and write its folder.
+
+    `stages` as STAGES of build_tiny_coder.py, `batch(rng, size, stage)`, and `measure`, which gives the rates "sampled"
+    and "greedy"; the card names those, `skill` (greedy after the first stage), `parameters` and `vocabulary`.
+    """
+    import torch
+    from transformers import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    started, rng = time.monotonic(), random.Random(7)
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
+
+    model, skill = make_model("qwen", tokenizer), {}
+    for name, steps, size, learning_rate, rounded_after in stages:
+        make = partial(batch, rng, size, name)
+        train(model, make, name, steps, learning_rate, rounded_after, say)
+        shown = measure(model, tokenizer)
+        say(f"held-out after {name}: {shown}")
+        skill = skill or shown
+    model = model.to(torch.bfloat16).float()
+    shown = {"skill": skill["greedy"], **measure(model, tokenizer)}
+    parameters = sum(p.numel() for p in model.parameters())
+    save(
+        model,
+        tokenizer,
+        folder,
+        card.format(parameters=parameters, vocabulary=len(tokenizer), **shown),
+    )
 
 
 def save(model, tokenizer, folder: Path, card: str) -> None:

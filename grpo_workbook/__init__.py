@@ -1,7 +1,6 @@
 """GRPO Workbook: helpers for GRPO with Unsloth and TRL, each imported when first used (PEP 562).
 
-`import grpo_workbook` takes milliseconds and does not load torch. More helpers are in the packages
-grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume and planning.
+More are in grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume and planning.
 """
 
 import importlib
@@ -15,13 +14,13 @@ _API = {
     "data": "load_problems chat_prompt to_dataset render drop_long_prompts split",
     "leakage": "leaked_rows drop_leaked",
     "answers": "extract_answer is_correct parse_number",
-    "rewards": "correctness_reward strict_format_reward incremental_format_reward reward "
-    "parse_rewards mean_of minimum_of vote_of AdaptiveWeight",
+    "rewards": "answer_reward correctness_reward strict_format_reward "
+    "incremental_format_reward reward parse_rewards",
     "grpo": "group_advantages combine_rewards kl_estimate policy_ratio grpo_loss",
     "grpo_trainer": "ScratchTrainer",
     "training": "load_policy make_trainer HeldoutProbe stop_on_interrupt",
     "models": "load_model",
-    "evaluation": "generate evaluate score summary",
+    "evaluation": "generate evaluate compare score summary",
     "statistics": "wilson_interval bootstrap_interval paired_p_value pass_at_k majority_at_k",
     "export": "save_adapter merge compare_logits",
     "notebook": "show quiet",

@@ -16,7 +16,9 @@ TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 MAX_ANSWER = 1_000  # characters
 
 _TAG = re.compile("|".join(TAGS))
-_PAIR = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>")
+# (?>...) is atomic: it never gives back what it took, so that no text takes quadratic time. A
+# possessive group, its short form, matches wrongly before Python 3.11.5 (Debian 12 has 3.11.2).
+_PAIR = re.compile(r"<answer>((?>(?:[^<]|<(?!/?answer>))*))</answer>")
 # Characters that mean an ASCII one: full-width forms (U+FF01 is "!"), minus, en dash, wide spaces.
 PLAIN = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x2212: "-", 0x2013: "-"}
 PLAIN |= dict.fromkeys(map(ord, "\u00a0\u2007\u2009\u202f\u3000"), " ")
@@ -34,14 +36,14 @@ _ANSWER = re.compile(
 )
 # The last number of a text. Possessive: each digit is read once, and long numbers are not cut.
 _LAST = re.compile(
-    rf"(?a)(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:\d{{1,3}}+(?:,\d{{3}}(?!\d))++|\d++)(?:\.\d++)?+"
-    r"|\.\d++)(?:[eE][-+]?\d++)?+(?:/\d++)?+(?!\.\d)"
+    rf"(?a)(?<!\d)(?<!\d\.)-?{_CURRENCY}?(?:(?:(?>\d{{1,3}})(?>(?:,\d{{3}}(?!\d))+)|\d++)(?>(?:\.\d+)?)"
+    r"|\.\d++)(?>(?:[eE][-+]?\d+)?)(?>(?:/\d+)?)(?!\.\d)"
 )
-# \boxed{...} with braces in pairs, to a depth of three. Possessive and bounded, as all here.
+# \boxed{...} with braces in pairs, to a depth of three. Atomic and bounded, as all here.
 _INSIDE = r"[^{}\\]|\\."
 for _ in range(3):
-    _INSIDE = rf"[^{{}}\\]|\\.|\{{(?:{_INSIDE}){{0,200}}+\}}"
-BOX = re.compile(rf"\\boxed\{{((?:{_INSIDE}){{0,{MAX_ANSWER}}}+)\}}", re.DOTALL)
+    _INSIDE = rf"[^{{}}\\]|\\.|\{{(?>(?:{_INSIDE}){{0,200}})\}}"
+BOX = re.compile(rf"\\boxed\{{((?>(?:{_INSIDE}){{0,{MAX_ANSWER}}}))\}}", re.DOTALL)
 # The words that may follow a number, and those that change it, take it back or offer another one.
 _WORDS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
 _UNITS = set(_WORDS["units"].split())
@@ -138,44 +140,28 @@ def _is_known(word: str, question: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _number_of(reference: str) -> Fraction:
+def _number_of(reference: str) -> Fraction | None:
     """The reference as a number, read less strictly than an answer: 84/2 is 42."""
     if not isinstance(reference, str):
         kind = type(reference).__name__
         raise WorkbookError(f"the reference answer {reference!r:.80} is a {kind}: give it as text")
     value = parse_number(reference)
-    value = read_answer(reference, question=reference) if value is None else value
-    if value is None:
-        said = "is not a number: clean the data before training, or use the symbolic reward"
-        raise WorkbookError(f"the reference answer {reference[:80]!r} {said}")
-    return value
+    return read_answer(reference, question=reference) if value is None else value
 
 
-def is_correct(prediction: str | None, reference: str, question: object = "") -> bool:
-    """Whether the prediction is exactly the same number as the reference; False for None.
+def is_correct(said: str | None, reference: str, question: object = "", or_text=False) -> bool:
+    """Whether the given answer is exactly the same number as the reference; False for None.
 
-    Words of the question (a text or a chat) and of the reference may be units.
+    Words of the question (a text or a chat) and of the reference may be units. A reference that is
+    no number raises WorkbookError, or with `or_text` is compared as text, case and spaces aside.
     """
     wanted = _number_of(reference)
-    known = f"{question} {reference}"
-    return prediction is not None and read_answer(prediction, question=known) == wanted
-
-
-def extract_answer(text: str) -> str | None:
-    """The final answer of a text, or None if there is none, or several that differ.
-
-    Complete <answer>...</answer> pairs come first, then \\boxed{...}, then the rest of a line after
-    ####, as in GSM8K. Several answers count as one if they are equal as numbers or as text. Words
-    outside the marks spoil the form, but not the number: `<answer>42</answer> no wait, 41`.
-    """
-    for mark, find in ((TAGS[3], _PAIR.findall), ("\\boxed{", BOX.findall), ("####", _hashed)):
-        if text.count(mark) > 64:  # spam
-            return None
-        found = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, find(text))]
-        if found := [answer for answer in found if answer]:
-            one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
-            return found[-1] if one and len(found[-1]) <= MAX_ANSWER else None
-    return None
+    if wanted is None and not or_text:
+        fix = "is not a number: clean the data before training, or use the symbolic reward"
+        raise WorkbookError(f"the reference answer {reference[:80]!r} {fix}")
+    if wanted is None or said is None:
+        return bool(said) and said.casefold().split() == reference.casefold().split()
+    return read_answer(said, question=f"{question} {reference}") == wanted
 
 
 def _hashed(text: str) -> list[str]:
@@ -183,6 +169,36 @@ def _hashed(text: str) -> list[str]:
     lines = [piece.split("\n", 1)[0] for piece in text.split("####")[1:]]
     lines = [line for line in lines if not line.lstrip().startswith("#")]
     return [line for line in lines if read_answer(line, question=line) is not None] or lines
+
+
+# Mark of a final answer -> what finds all answers that are marked with it.
+MARKS = {"<answer>": _PAIR.findall, "\\boxed{}": BOX.findall, "####": _hashed}
+
+
+def marked_answers(text: str, mark: str) -> list[str]:
+    """All answers with one of MARKS; of spam (over 64 marks) more than `agreed` takes."""
+    return MARKS[mark](text) if text.count(mark.removesuffix("}")) <= 64 else [mark] * 65
+
+
+def extract_answer(text: str) -> str | None:
+    """The final answer of a text, or None if there is none, or several that differ.
+
+    Complete <answer>...</answer> pairs come first, then \\boxed{...}, then the rest of a line after
+    ####, as in GSM8K. Words outside the marks do not count.
+    """
+    for mark in MARKS:
+        if any(map(str.strip, found := marked_answers(text, mark))):
+            return agreed(found)
+    return None
+
+
+def agreed(answers: list[str]) -> str | None:
+    """The last of several answers that are equal as numbers or as text, else None."""
+    inside = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, answers[:65])]
+    found = [answer for answer in inside if answer]
+    one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
+    few = len(answers) <= 64  # more are spam
+    return found[-1] if one and few and len(found[-1]) <= MAX_ANSWER else None
 
 
 def reference_answer(solution: str) -> str | None:

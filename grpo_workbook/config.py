@@ -74,12 +74,11 @@ class RunConfig:
     def __post_init__(self):
         for f in fields(self):
             object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), f.type))
-        if self.num_generations < 2 or self.batch_size % self.num_generations:
-            group = max(2, self.num_generations)
-            fit = math.ceil(self.batch_size / group) * group
+        group = max(2, self.num_generations)
+        if self.num_generations < 2 or self.batch_size % group:
             said = f"{self.batch_size} completions cannot be cut into groups of"
-            fix = f"at least 2: choose a multiple such as {fit}"
-            raise WorkbookError(f"a batch of {said} {self.num_generations}, {fix}")
+            fix = f"choose a multiple such as {math.ceil(self.batch_size / group) * group}"
+            raise WorkbookError(f"{said} {self.num_generations}, at least 2: {fix}")
         if self.loss_type == "dr_grpo" and self.scale_rewards == "group":
             raise WorkbookError("scale_rewards is 'group', which dr_grpo loses on a GPU: say none")
         if self.vllm == "server" and self.load_in_4bit:
@@ -90,11 +89,10 @@ class RunConfig:
 
     @classmethod
     def from_env(cls, *, profile=None, model=None, seed=None, output=None, **values) -> Self:
-        """Choose everything: an argument wins over the environment, the environment over the rest.
+        """Choose everything: an argument wins over GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and
+        _OUTPUT in the environment, these over what fits the machine (or `default_profile`).
 
-        Reads GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and _OUTPUT. Other `values` replace the profile's
-        (`max_steps=30`), None leaves them; `default_profile` is for what fits the GPU. In the smoke
-        profile a process gets one thread, unless OMP_NUM_THREADS is set. Raises WorkbookError.
+        Other `values` replace the profile's (`max_steps=30`), None leaves them. WorkbookError.
         """
         import torch
 
@@ -114,12 +112,11 @@ class RunConfig:
         if profile not in PROFILES:
             raise WorkbookError(f"unknown profile {profile!r}: {nearest(profile, PROFILES)}")
         if profile == "smoke":
-            # Two threads would spin while they wait for each other, and slow other programs down.
+            # Two threads would spin while they wait, and slow down everything beside them.
             if os.environ.setdefault("OMP_NUM_THREADS", "1") == "1":
                 torch.set_num_threads(1)
         elif device == "cpu":
-            said = f"profile {profile!r} needs a CUDA GPU and torch sees none"
-            raise WorkbookError(f"{said}: use smoke, or see `python -m grpo_workbook doctor`")
+            raise WorkbookError(f"profile {profile!r} needs a CUDA GPU, torch sees none: use smoke")
         known = [f.name for f in fields(cls) if f.name not in FOLLOW]
         if unknown := sorted(values.keys() - known):
             raise WorkbookError(f"unknown setting {unknown[0]!r}: {nearest(unknown[0], known)}")
@@ -146,8 +143,7 @@ class RunConfig:
     @property
     def model_name(self) -> str:
         """The model's name in reports: a hub id, or a path relative to the project's folder."""
-        folder = Path(self.model)
-        return str(folder.relative_to(REPO)) if folder.is_relative_to(REPO) else self.model
+        return self.model.removeprefix(f"{REPO}{os.sep}")
 
     def __str__(self) -> str:
         told = vars(self) | {"model": f"{readable(self.model)} ({self.family})"}
@@ -163,9 +159,7 @@ class RunConfig:
 
     def to_grpo_config(self, weights=None, overrides: dict | None = None, processes: int = 1):
         """TRL's GRPOConfig for this run, without any default that differs between machines.
-
-        `weights`: one per reward function, None for 1 each; `overrides`: fields of GRPOConfig that
-        win; `processes`: how many divide a step. WorkbookError if they cannot divide it evenly.
+        `overrides` are fields of GRPOConfig that win; `processes`: how many divide a step.
         """
         from trl import GRPOConfig
 
@@ -173,13 +167,11 @@ class RunConfig:
         os.environ["UNSLOTH_MIXED_PRECISION"] = "bfloat16" if self.dtype == "float32" else "float32"
         part, left = divmod(self.batch_size, processes)
         if left:
-            said = f"a step of {self.batch_size} completions cannot be divided among {processes}"
-            fit = math.lcm(processes, self.num_generations)
-            raise WorkbookError(f"{said} processes: choose a multiple of {fit}")
+            fix = f"processes: choose a multiple of {math.lcm(processes, self.num_generations)}"
+            raise WorkbookError(f"{self.batch_size} cannot be divided among {processes} {fix}")
         at_once, vllm = _largest_divisor(part, self.per_device_batch), self.vllm != "off"
         arguments: dict[str, Any] = dict(
             output_dir=str(self.output / "checkpoints"), seed=self.seed, data_seed=self.seed,
-            # How much: a step sees batch_size completions, in groups of num_generations.
             max_steps=self.max_steps, num_generations=self.num_generations,
             per_device_train_batch_size=at_once, gradient_accumulation_steps=part // at_once,
             # Sample for one optimizer step at a time, and use each completion once.
@@ -194,7 +186,6 @@ class RunConfig:
             vllm_server_base_url=f"http://{self.vllm_server}",
             vllm_gpu_memory_utilization=self.vllm_gpu_memory, vllm_tensor_parallel_size=1,
             vllm_max_model_length=self.max_prompt_length + self.max_completion_length,
-            # The algorithm.
             loss_type=self.loss_type, scale_rewards=self.scale_rewards, beta=self.beta,
             importance_sampling_level="token", epsilon=0.2, mask_truncated_completions=False,
             epsilon_high=5.0 if self.loss_type == "cispo" else 0.2,  # at ratio 1 no other one clips
@@ -234,10 +225,7 @@ def find_device() -> tuple[str, float, str]:
 
 
 def find_model(name: str | Path, profile: str | None = None) -> str:
-    """The absolute folder or the hub id for a family, a folder or a hub id, without a network call.
-
-    Raises WorkbookError for any other name.
-    """
+    """The folder or hub id for a family, a folder or a hub id, offline; else WorkbookError."""
     if (model := str(name)) in FAMILIES:
         if profile is None:
             return RunConfig.from_env(model=model).model
@@ -250,8 +238,7 @@ def find_model(name: str | Path, profile: str | None = None) -> str:
     if folder.exists():
         raise WorkbookError(f"{model} has no config.json: name a folder with a saved model")
     if folder.is_relative_to(DATA):
-        here = "it comes with a clone of the course (or `make models` there)"
-        raise WorkbookError(f"the tiny model {model} is missing: {here}; elsewhere name a --model")
+        raise WorkbookError(f"{model} comes with a clone of the course: elsewhere name a --model")
     if not re.fullmatch(r"\w[\w.-]*/[\w.-]+", model):
         kinds = f"a family ({', '.join(FAMILIES)}), a folder, or a hub id such as A/B"
         raise WorkbookError(f"unknown model {model!r}: give {kinds} (--model)")

@@ -29,16 +29,30 @@ GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 KINDS = ("auto", "number", "text")
+MOST_COLUMNS, LONGEST_LINE = 1000, 64 * 2**20  # of a file; bytes
 CORE = ("question", "answer", "solution")
 # Columns that the course or TRL fills; a column of the source with such a name gets _original.
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
 
 
+def find_file(source: str | Path) -> tuple[Path, str | None]:
+    """(the path of a source, the kind of file: None for a hub id). WorkbookError for no such file.
+
+    It reads nothing.
+    """
+    path = place_of(source)
+    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    if kind and not (path.is_file() and path.stat().st_size):
+        raise WorkbookError(f"the data file {source} does not exist, or is empty")
+    if not kind and path.exists():
+        raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
+    return path, kind
+
+
 def read_rows(source: Any) -> "Dataset":
     """The unchecked rows of a file (.jsonl, .json, .csv, .tsv, .parquet; text files as .gz too),
     a hub id with configuration and split (openai/gsm8k:main:test), a Dataset, or a list of dicts.
-
-    JSON and Parquet are memory-mapped. Raises WorkbookError for what cannot be read.
+    Raises WorkbookError for what cannot be read.
     """
     from datasets import Dataset, load_dataset
     from datasets.fingerprint import get_temporary_cache_files_directory
@@ -50,18 +64,18 @@ def read_rows(source: Any) -> "Dataset":
         return Dataset.from_dict(table, on_mixed_types="use_json")
     if not isinstance(source, str | Path):
         raise WorkbookError(f"a {type(source).__name__} is not a source: give a file, or one split")
-    path = place_of(source)
-    kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
-    if kind and not (path.is_file() and path.stat().st_size):
-        raise WorkbookError(f"the data file {source} does not exist, or is empty")
-    if not kind and path.exists():
-        raise WorkbookError(f"{source} is not a data file: give one with {', '.join(FORMATS)}")
+    path, kind = find_file(source)
     try:
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]
             return load_dataset(name, config or None, split=part or "train")
         if kind == "csv":
             return _read_csv(path)
+        if path.suffix.lower() == ".jsonl":
+            with path.open("rb") as lines:
+                if (most := max(map(len, lines))) > LONGEST_LINE:
+                    said = f"a line has {most:,} bytes, at most {LONGEST_LINE:,}"
+                    raise ValueError(f"{said}: write one problem per line")
         # The table is deleted when the process ends; TMPDIR chooses the disk.
         place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
@@ -77,6 +91,11 @@ def _read_csv(path: Path) -> "Dataset":
     import pandas as pd
     from datasets import Dataset
 
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as file:  # pandas would take minutes
+        first = file.readline()
+    if (wide := 1 + max(map(first.count, (b",", b";", b"\t")))) > MOST_COLUMNS:
+        raise ValueError(f"it has {wide:,} columns, at most {MOST_COLUMNS:,}: keep those you need")
     separator = max(",;\t", key=lambda sep: pd.read_csv(path, sep=sep, nrows=0).shape[1])
     how: Any = {"sep": separator, "dtype": str, "keep_default_na": False, "encoding": "utf-8-sig"}
     # For a first row with too many fields pandas only warns, and shifts every column.
@@ -97,21 +116,15 @@ def _wrong_line(path: Path) -> str:
 
 
 def load_problems(
-    source: Any,
-    *,
-    question_column: str = "question",
-    answer_column: str = "answer",
-    answers: str = "auto",
-    skip_invalid: bool = False,
-    invalid: dict[int, str] | None = None,
-) -> "Dataset":
+    source: Any, *, question_column="question", answer_column="answer", answers="auto",
+    skip_invalid=False, invalid: dict[int, str] | None = None,
+) -> "Dataset":  # fmt: skip
     """The problems of a source (see `read_rows`): `question`, `answer` (for the rewards),
     `solution` (the answer column as it was), and the other columns.
 
     `answers` is "number" (after the last ####, or the whole text), "text", or "auto": "number" if
-    at least half of the first 1,000 answers hold one. An invalid row raises WorkbookError with row
-    number, field and value, unless `skip_invalid` is set or a dict is given as `invalid`: it gets
-    row number (from 1) -> reason.
+    at least half of the first 1,000 answers hold one. An invalid row raises WorkbookError, unless
+    `skip_invalid` is set or a dict is given as `invalid`: it gets row number (from 1) -> reason.
     """
     from datasets import Features, Value
 
@@ -169,10 +182,7 @@ def _checked(question: Any, solution: Any, answers: str, columns: list[str]) -> 
 
 
 def chat_prompt(question: str, system_prompt: str | None = SYSTEM_PROMPT) -> list[dict[str, str]]:
-    """A conversation: the system prompt, then the question.
-
-    Without a system prompt (None or "") there is no system turn, but the template may add its own.
-    """
+    """A conversation: the system prompt, if there is one, then the question."""
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
     return [*system, {"role": "user", "content": question}]
 
@@ -185,11 +195,8 @@ def fold_system(prompt: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
 
 
-def to_dataset(
-    rows: "Dataset | list[dict]", system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False
-) -> "Dataset":
-    """The rows with a `prompt`: columns prompt, answer, question, then all others unchanged.
-
+def to_dataset(rows, system_prompt: str | None = SYSTEM_PROMPT, fold: bool = False) -> "Dataset":
+    """The rows with a `prompt` (columns prompt, answer, question, then all others unchanged);
     `fold` writes the system prompt into the user turn (see `needs_folding`).
     """
     dataset, shaped = read_rows(rows), fold_system if fold else list
@@ -202,21 +209,18 @@ def to_dataset(
 
 
 def load_tokenizer(model: str | Path) -> "Tokenizer":
-    """The tokenizer of a folder (without the network) or a hub id, padding on the left.
-
-    Raises WorkbookError if there is none, or it has no chat template.
-    """
+    """The tokenizer of a folder or a hub id, padding on the left. It needs a chat template."""
     from transformers import AutoTokenizer
 
     name, here = readable(model), Path(model).is_dir()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", local_files_only=here)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # a damaged file can raise anything
         why = f"({first_line(error)}): check the name, and the network if it is a hub id"
         raise WorkbookError(f"the tokenizer of {name!r} cannot be loaded {why}") from error
     if not tokenizer.chat_template or len(tokenizer) < 100:  # few: its vocabulary is missing
-        fix = "choose an instruction-tuned model, or copy the tokenizer's files into the folder"
-        raise WorkbookError(f"{name!r} has no tokenizer with a chat template: {fix}")
+        said = f"{name!r} has no tokenizer with a chat template"
+        raise WorkbookError(f"{said}: choose an instruction-tuned model")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer
 
@@ -240,20 +244,12 @@ def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
 
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:
     """The length of each prompt in tokens, with the template and the generation prompt."""
-    lengths: list[int] = []
-    for start in range(0, len(dataset), 1000):
-        texts = render(dataset["prompt"][start : start + 1000], tokenizer)
-        lengths += map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
-    return lengths
+    texts = render(dataset["prompt"][:], tokenizer)
+    return [*map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])]
 
 
-def drop_long_prompts(
-    dataset: "Dataset", tokenizer: "Tokenizer", max_prompt_length: int, name: str = "the data"
-) -> tuple["Dataset", int]:
-    """(the rows with a prompt of at most so many tokens, the number of dropped rows).
-
-    TRL does not truncate prompts. WorkbookError if no row fits; it calls the data `name`.
-    """
+def drop_long_prompts(dataset: "Dataset", tokenizer, max_prompt_length: int, name="the data"):
+    """(the rows with a prompt of at most so many tokens, number dropped): TRL truncates none."""
     lengths = prompt_lengths(dataset, tokenizer)
     fitting = [row for row, length in enumerate(lengths) if length <= max_prompt_length]
     if not fitting:
@@ -262,13 +258,9 @@ def drop_long_prompts(
     return dataset.select(fitting), len(lengths) - len(fitting)
 
 
-def split(
-    dataset: "Dataset", heldout: int, seed: int, by: str = "length"
-) -> tuple["Dataset", "Dataset"]:
+def split(dataset: "Dataset", heldout: int, seed: int, by="length") -> tuple["Dataset", "Dataset"]:
     """(train, held-out) with `heldout` rows held out, at most a fifth; `seed` decides which.
-
-    Both parts are stratified by `by`: a column (difficulty, topic), or "length" for four equal
-    buckets of question length. Raises WorkbookError if that is impossible.
+    Both are stratified by `by`: a column, or "length" for four buckets of question length.
     """
     import pandas as pd
 
@@ -296,11 +288,8 @@ def course_data(name: str) -> dict[str, Any]:
         return WORD_PROBLEMS
 
 
-def load_split(
-    run: RunConfig, data: Any = None, heldout_data: Any = None, **reading
-) -> tuple["Dataset", "Dataset", int]:
+def load_split(run: RunConfig, data: Any = None, heldout_data: Any = None, **reading) -> tuple:
     """(training rows, held-out rows, leaked training rows dropped); without data the course's.
-
     `reading` is what `load_problems` takes; it is for the user's data.
     """
     if data and not heldout_data:
@@ -317,7 +306,5 @@ def load_split(
 
 def sha256_of(*parts: Iterable[dict]) -> str:
     """A hash of all rows in order; the order of the columns does not matter."""
-    found = hashlib.sha256()
-    for row in itertools.chain(*parts):
-        found.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
-    return found.hexdigest()
+    rows = (json.dumps(row, sort_keys=True, default=str) for row in itertools.chain(*parts))
+    return hashlib.sha256("".join(f"{row}\n" for row in rows).encode()).hexdigest()

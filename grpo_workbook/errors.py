@@ -21,21 +21,9 @@ def visible(text: str) -> str:
 
 
 def wrap(text: str, width: int, head: str = "") -> list[str]:
-    """The text in lines of at most `width` columns, after `head` (spaces from the second line on).
-
-    A wide character takes two columns.
-    """
+    """The text in lines of at most `width` columns, `head` before the first."""
     from rich.console import Console
     from rich.text import Text
 
     lines = Text(visible(text)).wrap(Console(), width - len(head))
     return [f"{'' if n else head:{len(head)}}{line.plain.rstrip()}" for n, line in enumerate(lines)]
-
-
-def shorten(text: str, width: int) -> str:
-    """The text on one line of at most `width` columns; a longer one ends in "…"."""
-    from rich.text import Text
-
-    line = Text(" ".join(visible(text.replace("\n", " ")).split()))
-    line.truncate(width, overflow="ellipsis")
-    return line.plain

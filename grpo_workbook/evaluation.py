@@ -16,7 +16,8 @@ from grpo_workbook import answers as reading
 from grpo_workbook.data import render
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable, whole_file
-from grpo_workbook.statistics import accuracy, wilson_interval
+from grpo_workbook.rewards import call, name_of
+from grpo_workbook.statistics import accuracy, bootstrap_interval, paired_p_value, wilson_interval
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -38,19 +39,33 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Scores:
-    """The result for each completion: lists of equal length with `samples` entries per problem.
-
-    `unjudged` completions could not be judged; they count as wrong.
-    """
+    """The result for each completion: lists of equal length, `samples` entries per problem."""
 
     completions: list[str]
     strict: list[bool]
     lenient: list[bool]
     well_formed: list[bool]
     samples: int = 1
-    unjudged: int = 0
+    unjudged: int = 0  # completions that could not be judged; they count as wrong
     tokens: Sequence[int] = ()  # empty if only texts were scored
     ended: Sequence[bool] = ()
+    rewards: dict[str, list] | None = None  # by name, if rewards judged them
+
+    @property
+    def rate(self) -> float:
+        """The fraction of completions that are strictly right, 0 to 1."""
+        return accuracy(self.strict)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the rate: Wilson's; for several samples, a bootstrap of problems."""
+        return wilson_interval(self.strict) if self.samples == 1 else bootstrap_interval(self.each)
+
+    @property
+    def each(self) -> list[float]:
+        """For each problem the fraction of its completions that are strictly right."""
+        starts = range(0, len(self.strict), self.samples)
+        return [sum(self.strict[i : i + self.samples]) / self.samples for i in starts]
 
     @property
     def n(self) -> int:
@@ -66,21 +81,37 @@ class Scores:
 
 
 def evaluate(
-    model, tokenizer, dataset: "Dataset", *, samples=1, judge=None, completions_file=None, **how
-) -> Scores:
+    model, tokenizer, dataset: "Dataset", *, samples=1, judge=None, rewards=(),
+    completions_file=None, **how,
+) -> Scores:  # fmt: skip
     """Let the model answer each row of the dataset (`prompt`, `answer`), and judge it by `score`.
+
+        before = evaluate(model, tokenizer, heldout, rewards=[right], max_new_tokens=256)
+        print(before.rate, before.interval)
+
+    With `rewards` the dataset needs no `answer`: a completion is right if the first of them gives
+    1, and `Scores.rewards` has the values of all.
 
     `how`: max_new_tokens, sample, temperature, seed, batch_size (see `Sampling`), `progress` and
     `share` (see `complete`). Several `samples` per problem need sample=True. A stopped evaluation
     continues from its `completions_file`; several processes divide the work.
     """
-    if not {"prompt", "answer"} <= set(dataset.column_names):
-        raise WorkbookError(f"the data needs columns prompt and answer: {dataset.column_names}")
+    for column in ("prompt",) if rewards else ("prompt", "answer"):
+        if column not in dataset.column_names:
+            there = ", ".join(dataset.column_names)
+            raise WorkbookError(f"the data has no column {column!r}, only {there}: rename one")
     if samples < 1 or (samples > 1 and not how.get("sample")):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
     rows = dataset.select([i for i in range(len(dataset)) for _ in range(samples)])
     found = complete(model, tokenizer, list(rows["prompt"]), file=completions_file, **how)
-    scores = score([c["text"] for c in found], list(rows["answer"]), judge, list(rows["prompt"]))
+    texts = [c["text"] for c in found]
+    if rewards:
+        columns = {name: list(rows[name]) for name in rows.column_names}
+        values = {name_of(f): call(f, texts, **columns) for f in rewards}
+        right = [value == 1 for value in values[name_of(rewards[0])]]
+        scores = Scores(texts, right, right, right, rewards=values)
+    else:
+        scores = score(texts, list(rows["answer"]), judge, list(rows["prompt"]))
     size = {name: [c[name] for c in found] for name in ("tokens", "ended")}
     return replace(scores, samples=samples, **size)
 
@@ -90,7 +121,8 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
 
     A word of the prompts (texts or chats), if given, may be a unit in the answer to them.
     `judge(given, answer)` returns whether a completion's answer matches the reference, or None if
-    it cannot tell; for equal texts it is not called. Raises WorkbookError for a reference that must
+    it cannot tell; for equal texts it is not called. A judge with the attribute `whole` gets whole
+    completions, and only it decides. Raises WorkbookError for a reference that must
     be a number and is not, ValueError for fewer answers than texts.
     """
 
@@ -102,6 +134,9 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
             return given is not None
         return judge(given, answer)
 
+    if judge and getattr(judge, "whole", False):
+        right = [bool(judge(text, answer)) for text, answer in zip(texts, answers, strict=True)]
+        return Scores(list(texts), right, right, right)
     form = [reading.is_well_formed(text) for text in texts]
     exact = [reading.tagged_answer(t) if f else None for t, f in zip(texts, form, strict=True)]
     kind = [(judge and reading.extract_answer(t)) or reading.lenient_answer(t) for t in texts]
@@ -119,6 +154,24 @@ def summary(sampled: Scores, greedy: Scores) -> dict:
     return {**rates, "ci95": list(wilson_interval(sampled.strict)), **unjudged}
 
 
+def compare(before: Scores, after: Scores) -> dict[str, Any]:
+    """Both rates of two policies on the same problems, the gain with its 95 % interval, and p.
+
+        print(compare(before, after))  # {"before": 0.31, "after": 0.9, "gain": 0.59, ...}
+
+    The interval is a bootstrap of the problems. `p_value` is McNemar's exact test, None for several
+    samples per problem. Raises WorkbookError for different numbers of problems.
+    """
+    if before.n != after.n:
+        said = f"{before.n} problems before and {after.n} after"
+        raise WorkbookError(f"{said}: evaluate both on the same ones, in the same order")
+    gains = [new - old for old, new in zip(before.each, after.each, strict=True)]
+    single = before.samples == after.samples == 1
+    found: dict[str, Any] = {"n": before.n, "before": before.rate, "after": after.rate}
+    found |= {"gain": sum(gains) / len(gains), "ci95": bootstrap_interval(gains)}
+    return found | {"p_value": paired_p_value(before.strict, after.strict) if single else None}
+
+
 def generate(model, tokenizer, prompts: Sequence, **how) -> list[str]:
     """The texts of `complete`, which takes the same `how`."""
     return [found["text"] for found in complete(model, tokenizer, prompts, **how)]
@@ -130,13 +183,11 @@ def complete(
     """One completion for each prompt (a chat or a text) by `Sampling(**how)`: its `text`, `tokens`
     (with the end token), and `ended`, which is False if it was cut off.
 
-    A batch holds prompts of similar length, to save padding. Each batch is seeded, so several
-    processes (all must call; `share=False`: this one alone) get the same completions as one; the
-    random state is restored. `progress` is the label of the main process's bar.
+    Each batch is seeded, so several processes (`share=False`: this one alone) get the same
+    completions as one; the random state is restored. `progress` is the label of a bar.
 
     Each finished batch is appended to `file` as JSON lines, and not generated again. Raises
-    WorkbookError for a damaged file, or one from another model, other prompts or another `how`; an
-    incomplete last line, left by a kill, is dropped.
+    WorkbookError for a damaged file, or one of another model, other prompts or another `how`.
     """
     import torch
     from accelerate import PartialState
@@ -147,7 +198,7 @@ def complete(
     index, count = (state.process_index, state.num_processes) if share else (0, 1)
     plain = len(prompts) > 0 and isinstance(prompts[0], str)
     texts = list(prompts) if plain else render(prompts, tokenizer)
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
     done = _open(Path(file), _identity(model, texts, how)) if file and index == 0 else {}
     done = broadcast_object_list([done])[0] if count > 1 else done
     batches = {s: order[s : s + how.batch_size] for s in range(0, len(order), how.batch_size)}
@@ -220,7 +271,7 @@ def _open(path: Path, identity: dict) -> dict[int, dict]:
         raise WorkbookError(f"{readable(path)} is damaged: remove it to start again") from error
     if different:
         said = f"{readable(path)} is of another evaluation (different: {', '.join(different)})"
-        raise WorkbookError(f"{said}: remove it to start again, or choose another file")
+        raise WorkbookError(f"{said}: remove it, or choose another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as new:
         new.write_bytes(b"".join(lines))

@@ -1,8 +1,7 @@
 """Save the adapter, merge it into 16-bit weights with a proof, and write the model's card.
 
-The base with its adapter and the merged weights read the same texts: their logits must agree. What
-the trained policy answered when it was saved must be as likely to the merged model. Then the merged
-model answers held-out problems, and must not do worse than the policy.
+The logits of the base with its adapter and of the merged weights must agree. What the policy
+answered must be as likely to the merged model, which must solve as many held-out problems.
 """
 
 import json
@@ -37,15 +36,15 @@ MORE = {
 }
 
 
-def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = None) -> None:
-    """Write the adapter, the tokenizer, a hash of the base model, and a record of the policy.
-
-    The record: its answers to a few sums, and the log-probability of each token by the policy and
-    by its base. `weights` are the adapter's weights if they were gathered from several processes.
+def save_adapter(model, tokenizer, folder: str | Path, weights=None, prompts=()) -> None:
+    """Write the adapter (`weights`, if gathered from several processes), the tokenizer, a hash of
+    the base, and a record of the policy: answers to `prompts`, a few of its task (default: sums),
+    with the log-probability of each token by the policy and by its base.
     """
     record: dict = {}
     if not weights:
-        learning, prompts = model.training, [data.chat_prompt(text, None) for text in SUMS]
+        learning = model.training
+        prompts = list(prompts) or [data.chat_prompt(text, None) for text in SUMS]
         texts = generate(model.eval(), tokenizer, prompts, max_new_tokens=48, share=False)
         read, record = (model, tokenizer, prompts, texts), {"prompts": prompts, "texts": texts}
         record["policy"] = _log_probabilities(_read_logits(*read)).tolist()
@@ -68,14 +67,13 @@ def save_adapter(model, tokenizer, folder: str | Path, weights: dict | None = No
 def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how) -> dict:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
-    All three are paths; `base` may be a hub id, or None for the base that the adapter names.
-    `heldout`: a Dataset or rows with `prompt` and `answer` (without answers only the logits count;
-    default: the held-out set of the adapter's run, else a few sums). `policy`: the trained policy's
-    greedy Scores on them (default: the base with the adapter answers). `judge`: see
-    `evaluation.score`. `how`: max_new_tokens (default: the run's, or 256) and batch_size.
+    `base` may be a hub id, or None for the base that the adapter names. `heldout`: rows with
+    `prompt` and `answer` (default: the held-out set of the adapter's run, else a few sums).
+    `policy`: the trained policy's greedy Scores on them (default: the base with the adapter
+    answers). `judge`: see `evaluation.score`. `how`: max_new_tokens and batch_size.
 
-    Returns the proof, made with one model in memory at a time. Raises WorkbookError, with the
-    numbers, if the merged model is not the same; then, and after a kill, `folder` is unchanged.
+    Returns the proof. Raises WorkbookError, with the numbers, if the merged model is not the same;
+    then, and after a kill, `folder` is unchanged.
     """
     from accelerate.utils.memory import clear_device_cache
 
@@ -134,7 +132,6 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
 
 
 def _scored(right: Sequence[bool], now: Sequence[bool], said: Sequence[str]) -> dict:
-    """The policy's answers beside the merged model's."""
     rates = {"merged_strict_greedy": accuracy(now), "policy_strict_greedy": accuracy(right)}
     rates |= {"p_value": paired_p_value(right, now), "policy_ci95": [*wilson_interval(right)]}
     return {"heldout_n": len(right), "merged_answers": said[:5], **rates}
@@ -192,10 +189,8 @@ def _where(weights: int) -> dict:
 def compare_logits(ours, merged, tokenizer, prompts: Sequence, completions: Sequence[str]) -> dict:
     """The largest logit difference, the root mean square difference relative to the logits' spread,
     and the fraction of positions where both models choose the same token.
-
-    Both read the same chat prompts with their completions; all positions of a completion count, and
-    the one before it, as far as LOGIT_BYTES go; of a model that is gone, the logits that were kept.
-    A NaN among the logits makes both differences NaN.
+    Both (or the logits that were kept of a model that is gone) read the same prompts with their
+    completions, as far as LOGIT_BYTES go. A NaN among the logits makes both differences NaN.
     """
     import torch
 
@@ -239,8 +234,7 @@ def _log_probabilities(read: list):
 
 
 def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
-    """How much of what training changed, by the log-probabilities of the record, is in the merge.
-
+    """How much of what training changed, by the log-probabilities of the record, is in the merge;
     1 where the change is so small that it drowns in the rounding of the merged weights.
     """
     import numpy as np
@@ -254,10 +248,8 @@ def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
 
 def is_proved(proof: Mapping) -> bool:
     """Whether the base with the adapter and the merged weights are the same policy up to rounding.
-
-    The held-out accuracy, if measured, must not lie below the policy's 95 % interval, unless chance
-    can explain it (paired test, p from 0.01 on). A higher accuracy is fine: the policy answered on
-    a 4-bit base, and 16 bits may answer better.
+    The held-out accuracy must not lie below the policy's 95 % interval, unless chance can explain
+    it (paired test, p from 0.01 on). A higher one is fine: 16 bits may answer better than 4.
     """
     same = proof["same_greedy_tokens"] >= SAME_TOKENS
     close = proof["relative_logit_difference"] <= RELATIVE and proof.get("effect_kept", 1) >= KEPT
@@ -277,10 +269,8 @@ def _hub_id(name: object) -> str | None:
 
 
 def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: str | Path) -> None:
-    """Write the model card, README.md, into the folder of a merged model or an adapter.
-
-    `report` is a run's report.json, or parts of it; `settings` are the run's, with its system
-    prompt. Local names appear in the text only, and without their path.
+    """Write the model card, README.md, into the folder of a merged model or an adapter, from a
+    run's report.json and settings. Local names appear in the text only, and without their path.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

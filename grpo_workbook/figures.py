@@ -1,7 +1,7 @@
-"""Every plot of the course: each function returns (figure, text alternative).
+"""Every plot of the course: each function returns (figure, text alternative made from the data).
 
-The text is made from the data; `finding` is the lesson's own sentence before it. The colours are
-Okabe and Ito's; dash, marker and hatch differ too, so a chart can be read without colours.
+`finding` is the lesson's own sentence before it. The colours are Okabe and Ito's; dash, marker and
+hatch differ too, so a chart can be read without colours.
 """
 
 import base64
@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpo_workbook.errors import WorkbookError
+
 Drawn = tuple[Any, str]  # a matplotlib Figure and its text alternative
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
 PALE = {"data": "#DCE9F5", "model": "#FFFFFF", "check": "#E0F0E3", "number": "#FBE7D3"}
 PALE["off"] = "#EEEEEE"
 _COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", GREY, "#56B4E9", "#000000")
-_DASHES, _MARKERS, _HATCHES = ("-", "--", "-.", ":"), "os^Dx", ("", "//", "..", "xx", "--")
+_DASHES, _MARKERS = ("-", "--", "-.", ":"), "os^Dx"
 # (colour, dash, marker) of the first, second, ... line of a chart; they repeat only after 28
 STYLES = [(_COLOURS[i % 7], _DASHES[i % 4], _MARKERS[i % 5]) for i in range(28)]
 
@@ -39,15 +41,13 @@ def _words(kind: str, finding: str, parts: Mapping[str, str]) -> str:
     return " ".join(filter(None, [f"{kind}.", finding, said]))
 
 
-def _number(value: float, form: str = ".3g") -> str:
-    return format(0.0 if abs(value) < 1e-6 else float(value), form)  # no 1.8e-07 of rounding
+def _number(value: float) -> str:
+    return f"{0.0 if abs(value) < 1e-6 else float(value):.3g}"  # no 1.8e-07 of rounding
 
 
 def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (8.0, 3.0)) -> Any:
-    """A figure of boxes and arrows; x and y run from 0 to 1.
-
-    `boxes`: {name: (x, y, words, colour)}; `arrows`: (from, to, words) and optionally the bend
-    of the arrow (0.3, or -0.3 to the other side).
+    """A figure of `boxes` {name: (x, y, words, colour)}, x and y from 0 to 1, and of `arrows`
+    (from, to, words) or (from, to, words, bend), such as a bend of 0.3, or -0.3 to the other side.
     """
     from matplotlib.figure import Figure
 
@@ -73,57 +73,19 @@ def diagram(boxes: Mapping, arrows: Sequence = (), size: tuple[float, float] = (
     return figure
 
 
-def line_chart(
-    series: Mapping, *, x: str, y: str, title: str, finding="", log_x=False, markers=True
-) -> Drawn:
-    """A line for each of {name: (x values, y values)}; `log_x` has base 2."""
+def line_chart(series: Mapping, *, x: str, y: str, title: str, finding="", markers=True) -> Drawn:
+    """A line for each of {name: (x values, y values)}."""
     (figure, (axes,)), parts = new_panels(), {}
     for (name, (xs, ys)), (colour, dash, marker) in zip(series.items(), STYLES, strict=False):
         axes.plot(xs, ys, dash, color=colour, marker=marker * markers, ms=4, lw=2, label=name)
         parts[name] = ", ".join(f"{_number(ys[i])} at {_number(xs[i])}" for i in (0, -1))
-    if log_x:
-        axes.set_xscale("log", base=2)
-        ticks = sorted({float(v) for xs, _ in series.values() for v in xs})
-        axes.set_xticks(ticks, [_number(v) for v in ticks])
-        axes.minorticks_off()
     axes.set(xlabel=x, ylabel=y, title=title)
     figure.legend(frameon=False, loc="outside right center")
     return figure, _words(f"Line chart of {y} over {x}", finding, parts)
 
 
-def bar_chart(
-    series: Mapping, labels: Sequence[str], *, y: str, title: str, form=".3g", ci=None
-) -> Drawn:
-    """Bars in groups from {name: a value for each label}; `form` formats the value above a bar.
-
-    `ci`: {name: (low, high) of each value}, shown as whiskers.
-    """
-    figure, (axes,) = new_panels()
-    width, parts = 0.8 / len(series), {}
-    for i, (name, values) in enumerate(series.items()):
-        said, spans, whiskers = [_number(v, form) for v in values], [""] * len(values), None
-        if ci:
-            spans = [f" ({low:{form}} to {high:{form}})" for low, high in ci[name]]
-            ends = zip(values, ci[name], strict=True)
-            whiskers = list(zip(*((v - low, high - v) for v, (low, high) in ends), strict=True))
-        told = zip(said, spans, labels, strict=True)
-        parts[name] = ", ".join(f"{value}{span} for {label}" for value, span, label in told)
-        places = [k + (i - (len(series) - 1) / 2) * width for k in range(len(labels))]
-        colour = {"before": GREY, "after": BLUE}.get(name, STYLES[i][0])  # as in every chapter
-        look = {"color": colour, "hatch": _HATCHES[i % 5], "edgecolor": "white"}
-        bars = axes.bar(places, values, width * 0.94, label=name, yerr=whiskers, capsize=4, **look)
-        axes.bar_label(bars, said, padding=3, fontsize=9)
-    axes.set(xticks=range(len(labels)), xticklabels=labels, ylabel=y, title=title)
-    axes.margins(y=0.15)
-    figure.legend(frameon=False, loc="outside right center")
-    return figure, _words(f"Bar chart of {y}", "", parts)
-
-
 def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, finding="") -> Drawn:
-    """A small bar chart for each name in {name: a value for each label}, four in a row.
-
-    All have the same scale. A value of 0 is a cross.
-    """
+    """A bar chart for each {name: a value for each label}, on one scale; a cross is a 0."""
     across, parts = min(4, len(panels)), {}
     height = 0.8 + 1.7 * -(-len(panels) // across)
     figure, grid = new_panels(max(7.0, 2.3 * across), height, len(panels), across)
@@ -166,19 +128,31 @@ def before_after(before: dict, after: dict, n: int) -> Drawn:
     """Held-out accuracy before and after training, from `evaluation.summary`, on `n` problems."""
     from scipy.stats import binomtest
 
-    keys, both = ("strict_sampled", "strict_greedy", "lenient_sampled"), (before, after)
-    bars = {when: [both[i][key] for key in keys] for i, when in enumerate(("before", "after"))}
-    ci = {
-        when: [binomtest(round(rate * n), n).proportion_ci(method="wilson") for rate in rates]
-        for when, rates in bars.items()
-    }
-    labels, title = [key.replace("_", ", ") for key in keys], f"{n} held-out problems"
-    y = "accuracy, with 95 % intervals"
-    return bar_chart(bars, labels, y=y, title=title, form=".1%", ci=ci)
+    (figure, (axes,)), parts = new_panels(), {}
+    keys = ("strict_sampled", "strict_greedy", "lenient_sampled")
+    labels = [key.replace("_", ", ") for key in keys]
+    sides = ((-0.2, "before", before, GREY, ""), (0.2, "after", after, BLUE, "//"))
+    for shift, when, rates, colour, hatch in sides:
+        values = [rates[key] for key in keys]
+        ends = [binomtest(round(v * n), n).proportion_ci(method="wilson") for v in values]
+        told = list(zip(values, ends, labels, strict=True))
+        whiskers = [[v - ci.low for v, ci, _ in told], [ci.high - v for v, ci, _ in told]]
+        look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": when, "capsize": 4}
+        bars = axes.bar([k + shift for k in range(3)], values, 0.38, yerr=whiskers, **look)
+        axes.bar_label(bars, [f"{v:.1%}" for v in values], padding=3, fontsize=9)
+        spans = [f"{v:.1%} ({ci.low:.1%} to {ci.high:.1%}) for {label}" for v, ci, label in told]
+        parts[when] = ", ".join(spans)
+    y, title = "accuracy, with 95 % intervals", f"{n} held-out problems"
+    axes.set(xticks=range(3), xticklabels=labels, ylabel=y, title=title)
+    axes.margins(y=0.15)
+    figure.legend(frameon=False, loc="outside right center")
+    return figure, _words(f"Bar chart of {y}", "", parts)
 
 
 def save(figure: Any, words: str, path: Path) -> None:
     """Write the PNG, with its text alternative inside (Description) and in a .txt beside it."""
+    if path.suffix.lower() != ".png":
+        raise WorkbookError(f"{path} is not the name of a PNG file: let it end in .png")
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"Description": words, "Software": None}  # no version, so that the bytes are the same
     figure.savefig(path, dpi=120, bbox_inches="tight", metadata=about)
@@ -186,9 +160,7 @@ def save(figure: Any, words: str, path: Path) -> None:
 
 
 class Picture:
-    """A figure for a notebook, at twice a screen's resolution: as HTML with its text alternative,
-    and as PNG for viewers without HTML.
-    """
+    """A figure for a notebook: as HTML with its text alternative, and as PNG."""
 
     def __init__(self, figure: Any, words: str):
         from PIL import Image

@@ -28,9 +28,7 @@ def place_of(name: str | Path) -> Path:
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it replaces `path` at the end of the block.
-
-    An error or a kill leaves the old file. WorkbookError, with the system's reason, if the file
-    cannot be written (no folder, no permission, disk full).
+    An error or a kill leaves the old file.
     """
     target = place_of(path)  # the target of a link: the link stays
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
@@ -70,9 +68,8 @@ def check_disk(output: Path, needed: int, what: str) -> None:
     existing = next(p for p in (output.absolute(), *output.absolute().parents) if p.is_dir())
     free = shutil.disk_usage(existing).free
     if free < needed:
-        has, needs = (f"{size / 2**20:.0f} MiB" for size in (free, needed))
-        said = f"the disk of {readable(output)} has {has} free, but {what} needs about {needs}"
-        raise WorkbookError(f"{said}: free some, or choose another disk with --output")
+        said = f"{free / 2**20:.0f} MiB free, but {what} needs about {needed / 2**20:.0f} MiB"
+        raise WorkbookError(f"{readable(output)} has {said}: free some, or choose another disk")
 
 
 @contextlib.contextmanager
@@ -86,19 +83,16 @@ def alone(folder: Path) -> Iterator[None]:
         place.parent.mkdir(parents=True, exist_ok=True)
         held = lock.acquire()
     except (OSError, NotImplementedError) as error:  # NotImplementedError: a disk without locks
-        said = f"{readable(folder)} cannot be locked ({lock.lock_file}: {first_line(error)})"
-        if isinstance(error, Timeout):
-            said = f"another process is writing to {readable(folder)}: wait for it"
-        raise WorkbookError(f"{said}, or choose another folder with --output") from error
+        taken = "another process is writing to it"
+        why = taken if isinstance(error, Timeout) else first_line(error)
+        raise WorkbookError(f"{readable(folder)} cannot be locked: {why}") from error
     with held:
         yield
 
 
 def swap_folder(folder: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a new folder, then replace `folder` with it; a link stays a link.
-
-    If `write` raises, the old folder stays. The old folder is moved aside before the new one takes
-    its place, so a kill at any moment loses neither, and the next call moves it back.
+    """Let `write` fill a new folder, then replace `folder` with it; an error leaves it.
+    The old one is first moved aside: a kill loses neither, and the next call moves it back.
     """
     folder = folder.resolve() if folder.is_symlink() else folder
     new, old = (folder.with_name(folder.name + ending) for ending in (".new", ".old"))

@@ -25,9 +25,8 @@ def group_advantages(
 
     `rewards` is one flat row of groups of `group_size`. The mean is the group's; `scale` chooses
     the standard deviation (n - 1): of the "group" (DeepSeekMath, 4.1.2), of the whole "batch", or
-    "none" (Dr. GRPO). Groups of equal rewards get exactly 0. So does a reward of None (no function
-    applies), which does not count in mean and deviation, as in TRL. Float64 rewards give float64,
-    all others float32. ValueError for NaN, infinity and incomplete groups.
+    "none" (Dr. GRPO). Groups of equal rewards get exactly 0, and so does a reward of None (no
+    function applies), which does not count. Float64 rewards give float64, all others float32.
     """
     _one_of("scale", scale, SCALES)
     r, scored = _as_array(rewards)
@@ -57,10 +56,8 @@ def _as_array(rewards) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
-    """(r - mean of the group (G, n), the standard deviation: (G, 1), or a number for "batch").
-
-    einsum sums short rows without threads, which would cost more (benchmarks/advantages.py).
-    """
+    """(r - mean of the group (G, n), the standard deviation: (G, 1), or a number for "batch")."""
+    # einsum sums short rows without threads, which would cost more (benchmarks/advantages.py)
     first, count, where = groups[:, :1], groups.shape[1], True
     if scored is not None:
         where = scored.reshape(groups.shape)
@@ -79,9 +76,8 @@ def _centre(groups: np.ndarray, scored: np.ndarray | None, scale: str):
 def combine_rewards(
     per_function: Sequence[Sequence[float | None]], weights: Sequence[float] | None = None
 ) -> list[float | None]:
-    """Each completion's weighted sum of the rewards that apply, or None if none does (as in TRL).
-
-    `per_function[i][j]`: function i's reward for completion j. ValueError if lengths differ.
+    """Each completion's weighted sum of the rewards that apply, or None if none does (as in TRL);
+    `per_function[i][j]` is function i's reward for completion j.
     """
     weights = [1.0] * len(per_function) if weights is None else weights
     combined: list[float | None] = []
@@ -93,9 +89,7 @@ def combine_rewards(
 
 def sequence_logprobs(model, input_ids, attention_mask, length: int, temperature=1.0) -> Tensor:
     """log pi(token | all tokens before it), for the last `length` tokens of each row: (B, length).
-
     `input_ids` and `attention_mask` (B, P + T): prompts padded on the left, completions right.
-    With gradient: use torch.no_grad() for old or reference log-probabilities.
     """
     out = model(input_ids=input_ids, attention_mask=attention_mask, logits_to_keep=length + 1)
     logits = out.logits[:, :-1].float() / temperature  # position t predicts token t + 1
@@ -119,9 +113,8 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str = "k3") -> Tensor:
 
 
 def policy_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str = "token") -> Tensor:
-    """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1).
-
-    For a sequence it is the geometric mean of its tokens' ratios (GSPO, 7), whatever its length.
+    """pi / pi_old: for each token (B, T), or with level "sequence" one for each completion (B, 1):
+    the geometric mean of its tokens' ratios (GSPO, 7).
     """
     _one_of("level", level, LEVELS)
     log_ratio = (logp - _same_shape("old_logp", old_logp, logp).detach()) * mask
@@ -180,7 +173,11 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     epsilon_high      None is epsilon_low; "cispo" has no default, 5.0 is common
     reduction         what `reduce_tokens` takes: max_completion_length, num_items_in_batch, ...
     """
-    mask = _checked_mask(logp, advantages, mask)
+    if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
+        raise ValueError(f"advantages {advantages} must be finite, one per row ({len(logp)})")
+    mask = _same_shape("mask", mask, logp).to(logp.dtype)
+    if (empty := mask.sum(dim=1) == 0).any():
+        raise ValueError(f"completion {int(empty.int().argmax())} is empty: the mask has no token")
     if truncated is not None:  # if all are truncated, the loss and its gradient are 0
         mask = mask * (~_same_shape("truncated", truncated, advantages).bool()).unsqueeze(1)
     if beta and ref_logp is None:
@@ -207,16 +204,6 @@ def grpo_loss(  # noqa: PLR0913, RUF100 - each is a setting of the loss
     tokens = mask.sum().clamp(min=1.0)
     metrics = {name: float((v.detach() * mask).sum() / tokens) for name, v in logged.items()}
     return reduce_tokens(per_token, mask, loss_type, **reduction), metrics
-
-
-def _checked_mask(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-    """The mask as floats. ValueError for other shapes, a NaN advantage, an empty completion."""
-    if logp.ndim != 2 or advantages.shape != logp.shape[:1] or not advantages.isfinite().all():
-        raise ValueError(f"advantages {advantages} must be finite, one per row ({len(logp)})")
-    mask = _same_shape("mask", mask, logp).to(logp.dtype)
-    if (empty := mask.sum(dim=1) == 0).any():
-        raise ValueError(f"completion {int(empty.int().argmax())} is empty: the mask has no token")
-    return mask
 
 
 def _same_shape(name: str, value: Tensor, other: Tensor) -> Tensor:

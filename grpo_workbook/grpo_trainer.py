@@ -20,11 +20,7 @@ from grpo_workbook.grpo import combine_rewards, group_advantages, grpo_loss, seq
 
 @torch.no_grad()
 def sample(model, prompt_ids, prompt_mask, max_new_tokens, eos, pad, temperature=1.0):
-    """One completion for each prompt, token by token: (B, T), `pad` after the end token.
-
-    `prompt_ids` and `prompt_mask` (B, P) are padded on the left. With the cache, each new token
-    costs one position. It uses torch's global random state.
-    """
+    """One completion for each prompt (B, P; padded on the left): (B, T), `pad` after the end."""
     mask, new, cache, completion = prompt_mask, prompt_ids, None, []
     done = torch.zeros(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
     for _ in range(max_new_tokens):
@@ -50,10 +46,7 @@ def completion_masks(completion_ids: torch.Tensor, eos: int) -> tuple[torch.Tens
 
 @dataclass
 class ScratchTrainer:
-    """GRPO (DeepSeekMath, algorithm 1) for a model, its reference and one or several rewards.
-
-    The learning rate falls linearly to 0 over a call of `train`; gradients are clipped to norm 1.
-    """
+    """GRPO (DeepSeekMath, algorithm 1) for a model, its reference and one or several rewards."""
 
     model: Any
     tokenizer: Any
@@ -84,10 +77,8 @@ class ScratchTrainer:
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def train(self, prompts: Sequence[dict], epochs: int = 1) -> Iterator[dict[str, float]]:
-        """A generator that trains and yields the metrics of each step.
-
-        `prompts`: rows with `prompt` (a conversation) and the columns that the rewards read. Every
-        epoch shuffles them and leaves out the rest that does not fill a step.
+        """A generator that trains on rows with `prompt` and the columns that the rewards read, and
+        yields the metrics of each step.
         """
         rows, order, size = list(prompts), random.Random(self.seed), self.prompts_per_step
         steps = len(rows) // size * epochs

@@ -48,11 +48,6 @@ def template(text: str) -> str:
     return " ".join("#" if p[0].isdigit() else p for p in pieces(text))
 
 
-def jaccard(a: set, b: set) -> float:
-    """Jaccard similarity: elements in both sets / elements in either; 1.0 for two empty sets."""
-    return len(a & b) / len(a | b) if a or b else 1.0
-
-
 def same_questions(questions: Iterable[str], others: Iterable[str] | None = None) -> dict[int, int]:
     """{row: the first earlier row, or the first row of `others`, with the same question}."""
     keys = [" ".join(pieces(text)) for text in questions]
@@ -82,10 +77,11 @@ def near_duplicates(questions: list[str], others: list[str] | None = None) -> di
             few = int((1 - ALIKE) * len(bag) + 1e-9) + 1
             prefix = sorted(bag, key=lambda word: (rarity[word], word))[:few]
             if row >= mine:
-                near = (other for word in prefix for other in index[word][:COMPARED])
-                like = next((n for n, t, b in near if t != text and jaccard(bag, b) >= ALIKE), None)
-                if like is not None:
-                    found[row - mine] = like
+                near = (o for word in prefix for o in index[word][:COMPARED] if o[1] != text)
+                for other, _, its in near:
+                    if len(bag & its) >= ALIKE * len(bag | its):  # Jaccard's similarity
+                        found.setdefault(row - mine, other)
+                        break
             if row < mine or others is None:
                 for word in prefix:
                     index[word].append((row, text, bag))

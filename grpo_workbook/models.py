@@ -15,10 +15,7 @@ BASE_RECORD = "base.json"  # beside an adapter: the base that it was trained on,
 
 
 def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str | None]:
-    """(the adapter's folder, None or a sentence saying that the given `model` is not its base).
-
-    Raises WorkbookError if there is no adapter.
-    """
+    """(the adapter's folder, None or a sentence saying that the given `model` is not its base)."""
     folder = Path(name).expanduser().resolve()
     for file in ("adapter_config.json", "adapter_model.safetensors"):
         if not (folder / file).is_file():
@@ -34,10 +31,7 @@ def find_adapter(name: str | Path, model: str | None = None) -> tuple[str, str |
 
 
 def check_base(adapter: str | Path, model: str) -> bool | None:
-    """Whether the folder `model` is the adapter's base, by the hash recorded in training.
-
-    None if unknown: no hash was recorded, or the base is on the hub.
-    """
+    """Whether the folder `model` is the adapter's base, by its hash; None if that is unknown."""
     recorded, there = _field(Path(adapter) / BASE_RECORD, "hash"), fingerprint(model)
     return None if None in (recorded, there) else recorded == there
 
@@ -60,10 +54,9 @@ def load_model(
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer) by plain Transformers, and PEFT for an adapter.
 
-    From safetensors, and no code that comes with a model is run; of a checkpoint with vision or
-    sound the text part. `name`, as `find_model` has it, must be the base of the `adapter`, a
-    folder, unless `any_base`, and each weight of the adapter must find its place. `dtype` is of all
-    weights that are not 4-bit; `load_in_4bit` takes NF4, as in training. WorkbookError otherwise.
+    From safetensors, no code that comes with a model is run; with vision or sound the text part.
+    `name` (see `find_model`) must be the base of the `adapter`, unless `any_base`. `dtype` is of
+    all weights that are not 4-bit; `load_in_4bit` takes NF4, as in training.
     """
     from peft import PeftModel
 
@@ -82,16 +75,14 @@ def load_model(
         found = loaded.load_adapter(adapter, "default")  # again: this one says what was not placed
         if wrong := [*found.unexpected_keys, *found.missing_keys]:
             raise ValueError(f"{len(wrong)} weights are in one of the two only, such as {wrong[0]}")
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # a damaged file can raise anything
         said = f"{adapter} does not fit {readable(model)} ({first_line(error)})"
         raise WorkbookError(f"{said}: name the base that it was trained on") from error
     return loaded.eval(), tokenizer
 
 
 def text_part(model: str) -> dict:
-    """What `from_pretrained` takes to load of a checkpoint with vision or sound its text part, by
-    its config and its weights' names; empty for any other model.
-    """
+    """What `from_pretrained` takes to load only the text part of a model with vision or sound."""
     from transformers import AutoConfig
 
     whole = AutoConfig.from_pretrained(model)
@@ -105,7 +96,6 @@ def text_part(model: str) -> dict:
 
 def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) -> Any:
     """A language model from safetensors, optionally in 4-bit as in QLoRA; `nf4`: more settings."""
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     how: dict = {"dtype": dtype, "device_map": device, "use_safetensors": True}
@@ -119,7 +109,7 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
         base, found = loaded
         if lost := sorted(found["missing_keys"]):  # else they would be random numbers
             raise ValueError(f"it lacks {len(lost)} of the model's weights, such as {lost[0]}")
-    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+    except Exception as error:  # a damaged file can raise anything
         said = f"{readable(model)} cannot be loaded from safetensors ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
     if part:
@@ -127,11 +117,16 @@ def load_base(model: str, dtype: str, device: str, load_in_4bit: bool, **nf4) ->
     return base
 
 
-def fingerprint(folder: str | Path | None) -> str | None:
-    """A hash of weights, config and chat template: equal for the same policy in any folder.
+def check_positions(model: Any, tokens: int, fix: str) -> None:
+    """Raise WorkbookError if a prompt and its completion have more tokens than the model takes."""
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if most and tokens > most:
+        said = f"a prompt and its completion have up to {tokens:,} tokens, but this model was made"
+        raise WorkbookError(f"{said} for at most {most:,}: {fix}")
 
-    From a file over 64 MiB it reads 64 pieces of 1 MiB and the last. None if it is not a folder.
-    """
+
+def fingerprint(folder: str | Path | None) -> str | None:
+    """A hash of weights (of a large file 64 pieces and the last), config, template; or None."""
     if folder is None or not Path(folder).is_dir():
         return None
     found = hashlib.sha256()

@@ -1,9 +1,5 @@
-"""Intervals of a rate, tests of a difference, and how many problems they need.
+"""Intervals of a rate, tests of a difference (*paired*: of the same problems), pass@k, maj@k."""
 
-*Paired*: both policies answer the same problems. Power: how probably a gain gives p <= 0.05.
-"""
-
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from math import comb
@@ -29,14 +25,11 @@ def wilson_interval(right: Sequence[bool]) -> tuple[float, float]:
 
 
 def bootstrap_interval(values: Sequence[float], resamples=5000, seed=0) -> tuple[float, float]:
-    """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded.
-
-    Equal values give an interval of width 0: for 0 or 100 % right use `wilson_interval`.
-    """
+    """95 % (low, high) of a mean of one value per problem: Efron's BCa bootstrap (1987), seeded."""
     array = np.asarray(values, dtype=float)
     if not len(array) or not np.isfinite(array).all():
         raise WorkbookError("there is no mean: give at least one value, and only finite ones")
-    if np.ptp(array) == 0:
+    if np.ptp(array) == 0:  # no width: for 0 or 100 % right use wilson_interval
         return float(array[0]), float(array[0])
     how = {"n_resamples": resamples, "batch": max(1, 10**7 // len(array)), "rng": seed}
     found = scipy.stats.bootstrap((array,), np.mean, **how).confidence_interval
@@ -50,19 +43,13 @@ def changed(before: Sequence[bool], after: Sequence[bool]) -> tuple[list[int], l
 
 
 def paired_p_value(before: Sequence[bool], after: Sequence[bool]) -> float:
-    """McNemar's exact two-sided test: can chance explain the problems that changed?
-
-    By chance, a problem whose outcome changed got better or worse with equal probability.
-    """
+    """McNemar's exact two-sided test: by chance, as many problems get better as worse."""
     better, worse = map(len, changed(before, after))
     return float(scipy.stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """The probability that k of the n attempts, chosen at random, hold a right one.
-
-    The unbiased estimator of Chen et al. 2021, "Evaluating Large Language Models Trained on Code".
-    """
+    """The probability that k of n attempts hold a right one: unbiased (Chen et al. 2021, Codex)."""
     if not (1 <= k <= n and 0 <= right <= n):
         raise WorkbookError(f"k is {k} and {right} of {n} are right: choose k from 1 to {n}")
     return 1 - comb(n - right, k) / comb(n, k)
@@ -70,8 +57,7 @@ def pass_at_k(n: int, right: int, k: int) -> float:
 
 def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int) -> float:
     """The probability that the majority of k random votes out of all is `reference` (maj@k).
-
-    None abstains. A tie counts as 1 / the number of tied answers; if all k abstain, it is wrong.
+    None abstains; a tie counts as 1 / the number of tied answers.
     """
     if not 1 <= k <= len(votes):
         raise WorkbookError(f"k is {k}: choose k from 1 to {len(votes)}, the number of attempts")
@@ -89,43 +75,3 @@ def majority_at_k(votes: Sequence[Hashable | None], reference: Hashable, k: int)
         for (used, ties), number in ways.items():
             total += number * comb(abstaining, k - used) / comb(len(votes), k) / (ties + 1)
     return min(1.0, total)
-
-
-def paired_power(items: int, better: float, worse: float) -> float:
-    """The power of McNemar's exact test if problems get better or worse at these rates (0 to 1).
-
-    Exact: summed over the number of problems that change and of those that get better.
-    """
-    _check(better=better, worse=worse, together=better + worse)
-    binom, changes = scipy.stats.binom, np.arange(items + 1)
-    # per number of changes: the largest smaller side that still gives p <= 0.05; -1 for none
-    limit = binom.ppf(0.025, changes, 0.5)
-    limit -= binom.cdf(limit, changes, 0.5) > 0.025
-    rate = better / ((better + worse) or 1)
-    found = binom.cdf(limit, changes, rate) + binom.cdf(limit, changes, 1 - rate)
-    return float(np.sum(binom.pmf(changes, items, better + worse) * found))
-
-
-def paired_items(better: float, worse: float, power: float = 0.8) -> int:
-    """The problems that a paired test needs to find a gain of better - worse with this power."""
-    _check(power=power)
-    for most in (2**i for i in range(3, 21)):
-        if better != worse and paired_power(most, better, worse) >= power:
-            # the exact power rises like a saw, so a few problems less may be enough
-            return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
-    raise WorkbookError(f"better is {better}, worse {worse}: a million problems show no gain")
-
-
-def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
-    """The smallest gain that a paired test with `items` problems finds, if a fraction `worse` gets
-    worse, rounded up to 4 places. None: 5 problems are too few even if all get better.
-    """
-    gains = [step / 10_000 for step in range(1, int((1 - 2 * worse) * 10_000 + 1e-6) + 1)]
-    found = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
-    return gains[found] if found < len(gains) else None
-
-
-def _check(**rates: float) -> None:
-    for name, value in rates.items():
-        if not 0 <= value <= 1 + 1e-9 or (name == "power" and value in (0, 1)):
-            raise WorkbookError(f"{name} is {value}: it must lie between 0 and 1")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from typing import Any
@@ -13,17 +14,15 @@ from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.statistics import paired_p_value
 
-BACKENDS = ("unsloth", "plain")
 TARGET_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def load_policy(run: RunConfig, backend: str = "unsloth") -> tuple[Any, Any]:
-    """(the base model with new LoRA adapters, in 4-bit NF4 unless the run says 16-bit; tokenizer).
-
-    `backend` "plain" is Transformers and PEFT alone. WorkbookError if it cannot be loaded.
+    """(the base model with new LoRA adapters, in 4-bit NF4 unless the run says 16-bit; tokenizer);
+    `backend` "plain" is Transformers and PEFT alone.
     """
-    if backend not in BACKENDS:
-        raise WorkbookError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
+    if backend not in ("unsloth", "plain"):
+        raise WorkbookError(f"unknown backend {backend!r}: choose one of unsloth, plain")
     rank, targets = run.lora_rank, list(TARGET_MODULES)
     lora = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "target_modules": targets}
     return _load_unsloth(run, lora) if backend == "unsloth" else _load_plain(run, lora)
@@ -51,9 +50,12 @@ def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
         model, tokenizer = loader.from_pretrained(
             model_name=run.model, max_seq_length=length, **checkpointing, **how
         )
-    except OSError as error:  # Transformers' error for a missing model
+    except Exception as error:  # a damaged file can raise anything
         said = f"the model {run.model!r} cannot be loaded ({first_line(error)})"
         raise WorkbookError(f"{said}: check the name, and the network for a hub id") from error
+    if run.dtype == "float32" != str(model.dtype)[6:]:  # Gemma 3 and others that overflow float16
+        said = f"Unsloth loads {run.model_name} in {str(model.dtype)[6:]} on a GPU without bfloat16"
+        raise WorkbookError(f"{said}: say dtype: float16 (it computes in float32 all the same)")
     model = loader.get_peft_model(model, **lora, **checkpointing, random_state=run.seed)
     tokenizer.padding_side = "left"  # a decoder continues its prompt, so padding comes before it
     return model, tokenizer
@@ -91,8 +93,7 @@ def why_not_plain(run: RunConfig) -> str | None:
         said = "TRL would merge into the 4-bit base and out again at every step, which rounds it"
         return f"{said}: say vllm: off, or load_in_4bit: false"
     kernel = "TRL 1.15 computes log-probabilities in a Triton kernel, which needs a GPU"
-    hope = "TRL 1.16 does not, but this Unsloth does not support it yet"
-    return f"{kernel} ({hope})" if run.device == "cpu" else None
+    return kernel if run.device == "cpu" else None
 
 
 def count_4bit_layers(model) -> int:
@@ -102,21 +103,17 @@ def count_4bit_layers(model) -> int:
     return sum(isinstance(module, Linear4bit) for module in model.modules())
 
 
-def count_trained_parameters(model) -> int:
-    """The number of weights that receive a gradient: with LoRA, those of the adapters."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
 def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None):
-    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward.
-
-    `rewards` are functions, `weights` a number for each; `overrides` are fields of GRPOConfig that
-    win. Each of several processes samples with its own seed.
+    """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward;
+    `rewards` are functions, `weights` a number for each; `overrides`: fields of GRPOConfig.
     """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
     args = run.to_grpo_config(weights, overrides, int(os.environ.get("WORLD_SIZE") or 1))
+    if args.use_adaptive_entropy and run.device == "cuda" and "unsloth" in sys.modules:
+        said = "on a GPU Unsloth's trainer ignores use_adaptive_entropy"
+        raise WorkbookError(f"{said}: say entropy_coef for a fixed bonus, or --backend plain")
     adapters = [(p, p.data) for name, p in model.named_parameters() if "lora_" in name]
     try:
         trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
@@ -135,11 +132,9 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
 
 
 class Callback:
-    """A Trainer callback that ignores every event without a method of its own.
+    """A Trainer callback that ignores every event without a method of its own."""
 
-    It has no base class from Transformers, which must be loaded after Unsloth. With `state_dict()`
-    and `load_state_dict(state)`, checkpoints keep its state; see `resume`.
-    """
+    # no base class from Transformers, which must be loaded after Unsloth
 
     def __getattr__(self, name: str):
         if name.startswith("on_"):
@@ -158,7 +153,7 @@ class RewardBar(Callback):
         self.bar = tqdm(total=state.max_steps, initial=state.global_step, **how)
 
     def on_log(self, args, state, control, logs, **kwargs):
-        if "reward" in logs:
+        if logs.get("reward") is not None:  # None: no reward applied in this step
             length = logs.get("completions/mean_length", logs.get("completion_length", 0.0))
             self.bar.set_postfix(reward=f"{logs['reward']:.2f}", tokens=f"{length:.0f}")
 
@@ -173,13 +168,11 @@ class HeldoutProbe(Callback):
     """Samples one completion for each of a few held-out problems every N steps, and scores it.
 
     It logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds,
-    first at the start. The default (32 problems every 20 steps of 64 completions) takes about 2 %
-    of the time. `seen` keeps (step, completions); `how` goes to `evaluation.evaluate`.
+    first at the start. `seen` keeps (step, completions); `how` goes to `evaluation.evaluate`.
 
     With `keep`, a folder, the adapter of the best step by heldout/strict is saved there: training
     never sees these problems, so no reward can buy that score. With `stop` training ends when
     fewer are right than at the best step (McNemar's paired test, p < 0.05) though the reward rose.
-    `best` is {"step", "strict": whether each is right}.
     """
 
     def __init__(
@@ -241,8 +234,8 @@ class HeldoutProbe(Callback):
 def stop_on_interrupt(trainer: Any):
     """The first Ctrl-C ends training after the current step and saves; the second stops at once.
 
-    Several processes all stop after the same step. Yields a dict; its "interrupted" is True after
-    a Ctrl-C.
+    So does a SIGTERM, as clusters send it, unless there are several processes: these all stop after
+    the same step. Yields a dict; its "interrupted" is True after a stop.
     """
     from accelerate.utils import gather_object
 
@@ -259,12 +252,16 @@ def stop_on_interrupt(trainer: Any):
         if seen["interrupted"]:
             raise KeyboardInterrupt
         seen["interrupted"] = True
-        print("\nCtrl-C: finishing this step, then saving (again: stop at once)", flush=True)
+        name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
+        print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
 
     trainer.add_callback(stop := Stop())
-    before = signal.signal(signal.SIGINT, handle)
+    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # a launcher's means a lost process
+    stops = [signal.SIGINT, signal.SIGTERM][: 1 + alone]
+    before = {number: signal.signal(number, handle) for number in stops}
     try:
         yield seen
     finally:
         trainer.remove_callback(stop)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

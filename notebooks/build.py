@@ -35,15 +35,25 @@ SOURCE = HERE / "source"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 # The first code cell of every notebook, after its title. It stands here once, and learners read it
 # in the notebook.
+PLACES = {  # where a notebook opens with one click: (its badge, the link)
+    "Colab": (
+        "https://colab.research.google.com/assets/colab-badge.svg",
+        "https://colab.research.google.com/github/{path}/blob/main/notebooks/{name}.ipynb",
+    ),
+    "Kaggle": (
+        "https://kaggle.com/static/images/open-in-kaggle.svg",
+        "https://kaggle.com/kernels/welcome?src=https://github.com/{path}/blob/main/notebooks/{name}.ipynb",
+    ),
+}
 FIRST_WORDS = (
-    "On Colab, run this cell first (twice: it restarts the runtime). Anywhere else it does nothing."
+    "On Colab this cell installs the course (about 170 MB). Anywhere else it does nothing."
 )
 FIRST_CELL = """\
 import os
 import subprocess
 import sys
 
-if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
+if {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & set(os.environ):  # Colab, Kaggle
     repository = "@REPOSITORY@"
     folder = os.path.abspath("grpo-workbook")
     if not os.path.isdir(folder):
@@ -52,7 +62,7 @@ if "COLAB_RELEASE_TAG" in os.environ:  # only Colab sets it
     sys.path[:0] = [folder, os.path.join(folder, "notebooks")]
     from colab_setup import set_up
 
-    set_up()  # installs what differs from the pinned versions, then restarts"""
+    set_up()  # installs what differs from the pinned versions"""
 
 
 def source_hash(source: Path) -> str:
@@ -98,11 +108,20 @@ def address() -> str:
     ]["Repository"]
 
 
-def first_cells(repository: str | None = None) -> list[nbformat.NotebookNode]:
-    """The words and the code that set a Colab runtime up."""
+def links(name: str) -> dict[str, tuple[str, str]]:
+    """{place: (badge, link)} of the notebook called `name`."""
+    path = address().removeprefix("https://github.com/")
+    return {
+        place: (badge, link.format(path=path, name=name)) for place, (badge, link) in PLACES.items()
+    }
+
+
+def first_cells(repository: str | None = None, name: str = "") -> list[nbformat.NotebookNode]:
+    """The badges, the words and the code that set a Colab runtime up."""
     code = FIRST_CELL.replace("@REPOSITORY@", repository or address())
+    badges = [f"[![Open in {p}]({badge})]({link})" for p, (badge, link) in links(name).items()]
     return [
-        nbformat.v4.new_markdown_cell(FIRST_WORDS, id="first-words"),
+        nbformat.v4.new_markdown_cell(f"{' '.join(badges)}\n\n{FIRST_WORDS}", id="first-words"),
         nbformat.v4.new_code_cell(code, id="first-cell"),
     ]
 
@@ -112,7 +131,7 @@ def build(source: Path) -> nbformat.NotebookNode:
     notebook = jupytext.read(source, fmt="py:percent")
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:03}"
-    notebook.cells[1:1] = first_cells()
+    notebook.cells[1:1] = first_cells(name=source.stem)
     notebook.metadata = {
         "kernelspec": KERNEL,
         "language_info": {"name": "python"},
@@ -165,7 +184,7 @@ def renew_first_cell(stored: nbformat.NotebookNode, fresh: nbformat.NotebookNode
         part for part in outline(fresh) if part[1] not in ids
     ]:
         return False
-    stored.cells = [*rest[:1], *first_cells(), *rest[1:]]
+    stored.cells = [*rest[:1], *(c for c in fresh.cells if c.id in ids), *rest[1:]]
     for count, cell in enumerate((c for c in stored.cells if c.cell_type == "code"), start=1):
         cell.execution_count = count
         for output in cell.outputs:
@@ -190,6 +209,8 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
         cell.metadata.pop("execution", None)
         kept: list[nbformat.NotebookNode] = []
         for output in cell.get("outputs", []):
+            if "<iframe" in "".join(output.get("data", {}).get("text/html", "")):
+                continue  # Trackio's page: a local server, with its token
             if output.get("output_type") == "stream":
                 previous = kept[-1] if kept and kept[-1].get("name") == output["name"] else None
                 if previous is not None:

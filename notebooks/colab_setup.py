@@ -1,18 +1,21 @@
-"""What the first cell of every notebook calls on Colab: install the pinned versions, and restart.
+"""What the first cell of every notebook calls on Colab: install the pinned versions.
 
-Colab's own packages in `notebook.KEPT`, such as torch, stay if their version is in the range.
+Colab's own packages in `versions.KEPT`, such as torch, stay if their version is in the range. What
+is installed can be imported at once: the runtime restarts only if an older version is loaded.
 """
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
+from grpo_workbook.cli.versions import KEPT, installed, wanted
 from grpo_workbook.files import REPO
-from grpo_workbook.notebook import KEPT, installed, wanted
 
 
 def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -> list[list[str]]:
@@ -30,8 +33,17 @@ def commands(missing: Mapping[str, str], there: Mapping[str, str], file: Path) -
     return [*found, [*pip, "--no-deps", *last, "-e", str(REPO)]]
 
 
+def loaded_before(there: Mapping[str, str]) -> list[str]:
+    """The packages that this process has imported in a version of `there` that is gone now."""
+    now = installed()
+    gone = {name for name, version in there.items() if now.get(name) != version}
+    owners = metadata.packages_distributions()
+    loaded = {owner for module in owners.keys() & sys.modules.keys() for owner in owners[module]}
+    return sorted(gone & {name.lower().replace("_", "-") for name in loaded})
+
+
 def set_up() -> None:
-    """Install the pinned versions and end this process, so that Colab starts a new one.
+    """Install the pinned versions; end this process, so that Colab starts a new one, if it must.
 
     If pip fails, or a version is still wrong afterwards, it raises and does not restart.
     """
@@ -40,11 +52,16 @@ def set_up() -> None:
     if not missing and "grpo-workbook" in there:
         print("The pinned versions are installed.")
         return
-    print("Installing", ", ".join(missing) or "the course", flush=True)
+    print("Installing", ", ".join(missing) or "the course", "(about 170 MB)", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for command in commands(missing, there, Path(folder) / "constraints.txt"):
             subprocess.run(command, check=True)
+    importlib.invalidate_caches()
     if wrong := wanted(installed()):
         raise RuntimeError(f"pip did not install these: {wrong}. Start a new runtime")
-    print("Installed. The runtime restarts now: run this cell once more.", flush=True)
+    if not (old := loaded_before(there)):
+        print("Installed. Go on with the next cell.")
+        return
+    print(f"Installed, but {', '.join(old)} had been loaded before, so the runtime restarts now.")
+    print("Choose Runtime > Run all once more.", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,8 @@ os.environ |= {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_ENABLE_FLEX_ATTENTION
 
 import torch
 
-CAPABILITY, GIB = (8, 9), 22.1  # an L4, which has bfloat16
+GIB = 22.1
+CAPABILITY = tuple(map(int, os.environ.get("FAKE_CAPABILITY", "8.9")[::2]))  # an L4; T4: 7.5
 PROPERTIES = SimpleNamespace(
     name="Fake GPU", total_memory=int(GIB * 2**30), major=CAPABILITY[0], minor=CAPABILITY[1],
     multi_processor_count=40, gcnArchName="", warp_size=32, regs_per_multiprocessor=65536,
@@ -55,10 +56,11 @@ def arm() -> None:
     from unsloth.models import llama, rl
 
     os.environ["UNSLOTH_ALLOW_CPU"] = "0"
-    yes = lambda *given, **more: True  # noqa: E731
-    torch.cuda.is_bf16_supported = yes
-    transformers.training_args.is_torch_bf16_gpu_available = yes
-    unsloth_zoo.device_type.device_is_bf16_supported = yes
+    half = CAPABILITY >= (8, 0)
+    has_half = lambda *given, **more: half  # noqa: E731
+    torch.cuda.is_bf16_supported = has_half
+    transformers.training_args.is_torch_bf16_gpu_available = has_half
+    unsloth_zoo.device_type.device_is_bf16_supported = has_half
     rl.PatchFastRL(None, None)
     rl.PatchRL(FastLanguageModel)
     llama.DEVICE_COUNT, llama.DEVICE_TYPE_TORCH = _One(1), "cpu"
@@ -70,7 +72,7 @@ def arm() -> None:
     kernels = {"fast_rms_layernorm": _rms_norm, "fast_rope_embedding": _rope}
     for module in [m for name, m in sys.modules.items() if "unsloth" in name.lower()]:
         if hasattr(module, "is_bfloat16_supported"):
-            module.is_bfloat16_supported, module.SUPPORTS_BFLOAT16 = yes, True
+            module.is_bfloat16_supported, module.SUPPORTS_BFLOAT16 = has_half, half
         for name, kernel in kernels.items():
             if hasattr(module, name):
                 setattr(module, name, kernel)

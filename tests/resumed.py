@@ -34,7 +34,8 @@ def make(folder: Path, options: dict):
     from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
     from grpo_workbook.diagnosis import HealthCallback, watch
     from grpo_workbook.notebook import quiet
-    from grpo_workbook.rewards import AdaptiveWeight, mean_of, parse_rewards
+    from grpo_workbook.rewards import parse_rewards
+    from grpo_workbook.stages import AdaptiveWeight
 
     options = BASE | options
     quiet()
@@ -44,7 +45,7 @@ def make(folder: Path, options: dict):
     if options.get("adaptive"):
         fading = AdaptiveWeight(*functions, at_zero=1.0, at_one=0.2, memory=0.5)
         inner = AdaptiveWeight(*reversed(functions), at_zero=0.1, at_one=0.9, memory=0.8)
-        functions, weights = [fading, mean_of(inner, functions[1])], [1.0, 0.5]
+        functions, weights = [fading, AdaptiveWeight(inner, functions[1])], [1.0, 0.5]
     functions = watch(functions)
     rows = load_problems(WORD_PROBLEMS["train"]).select(range(options.get("rows", 400)))
     data = to_dataset(rows)
@@ -70,7 +71,7 @@ def die():
 
 def arm(trainer, step: int, where: str) -> None:
     """Let happen what is asked for."""
-    from grpo_workbook.resume import exact
+    from grpo_workbook import resume as exact
     from grpo_workbook.training import Callback
 
     def before(function, stage, act=die):

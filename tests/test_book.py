@@ -109,6 +109,15 @@ def test_no_formula_stands_in_its_source_form(book):
         assert re.findall(r"\$\$|\\[a-z]+\{|\\(?:pi|rho|log|beta)\b", words) == [], path.name
 
 
+def test_the_glossary_and_the_list_for_language_models_lead_to_every_chapter(book):
+    chapters = {path.stem for path in (REPO / "notebooks").glob("[0-9]*.ipynb")}
+    listed = re.findall(r"\]\((?!http)(.*?)\)", (book / "llms.txt").read_text(encoding="utf-8"))
+    assert [target for target in listed if not (book / target).is_file()] == []
+    assert {Path(target).stem for target in listed} >= chapters | {"glossary", "install"}
+    links = {Path(link).stem for link in Page(book / "docs" / "glossary.html").links}
+    assert links >= chapters
+
+
 def test_a_page_is_for_reading(book):
     """What a cell displays as a table is one; code that only draws is folded; the set-up is out."""
     start = (book / "notebooks" / "00_start_here.html").read_text(encoding="utf-8")

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from grpo_workbook.resume.checkpoints import (
+from grpo_workbook.resume import (
     MANIFEST,
     clear_torn,
     last_checkpoint,

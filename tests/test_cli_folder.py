@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import REPO, environment
 
-from grpo_workbook.cli.folder import check_folder, own_folder
+from grpo_workbook.cli.run import check_folder, own_folder
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import alone
 

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPO, cli
+from conftest import REPO, cli, environment
 
-from grpo_workbook.cli.options import REFUSED, from_yaml, listing, read, run_fields
+from grpo_workbook.cli.options import REFUSED, from_yaml, listing, read, run_fields, trl_fields
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 
@@ -39,7 +39,7 @@ def test_the_command_line_wins_over_the_file(tmp_path):
         ("shuffle-dataset: no", "shuffle_dataset", False),
         ("skip_invalid: true", "skip_invalid", True),
         ("system_prompt: ''", "system_prompt", ""),
-        ("rewards: [correctness:2, length=9]", "rewards", "correctness:2,length=9"),
+        ("rewards: [correctness:2, overlong=9]", "rewards", "correctness:2,overlong=9"),
         ("seed: 3  # words", "seed", 3),
     ],
 )
@@ -134,14 +134,14 @@ def test_paths_in_a_file_start_from_its_folder(tmp_path, monkeypatch):
     (folder := tmp_path / "mein Läuf").mkdir()
     for name in ("rows.jsonl", "r.py"):
         write(folder / name, "")
-    text = "data: rows.jsonl\nmodel: org/Qwen3-x\noutput: out\nrewards: [r.py:f:2, length=9]\n"
+    text = "data: rows.jsonl\nmodel: org/Qwen3-x\noutput: out\nrewards: [r.py:f:2, overlong=9]\n"
     write(folder / "my.yaml", text)
     monkeypatch.chdir(tmp_path)
     assert from_yaml(folder / "my.yaml") == [
         f"--data={folder / 'rows.jsonl'}",
         "--model=org/Qwen3-x",
         f"--output={folder / 'out'}",
-        f"--rewards={folder / 'r.py'}:f:2,length=9",
+        f"--rewards={folder / 'r.py'}:f:2,overlong=9",
     ]
 
 
@@ -170,3 +170,53 @@ def test_help_needs_no_trl_and_bad_input_ends_with_status_2(tmp_path):
     result = cli("run", "--seed", "x", "--output", tmp_path / "out")
     assert (result.returncode, result.stderr) == (2, "error: --seed: invalid int value: 'x'\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_trls_fields_are_known_without_trl():
+    from trl import GRPOConfig
+
+    assert trl_fields() == {f.name for f in dataclasses.fields(GRPOConfig) if f.init}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--max-stpes", "3"],
+        ["run", "--max_grad_nrm", "3"],
+        ["run", "--output_dir", "x"],
+        ["run", "--profile", "giant"],
+        ["run", "--model", "mistral"],
+        ["run", "--seed", "-1"],
+        ["run", "--learning-rate", "nan"],
+        ["run", "--rewards", "corectness"],
+        ["run", "--data", "none.jsonl"],
+        ["run", "--batch-size", "20", "--num-generations", "8"],
+        ["stages", "none.yaml"],
+        ["plan", "--profile", "giant"],
+        ["merge", "none", "--output", "none"],
+        ["evaluate", "mistral", "--data", "none.jsonl"],
+        ["check-data", "none.jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_arguments_are_judged_before_anything_heavy_is_loaded(arguments, tmp_path):
+    code = (
+        "import sys; from grpo_workbook.cli import main\n"
+        f"status = main({arguments})\n"
+        "print(status, {'torch', 'unsloth', 'datasets', 'accelerate'} & {*sys.modules})"
+    )
+    how = {"cwd": tmp_path, "env": environment(PYTHONPATH=str(REPO))}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **how)
+    assert said.stdout == "2 set()\n", said.stderr
+    assert said.stderr.count("error: ") == 1
+
+
+def test_a_batch_that_fits_another_profile_is_not_refused_early():
+    """Which profile fits the GPU is known only when torch is there."""
+    assert read(["--num-generations", "4", "--batch-size", "12"])[0]["batch_size"] == 12
+    assert read(["--batch-size", "16"])[0] == {"batch_size": 16}
+
+
+def test_a_run_speaks_before_it_loads(capsys):
+    read(["--max-steps", "3"])
+    assert capsys.readouterr().out == "Loading the libraries\n"

@@ -15,9 +15,9 @@ from conftest import REPO, environment, finished
 from packaging.requirements import Requirement
 
 from grpo_workbook import config
+from grpo_workbook.cli.versions import pins, wanted
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig, _fitting_profile
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.notebook import pins, wanted
 
 # What TRL or Unsloth fills in differently on a CPU and on a GPU (TRL 1.15, Unsloth 2026.10).
 DIFFERS = """learning_rate per_device_train_batch_size gradient_accumulation_steps weight_decay
@@ -144,7 +144,8 @@ def test_the_vllm_of_the_extra_goes_with_the_pins_but_for_fastapi():
     with_vllm = {n.lower().replace("_", "-"): v for n, v in pins().items()} | {"vllm": "0.31.0"}
     assert wanted(with_vllm | {"fastapi": "0.136.0"}) == {}
     project = tomllib.loads((REPO / "pyproject.toml").read_text())
-    assert project["project"]["optional-dependencies"]["vllm"] == ["vllm==0.31.0"]
+    extra = project["project"]["optional-dependencies"]["vllm"]
+    assert extra == ["vllm==0.31.0; sys_platform == 'linux'"]
     trl = Path(find_spec("trl").origin).with_name("import_utils.py").read_text()
     assert "versions from 0.21.0 to 0.31.0" in trl
 

@@ -7,7 +7,7 @@ from conftest import cli
 from test_colab import freeze, normal
 
 from grpo_workbook.cli import doctor
-from grpo_workbook.notebook import installed, pins, wanted
+from grpo_workbook.cli.versions import installed, pins, wanted
 
 
 @pytest.mark.slow

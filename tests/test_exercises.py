@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import jupytext
 import pytest
@@ -444,3 +445,22 @@ def test_progress_lists_every_exercise(progress, capsys):
     assert re.search(r"^04_grpo_run  1 of \d$", out, re.MULTILINE)
     assert out.strip().endswith(f"1 of {len(exercises.EXERCISES)} solved")
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_answers_of_the_gpu_clinic_are_in_the_data():
+    import pandas as pd
+
+    from grpo_workbook.diagnosis import diagnose, read_run
+    from grpo_workbook.exercises.ch05 import GPU_CLINIC
+
+    table = pd.read_csv(REPO / "data" / "gpu_runs.csv")
+    runs = {name: log.drop(columns="run") for name, log in table.groupby("run", sort=False)}
+    assert list(runs) == list(GPU_CLINIC)
+    length, limits = "completions/mean_length", {"phi4_14b": 200, "llama32_1b_fp8": 1849}
+    for name, log in runs.items():
+        rows = [row.dropna().to_dict() for _, row in log.iterrows()]
+        settings = {"max_completion_length": limits[name]} if name in limits else {}
+        found = {finding.name for finding in diagnose(replace(read_run(rows), settings=settings))}
+        assert found - {"too_short"} <= set(GPU_CLINIC[name].split()), name
+    assert all((runs[name][length] > 0.8 * limit).all() for name, limit in limits.items())
+    assert (runs["qwen3_0.6b_base"][length].head(6) < 0.6 * 1024).all()

@@ -10,6 +10,7 @@ from conftest import REPO, environment
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 import gpu
+import gpu_contact
 import gpu_learning
 import gpu_models
 import gpu_report
@@ -147,6 +148,15 @@ def test_a_kernel_that_fails_ends_it_and_another_part_does_not(tmp_path):
         assert [part for part in parts.split(",") if part in found] == reached
         assert all("no such kernel" in str(found[part]) for part in reached)
     assert "no such kernel" in (tmp_path / "out" / "gpu.md").read_text()
+
+
+def test_a_chapter_draws_where_there_is_no_jupyter(monkeypatch):
+    from grpo_workbook import figures
+
+    for name, module in gpu_contact._no_notebook().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    figure = figures.diagram({"one": (0.2, 0.5, "one", "w"), "two": (0.8, 0.5, "two", "w")}, [])
+    figures.show(figure, "Two boxes")
 
 
 def test_the_time_is_kept_to_and_what_was_not_reached_is_said(tmp_path):

@@ -81,11 +81,25 @@ told["gradient"] = trainer.state.log_history[0]["grad_norm"]
 """
 
 
-def on_a_gpu(code: str, model: Path, *given) -> dict:
+REFUSED = """
+from grpo_workbook.errors import WorkbookError
+try:
+    if sys.argv[3] == "float32":
+        load_policy(run)
+    else:
+        rewards, more = [lambda completions, **row: [0.0] * 4], {"use_adaptive_entropy": True}
+        make_trainer(run, None, None, None, rewards, overrides=more)
+    told["said"] = "nothing"
+except WorkbookError as error:
+    told["said"] = str(error)
+"""
+
+
+def on_a_gpu(code: str, model: Path, *given, **env: str) -> dict:
     """What the code told, in a process that takes this machine for one with an L4."""
     code = START + code + "print(json.dumps(told))"
     command = [sys.executable, "-c", code, *map(str, (model, *given))]
-    how = {"capture_output": True, "text": True, "env": environment(PYTHONPATH=str(TRITON))}
+    how = {"capture_output": True, "text": True, "env": environment(PYTHONPATH=str(TRITON), **env)}
     result = subprocess.run(command, cwd=REPO, **how)
     assert result.returncode == 0, result.stderr[-3000:]
     return json.loads(result.stdout.splitlines()[-1])
@@ -110,3 +124,15 @@ def test_float32_stays_float32_where_the_gpu_has_bfloat16(whose, tmp_path):
     assert not told["autocast"]
     assert told["adapters"] == ["torch.float32"]
     assert told["gradient"] > 0
+
+
+def test_a_gemma_in_float32_is_refused_where_unsloth_would_take_float16(tmp_path):
+    gemma = REPO / "data" / "tiny-gemma3"
+    told = on_a_gpu(REFUSED, gemma, tmp_path, "float32", FAKE_CAPABILITY="7.5")
+    assert "in float16 on a GPU without bfloat16: say dtype: float16" in told["said"]
+    assert on_a_gpu(REFUSED, gemma, tmp_path, "float32") == {"said": "nothing"}  # an L4
+
+
+def test_adaptive_entropy_is_refused_where_unsloth_would_ignore_it(tmp_path):
+    told = on_a_gpu(REFUSED, REPO / "data" / "tiny-qwen3", tmp_path, "entropy")
+    assert "ignores use_adaptive_entropy: say entropy_coef" in told["said"]

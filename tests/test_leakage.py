@@ -12,7 +12,6 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.leakage import (
     ALIKE,
     drop_leaked,
-    jaccard,
     leaked_rows,
     near_duplicates,
     pieces,
@@ -20,6 +19,10 @@ from grpo_workbook.leakage import (
     template,
     words,
 )
+
+
+def alike(a, b):
+    return len(a & b) / len(a | b) >= ALIKE if a | b else True
 
 
 def by_every_pair(texts):
@@ -31,7 +34,7 @@ def by_every_pair(texts):
         for a, b in itertools.combinations(range(len(texts)), 2)
         if numbers[a] == numbers[b]
         and found[a] != found[b]
-        and jaccard(words(texts[a]), words(texts[b])) >= ALIKE
+        and alike(words(texts[a]), words(texts[b]))
     ]
 
 

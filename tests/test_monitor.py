@@ -29,7 +29,8 @@ from grpo_workbook.diagnosis.findings import in_order
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import judge
 from grpo_workbook.exercises.ch05 import CLINIC
-from grpo_workbook.rewards import AdaptiveWeight, correctness_reward, strict_format_reward
+from grpo_workbook.rewards import correctness_reward, strict_format_reward
+from grpo_workbook.stages import AdaptiveWeight
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 from diagnosis import CASES, named, outcome
@@ -344,8 +345,8 @@ def test_a_folder_without_a_log_and_no_folder(tmp_path):
 
 
 def test_missing_steps_are_said():
-    run = read_run([e for e in history() if e["step"] % 3 == 0])
-    assert any("6 of the steps 3 to 12" in note for note in run.notes)
+    run = read_run([e for e in history() if e["step"] not in (4, 5, 9)])
+    assert any("3 rows between the steps 1 and 12" in note for note in run.notes)
     assert "Not known" in as_text(diagnose(run), run)
 
 
@@ -712,12 +713,14 @@ def test_rows_of_ten_steps_are_counted_in_optimizer_steps():
 
 def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_path):
     result = diagnose(real())
-    missing = {m.metric: m for m in result.unjudged}
-    assert missing["heldout/strict"].findings == ["hacked"]
-    assert "HeldoutProbe" in missing["heldout/strict"].how
+    missing = {m["metric"]: m for m in result.unjudged}
+    assert missing["heldout/strict"]["findings"] == ["hacked"]
+    assert "HeldoutProbe" in missing["heldout/strict"]["how"]
     assert "frac_reward_zero_std" not in missing  # reward_std says enough
-    assert "Not judged: hacked: heldout/strict" in as_text(result)
-    here = {m.metric for m in diagnose(LOGS / "healthy_beta_0.json").unjudged}
+    assert "without HeldoutProbe hacked (heldout/strict)" in " ".join(as_text(result).split())
+    _, _, said = as_text(diagnose(history(30))).partition("Not judged")
+    assert len(said.splitlines()) <= 5
+    here = {m["metric"] for m in diagnose(LOGS / "healthy_beta_0.json").unjudged}
     assert here <= {"time/generation_fraction"}
     needed = {metric for kind in CATALOGUE.values() for metric in kind.needs[:1]}
     assert set(missing) <= needed
@@ -755,3 +758,16 @@ def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
     assert "reward_flat" in text
     assert (title, level) == ("reward_flat at step 32", "WARN")
     assert "num_generations" in words or "larger groups" in words
+
+
+def test_a_reward_that_is_always_0_is_not_high():
+    """A broken run read from its later steps: its best reward is its only one."""
+    assert first(real(reward=lambda s: 0.0, frac_reward_zero_std=lambda s: 1.0)) == "no_gradient"
+    assert first(real(reward=lambda s: 0.0)) == "reward_flat"
+
+
+def test_a_rise_on_held_out_problems_proves_learning_where_the_reward_is_level():
+    log = real()
+    for entry in log["log_history"][9::10]:
+        entry["heldout/strict"] = 0.2 if entry["step"] == 10 else 0.45
+    assert first(log) == "healthy"

@@ -11,8 +11,9 @@ import pytest
 from conftest import REPO, environment
 from packaging.specifiers import SpecifierSet
 
-from grpo_workbook import notebook
-from grpo_workbook.notebook import pins, show
+from grpo_workbook.cli import versions
+from grpo_workbook.cli.versions import pins
+from grpo_workbook.notebook import show
 
 sys.path.insert(0, str(REPO / "notebooks"))
 import build
@@ -80,7 +81,7 @@ def test_where_every_version_is_right_nothing_is_installed(tmp_path):
         f"import sys; sys.path[:0] = [{str(REPO)!r}, {str(REPO / 'notebooks')!r}]\n"
         "from colab_setup import set_up\nset_up()\nprint('on')"
     )
-    if notebook.wanted(notebook.installed()) or "grpo-workbook" not in notebook.installed():
+    if versions.wanted(versions.installed()) or "grpo-workbook" not in versions.installed():
         pytest.skip("this environment does not have the pinned versions: make setup")
     result = run(code, tmp_path)
     assert (result.returncode, result.stdout) == (0, "The pinned versions are installed.\non\n")
@@ -88,23 +89,23 @@ def test_where_every_version_is_right_nothing_is_installed(tmp_path):
 
 def test_versions_count_and_not_presence(tmp_path):
     there = {n.lower().replace("_", "-"): v for n, v in pins().items()}
-    assert notebook.wanted(there) == {}
-    assert notebook.wanted(there | {"trl": "1.14.0"}) == {"trl": pins()["trl"]}
-    assert notebook.wanted(there | {"transformers": "5.18.0"}) == {
+    assert versions.wanted(there) == {}
+    assert versions.wanted(there | {"trl": "1.14.0"}) == {"trl": pins()["trl"]}
+    assert versions.wanted(there | {"transformers": "5.18.0"}) == {
         "transformers": pins()["transformers"]
     }
-    assert notebook.wanted({n: v for n, v in there.items() if n != "unsloth-zoo"}) == {
+    assert versions.wanted({n: v for n, v in there.items() if n != "unsloth-zoo"}) == {
         "unsloth_zoo": pins()["unsloth_zoo"]
     }
     assert (
-        notebook.wanted({n: v for n, v in there.items() if n not in ("jupyterlab", "pytest")}) == {}
+        versions.wanted({n: v for n, v in there.items() if n not in ("jupyterlab", "pytest")}) == {}
     )
 
 
 def test_colabs_own_torch_stays_where_unsloth_takes_it():
     there = {n.lower().replace("_", "-"): v for n, v in pins().items()}
-    assert notebook.wanted(there | {"torch": "2.11.0+cu130", "pandas": "2.2.2"}) == {}
-    assert notebook.wanted(there | {"torch": "2.15.0+cu130"}) == {"torch": pins()["torch"]}
+    assert versions.wanted(there | {"torch": "2.11.0+cu130", "pandas": "2.2.2"}) == {}
+    assert versions.wanted(there | {"torch": "2.15.0+cu130"}) == {"torch": pins()["torch"]}
 
 
 def test_what_pip_is_told(tmp_path):
@@ -139,8 +140,8 @@ colab_setup.set_up()
 
 def test_kept_and_left_out_are_pins():
     known = pins() | {"torchao": "0.18.0"}  # where there is one
-    assert set(notebook.KEPT) | set(notebook.LEFT_OUT) <= set(known)
-    assert all(SpecifierSet(there).contains(known[name]) for name, there in notebook.KEPT.items())
+    assert set(versions.KEPT) | set(versions.LEFT_OUT) <= set(known)
+    assert all(SpecifierSet(there).contains(known[name]) for name, there in versions.KEPT.items())
 
 
 def test_a_new_first_cell_leaves_the_outputs_alone(tmp_path):

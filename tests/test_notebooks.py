@@ -55,6 +55,8 @@ def test_stored_outputs_are_complete_clean_and_short(name):
     for cell in codes:
         for output in cell.outputs:
             assert output.output_type != "error"
+            html = "".join(output.get("data", {}).get("text/html", ""))
+            assert "<iframe" not in html, "the page of a local server, perhaps with its token"
             text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
             assert len(text.splitlines()) <= 60, f"a flood in {cell.id}"
             assert "\r" not in text

@@ -360,7 +360,7 @@ def test_the_command_says_by_its_status_whether_it_fits(capsys):
 
 def test_the_command_takes_a_runs_file_and_the_line_wins(tmp_path, capsys):
     (tmp_path / "my.yaml").write_text(
-        "model: qwen3-8b\nload_in_4bit: false\nseed: 3\nrewards: style\n"
+        "model: qwen3-8b\nload_in_4bit: false\nseed: 3\nrewards: overlong=9\n"
     )
     assert main(["plan", "--config", str(tmp_path / "my.yaml")]) == 1
     assert main(["plan", "--config", str(tmp_path / "my.yaml"), "--load-in-4bit"]) == 0

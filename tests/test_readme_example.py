@@ -1,4 +1,4 @@
-"""The README's example for one's own project runs as it stands there."""
+"""The README's snippets for one's own TRL script run, in their order, as they stand there."""
 
 import re
 import sys
@@ -7,19 +7,71 @@ import pytest
 from conftest import REPO, finished
 
 README = (REPO / "README.md").read_text(encoding="utf-8")
-EXAMPLE = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+# What a reader does next with the reward for programs, and after an import
+MORE = """
+said = [[{"role": "assistant", "content": f"```python\\ndef f(x):\\n    return {c}\\n```"}]
+        for c in ("x + 1", "x")]
+columns = {"setup": ["one = 1"] * 2, "test": ["def check(f):\\n    assert f(2) == 2 + one"] * 2}
+print("tests", tests(said, entry_point=["f"] * 2, **columns))
+for broken in (lambda: tests(said, code=["a"] * 2), lambda: right(said, gold=["a"] * 2),
+               lambda: evaluate(None, None, rows.rename_column("prompt", "text"), rewards=[right])):
+    try:
+        broken()
+    except ValueError as error:
+        print("missing:", error)
+import importlib, sys
+for name in [n for n in sys.modules if n.startswith("grpo_workbook")]:
+    importlib.reload(sys.modules[name])  # as a notebook's autoreload does
+"""
+
+
+def prove(folder, python, **env):
+    """Run all snippets as one script in `folder`, and check what they print."""
+    (folder / "data").symlink_to(REPO / "data")
+    (folder / "example.py").write_text("\n".join([*SNIPPETS, MORE]), encoding="utf-8")
+    result = finished([python, "example.py"], cwd=folder, **env)
+    assert result.returncode == 0, result.stderr[-3000:]
+    said = result.stdout
+    rate = float(re.search(r"^(\d+)% right, 95 % interval \(0\.\d+, [01]\.\d+\)", said, re.M)[1])
+    assert 0 < rate < 100
+    assert "'n': 64" in said
+    assert re.search(r"'gain': -?0\.\d+, 'ci95': \(.*, 'p_value': \d", said)
+    assert float(re.search(r"same greedy token at ([\d.]+)%", said)[1]) >= 98
+    assert "GiB are usable" in said
+    assert "tests [1.0, 0.0]" in said
+    missing = re.findall(r"^missing: .*", said, re.M)
+    there = ("'test'; the data has code", "'solution', only gold", "'prompt', only text, solution")
+    assert len(missing) == 3
+    for line, words in zip(missing, there, strict=True):
+        assert words in line
+    assert (folder / "mine" / "merged" / "model.safetensors").is_file()
+    assert (folder / "mine" / "checkpoint-4" / "trainer_state.json").is_file()
+
+
+def test_there_is_a_snippet_for_each_helper():
+    helpers = "answer_reward HealthCallback keep_exact evaluate compare merge unit_tests plan"
+    for name in helpers.split():
+        assert any(re.search(rf"import .*\b{name}\b", snippet) for snippet in SNIPPETS), name
 
 
 @pytest.mark.trains
-def test_the_example_runs_as_it_stands(tmp_path):
+def test_the_snippets_run_as_they_stand(tmp_path):
+    prove(tmp_path, sys.executable, PYTHONPATH=str(REPO))
+
+
+@pytest.mark.extra
+def test_the_health_callback_works_beside_a_tracker_without_network(tmp_path):
+    script = "\n".join(SNIPPETS[:2]).replace("bf16=False", 'bf16=False, report_to="trackio"')
+    alert = "alert=lambda title, text, level: trackio.alert(title, text, trackio.AlertLevel[level])"
+    script = script.replace("HealthCallback()", f"HealthCallback(every=1, {alert})")
+    script = script.replace("learning_rate=1e-3", "learning_rate=3.0").replace("steps=4", "steps=8")
+    more = "print('found', [f.name for f in trainer.callback_handler.callbacks[-1].found])\n"
     (tmp_path / "data").symlink_to(REPO / "data")
-    (tmp_path / "example.py").write_text(EXAMPLE, encoding="utf-8")
-    result = finished([sys.executable, "example.py"], cwd=tmp_path, PYTHONPATH=str(REPO))
+    whole = f"{script}\nimport trackio\ntrainer.train()\n{more}"
+    (tmp_path / "tracked.py").write_text(whole, encoding="utf-8")
+    env = {"PYTHONPATH": str(REPO), "TRACKIO_DIR": str(tmp_path / "trackio")}
+    result = finished([sys.executable, "tracked.py"], cwd=tmp_path, **env)
     assert result.returncode == 0, result.stderr[-3000:]
-    strict, lenient = map(
-        int, re.search(r"^(\d+) of 64 .*, (\d+) right", result.stdout, re.M).groups()
-    )
-    assert 0 < strict <= lenient <= 64
-    same = float(re.search(r"same greedy token at ([\d.]+)%", result.stdout)[1])
-    assert same >= 98
-    assert (tmp_path / "mine" / "merged" / "model.safetensors").is_file()
+    assert re.search(r"found \['\w+'", result.stdout)
+    assert list((tmp_path / "trackio").rglob("*.db"))

@@ -186,7 +186,8 @@ def test_nothing_loads_foreign_code_or_pickles():
         ), path
 
 
-COMMANDS = "doctor check-data plan power run stages diagnose evaluate merge progress".split()
+COMMANDS = """doctor new check-data plan power run stages diagnose evaluate merge progress
+    assign""".split()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([c, "--help"] for c in COMMANDS)])
@@ -310,3 +311,10 @@ def test_a_home_folder_that_cannot_be_written_gives_way_to_one_in_the_project(sm
         )
         assert f"home {expected}\n" in result.stdout.decode(), result.stderr
         assert (expected / "written").is_file()
+
+
+def test_no_pattern_has_a_possessive_group():
+    """(...)*+ matches wrongly before Python 3.11.5, where (?>(...)*) is right (gh-106052)."""
+    for path in sorted((REPO / "grpo_workbook").rglob("*.py")):
+        found = re.findall(r"\)(?:[*+?]|\{+[\w, ]*\}+)\+", path.read_text(encoding="utf-8"))
+        assert not found, f"{path.name}: {found}"

@@ -1,40 +1,28 @@
 """The rewards of the floor: what they pay, by name and weight, joined, from a user's own file."""
 
-import functools
-import json
+import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from conftest import REPO, environment
 
 from grpo_workbook import rewards
-from grpo_workbook.cli.rewards import beside, file_hashes
+from grpo_workbook.cli.rewards import beside, file_hashes, load_reward, try_rewards
+from grpo_workbook.cli.rewards import parse_rewards as parse_with_files
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import (
     REGISTRY,
-    AdaptiveWeight,
+    answer_reward,
     correctness_reward,
     incremental_format_reward,
-    integer_answer_reward,
-    length,
-    load_reward,
-    mean_of,
-    minimum_of,
     name_of,
     overlong,
     parse_rewards,
-    reasoning_steps,
-    repetition,
-    soft_format_reward,
     strict_format_reward,
-    style_reward,
     text_of,
-    try_rewards,
-    vote_of,
 )
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"
@@ -129,42 +117,11 @@ def test_no_text_earns_less_than_nothing_or_more_than_everything():
             assert total(text) < most or (total(text) == most and text.count("<") == 4)
 
 
-@pytest.mark.parametrize(
-    ("text", "reward"),
-    [
-        (GOOD, 1.0),
-        ("<answer>41 apples</answer>", 1.0),
-        ("<answer>42.0</answer>", 1.0),
-        ("<answer>42.5</answer>", 0.0),
-        ("<answer>84/2</answer>", 0.0),
-        ("<answer>many</answer>", 0.0),
-        ("42", 0.0),
-    ],
-)
-def test_integer_answer(text, reward):
-    assert integer_answer_reward([text]) == [reward]
-
-
 def test_a_unit_is_known_from_the_prompt():
     texts = ["<answer>42 widgets</answer>", "<answer>42 gizmos</answer>"]
     for prompt in ("How many widgets?", [{"role": "user", "content": "6 rows.\nWidgets?"}]):
         assert correctness_reward(texts, answer=["42"] * 2, prompts=[prompt] * 2) == [1.0, 0.0]
     assert correctness_reward(texts, answer=["42"] * 2) == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("text", "reward"),
-    [
-        (GOOD, 1.0),
-        (f"Sure! {GOOD} Bye.", 1.0),
-        ("<reasoning>a</reasoning> so <answer>42</answer>", 1.0),
-        ("<answer>42</answer><reasoning>a</reasoning>", 0.0),
-        ("<reasoning></reasoning><answer>42</answer>", 0.0),
-        (GOOD * 2, 0.0),
-    ],
-)
-def test_soft_format(text, reward):
-    assert soft_format_reward([text]) == [reward]
 
 
 def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
@@ -177,20 +134,6 @@ def test_every_form_of_a_completion_is_read_and_what_does_not_apply_is_none():
 # ------------------------------------------------------------------ how a text is written
 
 
-def test_length_in_words_and_in_tokens():
-    reward = length(4)
-    assert reward(["a b c d", "a b", "", "a b c d e f", "a " * 8, "a " * 9]) == [
-        1.0,
-        0.5,
-        0.0,
-        0.5,
-        0.0,
-        0.0,
-    ]
-    assert reward([chat("a b c d")]) == [1.0]
-    assert reward(["whatever"] * 3, completion_ids=[[1] * 4, [1], []]) == [1.0, 0.25, 0.0]
-
-
 @pytest.mark.parametrize(
     ("tokens", "penalty"), [(0, 0), (80, 0), (85, -0.25), (90, -0.5), (100, -1), (5000, -1)]
 )
@@ -199,190 +142,11 @@ def test_overlong_is_dapos_equation_13(tokens, penalty):
     assert overlong(100)(["x " * tokens]) == [penalty]
 
 
-def test_a_right_solution_repeats_no_words_though_it_repeats_tokens(tiny):
-    """Why TRL's repetition penalty is given words."""
-    from trl.rewards.other_rewards import get_repetition_penalty_reward
-
-    work = "11 - 6 = <<11-6=5>>5\n5 + 5 = <<5+5=10>>10"
-    text = f"<reasoning>\n{work}\n</reasoning>\n<answer>10</answer>"
-    ids = tiny["qwen"][1](text)["input_ids"]
-    assert get_repetition_penalty_reward(3)([ids])[0] < 0
-    assert repetition(3)([text], completion_ids=[ids]) == [0.0]
-
-
-def test_repetition():
-    reward = repetition(2)
-    assert reward(["a b c d", "", "one", "a b a b a b", "A b a B"]) == [
-        0.0,
-        0.0,
-        0.0,
-        pytest.approx(-3 / 5),
-        pytest.approx(-1 / 3),
-    ]
-    assert -1.0 <= reward(["so " * 10_000])[0] < -0.99
-
-
-def test_style():
-    texts = ["42", "Sure! 42", "Sure! As an AI ...", "sure! sure! sure!"]
-    assert style_reward(texts) == [0.0, -0.5, -1.0, -0.5]
-    assert style_reward(["Sure! As an AI, I apologize."]) == [-1.0]
-
-
-@pytest.mark.parametrize(
-    ("inside", "reward"),
-    [
-        ("6*7=42\n42 + 1 = 43", 1.0),
-        ("6*7=42", 0.5),
-        ("6*7=42, 6*7=42, 6*7=42", 0.5),  # the same one again
-        ("6*7=41\n42+1=44", 0.0),
-        ("6*7=421", 0.0),
-        ("first, then, therefore, hence, because", 0.0),
-        ("12-4=8\n10/4=2.5", 1.0),
-        ("3+4+5=12", 0.0),  # of two numbers each
-        ("3 + 4 + 5=9 and 3+4=7", 0.5),
-        ("1/0=0", 0.0),
-        ("5 x 3 = 15 and 15 - 20 = -5", 1.0),
-        ("42", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_reasoning_steps_are_true_equations(inside, reward):
-    assert reasoning_steps(2)([f"<reasoning>{inside}</reasoning><answer>42</answer>"]) == [reward]
-    assert reasoning_steps(2)([inside]) == [0.0]  # outside of the block nothing counts
-
-
-@pytest.mark.parametrize("make", [length, overlong, repetition, reasoning_steps])
+@pytest.mark.parametrize("make", [overlong])
 @pytest.mark.parametrize("bad", [0, "many", "-3"])
 def test_bad_settings_are_refused(make, bad):
     with pytest.raises(WorkbookError, match="give a whole number from 1 up"):
         make(bad)
-
-
-def test_the_same_step_in_other_writing_and_steps_without_work_earn_nothing():
-    def share(steps):
-        return reasoning_steps(4)(completions=[f"<reasoning>{steps}</reasoning>"])
-
-    assert share("2+2=4 2 + 2 = 4 2+2=4.0 02+2=4") == [0.25]
-    assert share("2*3=6 3*2=6 3x2=6 2 × 3 = 6") == [0.25]
-    assert share("1*1=1 1/1=1 0+0=0 1-0=1 1+1=2 5+0=5 5*1=5 5/1=5 0*7=0") == [0.0]
-    assert share("4-2=2 100-50=50 16/4=4 4*16=64") == [1.0]
-
-
-# ------------------------------------------------------------------ several as one
-
-
-def fixed(name, *values):
-    def reward(completions, **columns):
-        return list(values)
-
-    reward.__name__ = f"{name}_reward"
-    return reward
-
-
-A, B, C = (
-    fixed("a", 1.0, 1.0, 0.0, None),
-    fixed("b", 0.0, 1.0, 0.25, None),
-    fixed("c", 0.0, None, 1.0, None),
-)
-
-
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (mean_of, [pytest.approx(1 / 3), 1.0, pytest.approx(1.25 / 3), None]),
-        (minimum_of, [0.0, 1.0, 0.0, None]),
-        (vote_of, [0.0, 1.0, 0.0, None]),
-    ],
-)
-def test_ensembles_leave_out_what_does_not_apply(make, expected):
-    assert make(A, B, C)(completions=["x"] * 4) == expected
-
-
-def test_a_tie_is_lost_and_a_majority_wins():
-    assert vote_of(fixed("a", 1.0), fixed("b", 0.0))(completions=["x"]) == [0.0]
-    assert vote_of(fixed("a", 1.0), fixed("b", 0.0), fixed("c", 0.75))(completions=["x"]) == [1.0]
-
-
-def test_ensembles_have_names_for_the_log_and_take_columns():
-    both = minimum_of(correctness_reward, strict_format_reward)
-    assert both.__name__ == "minimum_of_correctness_strict_format_reward"
-    assert both(completions=[GOOD, "<answer>42</answer>"], answer=["42", "42"]) == [1.0, 0.0]
-
-
-def test_an_adaptive_weight_follows_its_formula():
-    reward = AdaptiveWeight(
-        strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.2, memory=0.5
-    )
-    assert reward.__name__ == "adaptive_strict_format_reward"
-    got = [reward(completions=[GOOD, "no"], answer=["42", "42"]) for _ in range(3)]
-    rates = [0.0, 0.25, 0.375]  # half of each batch is right
-    assert got == [[pytest.approx(1 - 0.8 * r), 0.0] for r in rates]
-    assert reward.rate == 0.4375
-
-
-def test_a_grown_weight_and_what_does_not_apply():
-    reward = AdaptiveWeight(fixed("a", 1.0, None), fixed("b", None, None), at_zero=0.5, at_one=1.0)
-    assert reward(completions=["x", "y"]) == [0.5, None]
-    assert reward.rate == 0.0  # nothing was judged, so nothing was learned
-
-
-def test_a_restored_weight_goes_on_exactly():
-    def make():
-        return AdaptiveWeight(
-            strict_format_reward, correctness_reward, at_zero=1.0, at_one=0.0, memory=0.9
-        )
-
-    batches = [[GOOD] * k + ["no"] * (8 - k) for k in (1, 3, 0, 8, 5, 2, 7)]
-    through, first, second = make(), make(), make()
-    wanted = [through(completions=b, answer=["42"] * 8) for b in batches]
-    got = [first(completions=b, answer=["42"] * 8) for b in batches[:3]]
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    got += [second(completions=b, answer=["42"] * 8) for b in batches[3:]]
-    assert got == wanted
-    assert second.state_dict() == through.state_dict()
-
-
-def test_members_may_be_partial_functions_and_numpy_numbers_and_a_broken_one_is_named():
-    def half(completions, **columns):
-        return [np.float32(0.5)] * len(completions)
-
-    def short(completions, **columns):
-        return [1.0]
-
-    joined = mean_of(functools.partial(half), half)
-    assert (joined.__name__, joined(completions=["a", "b"])) == (
-        "mean_of_half_half_reward",
-        [0.5, 0.5],
-    )
-    with pytest.raises(WorkbookError, match="short broke the contract"):
-        mean_of(half, short)(completions=["a", "b"])
-
-
-def test_a_broken_member_of_an_adaptive_weight_is_named_and_not_paid():
-    def nan(completions, **columns):
-        return [float("nan")] * len(completions)
-
-    def short(completions, **columns):
-        return [1.0]
-
-    for members, name in (
-        ((nan, A), "nan"),
-        ((short, A), "short"),
-        ((A, short), "short"),
-        ((A, nan), "nan"),
-    ):
-        weight = AdaptiveWeight(*members)
-        with pytest.raises(WorkbookError, match=f"{name} broke the contract"):
-            weight(completions=["a", "b", "c", "d"])
-        assert weight.rate == 0.0
-
-
-@pytest.mark.parametrize(
-    "bad", [{"at_zero": 2.0}, {"at_one": -0.1}, {"memory": 1.0}, {"memory": float("nan")}]
-)
-def test_bad_weights(bad):
-    with pytest.raises(WorkbookError, match=next(iter(bad))):
-        AdaptiveWeight(A, B, **bad)
 
 
 # ------------------------------------------------------------------ what they say of themselves
@@ -391,34 +155,97 @@ def test_bad_weights(bad):
 def test_a_reward_says_what_it_judges_whatever_its_name():
     assert {name: getattr(made, "role", "a factory") for name, made in REGISTRY.items()} == {
         "correctness": "correctness",
-        "integer_answer": "format",
         "strict_format": "format",
-        "soft_format": "format",
         "incremental_format": "format",
-        "reasoning_steps": "a factory",
-        "length": "a factory",
         "overlong": "a factory",
-        "repetition": "a factory",
-        "style": "style",
     }
     assert (correctness_reward.columns, correctness_reward.answers) == (("answer",), "number")
-    assert overlong(5).role == length(5).role == "length"
+    assert overlong(5).role == "length"
 
     @rewards.reward(role="correctness", columns=("solution",))
     def format_of_my_xml_tags(completions, **columns):
         return [1.0] * len(completions)
 
     assert format_of_my_xml_tags.role == "correctness"
-    assert not hasattr(fixed("correctness", 1.0), "role")  # a name says nothing
+    assert not hasattr(lambda completions, **columns: [1.0], "role")
 
 
-def test_joined_rewards_say_what_their_members_say():
-    both = minimum_of(correctness_reward, strict_format_reward)
-    assert (both.role, both.columns, both.answers) == (None, ("answer",), "number")
-    assert mean_of(strict_format_reward, soft_format_reward).role == "format"
-    fading = AdaptiveWeight(strict_format_reward, correctness_reward)
-    assert (fading.role, fading.columns, fading.answers) == ("format", ("answer",), "number")
-    assert fading.members == (strict_format_reward, correctness_reward)
+# ------------------------------------------------------------------ for a script of one's own
+
+
+@pytest.mark.parametrize(
+    ("marker", "text", "gold", "value"),
+    [
+        ("\\boxed{}", r"so \boxed{42}", "42", 1.0),
+        ("\\boxed{}", r"so \boxed{42.0}", "42", 1.0),
+        ("\\boxed{}", r"so \boxed{41}", "42", 0.0),
+        ("\\boxed{}", "the answer is 42", "42", 0.0),  # not marked
+        ("\\boxed{}", r"\boxed{41} no, \boxed{42}", "42", 0.0),  # two that differ
+        ("\\boxed{}", r"\boxed{42} that is \boxed{42.0}", "42", 1.0),
+        ("\\boxed{}", r"\boxed{1} " * 65, "1", 0.0),  # spam
+        ("\\boxed{}", r"\boxed{}", "42", 0.0),
+        ("\\boxed{}", r"\boxed{\frac{1}{2}}", "0.5", 1.0),
+        ("\\boxed{}", r"\boxed{\sqrt{x^{2}+1}}", r"\sqrt{x^{2}+1}", 1.0),  # braces within
+        ("\\boxed{}", r"\boxed{\sqrt{x^{2}}}", r"\sqrt{x^{2}+1}", 0.0),
+        ("\\boxed{}", r"\boxed{42}", r"6 * 7 = 42, so \boxed{42}", 1.0),  # a whole solution
+        ("\\boxed{}", r"\boxed{42}", r"\boxed{6 * 7} is \boxed{42}", 1.0),  # its last one
+        ("\\boxed{}", r"\boxed{42 widgets}", "42", 1.0),  # a word of the question
+        ("\\boxed{}", r"\boxed{42 gizmos}", "42", 0.0),
+        ("####", "6*7=42\n#### 42", "6 * 7 = <<6*7=42>>42\n#### 42", 1.0),
+        ("####", "6*7=42\n#### 42 or 41", "#### 42", 0.0),
+        ("####", "#### 1,042", "1042", 1.0),
+        ("<answer>", "<answer> Paris </answer>", "paris", 1.0),
+        ("<answer>", "<answer>Paris or Rome</answer>", "Paris", 0.0),
+        ("<answer>", "Paris", "Paris", 0.0),
+        ("json:answer", '{"why": "6*7", "answer": 42}', "42", 1.0),
+        ("json:answer", '```json\n{"answer": "4\\u0032"}\n```', "42", 1.0),
+        ("json:answer", '{"answer": "\\\\frac{1}{2}"}', "1/2", 1.0),
+        ("json:answer", '{"answer": 41} {"answer": 42}', "42", 0.0),
+        ("json:answer", '{"answers": 42, "no answer": 42, "why": "\\"answer\\": 42"}', "42", 0.0),
+        ("json:answer", '{"answer": "42', "42", 0.0),
+        ("json:answer", '{"answer": "\\q"}', "42", 0.0),
+        (r"Answer: (\S+)", "Answer: 41\nAnswer: 42", "42", 0.0),
+        (r"Answer: (\S+)", "Answer: 42.", "42", 1.0),
+        (re.compile(r"answer is (.+)", re.I), "The ANSWER IS 42 widgets.", "42", 1.0),
+    ],
+)
+def test_a_marked_answer_is_compared_with_any_column(marker, text, gold, value):
+    reward = answer_reward("gold", marker)
+    columns = {"prompts": ["How many widgets?"], "gold": [gold], "trainer_state": None}
+    assert reward(completions=[text], **columns) == [value]
+    columns["prompts"] = [[{"role": "user", "content": "How many widgets?"}]]
+    assert reward(completions=[chat(text)], **columns) == [value]
+
+
+def test_a_row_without_gold_is_left_out_and_numbers_are_texts_too():
+    reward = answer_reward("solution")
+    texts = [r"\boxed{5}"] * 5
+    assert reward(texts, solution=[None, 5, 5.0, " ", "6"]) == [None, 1.0, 1.0, None, 0.0]
+
+
+def test_it_says_what_it_is_and_what_it_lacks():
+    reward = answer_reward("gold", "####")
+    assert (reward.role, reward.columns) == ("correctness", ("gold",))
+    assert reward.__name__ == "gold_answer_reward"
+    assert answer_reward(name="right").__name__ == "right"
+    columns = {"answer": ["42"], "level": [1], "completion_ids": [[1]], "trainer_state": None}
+    with pytest.raises(WorkbookError, match="no column 'gold', only answer, level: answer_reward"):
+        reward(completions=["#### 42"], prompts=["?"], **columns)
+    with pytest.raises(WorkbookError, match="has 0 groups: give it exactly 1"):
+        answer_reward(marker="Answer:")
+
+
+def test_no_attack_on_a_marked_answer_takes_long_or_is_paid():
+    """Texts of a million characters, made of the marks themselves."""
+    for marker, part in (
+        ("\\boxed{}", "\\boxed{"),
+        ("\\boxed{}", "{"),
+        ("####", "#### 42\n"),
+        ("<answer>", "<answer>"),
+        ("json:a", '"a": "'),
+        ("json:a", '"a": 4'),
+    ):
+        assert answer_reward("gold", marker)([part * (10**6 // len(part))], gold=["42"]) == [0.0]
 
 
 # ------------------------------------------------------------------ by name
@@ -431,23 +258,22 @@ def test_the_default_is_what_the_main_run_uses():
 
 def test_names_arguments_and_weights():
     functions, weights = parse_rewards(
-        " correctness : 2 , overlong=100:0.3,style, reasoning_steps:1e-1,repetition=3:0"
+        " correctness : 2 , overlong=100:0.3,strict_format:1e-1,incremental_format:0"
     )
-    assert weights == [2.0, 0.3, 1.0, 0.1, 0.0]
+    assert weights == [2.0, 0.3, 0.1, 0.0]
     assert [f.__name__ for f in functions] == [
         "correctness_reward",
         "overlong_reward",
-        "style_reward",
-        "reasoning_steps_reward",
-        "repetition_reward",
+        "strict_format_reward",
+        "incremental_format_reward",
     ]
     assert functions[1](completions=["x"], completion_ids=[[0] * 90]) == [-0.5]
 
 
 def test_a_room_brings_its_own():
-    more = {"mine": correctness_reward, "made": lambda size: length(size)}
+    more = {"mine": correctness_reward, "made": lambda size: overlong(size)}
     functions, _ = parse_rewards("mine,made=5", more)
-    assert [name_of(f) for f in functions] == ["correctness_reward", "length_reward"]
+    assert [name_of(f) for f in functions] == ["correctness_reward", "overlong_reward"]
     assert "mine" not in REGISTRY
 
 
@@ -466,12 +292,15 @@ def test_a_room_brings_its_own():
         ("correctness:nan", "'correctness:nan' in .* is not a reward: .* the weight from 0 up"),
         ("correctness:inf", "'correctness:inf' in .* is not a reward"),
         ("correctness:-1", "penalties are negative"),
-        ("style:0,correctness:0", "every weight"),
-        ("length", r"length: length\(\) missing 1 required positional argument: 'target'"),
-        ("length=:2", "length=: a target length of ''"),
+        ("strict_format:0,correctness:0", "every weight"),
+        (
+            "overlong",
+            r"overlong: overlong\(\) missing 1 required positional",
+        ),
+        ("overlong=:2", "overlong=: a length of ''"),
         ("correctness=3", "takes no argument"),
-        ("length=many", "length=many: a target length of 'many'"),
-        ("length=0", "length=0: a target length of '0'"),
+        ("overlong=many", "overlong=many: a length of 'many'"),
+        ("overlong=0", "overlong=0: a length of '0'"),
     ],
 )
 def test_a_bad_spec_is_named(spec, message):
@@ -538,7 +367,7 @@ def completions(*texts):
 
 
 def test_a_function_of_ones_own_is_a_reward_like_any_other(rewards_py):
-    functions, weights = parse_rewards(
+    functions, weights = parse_with_files(
         f"{rewards_py}:my_reward:2.5, strict_format, {rewards_py}:numpy_numbers"
     )
     assert weights == [2.5, 1.0, 1.0]
@@ -569,7 +398,7 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
         with pytest.raises(WorkbookError, match=rf"{name}\.py cannot be run: {said}"):
             load_reward(f"{tmp_path}/{name}.py:f")
     with pytest.raises(WorkbookError, match=r"FILE\.py:FUNCTION"):
-        parse_rewards(str(rewards_py))
+        parse_with_files(str(rewards_py))
 
 
 @pytest.mark.parametrize(
@@ -584,7 +413,7 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
 )
 @pytest.mark.filterwarnings("ignore:coroutine")
 def test_a_slip_shows_before_training(rewards_py, name, message):
-    functions, _ = parse_rewards(f"{rewards_py}:{name}")
+    functions, _ = parse_with_files(f"{rewards_py}:{name}")
     with pytest.raises(WorkbookError, match=message):
         try_rewards(functions, list(to_dataset(ROWS)))
 
@@ -597,11 +426,11 @@ def test_a_reward_of_the_course_wants_its_columns_before_training():
 
 def test_two_rewards_of_one_name_would_share_a_metric(rewards_py):
     with pytest.raises(WorkbookError, match="two of .*correctness_reward have the same name"):
-        parse_rewards(f"correctness,{rewards_py}:correctness_reward")
+        parse_with_files(f"correctness,{rewards_py}:correctness_reward")
     with pytest.raises(WorkbookError, match="every weight in .* is 0"):
-        parse_rewards(f"{rewards_py}:my_reward:0")
+        parse_with_files(f"{rewards_py}:my_reward:0")
     with pytest.raises(WorkbookError, match=":x' in .* is not a reward"):
-        parse_rewards(f"{rewards_py}:my_reward:x")
+        parse_with_files(f"{rewards_py}:my_reward:x")
 
 
 HOSTILE = """
@@ -638,7 +467,7 @@ def huge(completions, **kwargs):
 )
 def test_what_a_hostile_function_does_is_an_error_and_never_a_number(tmp_path, name, message):
     (tmp_path / "böse Datei.py").write_text(HOSTILE)
-    functions = parse_rewards(f"{tmp_path / 'böse Datei.py'}:{name}")[0]
+    functions = parse_with_files(f"{tmp_path / 'böse Datei.py'}:{name}")[0]
     with pytest.raises(WorkbookError, match=message):
         try_rewards(functions, list(to_dataset(ROWS)))
 
@@ -669,7 +498,7 @@ def test_a_comma_in_the_path_is_told_as_what_it_is(tmp_path):
     with pytest.raises(WorkbookError, match="has a comma, which ends a reward"):
         beside("correctness:2, mine.py:mine:1", folder)
     (tmp_path / "mine.py").write_text("def mine(completions, **kwargs):\n    return []\n")
-    assert parse_rewards(beside("correctness:2, mine.py:mine:1", tmp_path))[1] == [2.0, 1.0]
+    assert parse_with_files(beside("correctness:2, mine.py:mine:1", tmp_path))[1] == [2.0, 1.0]
 
 
 def test_two_files_with_one_function_name_have_a_hash_each(tmp_path):

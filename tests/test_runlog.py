@@ -245,7 +245,7 @@ def test_a_chart_of_several_runs_and_a_metric_per_file(tmp_path):
 
 def test_settings_come_from_the_code_of_the_notebook(tmp_path):
     run = read_run(save(tmp_path / "a.ipynb", notebook(html(trained(ENTRIES)))))
-    known = {"num_generations": 4, "max_completion_length": 768, "beta": 0.04, "logging_steps": 5}
+    known = {"num_generations": 4, "beta": 0.04, "logging_steps": 5}
     assert run.settings == known
     bad = save(tmp_path / "b.ipynb", notebook(html(trained(ENTRIES)), code="GRPOConfig(("))
     assert read_run(bad).settings == {}

@@ -286,6 +286,17 @@ def test_nothing_outside_is_harmed(quick, tmp_path, monkeypatch, attack):
     assert "hf_secret" not in verdict.reason
 
 
+def test_the_collection_asks_an_honest_class_what_it_can_answer(sandbox):
+    test = next(a.test for a in ATTACKS if a.kind == "an equality of its own")
+    honest = (
+        "class Total:\n    def __init__(self, x): self.x = x\n    def __eq__(self, other): "
+        "return self.x == (other.x if isinstance(other, Total) else other)\n"
+        "def add(a, b): return Total(a.x + b.x)"
+    )
+    (verdict,) = sandbox.check([Job(honest, test, ENTRY_POINT)])
+    assert verdict.passed, str(verdict)
+
+
 def test_the_file_bomb_left_nothing():
     assert list(Path("/tmp").glob("workbook-bomb-*")) == []
 
@@ -549,6 +560,47 @@ def test_an_object_that_says_yes_to_all_is_no_value(sandbox, test):
         assert verdict.fault == "program", str(verdict)
 
 
+ALWAYS_EQUAL = {
+    "to all": "return True",
+    "to all of a kind": "return isinstance(o, (int, P))",
+    "once": "P.n += 1; return P.n == 1",
+    "at the end": "P.n += 1; return P.n > 4",
+}
+POINT = "class P:\n    n = 0\n    def __init__(self, x): {}\n    def __eq__(self, o): {}\n"
+POINT += "    def __add__(self, o): return P(self.x + o.x)\ndef f(p): return P(p.x + 1)"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "from solution import P, f\nassert f(P(1)) == P(2)",
+        "from solution import P, f\nassert P(2) == f(P(1))",
+        "from solution import P\na = P(4)\nassert P(1) + P(3) == a",
+        "from solution import P\nassert P(2) == 2 and 2 == P(2)",
+        "from solution import P\nassert P(2) in [0, 2] and [P(2)] == [2] and {P(2)} != {5}",
+    ],
+)
+def test_an_equality_of_the_programs_class_is_believed_if_it_also_says_no(sandbox, test):
+    right = (
+        "return self.x == (o.x if isinstance(o, P) else o)\n    def __hash__(self): return self.x"
+    )
+    (honest,) = sandbox.check([job(POINT.format("self.x = x", right), test, "")])
+    assert honest.passed, str(honest)
+    for name, end in ALWAYS_EQUAL.items():
+        end += "\n    def __hash__(self): return 2"
+        for made in ("self.x = 5", "self.x = x"):
+            (liar,) = sandbox.check([job(POINT.format(made, end), test, "")])
+            assert not liar.passed, (name, str(liar))
+            if name in ("to all", "to all of a kind"):
+                assert (liar.outcome, liar.fault) == ("failed", "program"), (name, str(liar))
+
+
+def test_an_equality_that_holds_for_some_others_is_no_fault_of_the_program(sandbox):
+    modulo = "class M:\n    def __init__(self, x): self.x = x % 3\n    def __eq__(self, o): return self.x == o.x"
+    (verdict,) = sandbox.check([job(modulo, "from solution import M\nassert M(7) == M(1)", "")])
+    assert verdict.passed or (verdict.outcome, verdict.fault) == ("rejected", "test")
+
+
 @pytest.mark.parametrize(
     "end",
     [
@@ -695,6 +747,30 @@ def test_after_a_ctrl_c_the_rest_is_not_judged_and_no_stale_answer_is_read(sandb
     assert sandbox.counts == before
     jobs = [job("def f(x): return x", f"assert f({i}) == {i % 2}") for i in range(4)]
     assert [v.outcome for v in sandbox.check(jobs)] == ["passed", "passed", "failed", "failed"]
+
+
+def test_servers_that_do_not_start_in_the_middle_of_a_batch_cost_no_step(monkeypatch):
+    jobs = [job(f"def f(x): return x + {i % 2}") for i in range(20)]
+    wanted = [bool(i % 2) for i in range(20)]
+
+    def full(level):
+        raise OSError("no process can be started")
+
+    with warnings.catch_warnings(action="ignore"), Sandbox(workers=2, time_limit=5) as made:
+        monkeypatch.setattr(made._workers[1], "_launch", full)
+        assert [v.passed for v in made.check(jobs)] == wanted  # the other one judges all
+        monkeypatch.setattr(made._workers[0], "_launch", full)
+        made.close()
+        verdicts = made.check(jobs)
+        assert {(v.outcome, v.fault) for v in verdicts} == {("sandbox error", "sandbox")}
+        assert "no process can be started" in verdicts[0].reason
+        monkeypatch.undo()
+        assert [v.passed for v in made.check(jobs)] == wanted
+    with Sandbox(workers=2) as never:
+        for worker in never._workers:
+            monkeypatch.setattr(worker, "_launch", full)
+        with pytest.raises(WorkbookError, match="no process can be started"):
+            never.check(jobs)
 
 
 def test_closing_leaves_no_process():

@@ -13,8 +13,7 @@ from conftest import cli, trains
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.stages import Carry, Stage, read_stages, train_stages
-from grpo_workbook.stages.training import read_moments
+from grpo_workbook.stages import Carry, Stage, read_moments, read_stages, train_stages
 
 
 @pytest.mark.parametrize(
@@ -250,7 +249,7 @@ def test_the_reference_is_copied_where_unsloth_removed_trls_copy(tiny, tmp_path)
 
 @pytest.mark.trains
 def test_the_kl_begins_at_0_where_unsloth_removed_trls_copy(problems, tmp_path):
-    from grpo_workbook.stages.training import drop_reference
+    from grpo_workbook.stages import drop_reference
     from grpo_workbook.training import load_policy, make_trainer
 
     def train(run, model, tokenizer, rows, rewards, weights, callbacks):
@@ -352,7 +351,7 @@ def test_after_a_stage_that_is_trained_again_the_later_ones_are_too(
 
 
 def test_other_stages_in_the_same_folder_are_refused(trained, tmp_path):
-    from grpo_workbook.stages.training import read_report
+    from grpo_workbook.stages import read_report
 
     folder = trained[0] / FOLDERS[0]
     assert read_report(folder, STAGES[0])["stage"]["name"] == "format"
@@ -384,7 +383,7 @@ def test_stages_that_cannot_be_trained_stop_before_training(stage, said, problem
 
 
 def test_a_stage_without_enough_rows_is_refused(problems, tiny, tmp_path):
-    from grpo_workbook.stages.training import choose_rows
+    from grpo_workbook.stages import choose_rows
 
     none = Stage("a", 2, keep=lambda row: False)
     with pytest.raises(WorkbookError, match="'a' has 0 rows left, but one step needs 4"):

@@ -10,15 +10,13 @@ from math import comb
 import numpy as np
 import pytest
 
+from grpo_workbook.planning import paired_gain, paired_items, paired_power
 from grpo_workbook.statistics import (
     accuracy,
     bootstrap_interval,
     changed,
     majority_at_k,
-    paired_gain,
-    paired_items,
     paired_p_value,
-    paired_power,
     pass_at_k,
     wilson_interval,
 )
@@ -277,7 +275,3 @@ def test_what_makes_no_sense_is_said():
         paired_items(0.1, 0.1)
     with pytest.raises(ValueError, match="a million problems show no gain"):
         paired_items(0.3, 0.29999)
-    with pytest.raises(ValueError, match="together is 1"):
-        paired_power(10, 0.7, 0.6)
-    with pytest.raises(ValueError, match=r"power is 1\.0"):
-        paired_items(0.5, 0.4, power=1.0)

@@ -10,6 +10,7 @@ import sysconfig
 
 import pytest
 from conftest import REPO, finished
+from test_readme_example import prove
 
 pytestmark = pytest.mark.extra
 
@@ -21,7 +22,8 @@ def elsewhere(tmp_path_factory):
     """
     root = tmp_path_factory.mktemp("elsewhere")
     source = root / "source"
-    shutil.copytree(REPO / "grpo_workbook", source / "grpo_workbook")
+    for name in ("grpo_workbook", "templates"):
+        shutil.copytree(REPO / name, source / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPO / name, source)
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(root), str(source)]
@@ -71,3 +73,20 @@ def test_a_model_of_ones_own_is_measured_and_the_courses_own_is_said_to_be_missi
     missing = call(elsewhere, "evaluate", "qwen", "--data", "rows.jsonl")
     assert (missing.returncode, missing.stderr.count("Traceback")) == (2, 0)
     assert "clone" in missing.stderr
+
+
+def test_the_readmes_snippets_run(elsewhere, tmp_path):
+    prove(tmp_path, elsewhere[1])
+
+
+def test_a_new_project_is_complete_and_trains(elsewhere):
+    root, python = elsewhere
+    made = call(elsewhere, "new", "mine")
+    assert made.returncode == 0, made.stderr
+    template, skip = REPO / "templates" / "my_project", {"__pycache__", ".pytest_cache", "outputs"}
+    files = {p.relative_to(template) for p in template.rglob("*") if not skip & {*p.parts}}
+    assert {p.relative_to(root / "mine") for p in (root / "mine").rglob("*")} == files
+    command = [python, "-m", "grpo_workbook", "run", "--config", "cpu.yaml"]
+    trained = finished([*command, "--max-steps", "4", "--heldout", "32"], cwd=root / "mine")
+    assert trained.returncode == 0, trained.stderr[-3000:]
+    assert (root / "mine" / "outputs" / "cpu" / "merged" / "model.safetensors").is_file()

@@ -9,10 +9,31 @@ import sys
 import zipfile
 
 import pytest
-from conftest import REPO
+from conftest import REPO, finished
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 import wheelhouse
+
+GPU_PATH = """
+import importlib.util, os, sys
+left_out, find = sys.argv[1].split(","), importlib.util.find_spec
+
+class LeftOut:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in left_out:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, LeftOut())
+here = lambda name: name.partition(".")[0] not in left_out
+importlib.util.find_spec = lambda name, *package: find(name, *package) if here(name) else None
+os.environ["UNSLOTH_ALLOW_CPU"] = "1"  # take the path for CUDA
+import unsloth
+os.environ["UNSLOTH_ALLOW_CPU"] = "0"
+import trl
+from unsloth.models import rl
+rl.PatchFastRL(None, None)
+print(trl.GRPOTrainer.__name__, *sorted(sys.modules.keys() & set(left_out)))
+"""
 
 
 @pytest.fixture
@@ -162,3 +183,12 @@ def test_an_addition_without_a_pin_is_refused(tmp_path):
         wheelhouse.WheelhouseError, match="--also nonsense: only what requirements.txt pins"
     ):
         wheelhouse.collect("3.12", ["12.8"], tmp_path, [], ["nonsense"])
+
+
+@pytest.mark.slow
+def test_unsloths_gpu_path_loads_and_makes_its_trainer_without_what_is_left_out(tmp_path):
+    left_out = sorted(name.replace("-", "_") for name in wheelhouse.UNNEEDED)
+    command = [sys.executable, "-c", GPU_PATH, ",".join(left_out)]
+    result = finished(command, tmp_path, PYTHONPATH=str(REPO))
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.splitlines()[-1] == "UnslothGRPOTrainer"

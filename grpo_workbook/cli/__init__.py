@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -19,12 +20,17 @@ EXAMPLES = """examples:
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
 # Each is a module of this folder with `add_parser(commands)` and `main(args) -> exit status`.
-COMMANDS = "doctor check_data plan power run stages diagnose evaluate merge progress".split()
+COMMANDS = """doctor new check_data plan power run stages diagnose evaluate merge progress
+    assign""".split()
 GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
 
 
 def add_command(commands, name: str, words: str, **how) -> Callable:
-    """Add a command with its help and, as `how`, what argparse takes; returns its add_argument."""
+    """Add a command; returns its add_argument. `words` are its help: often its module's docstring,
+    whose first line stands in the list of commands, and the rest after the options.
+    """
+    words, _, rest = words.partition("\n\n")
+    how = {"description": words, "epilog": rest} | how
     how["formatter_class"] = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, help=words, **how).add_argument
 
@@ -48,28 +54,42 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0].replace("-", "_") if arguments else ""
     quiet()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # else an umlaut would end the command in LANG=C
+            stream.reconfigure(errors="backslashreplace")
     try:
         args = arguments[1:]  # for these commands TRL's parser reads the rest
         if name not in ("run", "stages", "plan") or {"-h", "--help"} & set(args):
             args = parser([name] if name in COMMANDS else COMMANDS).parse_args(arguments)
-        return importlib.import_module(f"{__name__}.{name}").main(args)
-    except WorkbookError as error:
-        said = visible(str(error))
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("grpo_workbook"):
-            raise
-        said = f"{error.name} is not installed: run `make setup`, or see the README for pip"
+        status = importlib.import_module(f"{__name__}.{name}").main(args)
+        print(end="", flush=True)  # so that a reader who has left is noticed here
+        return status
     except BrokenPipeError:  # the reader of the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.errno is None:  # not about a file or disk: a library's own error
+    except Exception as error:
+        if (said := _told(error)) is None:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        said = f"{where}{error.strerror}: check the path, its permissions and the disk space"
+        print(f"error: {said}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         goes_on = f". {GOES_ON[name]} continues from here" if name in GOES_ON else ""
         print(f"\nInterrupted{goes_on}.", file=sys.stderr)
         return 130
-    print(f"error: {said}", file=sys.stderr)
-    return 2
+
+
+def _told(error: Exception) -> str | None:
+    """What to print for an error of the user or the system; None for a bug of the workbook."""
+    if isinstance(error, WorkbookError):
+        return visible(str(error))
+    if isinstance(error, ModuleNotFoundError) and "grpo_workbook" not in (error.name or ""):
+        return f"{error.name} is not installed: run `make setup`, or see the README for pip"
+    if isinstance(error, OSError) and error.errno is not None:  # else a library's own error
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}: check the path, its permissions and the disk space"
+    if isinstance(error, UnicodeEncodeError):
+        part = error.object[max(0, error.start - 30) : error.start + 30]
+        return f"{part!r} has characters that are no text: correct its encoding"
+    if isinstance(error, RuntimeError) and "Symlink loop" in str(error):
+        return f"{error}: give a path that ends somewhere"
+    return None

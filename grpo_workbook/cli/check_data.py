@@ -1,4 +1,13 @@
-"""check-data: describe a data set, and report what would hurt training."""
+"""Describe a data set, and report what would hurt training.
+
+examples:
+  python -m grpo_workbook check-data my.csv --answer-column solution
+  python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
+
+Exit status 0: fine; 2: bad input; 1: something would hurt training: invalid
+rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
+held-out one) over the budget, fewer than 64 rows, texts without --answers text.
+"""
 
 import argparse
 from collections import Counter
@@ -9,27 +18,18 @@ from grpo_workbook.answers import parse_number
 from grpo_workbook.cli import add_command
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError, wrap
-from grpo_workbook.files import place_of, readable, write_json
+from grpo_workbook.files import readable, write_json
 from grpo_workbook.leakage import near_duplicates, same_questions, template
 
 REPEATED, TOO_LONG = 0.05, 0.20  # largest rates of repeated questions, of prompts over the budget
 FEWEST = 64  # rows: a model memorizes fewer
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 WIDTH, SHOWN = 80, 5  # columns, examples of a finding
-EXAMPLES = """examples:
-  python -m grpo_workbook check-data my.csv --answer-column solution
-  python -m grpo_workbook check-data train.jsonl --heldout-data test.jsonl
-
-Exit status 0: fine; 2: bad input; 1: something would hurt training: invalid
-rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
-held-out one) over the budget, fewer than 64 rows, texts without --answers text.
-"""
 
 
 def add_parser(commands) -> None:
     """Add check-data to the command line."""
-    words = "describe a data set, and report what would hurt training"
-    add = add_command(commands, "check-data", words, epilog=EXAMPLES)
+    add = add_command(commands, "check-data", __doc__)
     add("source", help=".jsonl, .csv, .parquet or a hub id")
     add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
     add("--question-column", default="question", metavar="NAME")
@@ -44,9 +44,9 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
-    for given in (args.source, args.heldout_data) if args.json and args.json.exists() else ():
-        # also through a link or another name of the same file
-        if given and (there := place_of(given)).exists() and args.json.samefile(there):
+    for given in filter(None, (args.source, args.heldout_data)):
+        there, kind = data.find_file(given)  # also through a link or another name of the same file
+        if kind and args.json and args.json.exists() and args.json.samefile(there):
             raise WorkbookError(f"{given} is both the data and --json: choose another file")
     report = examine(args)
     print(as_text(report))

@@ -103,7 +103,7 @@ def _told(run, findings) -> dict:
     names = "notes", "settings", "functions", "roles", "every", "broken"
     facts = {name: getattr(run, name) for name in names} | {"ended": run.error}
     facts |= {"metrics": list(run.table), "rows": len(run.table), "steps": _steps(run)}
-    facts["unjudged"] = [each._asdict() for each in getattr(findings, "unjudged", ())]
+    facts["unjudged"] = findings.unjudged
     return {"findings": [asdict(finding) for finding in findings]} | facts
 
 

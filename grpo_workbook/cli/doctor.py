@@ -1,4 +1,4 @@
-"""`python -m grpo_workbook doctor`: check this machine, and show the course's settings on it."""
+"""Check this machine, and say how to fix what is wrong."""
 
 import argparse
 import os
@@ -10,18 +10,19 @@ import warnings
 from collections import namedtuple
 from pathlib import Path
 
+from grpo_workbook.cli import add_command
+from grpo_workbook.cli.versions import LEFT_OUT, installed, pins, wanted
 from grpo_workbook.config import RunConfig
-from grpo_workbook.notebook import LEFT_OUT, installed, pins, wanted
 
-REINSTALL = "run `make setup`: requirements.txt, then requirements-unsloth.txt with --no-deps"
+REINSTALL = "run `make setup`, without make `uv sync`; docs/install.md has the same for pip"
+NO_SANDBOX = "chapter 06 and code rewards need it: on Windows use WSL 2 (docs/install.md)"
 # One line of the report; `fix` is empty if nothing is wrong.
 Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
 
 def add_parser(commands) -> None:
     """Add doctor to the command line."""
-    words = "check this machine, and say how to fix what is wrong"
-    commands.add_parser("doctor", help=words, description=f"Shows {words}.")
+    add_command(commands, "doctor", __doc__)
 
 
 def main(args: argparse.Namespace | None = None) -> int:
@@ -39,7 +40,7 @@ def examine() -> list[Finding]:
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     findings = [Finding("python", system), *packages(installed())]
     checks = {machine: REINSTALL, four_bit: REINSTALL}
-    checks |= {sandbox: "chapter 06 needs it", settings: "correct the value, or remove it"}
+    checks |= {sandbox: NO_SANDBOX, settings: "correct the value, or remove it"}
     for check, fix in checks.items():
         try:
             findings += check()

@@ -1,4 +1,12 @@
-"""`python -m grpo_workbook evaluate`: measure a model, and compare it with an earlier report."""
+"""Measure any model on held-out problems; compare it with an earlier measurement.
+
+examples:
+  python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
+  python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
+      --data test.jsonl --output outputs/after --baseline outputs/base
+
+The same command continues an evaluation that was stopped.
+"""
 
 import argparse
 import textwrap
@@ -14,20 +22,13 @@ from grpo_workbook.evaluation import Sampling, evaluate
 from grpo_workbook.files import alone, read_json, readable, write_json
 
 MEASURES = {"strict": "strict", "lenient": "lenient", "well_formed": "well-formed"}
+MOST = 1_000_000  # completions of one evaluation
 SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
-EXAMPLES = """examples:
-  python -m grpo_workbook evaluate qwen --data test.jsonl --output outputs/base
-  python -m grpo_workbook evaluate qwen --adapter outputs/run/adapter \\
-      --data test.jsonl --output outputs/after --baseline outputs/base
-
-The same command continues an evaluation that was stopped.
-"""
 
 
 def add_parser(commands) -> None:
     """Add evaluate to the command line."""
-    words, how = "measure any model on held-out problems", Sampling()
-    add = add_command(commands, "evaluate", words, epilog=EXAMPLES)
+    add, how = add_command(commands, "evaluate", __doc__), Sampling()
     add("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id")
     add("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id")
     add("--question-column", default="question", metavar="NAME", help="default question")
@@ -86,6 +87,9 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
     reading = ("question_column", "answer_column", "answers", "skip_invalid")
     rows = data.load_problems(args.data, **{name: getattr(args, name) for name in reading})
     rows = rows.select(range(min(args.items or len(rows), len(rows))))
+    if (count := len(rows) * args.samples) > MOST:
+        said = f"{len(rows):,} problems with {args.samples:,} --samples each are {count:,}"
+        raise WorkbookError(f"{said} completions, at most {MOST:,}: give fewer, or fewer --items")
     import torch
 
     device = find_device()[0]
@@ -95,6 +99,8 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
     loaded, tokenizer = models.load_model(model, adapter, any_base=args.any_base, **where)
     system = SYSTEM_PROMPT if args.system_prompt is None else args.system_prompt
     dataset = data.to_dataset(rows, system, fold=data.needs_folding(tokenizer))
+    longest = max(data.prompt_lengths(dataset, tokenizer)) + args.max_new_tokens
+    models.check_positions(loaded, longest, "remove the long prompts, or lower --max-new-tokens")
     more = {"samples": args.samples, "judge": judge_for(args.answers), "progress": "answering"}
     more["completions_file"] = args.output / "completions.jsonl"
     try:

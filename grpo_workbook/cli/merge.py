@@ -1,4 +1,10 @@
-"""`python -m grpo_workbook merge`: merge an adapter into 16-bit weights and prove it, or refuse."""
+"""Merge an adapter into its base's 16-bit weights and prove it, or refuse.
+
+examples:
+  python -m grpo_workbook merge outputs/run/adapter --output outputs/merged
+  python -m grpo_workbook merge mine/adapter --base Qwen/Qwen3-4B \\
+      --output mine/merged --data test.jsonl
+"""
 
 import argparse
 from pathlib import Path
@@ -9,18 +15,12 @@ from grpo_workbook.data import load_problems, to_dataset
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import merge, run_of
 from grpo_workbook.files import readable
-
-EXAMPLES = """examples:
-  python -m grpo_workbook merge outputs/run/adapter --output outputs/merged
-  python -m grpo_workbook merge mine/adapter --base Qwen/Qwen3-4B \\
-      --output mine/merged --data test.jsonl
-"""
+from grpo_workbook.models import find_adapter
 
 
 def add_parser(commands) -> None:
     """Add merge to the command line."""
-    words = "merge an adapter into its base's 16-bit weights and prove it, or refuse"
-    add = add_command(commands, "merge", words, epilog=EXAMPLES)
+    add = add_command(commands, "merge", __doc__)
     add("adapter", metavar="ADAPTER", help="the folder of a saved LoRA adapter")
     add("--output", type=Path, required=True, metavar="DIR")
     add("--base", metavar="MODEL", help="default: the one that the adapter names")
@@ -30,6 +30,7 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Merge and print the proof. Raises WorkbookError for bad input and for a bad merge."""
+    find_adapter(args.adapter)  # before the libraries are loaded
     if args.output.is_dir() and any(args.output.iterdir()) and not args.overwrite:
         raise WorkbookError(f"{args.output} is not empty: give another --output, or --overwrite")
     heldout, judge = None, judge_for("text")

@@ -7,14 +7,18 @@ import argparse
 import dataclasses
 import inspect
 import json
+import os
 import re
 import textwrap
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_type_hints
 
-from grpo_workbook.cli.rewards import beside
-from grpo_workbook.config import FOLLOW, RunConfig, nearest
+from grpo_workbook.cli.rewards import beside, parse_rewards
+from grpo_workbook.cli.together import is_main
+from grpo_workbook.config import FAMILIES, FOLLOW, PROFILES, RunConfig, find_model, nearest
+from grpo_workbook.data import find_file
 from grpo_workbook.errors import WorkbookError
 
 # name: (type, help) of options that are not fields of RunConfig or GRPOConfig
@@ -25,7 +29,9 @@ OWN = {
     "heldout_data": (str, "the held-out problems (default: a part of data)"),
     "question_column": (str, "the data's column of questions (default: question)"),
     "answer_column": (str, "the data's column of answers (default: answer)"),
+    "judge": (str, "FILE.py:REWARD, which gives 1 to a right held-out answer (default: compare)"),
     "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
+    "reward_timeout": (float, "seconds that a call of your own reward may take (default: 600)"),
     "overwrite": (bool, "replace the run in the output folder"),
     "resume": (bool, "continue the run in the output folder"),
 }
@@ -64,11 +70,12 @@ def listing() -> str:
     return "\n".join(line for row in rows for line in textwrap.wrap(row, 80, **how))
 
 
-def read(arguments: list[str], **more: type) -> tuple[dict, dict]:
+def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, dict]:
     """(values for RunConfig and OWN, fields for GRPOConfig) from the file and the command line.
 
     `more`: {name: type} of a command's own options, which are among the first. WorkbookError for
-    an unknown name (with the nearest), a wrong value, a refused field (and why).
+    an unknown name (with the nearest), a wrong value, a refused field (and why): before torch is
+    loaded, but for the values of GRPOConfig's fields. `loads`: say that it takes time.
     """
     # a bool that is true by default also gets a --no-...
     fields = [(f.name, f.type, f.default is True or None) for f in run_fields().values()]
@@ -80,33 +87,66 @@ def read(arguments: list[str], **more: type) -> tuple[dict, dict]:
     if "config" in ours:
         ours, rest = parser.parse_known_args([*from_yaml(ours.config), *arguments])  # the last wins
         del ours.config
-    theirs = argparse.Namespace()
-    if rest:  # only now load the libraries with TRL's own fields
-        grpo = _grpo_parser(getattr(ours, "backend", "unsloth"))
-        theirs, rest = grpo.parse_known_args(rest)
-    for name in vars(theirs):
-        if name in REFUSED:
-            raise WorkbookError(f"{name} cannot be set: {REFUSED[name]}")
+    named = [word.split("=")[0].lstrip("-").replace("-", "_") for word in rest]
     if rest and not rest[0].startswith("--"):
         raise WorkbookError(f"{rest[0]!r} is not an option: give --name value")
-    if rest:
-        name = rest[0].split("=")[0].lstrip("-").replace("-", "_")
-        near = nearest(name, [action.dest for action in (*parser._actions, *grpo._actions)])
-        raise WorkbookError(f"the run and GRPOConfig have no field called {name}: {near}")
+    names = [name for name, word in zip(named, rest, strict=True) if word.startswith("--")]
+    for name in names:
+        if name in REFUSED:
+            raise WorkbookError(f"{name} cannot be set: {REFUSED[name]}")
+        if name not in (trl := trl_fields()):
+            near = nearest(name, trl | {action.dest for action in parser._actions})
+            raise WorkbookError(f"the run and GRPOConfig have no field called {name}: {near}")
     if getattr(ours, "resume", False) and getattr(ours, "overwrite", False):
         raise WorkbookError("resume and overwrite are both given: choose one")
-    return vars(ours), vars(theirs)
-
-
-def _grpo_parser(backend: str) -> argparse.ArgumentParser:
-    """TRL's parser for the fields of GRPOConfig that the run does not have."""
-    if backend == "unsloth":
+    if loads:
+        _check(vars(ours))
+        if is_main():
+            print("Loading the libraries", flush=True)
+    if not rest:
+        return vars(ours), {}
+    if getattr(ours, "backend", "unsloth") == "unsloth":  # it patches TRL, so it comes first
         import unsloth  # noqa: F401
     from trl import GRPOConfig
 
-    hints, known = get_type_hints(GRPOConfig), {*run_fields(), *OWN}
-    theirs = [f.name for f in dataclasses.fields(GRPOConfig) if f.init and f.name not in known]
-    return _trl_parser([(name, hints[name], None) for name in theirs])
+    hints = get_type_hints(GRPOConfig)
+    parser = _trl_parser([(name, hints[name], None) for name in dict.fromkeys(names)])
+    theirs, rest = parser.parse_known_args(rest)
+    if rest:
+        raise WorkbookError(f"{rest[0]!r} is not an option: give --name value")
+    return vars(ours), vars(theirs)
+
+
+def trl_fields() -> set[str]:
+    """The names of GRPOConfig's fields, from its source: to load the libraries takes seconds."""
+    trl, hf = (Path(find_spec(name).origin).parent for name in ("trl", "transformers"))
+    files = trl / "trainer/grpo_config.py", trl / "trainer/base_config.py", hf / "training_args.py"
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    return {name for text in texts for name in re.findall(r"^    (\w+): ", text, re.M)}
+
+
+def _check(given: dict) -> None:
+    """Raise WorkbookError for what can be judged before torch is loaded, in milliseconds."""
+    for name in ("data", "heldout_data"):
+        if name in given:
+            find_file(given[name])
+    if "rewards" in given:
+        parse_rewards(given["rewards"])
+    values = {name: value for name, value in given.items() if name in run_fields()}
+    named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": "", **values}
+    wanted = values.get("profile") or os.environ.get("GRPO_WORKBOOK_PROFILE")
+    if wanted and wanted not in PROFILES:
+        raise WorkbookError(f"unknown profile {wanted!r}: {nearest(wanted, PROFILES)}")
+    errors = []
+    for profile in [wanted] if wanted else PROFILES:  # which one fits the GPU is not known yet
+        chosen = {n: v for n, v in PROFILES[profile].items() if n not in FAMILIES} | named
+        try:
+            chosen |= {"model": find_model(named["model"], profile), "profile": profile}
+            RunConfig(**chosen)
+            return
+        except WorkbookError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _trl_parser(fields: list[tuple]) -> argparse.ArgumentParser:
@@ -147,7 +187,7 @@ def from_yaml(path: Path) -> list[str]:
         meant, name = typed.get(name, value), name.replace("-", "_")
         if meant is None:  # an empty value
             continue
-        if name == "rewards":
+        if name in ("rewards", "judge"):
             value = beside(",".join(value) if isinstance(value, list) else value, path.parent)
         if isinstance(meant, dict):
             value = json.dumps(meant)

@@ -1,30 +1,29 @@
-"""The command `plan`: the memory of a run by part, whether it fits, and what to change."""
+"""The memory of a run by part, before it starts, and what makes it fit.
 
-from grpo_workbook.cli import add_command, options
-from grpo_workbook.config import PROFILES
+It is computed from the model's config alone: nothing is measured. --memory is
+your GPU's, in GiB. Every setting of a run that changes the memory counts too:
+`run --help` lists them. The default profile is t4.
 
-EXAMPLES = """examples:
+examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --batch-size 64
   python -m grpo_workbook plan --model my/folder --memory 12
   python -m grpo_workbook plan --profile 24gb --config my.yaml
 """
 
+from grpo_workbook.cli import add_command, options
+
 
 def add_parser(commands) -> None:
     """Add plan to the command line; `main` reads what follows it."""
-    words = "memory of a run before it starts, and what makes it fit"
-    usage = "%(prog)s [--memory GIB] [--model M] [options]"
-    about = "Memory by part, from the model's config alone. Nothing is measured.\n\n"
-    about += f"--memory: your GPU's, in GiB. Profiles: {', '.join(PROFILES)} (default t4).\n"
-    about += "Every setting of a run that changes the memory: `run --help` lists them."
-    add_command(commands, "plan", words, usage=usage, description=about, epilog=EXAMPLES)
+    usage = "%(prog)s [--memory GIB] [--model M] [options of run]"
+    add_command(commands, "plan", __doc__, usage=usage)
 
 
 def main(arguments: list[str]) -> int:
     """Print the plan: 1 if the run does not fit, 0 if it fits or that is unknown."""
     from grpo_workbook.planning import plan
 
-    values, _ = options.read(arguments, memory=float)
+    values, _ = options.read(arguments, loads=False, memory=float)
     model, profile = values.pop("model", "qwen"), values.pop("profile", "t4")
     counts = options.run_fields().keys() & values.keys() - {"seed", "output"}
     named = {name: values[name] for name in counts}

@@ -1,21 +1,22 @@
-"""`python -m grpo_workbook power`: the problems to show a gain, or the gain that they can show."""
+"""How many problems show a gain, or which gain your problems can show.
 
-import argparse
-
-from grpo_workbook import statistics
-from grpo_workbook.cli import add_command
-from grpo_workbook.errors import WorkbookError
-
-EXAMPLES = """examples:
+examples:
   python -m grpo_workbook power --before 0.6 --gain 0.05
   python -m grpo_workbook power --before 0.6 --items 500
 """
 
+import argparse
+
+from grpo_workbook import planning
+from grpo_workbook.cli import add_command
+from grpo_workbook.errors import WorkbookError
+
+MOST = 100_000  # problems: the time grows with them, here some seconds
+
 
 def add_parser(commands) -> None:
     """Add power to the command line."""
-    words = "how many problems show a gain, or which gain your problems can show"
-    add = add_command(commands, "power", words, epilog=EXAMPLES)
+    add = add_command(commands, "power", __doc__)
     add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")
     add("--gain", type=float, metavar="X", help="the gain to find, such as 0.05")
     add("--items", type=int, metavar="N", help="or the problems that you have")
@@ -27,15 +28,17 @@ def main(args: argparse.Namespace) -> int:
     """Print the problems for --gain, or the gain for --items. WorkbookError for bad rates."""
     before, gain, items, power = args.before, args.gain, args.items, args.power
     worse = before / 10 if args.worse is None else args.worse
+    if items and items > MOST:
+        raise WorkbookError(f"--items is {items:,}: at most {MOST:,}, which show any gain of use")
     if (gain is None) == (items is None) or not (gain or items) > 0:
         raise WorkbookError(f"--gain is {gain}, --items is {items}: give one of them, above 0")
     if not 0 <= before <= before + (gain or 0) <= 1:
         raise WorkbookError(f"--before is {before}, after is {before + (gain or 0)}: give 0 to 1")
     if gain is not None:
-        said = f"{statistics.paired_items(worse + gain, worse, power):,} problems show a gain from "
+        said = f"{planning.paired_items(worse + gain, worse, power):,} problems show a gain from "
         said += f"{before:.1%} to {before + gain:.1%}"
     else:
-        least = statistics.paired_gain(items, worse, power)
+        least = planning.paired_gain(items, worse, power)
         said = f"{items:,} problems show {f'a gain of {least:.1%}' if least else 'no gain'}"
     print(f"{said} with a power of {power:.0%},")
     print(f"if the same problems are answered before and after, and {worse:.1%} get worse.")

@@ -1,14 +1,13 @@
 """The report at the end of a run: sums of the log, a verdict, figures, versions, the table."""
 
 import platform
-import resource
 from pathlib import Path
 
 from grpo_workbook import figures
+from grpo_workbook.cli.versions import installed
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible
 from grpo_workbook.files import readable
-from grpo_workbook.notebook import installed
 
 VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
 
@@ -17,9 +16,9 @@ def from_log(log: list[dict], run: RunConfig) -> dict:
     """The number and length of completions; each reward in the log's first and last tenth."""
     import pandas as pd
 
-    tenth = max(1, len(log) // 10)
-    parts = (pd.DataFrame(part) for part in (log[:tenth], log[-tenth:], log))
-    first, last, whole = (part.mean(numeric_only=True).round(4).to_dict() for part in parts)
+    tenth, table = max(1, len(log) // 10), pd.DataFrame(log).apply(pd.to_numeric, errors="coerce")
+    parts = (table[:tenth], table[-tenth:], table)  # a None is NaN: no reward applied in the step
+    first, last, whole = (part.mean().round(4).to_dict() for part in parts)
     rewards = {"reward": "reward"}
     rewards |= {k[8:-5]: k for k in log[0] if k.startswith("rewards/") and k.endswith("/mean")}
     length = next(k for k in ("completions/mean_length", "completion_length") if k in log[0])
@@ -61,7 +60,13 @@ def versions() -> dict[str, str]:
 
 
 def peak_rss_mb() -> int:
-    """The peak memory of this process in MB; ru_maxrss is in KiB on Linux, in bytes elsewhere."""
+    """The peak memory of this process in MB; ru_maxrss is in KiB on Linux, in bytes on macOS."""
+    if platform.system() == "Windows":
+        import psutil
+
+        return round(psutil.Process().memory_info().peak_wset / 1e6)
+    import resource  # Windows has none
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)
 

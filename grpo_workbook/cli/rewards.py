@@ -1,15 +1,29 @@
 """Rewards by name on the command line: of the floor, of the rooms, and from the user's files."""
 
+import contextlib
+import functools
+import inspect
+import os
+import runpy
+import signal
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from unittest import mock
 
 from grpo_workbook import rewards
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.config import nearest
+from grpo_workbook.errors import WorkbookError, visible
 
 
-def parse_rewards(spec: str):
-    """`rewards.parse_rewards` with the rewards of the rooms: symbolic, unit_tests, code_format."""
+def parse_rewards(spec: str, timeout: float = 600.0):
+    """`rewards.parse_rewards` with the rewards of the rooms: symbolic, unit_tests, code_format.
+
+    A user's own function may take `timeout` seconds for a call.
+    """
     from grpo_workbook.reward_lab import symbolic_correctness
     from grpo_workbook.sandbox import code_format_reward, unit_tests
 
@@ -19,7 +33,64 @@ def parse_rewards(spec: str):
         return unit_tests(partial=form == "partial")
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
-    return rewards.parse_rewards(spec, more | {"symbolic": lambda: symbolic_correctness()})
+    more["symbolic"] = lambda: symbolic_correctness()
+    functions, weights = rewards.parse_rewards(spec, more, load_reward)
+    return [limited(f, timeout) if hasattr(f, "own") else f for f in functions], weights
+
+
+def limited(function: Callable, timeout: float) -> Callable:
+    """The function with a time limit for a call: WorkbookError for a late one and for an os._exit.
+
+    After a Ctrl-C a call has 3 more seconds. It works in the main thread, and by a signal: a loop,
+    a sleep or a wait for a server ends; one endless call into C code does not.
+    """
+
+    @functools.wraps(function)
+    def reward(completions, **columns):
+        if threading.current_thread() is not threading.main_thread():
+            return function(completions=completions, **columns)
+        pid, leave, stopped = os.getpid(), os._exit, []
+        known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: handler for number, handler in known.items() if callable(handler)}
+
+        def late(*_):
+            raise KeyboardInterrupt if stopped else _Late
+
+        def stop(number, frame):
+            stopped.append(number)
+            signal.setitimer(signal.ITIMER_REAL, 3, 1)
+            before[number](number, frame)
+
+        def exits(status):  # a child process may
+            raise SystemExit(f"os._exit({status})") if os.getpid() == pid else leave(status)
+
+        old = signal.signal(signal.SIGALRM, late)
+        for number in before:
+            signal.signal(number, stop)
+        signal.setitimer(signal.ITIMER_REAL, timeout, 1)  # again each second: it may catch all
+        try:
+            with mock.patch.object(os, "_exit", exits):
+                return function(completions=completions, **columns)
+        except _Late:
+            asked = dict.fromkeys(map(str, columns.get("question", ())))
+            said = f"{rewards.name_of(function)} ran for more than {timeout:g} s on the answers to "
+            said += "; ".join(repr(visible(question)[:60]) for question in list(asked)[:3])
+            late = WorkbookError(f"{said}: correct it, or raise --reward-timeout")
+            late.between_steps = True
+            raise late from None
+        except BaseException as error:
+            error.between_steps = True  # `resume.train` can save
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in {**before, signal.SIGALRM: old}.items():
+                signal.signal(number, handler)
+
+    return reward
+
+
+class _Late(BaseException):
+    """The time limit has passed; no Exception, which a reward may catch."""
 
 
 def beside(spec: str, folder: Path) -> str:
@@ -40,8 +111,77 @@ def file_hashes(functions: Sequence[Callable]) -> dict[str, str]:
     return {f"{n}:{i}": sha256(path.read_bytes()).hexdigest() for i, (n, path) in enumerate(own)}
 
 
-def judge_for(answers: str) -> Callable[[str, str], bool | None] | None:
-    """The judge for `evaluation.score` of such answers ("number" or "text"); numbers need none."""
+def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bool | None] | None:
+    """The judge for `evaluation.score` of such answers ("number" or "text"); numbers need none.
+
+    `where`: FILE.py:REWARD judges instead. It gets the whole completion and `answer`.
+    """
     from grpo_workbook.reward_lab import SymbolicChecker
 
+    if where:
+        own = load_reward(where)
+
+        def judge(text: str, answer: str) -> bool:
+            return rewards.call(own, [text], prompt=[[]], answer=[answer]) == [1.0]
+
+        vars(judge)["whole"] = True
+        return judge
     return SymbolicChecker().judge if answers == "text" else None  # starts when called
+
+
+def load_reward(where: str) -> Callable:
+    """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust."""
+    file, _, name = where.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise WorkbookError(f"the reward file {file!r} does not exist: give FILE.py:FUNCTION")
+    functions = _functions_of(path, path.stat().st_mtime_ns)
+    if name not in functions:
+        raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
+
+    @functools.wraps(functions[name])  # also copies the marks of @reward
+    def own_reward(completions, **columns):
+        step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
+        with _blamed(path, f": {name} failed in step {step}"):
+            return rewards.checked(functions[name], completions, **columns)
+
+    vars(own_reward)["own"] = path
+    return own_reward
+
+
+@functools.cache  # a file runs once for all its rewards, and again only after a change
+def _functions_of(path: Path, changed: int) -> dict[str, Callable]:
+    sys.path.append(str(path.resolve().parent))  # so that it can import its neighbours
+    with _blamed(path, " cannot be run"):
+        found = runpy.run_path(str(path))
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+
+
+@contextlib.contextmanager
+def _blamed(path: Path, what: str):
+    """Turn an error from the user's file into a WorkbookError with the file's last line in it."""
+    try:
+        yield
+    except WorkbookError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+        line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError
+        place = f"line {line}" if line else "add **kwargs to its arguments"
+        said = f"{type(error).__name__}: {error} ({place})"
+        raise WorkbookError(f"{path}{what}: {said}") from error
+
+
+def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
+    """Raise WorkbookError if a column is missing, or a user's function fails on made-up texts."""
+    form = "<reasoning>\n1\n</reasoning>\n<answer>{}</answer>"
+    texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
+    columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
+    for function in functions:
+        if missing := set(getattr(function, "columns", ())) - columns.keys():
+            said = f"but the data has {', '.join(columns)}: rename one, or choose another reward"
+            raise WorkbookError(
+                f"{rewards.name_of(function)} needs the column {missing.pop()!r}, {said}"
+            )
+        if hasattr(function, "own"):
+            rewards.call(function, texts, **columns)

@@ -1,32 +1,11 @@
-"""`python -m grpo_workbook run`: from problems to a proven merged model, all in one folder.
+"""Train with GRPO, measure before and after, merge and prove the merge, all in one folder.
 
-run.json identifies the run (--resume continues only the same one), before.json and after.json hold
-the answers to the held-out problems; checkpoints/ and log.json come from training; adapter/ and
-merged/ (16-bit) have cards, figures/ PNG files with text alternatives, report.json every number.
-"""
+run.json identifies the run (--resume continues only the same one), before.json
+and after.json hold the answers to the held-out problems; checkpoints/ and
+log.json come from training; adapter/ and merged/ (16-bit) have cards, figures/
+PNG files with text alternatives, report.json every number.
 
-import os
-import sys
-import time
-from contextlib import ExitStack, nullcontext
-from pathlib import Path
-
-from grpo_workbook import training
-from grpo_workbook.cli import add_command, options
-from grpo_workbook.cli.folder import check_folder, check_room, identity_of, own_folder
-from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
-from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards
-from grpo_workbook.cli.together import count, is_main, main_first, once, together
-from grpo_workbook.config import RunConfig
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import evaluate, score, summary
-from grpo_workbook.export import merge, save_adapter, write_card
-from grpo_workbook.files import read_json, readable, write_json
-from grpo_workbook.models import load_model
-from grpo_workbook.rewards import try_rewards
-from grpo_workbook.statistics import paired_p_value
-
-EXAMPLES = """examples:
+examples:
   python -m grpo_workbook run                       the course's main run
   python -m grpo_workbook run --resume              after a Ctrl-C or a crash
   python -m grpo_workbook run --config my.yaml --max-steps 50
@@ -37,14 +16,35 @@ Names may have - or _; the value follows after a space or =. Without an option
 the profile's or TRL's value counts. Exit status 1: another process was lost.
 """
 
+import os
+import shutil
+import sys
+import time
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from grpo_workbook import training
+from grpo_workbook.cli import add_command, options
+from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
+from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
+from grpo_workbook.cli.together import count, is_main, main_first, once, together
+from grpo_workbook.config import RunConfig
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.export import merge, save_adapter, write_card
+from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
+from grpo_workbook.models import check_positions, load_model
+from grpo_workbook.stages import compare, measure
+
+PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
+NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
+
 
 def add_parser(commands) -> None:
     """Add run to the command line; `main` reads what follows it."""
-    words = "train with GRPO, measure before and after, merge and prove the merge"
     usage = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]"
     about = f"{options.listing()}\n\nand every field of TRL's GRPOConfig, as --max_grad_norm 0.5:\n"
     about += "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
-    add_command(commands, "run", words, usage=usage, description=about, epilog=EXAMPLES)
+    add_command(commands, "run", __doc__, usage=usage, description=about)
 
 
 def main(arguments: list[str]) -> int:
@@ -83,26 +83,31 @@ def main_run(
     identity = identity_of(run, job.backend, job.data_sha256, **more)
     model, tokenizer = job.load(identity, **how)
     run.to_grpo_config(job.rewards[1], overrides, count())  # TRL refuses bad values here
-    report = {name: value for name, value in identity.items() if name != "settings"}
-    report |= {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
+    who = {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
+    report = {name: value for name, value in identity.items() if name != "settings"} | who
     report |= {"steps": run.max_steps, "versions": versions(), "data": job.data}
     report["linear4bit_layers"] = training.count_4bit_layers(model)
-    report["lora_parameters"] = training.count_trained_parameters(model)
+    report["lora_parameters"] = model.get_nb_trainable_parameters()[0]
     with ExitStack() as held:
         once(lambda: held.enter_context(own_folder(output, identity, **how)))
-        before = measure(job, model, tokenizer, "before")
-        right, n = sum(before[0].strict), len(job.heldout)
+        path = output / "before.json"
+        kept = once(lambda: read_json(path) if path.is_file() else None)
+        if kept:
+            print("The baseline was measured before the interruption")
+        more = {"judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy")}
+        before = measure(run, model, tokenizer, job.heldout, path, kept=kept, **more)
+        right, n = sum(before[0].strict), before[0].n
         print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
-        more = {"resume": resume, "overrides": overrides}
-        history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **more)
+        given = {"resume": resume, "overrides": overrides}
+        history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **given)
         if training.sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
-        after = measure(job, model, tokenizer, "after")
+        after = measure(run, model, tokenizer, job.heldout, output / "after.json", **more)
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
-        report |= {**told, "heldout": compared(before, after)}
+        report |= {**told, "heldout": compare(before, after)}
         report |= {"examples": examples(job, before, after[1].completions)}
         report |= from_log(log, run) | {"verdict": verdict(report["heldout"])}
         draw(run, log, report)
@@ -115,8 +120,8 @@ def main_run(
         clear_device_cache(garbage_collection=True)
         report["merge"] = merged(job, after[1])
         report["examples"] = examples(job, before, report["merge"].pop("merged_answers"))
-        seconds = round(time.monotonic() - started, 1)
-        report |= {"total_seconds": seconds, "peak_rss_mb": peak_rss_mb()}
+        report["total_seconds"] = round(time.monotonic() - started, 1)
+        report["peak_rss_mb"] = peak_rss_mb()
         for kind in ("adapter", "merged"):
             write_card(output / kind, report, identity["settings"], base=run.model)
         write_json(output / "report.json", report)
@@ -130,7 +135,9 @@ class Job:
     `load_problems`. `train` and `heldout` are rows, and prompts after `load`.
     """
 
-    def __init__(self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, **how):
+    def __init__(
+        self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, judge=None, **how
+    ):
         from grpo_workbook.data import GSM8K, course_data, load_split, sha256_of, to_dataset
 
         self.run, self.backend = run, backend
@@ -140,7 +147,9 @@ class Job:
             raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.rewards = parse_rewards(run.rewards)  # (functions, weights)
+        self.rewards = parse_rewards(
+            run.rewards, how.pop("reward_timeout", 600)
+        )  # (functions, weights)
         used, own = used or self.rewards[0], bool(data or heldout_data)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
         text = own and all(getattr(f, "answers", None) != "number" for f in used)
@@ -149,7 +158,7 @@ class Job:
             parts = load_split(run, data, heldout_data, answers=answers, **how)
         self.train, self.heldout, leaked = parts
         try_rewards(used, list(to_dataset(self.train.select(range(min(2, len(self.train)))))))
-        self.judge, self.reward_files = judge_for(answers), file_hashes(used)
+        self.judge, self.reward_files = judge_for(answers, judge), file_hashes(used)
         self.data_sha256 = sha256_of(self.train, self.heldout)
         hub = not own and course_data(run.profile) is GSM8K
         given = GSM8K.values() if hub else (data, heldout_data)
@@ -172,6 +181,8 @@ class Job:
         with nullcontext() if here else main_first():
             model, tokenizer = training.load_policy(run, self.backend)
         fold, limit = needs_folding(tokenizer), run.max_prompt_length
+        fix = "lower --max-prompt-length (longer prompts are dropped)"
+        check_positions(model, limit + run.max_completion_length, fix)
         for name, words in (("train", "training"), ("heldout", "held-out")):
             rows = to_dataset(getattr(self, name), run.system_prompt, fold=fold)
             kept, dropped = drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
@@ -183,30 +194,6 @@ class Job:
             said = f"{len(self.train)} training problems are left, but one step needs {needed}"
             raise WorkbookError(f"{said}: give more, or lower --batch-size")
         return model, tokenizer
-
-
-def measure(job: Job, model, tokenizer, when: str) -> list:
-    """[sampled, greedy] scores on the held-out problems; WHEN.json keeps the completions.
-
-    The processes divide the work. A resumed run keeps the baseline from before.
-    """
-    run, path, ways = job.run, job.run.output / f"{when}.json", ("sampled", "greedy")
-    asked = {name: list(job.heldout[name]) for name in ("question", "answer")}
-    kept = once(lambda: read_json(path) if when == "before" and path.is_file() else None)
-    if kept:
-        print("The baseline was measured before the interruption")
-        rest = asked["answer"], job.judge, job.heldout["prompt"]
-        return [score(kept[way], *rest) for way in ways]
-    how = {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
-    how |= {"seed": run.seed, "judge": job.judge}
-    found = []
-    for way in ways:
-        how |= {"sample": way == "sampled", "progress": f"measuring {when}, {way}"}
-        found.append(evaluate(model, tokenizer, job.heldout, **how))
-    if is_main():
-        texts = {way: scores.completions for way, scores in zip(ways, found, strict=True)}
-        write_json(path, {**texts, "kind": "text" if job.judge else "number", **asked})
-    return found
 
 
 def train_once(
@@ -232,7 +219,9 @@ def train_once(
     whole = gather(trainer.model_wrapped) if training.sharded() else None
     if is_main():
         write_json(run.output / "log.json", log)
-        save_adapter(model, tokenizer, run.output / "adapter", whole)
+        # of this task: on other texts training may have changed less than the 4 bits
+        asked = rows["prompt"][:4]
+        save_adapter(model, tokenizer, run.output / "adapter", whole, asked)
     trainer.accelerator.wait_for_everyone()
     if done.interrupted:
         if is_main():
@@ -244,14 +233,6 @@ def train_once(
     seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
     told = {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
     return done.history, told
-
-
-def compared(before, after) -> dict:
-    """The report's held-out part: both policies, and the paired tests."""
-    report: dict = {"n": before[0].n, "before": summary(*before), "after": summary(*after)}
-    report["p_value"] = paired_p_value(before[0].strict, after[0].strict)
-    report["p_value_well_formed"] = paired_p_value(before[0].well_formed, after[0].well_formed)
-    return report
 
 
 def examples(job: Job, before, answers: list[str]) -> list[dict]:
@@ -275,3 +256,64 @@ def merged(job: Job, policy) -> dict:
         again = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
         said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
         raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None
+
+
+def parts(output: Path) -> list[str]:
+    """The files and folders of a run in this folder."""
+    stages = sorted(path.name for path in output.glob("stage-[0-9]*-*"))
+    return [name for name in [*PARTS.split(), "stages.json", *stages] if (output / name).exists()]
+
+
+def check_room(run: RunConfig) -> None:
+    """Raise WorkbookError if the disk cannot hold checkpoints, adapter and merged weights."""
+    # a guess for a hub model; for a folder six times the base and 50 MiB
+    needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
+    if (folder := Path(run.model)).is_dir():
+        needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
+    check_disk(run.output, needed, "the run")
+
+
+def identity_of(run: RunConfig, backend: str, data_sha256: str, **more) -> dict:
+    """The identity of a run for run.json: --resume continues only a run with the same one."""
+    who = {"profile": run.profile, "model": run.model_name, "seed": run.seed, "backend": backend}
+    settings = {name: value for name, value in vars(run).items() if name not in NO_SETTING}
+    return {**who, "settings": settings, "data_sha256": data_sha256, **more}
+
+
+def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
+    """Raise WorkbookError if the folder holds another run, or one that must not be replaced."""
+    if output.is_file():
+        raise WorkbookError(f"the output {output} is a file: give a folder with --output")
+    present = parts(output)
+    if not present or (overwrite and "run.json" in present):
+        return
+    names, other = ", ".join(present), "choose another folder with --output"
+    if overwrite:
+        raise WorkbookError(f"{output} holds {names} but no run.json, so it is not a run: {other}")
+    if not resume:
+        how = "continue it with --resume, replace it with --overwrite"
+        raise WorkbookError(f"{output} holds another run ({names}): {how}, or {other}")
+    # Settings and overrides are compared one by one; the last two follow from the rewards.
+    told = "settings overrides reward_weights reward_roles".split()
+    there = read_json(output / "run.json")
+    a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, identity))
+    different = [name for name in a | b if name not in told and a.get(name) != b.get(name)]
+    if different:
+        said = f"{output} holds another run (different: {', '.join(different)})"
+        fix = "give its options to --resume it, or replace it with --overwrite"
+        raise WorkbookError(f"{said}: {fix}")
+
+
+@contextmanager
+def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
+    """Prepare the folder for this run, and lock it for the duration of the block.
+
+    It is checked again (see `check_folder`), cleared of the old run, and gets its run.json.
+    """
+    with alone(output):
+        check_folder(output, identity, overwrite=overwrite, resume=resume)
+        for path in [] if resume else [output / name for name in parts(output)]:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        output.mkdir(parents=True, exist_ok=True)
+        write_json(output / "run.json", identity)
+        yield

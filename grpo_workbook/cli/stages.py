@@ -1,17 +1,6 @@
-"""`python -m grpo_workbook stages`: train the stages of a YAML file, compared one by one."""
+"""Train in stages, each compared with the one before.
 
-import os
-from dataclasses import replace
-from pathlib import Path
-
-from grpo_workbook.cli import add_command, options
-from grpo_workbook.cli.folder import identity_of, own_folder
-from grpo_workbook.cli.rewards import beside, parse_rewards
-from grpo_workbook.config import RunConfig
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.files import readable
-
-EXAMPLES = """examples:
+examples:
   python -m grpo_workbook stages my_stages.yaml --output outputs/stages
   python -m grpo_workbook stages my_stages.yaml --probe-every 5 --resume
 
@@ -24,29 +13,39 @@ pass_rate, success, samples, measured, ordered (see notebook 07). Your own
 rewards, FILE.py:FUNCTION:weight, are relative to the folder of the file.
 """
 
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from grpo_workbook.cli import add_command, options
+from grpo_workbook.cli.rewards import beside, parse_rewards
+from grpo_workbook.config import RunConfig
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import readable
+
 
 def add_parser(commands) -> None:
     """Add stages to the command line; `main` reads what follows it."""
-    words = "train in stages, each compared with the one before"
     usage = "%(prog)s FILE.yaml [--probe-every N] [options]"
-    add_command(commands, "stages", words, usage=usage, epilog=EXAMPLES)
+    add_command(commands, "stages", __doc__, usage=usage)
 
 
 def main(arguments: list[str]) -> int:
     """Exit status 0. Bad input is found before a file is written; a Ctrl-C works as in `run`."""
-    from grpo_workbook.cli.run import Job, train_once
+    from grpo_workbook.cli.run import Job, identity_of, own_folder, train_once
     from grpo_workbook.stages import planned, read_stages, show_stages, train_stages
     from grpo_workbook.training import HeldoutProbe
 
     if not arguments or arguments[0].startswith("-"):
         raise WorkbookError("there is no file of stages: give stages FILE.yaml [options]")
+    given = read_stages(arguments[0])
     values, overrides = options.read(arguments[1:], probe_every=int)
-    probe_every = values.pop("probe_every", 0)
+    probe_every, timeout = values.pop("probe_every", 0), values.pop("reward_timeout", 600)
     named = {n: values.pop(n) for n in options.run_fields().keys() & values.keys()}
     named.setdefault("output", os.environ.get("GRPO_WORKBOOK_OUTPUT") or "outputs/stages")
-    run, given = RunConfig.from_env(**named), read_stages(arguments[0])
+    run = RunConfig.from_env(**named)
     folder, stages, used = Path(arguments[0]).parent, [], []
-    plans = planned(run, given, lambda spec: parse_rewards(beside(spec, folder)))
+    plans = planned(run, given, lambda spec: parse_rewards(beside(spec, folder), timeout))
     for stage, _, functions, weights, success in plans:
         pairs = tuple(zip(functions, weights, strict=True))
         stages.append(replace(stage, rewards=pairs, success=success))

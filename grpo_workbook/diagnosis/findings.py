@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.errors import wrap
@@ -41,22 +40,19 @@ class Finding:
     until: int = 0  # the last one, which is the log's
 
 
-_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-# name -> severity, symptom, means, do, `then` (what will be seen if that was right), and for some
-# the `setting` to multiply by `factor` or to set `to`, the metrics one of which it `needs`, the
-# findings it `explains`, `at_once` (shown at the first look). Bounds: name -> value, reason
+DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _EMPTY = {"explains": (), "needs": (), "setting": "", "at_once": False}
-CATALOGUE = {n: SimpleNamespace(**_EMPTY | kind) for n, kind in _DATA["findings"].items()}
-THRESHOLDS = {n: SimpleNamespace(**told) for n, told in _DATA["thresholds"].items()}
+CATALOGUE = {name: SimpleNamespace(**_EMPTY | kind) for name, kind in DATA["findings"].items()}
+THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
 def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
     """The finding `name` of CATALOGUE, from `step` on; `means` is added to its meaning."""
     kind = CATALOGUE[name]
-    means = f"{kind.means} {means}".strip()
     plain = [e if isinstance(e.value, str) else replace(e, value=float(e.value)) for e in evidence]
-    return Finding(name, kind.severity, int(step), tuple(plain), means, kind.do)
+    said = f"{kind.means} {means}".strip()
+    return Finding(name, kind.severity, int(step), tuple(plain), said, kind.do)
 
 
 def advice(name: str, settings: dict) -> str:
@@ -72,18 +68,12 @@ def advice(name: str, settings: dict) -> str:
     return " ".join(said)
 
 
-class Unjudged(NamedTuple):
-    """A metric that was not logged, the findings that need it, and how to log it."""
-
-    metric: str
-    findings: list[str]
-    how: str
-
-
 class Diagnosis(list):
-    """The findings, the most severe first. `unjudged`: what could not be judged, and why."""
+    """The findings, the most severe first.
 
-    unjudged: list[Unjudged]
+    `unjudged`: each metric that was not logged, the findings that need it, and what logs it, as
+    dicts with the keys "metric", "findings" and "how".
+    """
 
     def __init__(self, found: Sequence[Finding], table, settings: dict):
         last = max([0, *map(int, table.index), *(f.step for f in found)])
@@ -93,7 +83,9 @@ class Diagnosis(list):
         for name, kind in CATALOGUE.items():
             if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
                 missing.setdefault(kind.needs[0], []).append(name)
-        self.unjudged = [Unjudged(m, names, _DATA["metrics"][m]) for m, names in missing.items()]
+        how = DATA["metrics"]
+        told = [{"metric": m, "findings": names, "how": how[m]} for m, names in missing.items()]
+        self.unjudged: list[dict] = told
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
@@ -113,15 +105,17 @@ def symptom_table() -> str:
 
 def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known about the run."""
-    lines = []
+    lines, needed = [], {}
     for f in found:
         lines.append(f"{f.severity.upper()}  {f.name}, steps {f.step} to {f.until}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
         lines.append("")
+    for gap in getattr(found, "unjudged", ()):
+        needed.setdefault(gap["how"], []).append(f"{', '.join(gap['findings'])} ({gap['metric']})")
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
-    for metric, names, how in getattr(found, "unjudged", ()):
-        notes.append(f"Not judged: {', '.join(names)}: {metric} is not in the log. {how}")
+    parts = [f"without {how} {', '.join(told)}" for how, told in needed.items()]
+    notes += [f"Not judged: {'; '.join(parts)}"] if parts else []
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

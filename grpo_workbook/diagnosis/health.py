@@ -1,7 +1,8 @@
 """The diagnosis during training, and the metrics for it that TRL does not log.
 
 functions = watch(functions)                       # the same rewards, which log more metrics
-trainer.add_callback(HealthCallback(functions))    # prints each finding once; can stop the run
+trainer = GRPOTrainer(..., reward_funcs=functions)
+trainer.add_callback(HealthCallback(functions, stop_on={"collapsed", "nan"}))
 """
 
 import inspect
@@ -35,15 +36,14 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     An exception passes through, with a note that names the function. Reward models and async
     functions stay as they are.
     """
-    watched = []
-    for function in functions:
-        calls = function, getattr(type(function), "__call__", None)  # noqa: B004
-        plain = hasattr(function, "__name__") and not any(map(inspect.iscoroutinefunction, calls))
-        watched.append(_watched(function) if plain else function)
-    return watched
+    return list(map(_watched, functions))
 
 
 def _watched(function: Callable) -> Callable:
+    calls = function, getattr(type(function), "__call__", None)  # noqa: B004
+    if not hasattr(function, "__name__") or any(map(inspect.iscoroutinefunction, calls)):
+        return function
+
     @wraps(function, ("__name__", "__doc__", "role", "columns", "answers"), updated=())
     def reward(prompts=None, completions=None, **columns):
         reward.called_at = time.perf_counter()
@@ -81,10 +81,6 @@ class _Pace:
 class HealthCallback(Callback):
     """Diagnoses the log every few steps, reports alarms once they stand, can stop the run.
 
-        watched = watch(functions)
-        trainer = GRPOTrainer(..., reward_funcs=watched)
-        trainer.add_callback(HealthCallback(watched, stop_on={"collapsed", "nan"}))
-
     A severe finding or a warning is reported at the third check in a row that makes it, or after a
     tenth of all checks if that is more; a broken number at once. `found` holds the reported ones in
     order. `every`: the steps between two checks, of some 15 ms each. `say` prints; the default
@@ -95,8 +91,7 @@ class HealthCallback(Callback):
 
     adapter/change            the adapters' distance from their start, relative to their norm
     memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
-    time/generation_fraction  the fraction of a step before its rewards are called, for sampling
-                              completions. It needs `watched`, the functions from `watch`
+    time/generation_fraction  the part of a step before its rewards (`watched`, from `watch`) run
     """
 
     def __init__(
@@ -107,24 +102,23 @@ class HealthCallback(Callback):
         from tqdm import tqdm
 
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
-            words = f"unknown finding {', '.join(unknown)}: choose from {', '.join(CATALOGUE)}"
-            raise WorkbookError(f"stop_on: {words}")
+            said = f"stop_on: unknown finding {', '.join(unknown)}"
+            raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
         self.alert, self._pace, self.found = alert, _Pace(every), []
-        self._start, self._generating, self._looks = None, None, []
+        self._start, self._looks = None, []
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
-        said = {"found": [asdict(f) for f in self.found], "looked": self._pace.last}
-        return {"start": self._start, "looks": self._looks, **said}
+        told = {"found": [asdict(f) for f in self.found], "looked": self._pace.last}
+        return {"start": self._start, "looks": self._looks} | told
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
-        self._start, self._pace.last, self.found = state["start"], state["looked"], []
-        self._looks = state.get("looks", [])
-        for told in state["found"]:
-            told |= {"evidence": tuple(Evidence(**e) for e in told["evidence"])}
-            self.found.append(Finding(**told))
+        self._start, self._pace.last, self._looks = state["start"], state["looked"], state["looks"]
+        seen = [tuple(Evidence(**e) for e in f["evidence"]) for f in state["found"]]
+        told = zip(state["found"], seen, strict=True)
+        self.found = [Finding(**f | {"evidence": e}) for f, e in told]
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move
@@ -136,23 +130,21 @@ class HealthCallback(Callback):
         self._begun = time.perf_counter()
 
     def on_step_end(self, args, state, control, **kwargs):
-        called = getattr(self.watched[0], "called_at", None) if self.watched else None
-        self._generating = None
-        if called is not None and called > self._begun:  # one generation may serve several steps
-            self._generating = (called - self._begun) / (time.perf_counter() - self._begun)
+        self._ended = time.perf_counter()
 
     def on_log(self, args, state, control, logs, **kwargs):
         if "reward" not in logs:
             return
         moved = float((_sample(self._trained) - self._start).norm())
         moved /= float(self._start.norm()) or 1.0  # adapters that start at 0 have no norm
-        entry = state.log_history[-1]
+        entry, step = state.log_history[-1], state.global_step
         entry |= {"adapter/change": moved, "memory/fraction": _memory_used()}
-        if self._generating is not None:
-            entry["time/generation_fraction"] = self._generating
-        if not self._pace.due(state.global_step, logs):
+        called = getattr(self.watched[0], "called_at", None) if self.watched else None
+        if called is not None and called > self._begun:  # one generation may serve several steps
+            whole = self._ended - self._begun
+            entry["time/generation_fraction"] = (called - self._begun) / whole
+        if not self._pace.due(step, logs):
             return
-        step = state.global_step
         for finding in self.look(_read(args, state, self.watched)):
             self.say(as_text([finding]))
             if self.alert:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from grpo_workbook.diagnosis.findings import FINE, NOTE, Finding
+from grpo_workbook.diagnosis.findings import ALARMS, Finding
 from grpo_workbook.diagnosis.runlog import RunLog
 from grpo_workbook.figures import GREY, STYLES, Drawn, new_panels
 
@@ -21,29 +21,31 @@ PANELS = {
 
 def run_panels(run: RunLog, findings: Sequence[Finding] = (), title: str = "") -> Drawn:
     """Six panels of one run: pale raw values, their mean of 5, a line where a finding starts."""
-    return _panels({title: run}, findings, title)
+    functions = {f"rewards/{n}/mean": n.removesuffix("_reward") for n in sorted(run.functions)}
+    panels = {}
+    for name, metrics in PANELS.items():
+        parts = name.split(", ")  # a panel for two metrics names only those that were logged
+        there = [p for p, m in zip(parts, metrics, strict=False) if m in run.table]
+        lines = metrics or {"reward": "total"} | functions
+        panels[", ".join(there or parts[:1])] = [(run, m, w, w) for m, w in lines.items()]
+    return _panels(panels, [f for f in findings if f.severity in ALARMS], title)
 
 
 def compare_panels(runs: Mapping[str, RunLog]) -> Drawn:
     """Two to four runs in the same panels, in one colour each."""
-    return _panels(runs, (), " and ".join(runs))
+    panels = {}
+    for name, metrics in PANELS.items():
+        metric, word = next(iter(metrics.items()), ("reward", "total"))
+        lines = [(run, metric, label, f"{label}: {word}") for label, run in runs.items()]
+        panels[name.split(", ")[0]] = lines
+    return _panels(panels, (), " and ".join(runs))
 
 
-def _panels(runs: Mapping[str, RunLog], findings: Sequence[Finding], title: str) -> Drawn:
-    (figure, grid), alone, said = new_panels(10.5, 5.2, 6, 3), len(runs) == 1, []
-    marked = [f for f in findings if f.severity not in (NOTE, FINE)]
-    for axes, (name, metrics) in zip(grid, PANELS.items(), strict=True):
-        for i, (label, run) in enumerate(runs.items()):
-            functions = {
-                f"rewards/{n}/mean": n.removesuffix("_reward") for n in sorted(run.functions)
-            }
-            lines = list((metrics or {"reward": "total"} | functions).items())
-            for j, (metric, word) in enumerate(lines if alone else lines[:1]):
-                told = _line(axes, run, metric, word if alone else label, i + j)
-                said.append(f"{word}{told}" if alone else f"{label}: {word}{told}")
-        parts = name.split(", ")  # a panel for two metrics names only those that were logged
-        there = [p for p, m in zip(parts, metrics, strict=False) if _logged(runs, m)]
-        name = ", ".join(there or parts[:1]) if alone else parts[0]
+def _panels(panels: Mapping[str, list], marked: Sequence[Finding], title: str) -> Drawn:
+    (figure, grid), said = new_panels(10.5, 5.2, 6, 3), []
+    for axes, (name, lines) in zip(grid, panels.items(), strict=True):
+        for i, (run, metric, label, words) in enumerate(lines):
+            said.append(words + _line(axes, run, metric, label, i))
         axes.set_title(name, fontsize=10, loc="left")
         if axes.lines:  # room for the legend, in two columns above the lines
             low, high = axes.get_ylim()
@@ -72,10 +74,6 @@ def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: in
     figure.supxlabel("optimizer step", fontsize=9)
     figure.supylabel(metric, fontsize=9)
     return figure, f"{len(runs)} small line charts of {metric}: {'; '.join(said)}."
-
-
-def _logged(runs: Mapping[str, RunLog], metric: str) -> bool:
-    return any(metric in run.table for run in runs.values())
 
 
 def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:

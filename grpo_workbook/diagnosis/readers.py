@@ -3,20 +3,18 @@
 Nothing is unpickled or executed: a log is data, and may come from anywhere.
 """
 
-import ast
 import contextlib
 import csv
 import functools
 import html
 import io
-import itertools
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from grpo_workbook.errors import WorkbookError, shorten
+from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import readable
 
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
@@ -33,6 +31,7 @@ RENAMED = {"Step": "step", "Training Loss": "loss", "completion_length": "comple
 PRINTED = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[|\{\s*['\"][^{}]{5,20000}\}")
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
+SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
 
 
 def read(source) -> Runs:
@@ -75,12 +74,13 @@ def _file(path: Path) -> Runs:
     with contextlib.suppress(json.JSONDecodeError):  # JSON lines
         if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
             return _json(rows)
-    tables = [(rows, {}) for rows in _tables(text)]
-    return _with_rewards(tables) or _printed(text, {}) or _csv(text)
+    return _tables([(text, {})]) or _printed(text, {}) or _csv(text)
 
 
 def _json(value) -> Runs:
     """A notebook, a trainer_state, a list of entries, or columns of metrics."""
+    import pandas as pd
+
     settings = {}
     if isinstance(value, Mapping):
         if "cells" in value:
@@ -89,15 +89,11 @@ def _json(value) -> Runs:
         settings |= value.get("settings") or value.get("config") or {}
         value = next((value[k] for k in ("log_history", "log", "history") if k in value), value)
     if isinstance(value, Mapping):  # by column, as pandas and benchmarks/diagnosis.py keep it
-        rows = {}
-        for metric, column in value.items():
-            if not isinstance(column, Mapping | list):
-                raise WorkbookError(f"{NO_LOG} JSON with {shorten(', '.join(value), 60)}")
-            for i, x in column.items() if isinstance(column, Mapping) else enumerate(column):
-                rows.setdefault(i, {})[metric] = x
-        value = list(rows.values())
+        if not all(isinstance(column, Mapping | list) for column in value.values()):
+            raise WorkbookError(f"{NO_LOG} JSON with {visible(', '.join(value))[:60]}")
+        value = pd.DataFrame(value, dtype=object).to_dict("records")
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
-        raise WorkbookError(f"{NO_LOG} JSON without steps: {shorten(json.dumps(value), 60)}")
+        raise WorkbookError(f"{NO_LOG} JSON without steps: {json.dumps(value)[:60]}")
     return _by_run(value, settings)
 
 
@@ -118,7 +114,7 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
             runs.setdefault(run, ([], settings))[0].append(shared | part)
     known = {*STEPS, "reward", "error"}
     if rows and not any(known & {*entry} for entries, _ in runs.values() for entry in entries):
-        names = shorten(", ".join(map(str, rows[0])), 60)
+        names = visible(", ".join(map(str, rows[0])))[:60]
         raise WorkbookError(f"{NO_LOG} a table without steps and rewards: {names}")
     return runs or {"": ([], settings)}
 
@@ -136,82 +132,64 @@ def _csv(text: str) -> Runs:
     head = text.strip().partition("\n")[0]
     rows = list(csv.DictReader(io.StringIO(text.strip()), delimiter=max(",;\t", key=head.count)))
     if not rows or len(rows[0]) < 2:
-        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {shorten(head, 60)!r}")
+        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {head[:60]!r}")
     return _by_run(rows, {})
 
 
-def _tables(text: str) -> Iterator[list[dict]]:
-    """The rows of each HTML table with steps, as transformers and Unsloth show them in training."""
-    for table in text.split("<table")[1:]:
-        head, *rows = [
-            [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
-            for row in table.partition("</table")[0].split("<tr")[1:]
-        ] or [[]]
-        if "step" in (names := [metric_name(cell) for cell in head]):
-            yield [dict(zip(names, row, strict=False)) for row in rows]
-
-
-def _with_rewards(tables: list[tuple[list[dict], dict]]) -> Runs:
-    """The tables with rewards, a run each: a notebook may hold one of SFT beside them."""
-    kept = [(rows, settings) for rows, settings in tables if rows and "reward" in rows[0]]
+def _tables(shown: list[tuple[str, dict]]) -> Runs:
+    """The HTML tables with steps and rewards, as transformers and Unsloth show them in training."""
+    kept = []
+    for text, settings in shown:
+        for table in text.split("<table")[1:]:
+            head, *rows = [
+                [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
+                for row in table.partition("</table")[0].split("<tr")[1:]
+            ] or [[]]
+            names = [metric_name(cell) for cell in head]
+            if {"step", "reward"} <= {*names} and rows:  # there may be one of SFT beside them
+                kept.append(([dict(zip(names, row, strict=False)) for row in rows], settings))
     return {f"table {n}" if len(kept) > 1 else "": run for n, run in enumerate(kept, 1)}
 
 
 def _printed(text: str, settings: dict) -> Runs:
     """Printed metrics; their steps are their own, or those of the progress bar before each."""
-    entries, bars, seen = [], {}, []
+    import pandas as pd
+
+    entries, bars = [], [{}]
     for found in PRINTED.finditer(text):
         if found[1]:
-            bars[found[2]] = int(found[1])
+            bars[-1][found[2]] = int(found[1])
             continue
         pairs = PAIR.findall(found[0].replace("\n", ""))  # a terminal may have cut long lines
         entry = {metric_name(key): value for key, value in pairs}
         if "reward" in entry or "loss" in entry:
             entries.append(entry)
-            seen.append(bars)
-            bars = {}
+            bars.append({})
     if not entries or any(key in entry for entry in entries for key in STEPS):
         return {"": (entries, settings)} if entries else {}
-    for total in [total for total in seen[0] if total in seen[-1]]:
-        # the bar of the training always moves on: those of generation or a data set do not
-        steps = [bars.get(total, 0) for bars in seen]
-        if all(a < b for a, b in itertools.pairwise([0, *steps])):
-            entries = [e | {"step": step} for e, step in zip(entries, steps, strict=True)]
+    # the bar of the training always moves on: those of generation or a data set do not
+    seen = pd.DataFrame(bars[: len(entries)]).fillna(0)
+    moving = [bar for bar in seen if seen[bar].is_monotonic_increasing and seen[bar].is_unique]
+    for total in moving[:1]:
+        entries = [e | {"step": step} for e, step in zip(entries, seen[total], strict=True)]
     return {"": (entries, {"logging_steps": 1} | settings)}
 
 
 def _notebook(cells: list[dict]) -> Runs:
     """The training tables in a notebook's stored outputs, or the metrics printed there."""
-    tables, printed, settings, known = [], [], {}, {}
+    shown, printed, settings = [], "", {}
     for cell in cells:
-        settings = settings | _config("".join(cell.get("source", "")), known)
+        code = re.sub("#.*", "", "".join(cell.get("source", ""))).partition("GRPOConfig(")[2]
+        if code:  # its numbers; names of variables are not looked up
+            settings = {name: float(number) for name, number in SETTING.findall(code)}
         for output in cell.get("outputs", ()):
-            shown = "".join(output.get("data", {}).get("text/html", ""))
-            tables += [(rows, settings) for rows in _tables(shown)]
-            printed.append("".join(output.get("text", "")))
-    if runs := _with_rewards(tables) or _printed("".join(printed), settings):
+            shown.append(("".join(output.get("data", {}).get("text/html", "")), settings))
+            printed += "".join(output.get("text", ""))
+    if runs := _tables(shown) or _printed(printed, settings):
         return runs
-    why = "a table of the loss alone" if tables else "no metrics in its stored outputs"
+    loss = any("Training Loss" in text for text, _ in shown)
+    why = "a table of the loss alone" if loss else "no metrics in its stored outputs"
     raise WorkbookError(f"{NO_LOG} a notebook with {why}: give a checkpoint of the run")
-
-
-def _config(code: str, known: dict) -> dict:
-    """The settings in GRPOConfig(...): constants, or names of such that the code (`known`) has."""
-
-    def value(node):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):  # the length that is left
-            a, b = value(node.left), value(node.right)
-            return a - b if isinstance(a, int) and isinstance(b, int) else None
-        return known.get(node.id) if isinstance(node, ast.Name) else getattr(node, "value", None)
-
-    found = {}
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        for node in ast.walk(ast.parse(re.sub(r"(?m)^\s*[%!].*", "", code))):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                known[node.targets[0].id] = value(node.value)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("GRPOConfig"):
-                found |= {k.arg: value(k.value) for k in node.keywords}
-    return {k: v for k, v in found.items() if isinstance(v, bool | int | float | str)}
 
 
 def _tensorboard(place: Path) -> Runs:
@@ -231,14 +209,12 @@ def _tensorboard(place: Path) -> Runs:
 
 def _trackio(path: Path) -> Runs:
     """The runs of a project that trackio keeps in ~/.cache/huggingface/trackio/PROJECT.db."""
-    base = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-    try:
-        rows = base.execute(f"SELECT run_name, step, metrics FROM metrics LIMIT {MOST_ROWS}")
-        entries = [{"run_name": run, "step": step} | json.loads(told) for run, step, told in rows]
-        configs = dict(base.execute("SELECT run_name, config FROM configs").fetchall())
-    except sqlite3.Error as error:
-        raise WorkbookError(f"{NO_LOG} another program's database ({error})") from None
-    finally:
-        base.close()
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        try:
+            rows = db.execute(f"SELECT run_name, step, metrics FROM metrics LIMIT {MOST_ROWS}")
+            entries = [{"run": run, "step": step} | json.loads(told) for run, step, told in rows]
+            configs = dict(db.execute("SELECT run_name, config FROM configs").fetchall())
+        except sqlite3.Error as error:
+            raise WorkbookError(f"{NO_LOG} another program's database ({error})") from None
     runs = _by_run(entries, {}).items()
     return {run: (entries, json.loads(configs.get(run, "{}"))) for run, (entries, _) in runs}

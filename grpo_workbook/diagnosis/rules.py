@@ -7,27 +7,18 @@ has one, it is guessed from the names.
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from grpo_workbook.diagnosis.findings import ALARMS, Diagnosis, Evidence, Finding, bound, make
+from grpo_workbook.diagnosis.findings import ALARMS, DATA, Diagnosis, Evidence, Finding, bound, make
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
 UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
-INVALID = "rewards/invalid_fraction"
 CUT_OFF, LENGTH = "completions/clipped_ratio", "completions/mean_length"
 ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
-RISE = "t of a line through the reward"
-GRADIENT = "grad_norm", "more than 0"
+INVALID, RISE = "rewards/invalid_fraction", "t of a line through the reward"
+HELDOUT = "heldout/strict", "heldout/lenient"
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
-ENDINGS = {  # words of the exception that ended a run -> the finding
-    "raised by the reward function": "reward_raises", "out of memory": "memory",
-    "probability tensor contains": "nan",
-}  # fmt: skip
-NAMES = {  # words in a function's name -> its role, if no function says one
-    "format": re.compile("format|tag|xml|strict|soft|think|structure"),
-    "correctness": re.compile("correct|accura|answer|number|solution"),
-}
 
 
 class View:
@@ -39,7 +30,6 @@ class View:
 
     def __init__(self, run: RunLog, live: bool = False):
         self.run, self.settings = run, run.settings
-        self._logged = {name: values.dropna() for name, values in run.table.items()}
         self._nothing = run.table.reindex(columns=["nothing"])["nothing"].dropna()
         reward = self.of("reward")
         self.rows = len(reward if "reward" in run.table else run.table)
@@ -47,25 +37,27 @@ class View:
         self.width = int(max(bound.first_steps, self.rows * bound.window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
         self.weights = self._weights()
-        named = [(n, role) for n in run.functions for role in NAMES if NAMES[role].search(n)]
+        roles = DATA["roles"].items()
+        named = [(n, role) for n in run.functions for role, words in roles if re.search(words, n)]
         self.roles = run.roles or dict(reversed(named))  # a correct format is a format
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
-        lines = self.lines("reward")
-        self.trend = lines[-1] if len(lines) else 0.0
         self.best, self.lost, self.fell = self._fall(reward)
-        # at any time: a reward that rose and then stays level was learned
-        self.rose = max(lines, default=0.0) >= bound.sure and not self.fell
-        self.high = self.last("reward") >= bound.high_reward * self.highest
+        self.high = self.last("reward") >= bound.high_reward * self.highest > 0
+        lines, tested = self.lines("reward"), [s for s in map(self.of, HELDOUT) if len(s) > 1]
+        self.trend = float(lines.tail(1).sum())
+        # also if it is level now, but one of many moments is easily high by chance
+        rose = max([self.trend, *(lines - bound.chance)]) >= bound.sure
+        self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
+        self.rose = (rose or self.better) and not self.fell
         self.learned = self.rose or self.high
         patience, planned = bound.flat_after, self.setting("max_steps", 0)
         if planned > 0:
-            most = math.inf if live else bound.flat_most
-            patience = max(bound.flat_least, min(planned / 2, most))
+            patience = min(planned / 2, math.inf if live else bound.flat_most)
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
-        self.judgeable = self.rows >= bound.points and covered >= patience
+        self.judgeable = self.rows >= bound.points and covered >= max(bound.flat_least, patience)
 
     def setting(self, name: str, default: float = math.nan) -> float:
         """A setting that is a number; a log from elsewhere may hold a variable's name instead."""
@@ -74,11 +66,11 @@ class View:
 
     def of(self, metric: str):
         """The metric's values by step, as a series."""
-        return self._logged.get(metric, self._nothing)
+        return self.run.table[metric].dropna() if metric in self.run.table else self._nothing
 
-    def first(self, metric: str, steps: int = 0) -> float:
-        """The mean of the first window, or of the first `steps`."""
-        return float(self.of(metric).head(steps or self.width).mean())
+    def first(self, metric: str) -> float:
+        """The mean of the first window."""
+        return float(self.of(metric).head(self.width).mean())
 
     def last(self, metric: str) -> float:
         """The mean of the last window."""
@@ -88,39 +80,34 @@ class View:
         """The mean of the last window as evidence."""
         return Evidence(metric, self.last(metric), threshold)
 
-    def since(self, values, holds: Callable[[float], bool]) -> int:
+    def since(self, holds) -> int:
         """The first step from which it holds to the log's end, with one exception in five steps."""
-        backwards = values[::-1].map(holds)
+        backwards = holds[::-1]
         allowed = [max(1, steps // 5) for steps in range(1, len(backwards) + 1)]
-        stretch = ((~backwards).cumsum() <= allowed).cummin()
-        held = backwards.index[backwards & stretch]
+        held = backwards.index[backwards & ((~backwards).cumsum() <= allowed).cummin()]
         return int(held[-1] if len(held) else backwards.index[0])
 
     def over(self, name: str, metric: str, limit: float, *more: Evidence) -> Finding:
         """The finding from the step on at which the metric reached the limit, its evidence."""
         said = self.seen(metric, f"under {limit:.3g}"), *more
-        return make(name, self.since(self.of(metric), lambda x: x >= limit), *said)
+        return make(name, self.since(self.of(metric) >= limit), *said)
 
     def lines(self, metric: str):
         """t values of straight lines through the first 10, 11, ... and all values."""
-        import numpy as np
-
-        y, least = self.of(metric).to_numpy(), 2 * bound.first_steps
-        n = np.arange(1, len(y) + 1)
-        sums = y.cumsum(), (y * y).cumsum(), (n * y).cumsum()
-        sxx, syy = n * (n**2 - 1) / 12, sums[1] - sums[0] ** 2 / n
-        sxy = sums[2] - sums[0] * (n + 1) / 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rest = (syy - sxy**2 / sxx).clip(0) / (n - 2)
-            t = np.where(syy > 1e-12 * sums[1], sxy / np.sqrt(sxx * rest), 0.0)
-        return t[least - 1 :]
+        y, least = self.of(metric).reset_index(drop=True), 2 * bound.first_steps
+        n = y.index.to_series() + 1.0
+        r = y.expanding(least).corr(n).round(12).fillna(0.0)  # a constant has none
+        rest = y - r.tail(1).sum() * y.std() / n.std() * n
+        alike = min(0.5, max(0.0, rest.autocorr()))  # steps like those before them count for less
+        t = r * ((n - 2) / (1 - r * r) * (1 - alike) / (1 + alike)) ** 0.5
+        return t.iloc[least - 1 :]
 
     def _fall(self, values) -> tuple[int, float, bool]:
         """Step and lost fraction of the best window, and whether that is more than chance."""
         size = int(max(bound.first_steps, len(values) / 10))
-        means = values.rolling(size).mean().dropna()
         if len(values) < 2 * size:
             return 0, 0.0, False
+        means = values.rolling(size).mean().dropna()
         fall = means.cummax() - means
         deep, best = fall.max(), means[: fall.idxmax()].idxmax()
         lost = deep / max(means.max() - values.min(), 1e-9)
@@ -140,32 +127,23 @@ class View:
         return self.judgeable and len(paid) >= bound.points and paid.min() == paid.max() <= 0
 
     def _weights(self) -> dict[str, float]:
-        """Each function's weight: from the settings, else fitted to the reward, else 1."""
+        """Each function's weight: from the settings, else 1."""
         names, given = self.run.functions, self.settings.get("reward_weights") or {}
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
             given = dict(zip(names, given, strict=True))
-        if set(names) <= set(given):
-            return {n: float(given[n]) for n in names}
-        columns = [*(f"rewards/{n}/mean" for n in names), "reward"]
-        parts = self.run.table.reindex(columns=columns).dropna().to_numpy()
-        if len(parts) > 2 * len(names):
-            import numpy as np
-
-            found, _, rank, _ = np.linalg.lstsq(parts[:, :-1], parts[:, -1], rcond=None)
-            if rank == len(names):
-                return dict(zip(names, map(float, found), strict=True))
-        return dict.fromkeys(names, 1.0)
+        return {n: float(given[n]) if set(names) <= set(given) else 1.0 for n in names}
 
     def judging(self, role: str) -> dict[str, float]:
         """{metric of a function's mean: its weight} for a role ("correctness", "format")."""
-        judges = {n: weight for n, weight in self.weights.items() if self.roles.get(n) == role}
-        return {f"rewards/{n}/mean": weight for n, weight in judges.items()}
+        names = [n for n in self.weights if self.roles.get(n) == role]
+        return {f"rewards/{n}/mean": self.weights[n] for n in names}
 
 
 def _broken(v: View) -> Iterator[Finding]:
     if v.run.error is not None:
         step, text = v.run.error
-        name = next((name for sign, name in ENDINGS.items() if sign in text.lower()), "stopped")
+        endings = DATA["endings"].items()
+        name = next((name for sign, name in endings if sign in text.lower()), "stopped")
         yield make(name, step, Evidence("exception", text[:120]))
     # KL and entropy are only logged; and a gradient that overflowed once was skipped
     metrics = [m for m in ("loss", "grad_norm", MOVED) if m in v.run.broken]
@@ -181,21 +159,19 @@ def _broken(v: View) -> Iterator[Finding]:
 
 
 def _resources(v: View) -> Iterator[Finding]:
-    used, full, slow = v.of(MEMORY), bound.memory_full, bound.generation
+    used, full = v.of(MEMORY), bound.memory_full
     if len(high := used[used >= full]):
         yield make("memory", high.index[0], Evidence(MEMORY, high.iloc[0], f"under {full}"))
-    if v.last(GENERATING) > slow and v.enough:
-        yield v.over("generation_slow", GENERATING, slow)
+    if v.last(GENERATING) > bound.generation and v.enough:
+        yield v.over("generation_slow", GENERATING, bound.generation)
 
 
 def _lengths(v: View) -> Iterator[Finding]:
     if v.last(EMPTY) >= bound.half:
         yield v.over("empty", EMPTY, bound.half)
     elif v.last(LENGTH) <= 2 and v.setting("max_completion_length", 99) > 8:
-        seen = v.seen(LENGTH, "more than 2 tokens")
-        yield make("empty", v.since(v.of(LENGTH), lambda x: x <= 2), seen)
-    most, little, name = bound.nearly_all, bound.little_earned, "truncated"
-    cut, metric = v.of(CUT_OFF), CUT_OFF
+        yield make("empty", v.since(v.of(LENGTH) <= 2), v.seen(LENGTH, "more than 2 tokens"))
+    most, name, cut, metric = bound.nearly_all, "truncated", v.of(CUT_OFF), CUT_OFF
     if not len(cut):  # half of the limit is a guess for the length of those that end
         cut, metric = _cut_off_by_length(v), "cut off, from the mean length and its limit"
     size = min(v.width, len(cut))
@@ -208,10 +184,8 @@ def _lengths(v: View) -> Iterator[Finding]:
     if measured:
         means = [f"rewards/{n}/mean" for n in v.run.functions]
         best = max((v.level(m, v.last(m)) for m in means if not v.dead(m)), default=0.0)
-        wanted = f"more than {little} of what it can pay"
-        if best > little:
-            name, wanted = "never_ends", f"over {little}: some earn a reward"
-        said.append(Evidence("best reward function", best, wanted))
+        name = "never_ends" if best > bound.little_earned else name
+        said.append(Evidence("best reward function", best, f"over {bound.little_earned}: earns"))
     yield make(name, cut.index[0], *said)
 
 
@@ -223,16 +197,13 @@ def _cut_off_by_length(v: View):
     return (2 * length / limit - 1).clip(0)
 
 
-def _frozen(v: View) -> Iterator[Finding]:
+def _unmoved(v: View) -> Iterator[Finding]:
     moved, rate = v.of(MOVED), v.of("learning_rate")
     # an entry shows the change by earlier steps; a warm-up starts at rate 0
     tried = moved.index.intersection(rate.index[rate > 0])[1:]
     if len(tried) >= 3 and moved.max() == 0 and v.gradient > ROUNDING:
         there = v.seen("grad_norm", "there is a gradient")
         yield make("frozen", tried[0], Evidence(MOVED, 0.0, "more than 0"), there)
-
-
-def _constant(v: View) -> Iterator[Finding]:
     paid = [n for n, weight in v.weights.items() if weight > NO_WEIGHT]
     means, stds = ([v.of(f"rewards/{n}/{kind}") for n in paid] for kind in ("mean", "std"))
     differences = [0.0, *(s.max() for s in stds), *(m.max() - m.min() for m in means)]
@@ -242,62 +213,59 @@ def _constant(v: View) -> Iterator[Finding]:
         yield make("reward_constant", means[0].index[0], differ, none)
 
 
-def _wrong_answers(v: View) -> Iterator[Finding]:
-    rare, heldout = bound.rarely_right, v.of("heldout/lenient")
-    right = [m for m, weight in v.judging("correctness").items() if weight > NO_WEIGHT]
-    if punished := [m for m in right if v.dead(m) and v.last(m) < 0]:
+def _answers(v: View) -> Iterator[Finding]:
+    formats, small = v.judging("format"), 0.1 * max(v.weights.values(), default=0.0)
+    ignored = [m for m, weight in formats.items() if weight < small and v.last(m) < bound.half]
+    if ignored and v.enough_for_two and v.last("reward") > bound.little_earned * v.highest:
+        seen = v.seen(ignored[0], f"over {bound.half}")
+        weight = Evidence("its weight", formats[ignored[0]], "more than a tenth of the largest")
+        yield make("format_ignored", v.of(ignored[0]).index[0], seen, weight)
+    rare, heldout, judges = bound.rarely_right, v.of(HELDOUT[1]), v.judging("correctness")
+    dead = [m for n, w in v.weights.items() if w > 0 and v.dead(m := f"rewards/{n}/mean")]
+    if dead and len(dead) < len(v.weights):
+        paid = [v.seen(metric, "exactly this in every step") for metric in dead]
+        yield make("never_pays", v.run.table.index[0], *paid)
+    if punished := [m for m in dead if m in judges and v.last(m) < 0]:
         never = v.seen(punished[0], "it has never paid more")
         yield make("wrong_answers", v.of(punished[0]).index[0], never)
         return
-    forms = [m for m in v.judging("format") if v.level(m, v.last(m)) >= bound.half]
-    # if it was right more often at first, it lost that: another finding
-    limits = (v.last, rare), (v.first, 2 * rare)
-    wrong = [m for m in right if all(v.level(m, window(m)) <= most for window, most in limits)]
-    rising = any(t >= bound.rising for m in right for t in v.lines(m)[-1:])
-    if forms and wrong and v.judgeable and not rising:
+    forms = [m for m in formats if v.level(m, v.last(m)) >= bound.half]
+    # if it was right more often at first, it lost that: another finding; nor if it rises
+    wrong = [
+        m for m, weight in judges.items()
+        if weight > NO_WEIGHT and v.level(m, v.last(m)) <= rare
+        and v.level(m, v.first(m)) <= 2 * rare and v.lines(m).tail(1).sum() < bound.rising
+    ]  # fmt: skip
+    if forms and wrong and v.judgeable:
         said = [v.seen(wrong[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
         if len(heldout) and heldout.iloc[0] >= bound.half:
-            knows = "it solves held-out problems"
-            said.append(Evidence(heldout.name, heldout.iloc[0], knows))
-        since = v.since(v.of(wrong[0]), lambda x: v.level(wrong[0], x) <= rare)
+            said.append(Evidence(HELDOUT[1], heldout.iloc[0], "it solves held-out problems"))
+        since = v.since(v.level(wrong[0], v.of(wrong[0])) <= rare)
         yield make("wrong_answers", since, *said)
 
 
-def _never_pays(v: View) -> Iterator[Finding]:
-    dead = [n for n, weight in v.weights.items() if weight > 0 and v.dead(f"rewards/{n}/mean")]
-    if dead and len(dead) < len(v.weights):
-        paid = [v.seen(f"rewards/{n}/mean", "exactly this in every step") for n in dead]
-        yield make("never_pays", v.run.table.index[0], *paid)
-
-
 def _rate_too_high(v: View) -> Iterator[Finding]:
-    moved, norms, jump = v.of(MOVED), v.of("grad_norm"), bound.jump
-    broken = v.lost >= bound.cliff
+    moved, norms, broken = v.of(MOVED), v.of("grad_norm"), v.lost >= bound.cliff
     gone = Evidence("reward lost since its best", v.lost, f"under {bound.cliff}")
-    if len(moved):
-        far = moved[moved >= (jump / 2 if broken else jump)]
-        if len(far) and (broken or not v.rose):
-            wanted = f"under {jump}, or half of that if the reward is lost"
-            said = [Evidence(MOVED, far.max(), wanted), *([gone] if broken else [])]
-            yield make("rate_too_high", far.index[0], *said)
-        return
+    far = moved[moved >= (bound.jump / 2 if broken else bound.jump)]
     limit = 5 * norms.head(v.width).median()
-    if broken and v.fell and norms.max() > limit > 0:
+    if len(far) and (broken or not v.rose):
+        wanted = f"under {bound.jump}, or half of that if the reward is lost"
+        said = [Evidence(MOVED, far.max(), wanted), *([gone] if broken else [])]
+        yield make("rate_too_high", far.index[0], *said)
+    elif not len(moved) and broken and v.fell and norms.max() > limit > 0:
         spike = Evidence("grad_norm", norms.max(), f"under {limit:.3g}")
         yield make("rate_too_high", norms.index[norms > limit][0], spike, gone)
 
 
-def _collapsed(v: View) -> Iterator[Finding]:
+def _alike(v: View) -> Iterator[Finding]:
     size = v.setting("num_generations", 8)
     limit = bound.same_text / size
-    of_success = v.learned and v.first(UNIQUE, 3) > limit
+    of_success = v.learned and v.of(UNIQUE).head(3).mean() > limit
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
         said = v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")
-        yield make("collapsed", v.since(v.of(UNIQUE), lambda x: x <= limit), said)
-
-
-def _zero_variance(v: View) -> Iterator[Finding]:
-    silent, name, most = v.of(ZERO_VARIANCE), ZERO_VARIANCE, bound.zero_variance
+        yield make("collapsed", v.since(v.of(UNIQUE) <= limit), said)
+    silent, name = v.of(ZERO_VARIANCE), ZERO_VARIANCE
     if not len(silent):  # the deviation is 0 in a step in which no group differs
         silent = (v.of("reward_std") <= 1e-6).astype(float)
         name = "steps in which reward_std is 0"
@@ -305,28 +273,27 @@ def _zero_variance(v: View) -> Iterator[Finding]:
     still = not v.rose and v.of("grad_norm").head(3).median() <= ROUNDING  # from the first steps on
     # Equal rewards that are not round numbers leave a rounding error as deviation and gradient.
     rounding = rate > 0.25 and v.gradient <= ROUNDING
-    of_success = v.learned and v.last("reward") >= v.first("reward") and not still
-    if (rate >= most or rounding) and v.enough and not of_success:
-        said = Evidence(name, rate, f"under {most}"), v.seen("grad_norm", f"over {ROUNDING}")
-        step = v.since(silent, lambda x: x >= (0.2 if rounding else bound.half))
-        yield make("no_gradient", step, *said[: 1 + (v.gradient >= 0)])  # a NaN was not logged
+    of_success = v.learned and v.gain >= 0 and not still
+    if (rate >= bound.zero_variance or rounding) and v.enough and not of_success:
+        said = Evidence(name, rate, f"under {bound.zero_variance}")
+        norm = [v.seen("grad_norm", f"over {ROUNDING}")] if v.gradient >= 0 else []  # or not logged
+        yield make("no_gradient", v.since(silent >= (0.2 if rounding else bound.half)), said, *norm)
     if v.last(ZERO_VARIANCE) >= bound.half and v.high and v.enough_for_two and not still:
         high = v.seen("reward", f"highest possible: {v.highest:.3g}")
         yield v.over("saturated", ZERO_VARIANCE, bound.half, high)
 
 
-def _mastered(mean: float, std: float) -> bool:
-    """Whether the mean is near the best value: 1, or 0 for a penalty."""
-    return mean >= bound.high_reward or (bound.high_reward - 1 <= mean <= 0 and std < bound.half)
-
-
 def _drowned(v: View) -> Iterator[Finding]:
     # over the first steps, without mastered functions: their spread is small for a good reason
-    stds = {n: v.first(f"rewards/{n}/std") for n, weight in v.weights.items() if weight > NO_WEIGHT}
-    spread = {n: v.weights[n] * std for n, std in stds.items() if not math.isnan(std)}
-    total, loud = sum(spread.values()), max(spread, key=lambda n: spread[n], default="")
-    means = {n: v.first(f"rewards/{n}/mean") for n in spread}
-    quiet = [n for n in spread if n != loud and stds[n] > 0.05 and not _mastered(means[n], stds[n])]
+    means, stds = ({n: v.first(f"rewards/{n}/{k}") for n in v.weights} for k in ("mean", "std"))
+    spread = {n: w * stds[n] for n, w in v.weights.items() if w > NO_WEIGHT and stds[n] >= 0}
+    total, loud = sum(spread.values()), max(spread, key=spread.get, default="")
+    best = bound.high_reward  # near 1, or near 0 for a penalty
+    mastered = [
+        n for n in spread
+        if means[n] >= best or (best - 1 <= means[n] <= 0 and stds[n] < bound.half)
+    ]  # fmt: skip
+    quiet = [n for n in spread if n not in (loud, *mastered) and stds[n] > 0.05]
     if quiet and v.enough and spread[loud] >= bound.drown * total:
         under, other = f"under {bound.drown}", f"{quiet[0]}: {spread[quiet[0]]:.3g}"
         of_all = Evidence(f"{loud}'s fraction of the spread", spread[loud] / total, under)
@@ -335,71 +302,60 @@ def _drowned(v: View) -> Iterator[Finding]:
 
 
 def _hacked(v: View) -> Iterator[Finding]:
-    measured = [s for s in map(v.of, ("heldout/strict", "heldout/lenient")) if len(s) >= 2]
+    measured = [s for s in map(v.of, reversed(HELDOUT)) if len(s) >= 2]
     rose = v.rose and v.gain >= bound.gamed_rise * v.highest and v.enough_for_two
-    better = any(series.iloc[-1] > series.iloc[0] + 0.05 for series in measured)
     # lenient accuracy is better evidence if it fell
-    fallen = [s for s in measured[::-1] if s.tail(2).mean() <= s.head(2).mean() - bound.heldout]
-    if not measured or better or not (rose or fallen):
+    fallen = [s for s in measured if s.tail(2).mean() <= s.head(2).mean() - bound.heldout]
+    if not measured or v.better or not (rose or fallen):
         return
-    series = (fallen or [s for s in measured[::-1] if s.iloc[-1] < s.iloc[0]] or measured)[0]
+    series = (fallen or [s for s in measured if s.iloc[-1] < s.iloc[0]] or measured)[0]
     start, reward = series.iloc[0], Evidence(RISE, v.trend, f"over {bound.sure}: it rose")
-    since = series.index[1:][series[1:] <= start + 0.05][0]
+    since = series.index[1:][series[1:] <= start + bound.better][0]
     now = Evidence(series.name, series.iloc[-1], f"over {start:.3g}, its first value")
     yield make("hacked", since, *([reward] if rose else []), now)
 
 
-def _format_ignored(v: View) -> Iterator[Finding]:
-    forms, small = v.judging("format"), 0.1 * max(v.weights.values(), default=0.0)
-    ignored = [m for m, weight in forms.items() if weight < small and v.last(m) < bound.half]
-    if ignored and v.enough_for_two and v.last("reward") > bound.little_earned * v.highest:
-        seen = v.seen(ignored[0], f"over {bound.half}")
-        weight = Evidence("its weight", forms[ignored[0]], "more than a tenth of the largest")
-        yield make("format_ignored", v.of(ignored[0]).index[0], seen, weight)
-
-
 def _penalty(v: View) -> Iterator[Finding]:
-    beta, large = v.setting("beta"), bound.large_beta
-    kl, last = v.of("kl"), v.last("entropy")
-    if not len(v.of("entropy")):  # Unsloth's trainer logs none on a GPU
-        last = bound.usual_entropy
-    held = v.last("kl") / max(last, 1e-9)
+    beta, kl, entropy = v.setting("beta"), v.of("kl"), v.of("entropy")
+    # Unsloth's trainer logs no entropy on a GPU
+    held = v.last("kl") / max(v.last("entropy") if len(entropy) else bound.usual_entropy, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
-    if tied and beta >= large and v.judgeable and not v.learned:
+    if tied and beta >= bound.large_beta and v.judgeable and not v.learned:
         low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
-        yield make("beta_too_high", kl.index[0], Evidence("beta", beta, f"under {large}"), low)
+        large = Evidence("beta", beta, f"under {bound.large_beta}")
+        yield make("beta_too_high", kl.index[0], large, low)
     if not v.enough_for_two or not len(kl):
         return
     # medians: the estimate of one step can be far too high, when one token was very unlikely
     usual, began = kl.tail(v.width).median(), kl.iloc[0]
     if began >= bound.first_kl and began >= kl.median() / 2:
         yield make("reference_differs", kl.index[0], Evidence("first kl", began, "0"))
-    limit = max(began, 0.0) + bound.far
+    # a policy that clearly learns may go half as far again
+    limit = max(began, 0.0) + bound.far * (1.5 if v.trend >= 2 * bound.sure else 1)
     if usual > limit and beta != 0:
         said = Evidence("kl", usual, f"under {limit:.3g} per token")
-        yield make("kl_too_high", v.since(kl, lambda x: x > limit), said)
+        yield make("kl_too_high", v.since(kl > limit), said)
 
 
 def _movement(v: View) -> Iterator[Finding]:
     reward, moved = v.of("reward"), v.of(MOVED).max()
     flat = Evidence(RISE, v.trend, f"over {bound.sure}")
-    still = 0 < moved < bound.hardly and v.gradient > ROUNDING
-    if v.fell or v.trend <= -bound.sure:
-        line = Evidence(RISE, v.trend, f"over -{bound.sure}")
+    falling = -bound.sure - bound.chance
+    if v.fell or (v.trend <= falling and v.lost >= bound.lost / 2):
+        line = Evidence(RISE, v.trend, f"over {falling}")
         deep = Evidence("lost fraction of its best window", v.lost, f"under {bound.lost}")
         yield make("reward_falls", v.best, line, deep)
-    if not v.judgeable:
-        return
-    if still and v.gain < bound.gamed_rise * v.highest:
+    still = 0 < moved < bound.hardly and v.gradient > ROUNDING
+    if v.judgeable and still and v.gain < bound.gamed_rise * v.highest:
         little = Evidence(MOVED, moved, f"over {bound.hardly}")
         yield make("rate_too_low", reward.index[0], little, flat)
-    elif not v.learned and not v.fell:
+    elif v.judgeable and not v.learned and not v.fell:
         yield make("reward_flat", reward.index[0], flat)
 
 
 RULES = (
-    _broken, _resources, _lengths, _frozen, _constant, _wrong_answers, _never_pays, _rate_too_high,
-    _collapsed, _zero_variance, _drowned, _hacked, _format_ignored, _penalty, _movement,
+    _broken, _resources, _lengths, _unmoved, _answers, _rate_too_high, _alike, _drowned, _hacked,
+    _penalty, _movement,
 )  # fmt: skip
 
 
@@ -411,41 +367,32 @@ def diagnose(run, *, live: bool = False) -> Diagnosis:
     list of findings; its `unjudged` names the metrics that were not logged.
     """
     view = View(read_run(run), live)
-    known = dict(view.settings)
-    known.setdefault("learning_rate", view.of("learning_rate").max())
+    known = {"learning_rate": view.of("learning_rate").max()} | view.settings
     found = [finding for rule in RULES for finding in rule(view)]
     if not any(f.severity in ALARMS for f in found):
         found.append(_no_alarm(view))
     return Diagnosis(found, view.run.table, known)
 
 
-def _no_alarm(view: View) -> Finding:
-    rewards = view.of("reward")
-    if not (view.enough_for_two if view.learned else view.judgeable) or not len(rewards):
-        seen = Evidence("steps", view.run.table.index.max(), "more, to see the reward rise")
-        return make("too_short", view.run.table.index.min(), seen)
-    heldout, high = view.of("heldout/strict"), f"of at most {view.highest:.3g}"
-    said = [view.seen("reward", f"{view.first('reward'):.3g} at first, {high}")]
+def _no_alarm(v: View) -> Finding:
+    if not (v.enough_for_two if v.learned else v.judgeable) or not len(v.of("reward")):
+        seen = Evidence("steps", v.run.table.index.max(), "more, to see the reward rise")
+        return make("too_short", v.run.table.index.min(), seen)
+    said = [v.seen("reward", f"{v.first('reward'):.3g} at first, of at most {v.highest:.3g}")]
     # not reward_std, TRL's deviation of the whole batch: it is above 0 even if no group differs
-    began = f"{view.first(ZERO_VARIANCE):.3g} at first; 1 would mean no gradient"
-    proofs = [view.seen(*told) for told in ((ZERO_VARIANCE, began), GRADIENT)]
-    said += [proof for proof in proofs if not math.isnan(proof.value)][:1]  # what was logged
-    if len(heldout) > 1:
-        said.append(Evidence(heldout.name, heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
-    return make("healthy", rewards.index[0], *said, means=_about_loss(view))
+    began = f"{v.first(ZERO_VARIANCE):.3g} at first; 1 would mean no gradient"
+    proofs = [(ZERO_VARIANCE, began), ("grad_norm", "more than 0")]
+    said += [v.seen(*proof) for proof in proofs if len(v.of(proof[0]))][:1]  # what was logged
+    if len(heldout := v.of(HELDOUT[0])) > 1:
+        said.append(Evidence(HELDOUT[0], heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
+    return make("healthy", v.of("reward").index[0], *said, means=_about_loss(v))
 
 
 def _about_loss(v: View) -> str:
     """Why the loss of this run says nothing about learning; "" if it was not logged."""
-    if not len(loss := v.of("loss")):
-        return ""
-    size = f"{loss.abs().mean():.2g} on average"
+    loss, said = v.of("loss"), DATA["loss"]
     if v.settings.get("beta", v.of("kl").any()):
-        return f"The loss ({size}) includes the KL penalty, which grows as the policy learns."
-    said = (
-        f"A loss near 0 ({size}) is normal here, because beta is 0: advantages sum to 0 in each "
-        "group, and with one update per batch every ratio is 1."
-    )
-    if v.settings.get("loss_type") == "grpo":
-        return said
-    return f"{said} The rest comes from completions of different lengths."
+        words = said["with_kl"]
+    else:
+        words = said["alone"] + said["lengths"] * (v.settings.get("loss_type") != "grpo")
+    return words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""

@@ -2,20 +2,21 @@
 
 import contextlib
 import math
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import sub
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import median
+from typing import Any
 
 from grpo_workbook.diagnosis.readers import STEPS, read
-from grpo_workbook.errors import WorkbookError, shorten
+from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
-AGAIN = "choose an older checkpoint, or copy it again"
-NO_LOG = "loss, gradient and KL: there is no log beside the completions"
 NO_ROLES = (
     "which reward judges the answer and which the form; mark your functions with "
     "@grpo_workbook.reward(role='correctness'), and give them to HealthCallback or read_run"
@@ -24,18 +25,13 @@ NO_ROLES = (
 
 @dataclass(frozen=True)
 class RunLog:
-    """A run's log. `table` has a row for each step (its index) and a column for each metric.
-
-    `settings` holds the known settings (num_generations, beta, reward_weights, reward_roles, ...),
-    `broken` the first step at which a metric was NaN or infinite, `error` the step and text of the
-    exception that ended the run, and `notes` what could not be read.
-    """
+    """A run's log as a table with a row for each step (its index) and a column for each metric."""
 
     table: Any  # a pandas DataFrame
-    settings: dict = field(default_factory=dict)
-    broken: dict[str, int] = field(default_factory=dict)
-    error: tuple[int, str] | None = None
-    notes: tuple[str, ...] = ()
+    settings: dict = field(default_factory=dict)  # num_generations, beta, reward_weights, ...
+    broken: dict[str, int] = field(default_factory=dict)  # metric: its first NaN or infinite step
+    error: tuple[int, str] | None = None  # step and text of the exception that ended the run
+    notes: tuple[str, ...] = ()  # what is not known
 
     @property
     def functions(self) -> list[str]:
@@ -43,10 +39,15 @@ class RunLog:
         return [c[8:-5] for c in self.table if c.startswith("rewards/") and c.endswith("/mean")]
 
     @property
+    def steps(self) -> list[int]:
+        """The optimizer steps with a row of training."""
+        rows = self.table["reward"].dropna() if "reward" in self.table else self.table
+        return [step for step in rows.index if step > 0]
+
+    @property
     def every(self) -> int:
         """The optimizer steps from one row to the next (logging_steps), 1 if there is one row."""
-        steps = self.table["reward"].dropna() if "reward" in self.table else self.table
-        return int(steps.index.to_series().diff().median()) if len(steps) > 1 else 1
+        return int(median(map(sub, self.steps[1:], self.steps))) if len(self.steps) > 1 else 1
 
     @property
     def roles(self) -> dict[str, str]:
@@ -66,7 +67,7 @@ def read_run(source, functions: Sequence[Callable] = (), settings: Mapping | Non
     runs = read_runs(source, functions, settings)
     kept = {name: run for name, run in runs.items() if isinstance(run, RunLog)}
     if len(kept) > 1:
-        names = shorten(", ".join(kept), 200)
+        names = visible(", ".join(kept))[:200]
         raise WorkbookError(f"{readable(source)} holds {len(kept)} runs: choose one of {names}")
     return next(iter(kept.values()))
 
@@ -76,11 +77,9 @@ def read_runs(
 ) -> dict[str, RunLog | WorkbookError]:
     """The logs of all runs in a folder, a file or memory: {a run's name: its log}.
 
-    `source`: a folder (a run of this workbook, a TRL output_dir, a checkpoint, TensorBoard's, or
-    one with several of these), a trainer_state.json, a notebook with its outputs, a tracker's
-    export (CSV, JSON, JSON lines), trackio's database, printed text, a completions parquet, or
-    `trainer.state.log_history`. `functions`: the rewards, for their roles, if the source does not
-    name them. `settings`: what it does not say, such as logging_steps or num_generations.
+    `source`: a run's folder (this workbook's, TRL's, TensorBoard's, or one with several), a file
+    (see readers), or `trainer.state.log_history`. `functions`: the rewards, for their roles.
+    `settings`: what the source does not say, such as logging_steps or num_generations.
 
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
@@ -90,7 +89,7 @@ def read_runs(
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
-            runs[name] = _build(entries, given, tuple(notes))
+            runs[name] = _build(entries, given, notes)
         except WorkbookError as error:
             runs[name] = error
     if not any(isinstance(run, RunLog) for run in runs.values()):
@@ -113,14 +112,18 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
             continue
         more, about = _read_completions(home), _about(home)
         for name, (entries, told) in held.items():  # charts of one run may be in several files
-            before = found.get(name or label, ([], {}))
-            found[name or label] = [*before[0], *entries, *more], before[1] | told | about
+            before, known = found.get(name or label, ([], {}))
+            found[name or label] = [*before, *entries, *more], known | told | about
     if not found and not failed:
         if not (entries := _read_completions(place)):
             what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
             fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
             raise WorkbookError(f"{readable(place)} {what}: {fix}")
-        found[""] = entries, _about(place), NO_LOG
+        found[""] = (
+            entries,
+            _about(place),
+            "loss, gradient and KL: there is no log beside the completions",
+        )
     return found
 
 
@@ -145,30 +148,30 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 def _about(home: Path) -> dict:
     """The settings, roles and weights in a run.json of this workbook."""
     # Loading the rewards for their roles would run a file of unknown origin.
-    about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
+    fix = "choose an older checkpoint, or copy it again"
+    about = read_json(path, fix) if (path := home / "run.json").is_file() else {}
     return about.get("settings", {}) | about
 
 
-def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLog:
+def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     import pandas as pd
 
     if not history:
         why = "no step was logged before the end, or logging_steps is too large"
         raise WorkbookError(f"the log is empty: {why}")
-    key = next((k for k in STEPS if any(k in entry for entry in history)), None)
-    if key is None and "logging_steps" in settings:
-        each = settings["logging_steps"]
-        each = each if isinstance(each, int) and each > 0 else 1
+    key = next((k for k in STEPS if any(k in entry for entry in history)), "step")
+    each, told = settings.get("logging_steps"), any(key in entry for entry in history)
+    if not told and isinstance(each, int | float):
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
-        notes += (f"the steps: none is logged, so each row counts as {each} (logging_steps)",)
+        notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
     rows, broken, error = {}, {}, None
-    for place, entry in enumerate(history):
-        if key != "step" and key is not None and key not in entry:
+    for entry in history:
+        if key != "step" and key not in entry:
             continue  # a tracker's entry about something else
         try:
-            step = int(float(str(entry.get(key or "step")).partition("/")[0]))
+            step = int(float(str(entry.get(key)).partition("/")[0]))
         except (OverflowError, ValueError):
-            said = f"entry {place} of the log has the step {entry.get('step')!r:.40}"
+            said = f"an entry of the log has the step {entry.get(key)!r:.40}"
             raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
         if "error" in entry:
             error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
@@ -176,99 +179,88 @@ def _build(history: list[dict], settings: dict, notes: tuple[str, ...]) -> RunLo
         row = rows.setdefault(step, {})
         for name, value in entry.items():
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number: no metric
-                value = float(value)
-                if not math.isfinite(value):
+                if not math.isfinite(value := float(value)):
                     broken.setdefault(name, step)
                     value = math.nan
                 row.setdefault(name, value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
-    rewards = [c for c in table if c.startswith("reward") and c != "rewards/chosen/mean"]
-    if error is None and not rewards:
+    if error is None and not any(c.startswith("reward") for c in table if "chosen" not in c):
         kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
         raise WorkbookError(f"the log has no reward: {kind}")
-    steps = (table["reward"].dropna() if "reward" in table else table[table.index > 0]).index
-    run = RunLog(table, settings, broken, error, notes)
-    if len(steps) and (gaps := steps[-1] - steps[0] + 1 - len(steps)):
-        between = f"{gaps} of the steps {steps[0]} to {steps[-1]} are not in the log"
-        notes += (f"{between} (a row is the mean of {run.every}: logging_steps)",)
-    notes += (NO_ROLES,) if run.functions and not run.roles else ()
-    return replace(run, notes=notes)
+    run = RunLog(table, settings, broken, error)
+    first, last = min(run.steps, default=0), max(run.steps, default=-1)
+    if (lost := (last - first) // run.every + 1 - len(run.steps)) > 0:
+        notes += [f"{lost} rows between the steps {first} and {last}: they are not in the log"]
+    notes += [NO_ROLES] if run.functions and not run.roles else []
+    return replace(run, notes=tuple(notes))
 
 
-def _completions(paths: Sequence[Path]) -> Any:
-    """TRL's completions files as one pandas table; WorkbookError if a column is missing."""
+def _completions(place: Path, at: str) -> Any:
+    """TRL's completions files at `place` as one pandas table, or None if there is none."""
     import pandas as pd
 
+    paths = (
+        [place] if place.suffix == ".parquet" else sorted(place.glob(at + "completions_*.parquet"))
+    )
     try:
-        table = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
+        table = pd.concat(map(pd.read_parquet, paths), ignore_index=True) if paths else None
     except (OSError, ValueError) as error:
-        said = f"{readable(paths[0].parent)}: the completions cannot be read ({error})"
-        raise WorkbookError(said) from None
+        raise WorkbookError(
+            f"{readable(place)}: the completions cannot be read ({error})"
+        ) from None
+    if table is None:
+        return None
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
         what = f"not a completions table of TRL: {', '.join(missing)} missing"
         raise WorkbookError(f"{readable(paths[0])} is {what}")
-    return table.assign(**{name: table[name].map(_plain) for name in ("prompt", "completion")})
-
-
-def _plain(value) -> str:
-    """The text of a prompt or completion in TRL's log: a text, or a list of messages."""
-    return value if isinstance(value, str) else str(value[-1].get("content", ""))
+    for name in ("prompt", "completion"):  # a text, or a list of messages
+        table[name] = [t if isinstance(t, str) else str(t[-1]["content"]) for t in table[name]]
+    return table
 
 
 def _read_completions(home: Path) -> list[dict]:
     """TRL's logged completions (log_completions=True) in a run's folder, as one entry per step."""
-    paths = [p for n in range(3) for p in sorted(home.glob("*/" * n + "completions_*.parquet"))]
-    paths, entries = [home] if home.suffix == ".parquet" else paths, []
-    for step, rows in _completions(paths).groupby("step") if paths else ():
+    entries = []
+    tables = [t for at in ("", "*/", "*/*/") if (t := _completions(home, at)) is not None]
+    for step, rows in tables[0].groupby("step") if tables else ():
         texts = [text.strip() for text in rows["completion"]]
-        rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number")
         entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}
         entry["completions/unique_fraction"] = unique_fraction(rows["prompt"], texts)
-        entry |= {f"rewards/{name}/mean": values.mean() for name, values in rewards.items()}
-        entry |= {f"rewards/{name}/std": values.std() for name, values in rewards.items()}
+        for name, values in rows.drop(columns=NOT_REWARDS).select_dtypes("number").items():
+            entry |= {f"rewards/{name}/{kind}": values.agg(kind) for kind in ("mean", "std")}
         entries.append(entry)
     return entries
 
 
 def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
     """The mean over groups of (different texts / completions); a group answers the same prompt."""
-    groups: dict[str, list[str]] = {}
-    for prompt, text in zip(prompts, texts, strict=True):
-        groups.setdefault(repr(prompt), []).append(text)
-    return sum(len(set(g)) / len(g) for g in groups.values()) / len(groups)
+    import pandas as pd
+
+    groups = pd.Series(texts).groupby(list(map(repr, prompts)))
+    return float((groups.nunique() / groups.size()).mean())
 
 
-class Sample(NamedTuple):
-    """One completion of a group, "best", "typical" or "worst", with its reward."""
-
-    kind: str
-    prompt: str
-    completion: str
-    reward: float
+# One completion of a group; its kind is "best", "typical" or "worst".
+Sample = namedtuple("Sample", "kind prompt completion reward")
 
 
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
-    """The best, a typical and the worst completion of the first groups of a step.
+    """The best, a typical and the worst completion, by advantage, of the first groups of a step.
 
-    `folder`: a folder with TRL's logged completions at any depth, or one of their files. They are
-    ordered by advantage, which includes the weights of the rewards; `reward` is the plain sum of
-    the reward columns. Raises WorkbookError if the step was not logged (log_completions=True).
+    `folder`: a folder with TRL's logged completions at any depth, or one of their files. `reward`
+    is the plain sum of the rewards. Raises WorkbookError if the step was not logged.
     """
-    place = Path(folder)
-    paths = [place] if place.suffix == ".parquet" else sorted(place.rglob("completions_*.parquet"))
-    if not paths:
+    if (table := _completions(Path(folder), "**/")) is None:
         fix = "train with GRPOConfig(log_completions=True)"
         raise WorkbookError(f"{readable(folder)} holds no completions: {fix}")
-    table = _completions(paths)
     rows = table[table["step"] == step]
     if not len(rows):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
-    rewards = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1)
-    found = []
-    for prompt in rows["prompt"].unique()[:groups]:
-        group = rows[rows["prompt"] == prompt].sort_values("advantage", ascending=False)
-        for kind, place in (("best", 0), ("typical", len(group) // 2), ("worst", -1)):
-            row = group.iloc[place]
-            found.append(Sample(kind, prompt, row["completion"], float(rewards[row.name])))
+    paid, found = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1), []
+    for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
+        order = group["advantage"].sort_values(ascending=False).index
+        chosen = {"best": order[0], "typical": order[len(order) // 2], "worst": order[-1]}
+        for kind, at in chosen.items():
+            found.append(Sample(kind, prompt, group["completion"][at], float(paid[at])))
     return found

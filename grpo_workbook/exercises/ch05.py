@@ -84,17 +84,19 @@ _WRONG = [
 ]  # fmt: skip
 
 
-def _but(letter, said):
-    return lambda patient: {said} if patient == letter else set(_CLINIC[patient][1].split())
+def _clinic(number, name, findings, wrong):
+    """An exercise that asks for the findings of each patient; `wrong`: patient, findings, why."""
+    right = {patient: set(names.split()) for patient, names in findings.items()}
+
+    def but(patient, names):
+        return lambda asked: set(names.split()) if asked == patient else right[asked]
+
+    mistakes = [(but(patient, names), why) for patient, names, why in wrong]
+    cases = [((patient,), names) for patient, names in right.items()]
+    exercise(number, name, NOTEBOOK, cases, mistakes)
 
 
-exercise(
-    "05.2",
-    "my_diagnosis",
-    NOTEBOOK,
-    [((letter,), set(names.split())) for letter, (_, names) in _CLINIC.items()],
-    [(_but(letter, said), sentence) for letter, said, sentence in _WRONG],
-)
+_clinic("05.2", "my_diagnosis", {letter: names for letter, (_, names) in _CLINIC.items()}, _WRONG)
 
 # 05.3 two diseases and a cure
 
@@ -165,3 +167,33 @@ exercise(
         ),
     },
 )
+
+# 05.5 the published runs of data/gpu_runs.csv
+
+GPU_CLINIC = {
+    "gemma3_1b": "healthy",
+    "llama32_3b": "healthy",
+    "qwen25_3b": "healthy",
+    "phi4_14b": "truncated",
+    "llama32_1b_fp8": "reference_differs truncated",
+    "qwen3_0.6b_base": "kl_too_high reward_falls",
+}
+_WRONG_GPU = [
+    ("gemma3_1b", "reward_flat", "gemma3_1b's reward is flat for 60 steps, and then it rises: read "
+     "the whole curve"),
+    ("qwen25_3b", "truncated", "qwen25_3b begins near its limit, but its answers get shorter and "
+     "its reward rises: it found the way out by itself"),
+    ("phi4_14b", "reward_flat", "phi4_14b's reward is flat, but a cause is in the log: how many of "
+     "its 200 tokens does it use?"),
+    ("llama32_1b_fp8", "kl_too_high", "llama32_1b_fp8's KL does not grow: it is 0.6 in the first "
+     "steps, before anything was learned"),
+    ("llama32_1b_fp8", "reference_differs", "llama32_1b_fp8 has a second finding: look at the "
+     "fraction that is cut off"),
+    ("llama32_1b_fp8", "truncated", "llama32_1b_fp8 has a second finding: look at the KL of its "
+     "first steps"),
+    ("qwen3_0.6b_base", "truncated", "qwen3_0.6b_base is not at its limit in its first 60 steps: "
+     "what else changes at step 70?"),
+    ("qwen3_0.6b_base", "reward_falls", "qwen3_0.6b_base has a second finding: look at the KL when "
+     "the reward falls"),
+]  # fmt: skip
+_clinic("05.5", "gpu_diagnosis", GPU_CLINIC, _WRONG_GPU)

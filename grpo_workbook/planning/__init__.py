@@ -17,10 +17,11 @@ from typing import Any
 
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.planning.power import paired_gain, paired_items, paired_power  # noqa: F401
 from grpo_workbook.training import TARGET_MODULES
 
 __all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory
-    plan total weight_bytes""".split()
+    paired_gain paired_items paired_power plan total weight_bytes""".split()
 
 GIB = 2**30
 WIDE = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number
@@ -228,23 +229,42 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(model: str, profile: str, *, gib: float | None = None, **values) -> Plan:
+def plan(model: str, profile: Any, *, gib: float | None = None, **values) -> Plan:
     """The plan for `model` with the profile's settings and `values`, for any GPU.
 
+        print(plan("Qwen/Qwen3-4B", GRPOConfig("out", per_device_train_batch_size=8), gib=24))
+
+    `profile`: a name, or TRL's GRPOConfig; what that does not say is a value of its own: lora_rank
+    (16), load_in_4bit (False), max_prompt_length (512). It counts LoRA, not full fine-tuning.
     `model`: "qwen" or "gemma" (the profile's own), or a name for `find_shape`. `gib`: the device's
-    memory, if it is not the profile's. WorkbookError for unknown or impossible values.
+    memory (default: the profile's, or unknown). WorkbookError for unknown or impossible values.
     """
+    name, own = profile, not isinstance(profile, str)
+    if own:  # the profile t4 gives the values that do not count here
+        name, profile, values = "your GPU", "t4", _settings_of(profile) | values
     if profile not in PROFILES or (gib is not None and not 0 < gib < 10**6):
         known = ", ".join(PROFILES)
         raise WorkbookError(f"profile {profile!r} with {gib} GiB: choose {known}, and a memory")
     chosen = PROFILES[profile] | values
     families = {name: chosen.pop(name) for name in FAMILIES}
     model, device = families.get(model, model), "cpu" if profile == "smoke" else "cuda"
-    run = RunConfig(device, profile, model, "", 0, Path("outputs/run"), **chosen)
-    size = gib or PROFILE_GIB.get(profile, 0.0)
+    run = RunConfig(device, name, model, "", 0, Path("outputs/run"), **chosen)
+    size = gib or (0.0 if own else PROFILE_GIB.get(profile, 0.0))
     usable = USABLE * size * GIB
     changes = tuple(_changes(run, size, usable)) if usable else ()
     return Plan(run, memory(find_shape(model), run, size), usable, changes)
+
+
+def _settings_of(args: Any) -> dict[str, Any]:
+    """The values of a RunConfig that a GRPOConfig of TRL means, and the defaults of `plan`."""
+    at_once = args.per_device_train_batch_size
+    found = {"lora_rank": 16, "load_in_4bit": False, "max_prompt_length": 512}
+    found |= {"dtype": "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"}
+    found |= {"per_device_batch": at_once, "batch_size": at_once * args.gradient_accumulation_steps}
+    found |= {"vllm": args.vllm_mode if args.use_vllm else "off"}
+    found |= {"vllm_gpu_memory": args.vllm_gpu_memory_utilization}
+    same = ("num_generations", "max_completion_length", "gradient_checkpointing")
+    return found | {name: getattr(args, name) for name in same}
 
 
 def _changes(run: RunConfig, gib: float, usable: float) -> Iterator[tuple[str, str, float]]:

@@ -1,14 +1,384 @@
 """Stop a run anywhere and resume it exactly: on a CPU it ends in the same adapter, bit for bit.
 
-It works with any GRPOTrainer of TRL:
-
-    from grpo_workbook.resume import keep_exact, train
-
     keep_exact(trainer)           # from now on all its checkpoints can be resumed exactly
     train(trainer, resume=True)   # from the newest complete checkpoint; Ctrl-C saves and ends
+
+It works with any GRPOTrainer, and restores what stock resuming loses (Transformers 5.17, PEFT 0.21,
+TRL 1.15):
+- the adapters' dtype: with TRL alone those on a 4-bit base train in bfloat16, but PEFT loads them
+  in float32;
+- with beta > 0, the adapters: only TRL's reference copy is loaded, training starts with new ones;
+- the order of the data after the first epoch: TRL's sampler starts again with the first order;
+- completions that are sampled but not yet used (steps_per_generation, num_iterations above one);
+- metrics between two entries of the log, and the state of rewards and callbacks.
+
+The Trainer itself keeps random states, optimizer, schedule and the position in an epoch. On a GPU
+the same states are kept, but its kernels may add up in another order the next time.
+
+What the Trainer leaves out is in one file per process. Rewards and callbacks with state need two
+methods, `state_dict()` and `load_state_dict(state)`; the state consists of dicts, lists, texts,
+numbers, None and tensors. A checkpoint counts only if every file has the SHA-256 in its
+manifest.json, written last: one of the Trainer alone cannot be told from one that a kill cut off.
+A new run removes the manifests of earlier ones.
 """
 
-from grpo_workbook.resume.checkpoints import last_checkpoint
-from grpo_workbook.resume.exact import Trained, keep_exact, train
+import hashlib
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.files import readable, write_json
+from grpo_workbook.rewards import name_of
+from grpo_workbook.training import Callback, stop_on_interrupt
 
 __all__ = ["Trained", "keep_exact", "last_checkpoint", "train"]
+
+MANIFEST = "manifest.json"
+# A checkpoint's position in data and completions is valid only for the same values of these.
+SETUP = (
+    "per_device_train_batch_size gradient_accumulation_steps steps_per_generation num_iterations "
+    "num_generations world_size seed shuffle_dataset"
+).split()
+# The trainer's forward passes, which tell TRL when to sample; its sampled completions; the loss
+# since the last entry of the log and before it, and the step of that entry.
+KEPT = "_step _buffered_inputs _tr_loss _total_loss_scalar _globalstep_last_logged".split()
+
+
+class Trained(NamedTuple):
+    """The result of `train`: TRL's log history, its start, and whether a Ctrl-C ended it."""
+
+    history: list[dict]
+    resumed_from_step: int  # 0: a new run
+    interrupted: bool
+
+
+def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print) -> Trained:
+    """Train to the last step; `resume`: from the newest complete checkpoint in args.output_dir.
+
+    A finished run gets its adapter and log back without a step. Ctrl-C ends training after the
+    current step and saves. Raises WorkbookError if a checkpoint cannot be written (after a full
+    disk the last complete one stays), or if it belongs to a trainer with another setup.
+    """
+    from accelerate.utils import broadcast_object_list
+    from transformers import TrainerState
+
+    exact, main = keep_exact(trainer), trainer.is_world_process_zero()
+    checkpoint, saved, interrupted = None, TrainerState(), False
+    if resume:
+        found = [last_checkpoint(trainer.args.output_dir, say) if main else None]
+        checkpoint = broadcast_object_list(found)[0]  # one process reads them all
+        if main:
+            begins = "No checkpoint: training starts at step 1"
+            say(f"Continuing from {Path(checkpoint).name}" if checkpoint else begins)
+    if checkpoint:
+        saved = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+    resumed_from, last_step = saved.global_step, max(0, trainer.args.max_steps) or saved.max_steps
+    if checkpoint and resumed_from >= last_step:
+        exact.restore(checkpoint, saved)  # the Trainer would take one step too many
+    else:
+        try:
+            with stop_on_interrupt(trainer) as seen:
+                trainer.train(resume_from_checkpoint=checkpoint)
+        except BaseException as error:
+            if getattr(error, "between_steps", False) and exact.rescue():
+                say(f"\nThe {trainer.state.global_step} finished steps are saved")
+            raise
+        finally:  # so that an error's message comes after the bar
+            for callback in trainer.callback_handler.callbacks:
+                if bar := getattr(callback, "bar", None):
+                    bar.close()
+        interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
+    return Trained(trainer.state.log_history, resumed_from, interrupted)
+
+
+def keep_exact(trainer) -> "ExactCheckpoints":
+    """Make every checkpoint of this trainer exactly resumable.
+
+    From now on `trainer.train(resume_from_checkpoint=...)` is exact too. It keeps at least two
+    checkpoints (save_total_limit), as the Trainer removes the oldest before the newest is sealed.
+    """
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, ExactCheckpoints):
+            return callback
+    exact = ExactCheckpoints(trainer)
+    # the first callback, so that the others find their state when training starts
+    trainer.callback_handler.callbacks.insert(0, exact)
+    trainer._load_from_checkpoint, trainer._save_checkpoint = exact.load, exact.save
+    if trainer.args.save_total_limit == 1:
+        trainer.args.save_total_limit = 2
+    return exact
+
+
+class ExactCheckpoints(Callback):
+    """Adds to each checkpoint what the Trainer leaves out, seals it, and restores it."""
+
+    kept: Any = None  # the state from the checkpoint that is loaded
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+        self.stock_load, self.stock_save = trainer._load_from_checkpoint, trainer._save_checkpoint
+
+    def load(self, checkpoint: str, model=None) -> None:
+        """Replaces Trainer._load_from_checkpoint: loads all adapters in the dtype of training."""
+        from peft import set_peft_model_state_dict
+        from safetensors.torch import load_file
+
+        if why := fault(Path(checkpoint)):
+            raise WorkbookError(f"{readable(checkpoint)} cannot be resumed: {why}")
+        check_setup(self.trainer, checkpoint)
+        self.kept = read_state(file_of(checkpoint, self.trainer.args.process_index))
+        policy = self.trainer.model
+        if self.trainer.is_fsdp_enabled or not hasattr(policy, "peft_config"):
+            self.stock_load(checkpoint, model)
+            return
+        for name in policy.peft_config:  # PEFT gives the default adapter no folder of its own
+            folder = Path(checkpoint) / ("" if name == "default" else name)
+            path = folder / "adapter_model.safetensors"
+            if name == "default" or path.is_file():  # a reference copy may be missing
+                set_peft_model_state_dict(policy, load_file(path), adapter_name=name)
+
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        if state.global_step and self.kept is None:
+            raise WorkbookError("DeepSpeed loads its own checkpoints: they cannot be made exact")
+        if state.global_step:
+            put_back(self.trainer, self.kept, train_dataloader)
+            self.kept = None
+        if self.trainer.is_world_process_zero():
+            tidy = clear_torn if state.global_step else set_aside
+            tidy(Path(args.output_dir))
+
+    def save(self, model, trial) -> None:
+        """Replaces Trainer._save_checkpoint: saves everything and a seal, or WorkbookError."""
+        from safetensors import SafetensorError
+
+        trainer, main = self.trainer, self.trainer.is_world_process_zero()
+        folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+        try:
+            self.stock_save(model, trial)
+            write_state(file_of(folder, trainer.args.process_index), take(trainer))
+            trainer.accelerator.wait_for_everyone()
+            if main:
+                seal(folder)
+        except Exception as error:
+            cause: Any = error.__cause__ if isinstance(error, WorkbookError) else error
+            by_torch = "inline_container.cc" in str(cause)  # torch.save raises a RuntimeError
+            if not by_torch and not isinstance(cause, OSError | SafetensorError):
+                raise
+            if main:
+                shutil.rmtree(folder, ignore_errors=True)
+            kept, free = last_checkpoint(folder.parent), shutil.disk_usage(folder.parent).free
+            goes_on = f"{readable(kept)} is complete, so resuming is possible" if kept else ""
+            raise WorkbookError(
+                f"{readable(folder)} cannot be written ({first_line(cause)}; {free / 1e6:.1f} MB "
+                f"are free now): free some disk space; {goes_on or 'there is no earlier one'}"
+            ) from error
+
+    def rescue(self) -> bool:
+        """Save between two steps, when a reward has failed; False where that cannot be resumed."""
+        trainer, state = self.trainer, self.trainer.state
+        whole = trainer._step % trainer.args.gradient_accumulation_steps == 0
+        alone = trainer.accelerator.num_processes == 1
+        if fine := whole and alone and 0 < state.global_step < state.max_steps:
+            trainer._save_checkpoint(trainer.model, trial=None)
+        return fine
+
+    def restore(self, checkpoint: str, state) -> None:
+        """Restore adapter, log and rewards' state from the last checkpoint of a finished run."""
+        self.load(checkpoint)
+        put_back_rewards(self.trainer, self.kept["rewards"])
+        self.kept, self.trainer.state = None, state
+
+
+def take(trainer) -> dict:
+    """The state of this process that the next step needs and the Trainer does not save."""
+    state: dict = {name: getattr(trainer, name) for name in KEPT}
+    if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) == 0:
+        state["_buffered_inputs"] = None  # all used: the next step samples new completions
+    state |= {"setup": _setup(trainer), "metrics": dict(trainer._metrics["train"])}
+    parts = {"rewards": trainer.reward_funcs, "callbacks": trainer.callback_handler.callbacks}
+    for part, things in parts.items():
+        state[part] = {name: thing.state_dict() for name, thing in _stateful(things).items()}
+    return state
+
+
+def put_back(trainer, state: dict, dataloader) -> None:
+    """Restore the state from `take` when training starts, after the Trainer's own part."""
+    from accelerate.utils import send_to_device
+
+    for name in KEPT:
+        setattr(trainer, name, send_to_device(state[name], trainer.accelerator.device))
+    trainer._metrics["train"] = defaultdict(list, state["metrics"])
+    put_back_rewards(trainer, state["rewards"])
+    for name, callback in _stateful(trainer.callback_handler.callbacks).items():
+        if name in state["callbacks"]:  # callbacks may be added or left out
+            callback.load_state_dict(state["callbacks"][name])
+    _advance(dataloader, int(trainer.state.epoch))
+
+
+def put_back_rewards(trainer, kept: Mapping[str, dict]) -> None:
+    """Restore the rewards' state; WorkbookError if the checkpoint is of other rewards."""
+    here = _stateful(trainer.reward_funcs)
+    if here.keys() != kept.keys():
+        said = f"the checkpoint keeps the state of {sorted(kept)}, this trainer has {sorted(here)}"
+        raise WorkbookError(f"{said}: give the same rewards, or start again")
+    for name, reward in here.items():
+        reward.load_state_dict(kept[name])
+
+
+def _stateful(things: Iterable) -> dict[str, Any]:
+    """The rewards or callbacks with state, as name:0, name:1, ..."""
+    found = list(_within(things))
+    names = [name_of(thing) for thing in found]
+    return {f"{name}:{names[:i].count(name)}": found[i] for i, name in enumerate(names)}
+
+
+def _within(things: Iterable) -> Iterator:
+    """The things with state, also within a functools.wraps or an ensemble."""
+    import torch
+
+    for thing in things:
+        if isinstance(thing, torch.nn.Module):
+            continue  # a reward model's weights are not trained
+        if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
+            yield thing
+        wrapped = getattr(thing, "__wrapped__", None)
+        yield from _within(getattr(thing, "members", ()) or ([wrapped] if wrapped else []))
+
+
+def _advance(dataloader, epochs: int) -> None:
+    """Generate the orders of the finished epochs: TRL's sampler uses one random sequence."""
+    import torch
+
+    place = dataloader
+    while place is not None and not hasattr(place, "mini_repeat_count"):  # TRL's RepeatSampler
+        place = getattr(place, "batch_sampler", None) or getattr(place, "sampler", None)
+    if place is None:
+        raise WorkbookError("a streamed data set cannot resume exactly: give one with a length")
+    if place.shuffle:
+        for _ in range(epochs):
+            torch.randperm(place.num_samples, generator=place.generator)
+
+
+def _setup(trainer) -> dict:
+    """The values of SETUP, and the number of training rows (None: a stream)."""
+    rows = getattr(trainer.train_dataset, "num_rows", None)
+    return {name: getattr(trainer.args, name) for name in SETUP} | {"training rows": rows}
+
+
+def check_setup(trainer, checkpoint: str | Path) -> None:
+    """Raise WorkbookError if the checkpoint is of a trainer with another setup."""
+    kept, here = read_state(file_of(checkpoint, 0))["setup"], _setup(trainer)
+    if different := [f"{n} {kept[n]}, here {here[n]}" for n in here if kept[n] != here[n]]:
+        said = f"{readable(checkpoint)} was written with {'; '.join(different)}"
+        raise WorkbookError(f"{said}: give the same values, or start again")
+
+
+def file_of(checkpoint: str | Path, process: int) -> Path:
+    """The path of a process's state in a checkpoint."""
+    return Path(checkpoint) / f"exact_{process}.safetensors"
+
+
+def write_state(path: Path, state: dict) -> None:
+    """Write a state as safetensors: its tensors, and the rest as JSON in the file's metadata.
+
+    Raises WorkbookError for any other value.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    tensors: dict[str, torch.Tensor] = {}
+
+    def plain(value):
+        if isinstance(value, torch.Tensor):
+            tensors[name := str(len(tensors))] = value.detach().cpu().clone().contiguous()
+            return {"tensor": name}
+        if isinstance(value, Mapping):  # as pairs, because keys may be numbers
+            return {"pairs": [[key, plain(inner)] for key, inner in value.items()]}
+        return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    try:
+        text = json.dumps(plain(state))
+    except TypeError as error:
+        raise WorkbookError(
+            f"a checkpoint cannot keep this state ({error}): return plain values and tensors from "
+            "state_dict(); if it is in completions, choose save_steps at which all are used"
+        ) from error
+    save_file(tensors, path, metadata={"state": text})
+
+
+def read_state(path: Path) -> dict:
+    """Read a state from `write`, on the CPU. Nothing is unpickled."""
+    from safetensors import safe_open
+
+    def whole(value) -> Any:
+        if isinstance(value, list):
+            return [whole(inner) for inner in value]
+        if not isinstance(value, dict):
+            return value
+        if "tensor" in value:
+            return file.get_tensor(value["tensor"])
+        return {key: whole(inner) for key, inner in value["pairs"]}
+
+    with safe_open(path, "pt") as file:
+        return whole(json.loads(file.metadata()["state"]))
+
+
+def seal(checkpoint: Path) -> None:
+    """Flush every file of the checkpoint to the disk, then write its manifest."""
+    (checkpoint / MANIFEST).unlink(missing_ok=True)
+    files = {}
+    for path in sorted(p for p in checkpoint.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())  # else a power cut could leave a manifest without its files
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files[path.relative_to(checkpoint).as_posix()] = sha256
+    write_json(checkpoint / MANIFEST, {"files": files})
+
+
+def fault(checkpoint: Path) -> str | None:
+    """Why the checkpoint is incomplete, or None. Reads all of it (1 to 3 s per GB)."""
+    try:
+        files = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"])
+    except FileNotFoundError:
+        return f"it has no {MANIFEST}: it is incomplete, or of an earlier run or another program"
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return f"its {MANIFEST} cannot be read"
+    for name, sha256 in files.items():
+        if not (checkpoint / name).is_file():
+            return f"{name} is missing"
+        with (checkpoint / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                return f"{name} has changed since it was written"
+    return None
+
+
+def all_checkpoints(folder: Path | str) -> list[Path]:
+    """The folders checkpoint-N in `folder`, newest first, complete or not."""
+    found = [p for p in Path(folder).glob("checkpoint-*") if p.name[11:].isdecimal() and p.is_dir()]
+    return sorted(found, key=lambda path: int(path.name[11:]), reverse=True)
+
+
+def last_checkpoint(folder: Path | str, say: Callable = lambda text: None) -> str | None:
+    """The newest complete checkpoint in `folder`, or None; `say` gets the skipped ones, and why."""
+    for checkpoint in all_checkpoints(folder):
+        if (why := fault(checkpoint)) is None:
+            return str(checkpoint)
+        say(f"{readable(checkpoint)} is skipped: {why}")
+    return None
+
+
+def clear_torn(folder: Path) -> None:
+    """Remove incomplete checkpoints: the Trainer would count them and remove complete ones."""
+    for checkpoint in filter(fault, all_checkpoints(folder)):
+        shutil.rmtree(checkpoint)
+
+
+def set_aside(folder: Path) -> None:
+    """For a new run in `folder`: checkpoints of the earlier one stay, but no longer count."""
+    for checkpoint in all_checkpoints(folder):
+        (checkpoint / MANIFEST).unlink(missing_ok=True)

@@ -29,6 +29,7 @@ from grpo_workbook.errors import WorkbookError
 from grpo_workbook.rewards import Completion, RewardFunction, reward, text_of
 from grpo_workbook.sandbox.attacks import CodeAttack, code_attacks
 from grpo_workbook.sandbox.pool import OUTCOMES, Job, Sandbox, Verdict
+from grpo_workbook.sandbox.source import is_json
 from grpo_workbook.sandbox.wire import encode
 
 __all__ = ["CODE_SYSTEM_PROMPT", "CODE_TASKS", "HUMANEVAL", "OUTCOMES", "TINY_CODER", "CodeAttack"]
@@ -41,7 +42,8 @@ TINY_CODER = DATA / "tiny-coder"
 HUMANEVAL = "openai/openai_humaneval::test"  # on the hub; its file HumanEval.jsonl.gz works too
 CODE_SYSTEM_PROMPT = "Complete the function. Answer with one block of Python."
 NEEDED = ("prompt", "entry_point", "test")
-_OPENING = re.compile(r"```[ \t]*([\w+-]*)")
+_OPENING = re.compile(r"^[ \t]*+```[ \t]*+([\w+-]*+)[ \t]*+$", re.MULTILINE)
+_CLOSING = re.compile(r"^[ \t]*+```[ \t]*+$", re.MULTILINE)
 
 
 def read_tasks(source: str | Path) -> list[dict[str, str]]:
@@ -54,7 +56,7 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
     for number, row in enumerate(tasks, 1):
         if isinstance(row.get("test"), dict | list):
             row["test"] = json.dumps(row["test"])
-        cases = _is_script(row.get("test"))
+        cases = is_json(row.get("test"))
         needed = [c for c in NEEDED if not (cases and c == "entry_point")]
         empty = [c for c in needed if not isinstance(row.get(c), str) or not row[c].strip()]
         if empty:
@@ -86,19 +88,14 @@ def to_code_dataset(tasks: Sequence[dict], system_prompt: str = CODE_SYSTEM_PROM
 
 def fenced_code(text: str) -> list[str]:
     """The contents of closed fenced blocks whose language is Python, or not given."""
-    found, block, language = [], None, ""  # `block`: the lines of the open block
-    # line by line, so that the time is linear in the text
-    for line in text.replace("\r\n", "\n").split("\n"):
-        fence = line.strip(" \t")
-        if block is None:
-            if opening := _OPENING.fullmatch(fence):
-                language, block = opening[1].lower(), []
-        elif fence != "```":
-            block.append(line + "\n")
-        else:
-            if language in ("", "python", "py", "python3"):
-                found.append("".join(block))
-            block = None
+    found, text, at = [], text.replace("\r\n", "\n"), 0
+    # one search for each fence, so that the time is linear in the text
+    while (opening := _OPENING.search(text, at)) and (
+        closing := _CLOSING.search(text, start := opening.end() + 1)
+    ):
+        if opening[1].lower() in ("", "python", "py", "python3"):
+            found.append(text[start : closing.start()])
+        at = closing.end()
     return found
 
 
@@ -140,18 +137,13 @@ def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **co
     starts = prompt_code or prompts or [""] * len(completions)
     jobs = []
     for completion, one, name, start in zip(completions, test, entry_point, starts, strict=True):
-        name = "" if name is None and _is_script(one) else name
+        name = "" if name is None and is_json(one) else name
         if not isinstance(start, str) or not (prompt_code or _defines(start, str(name))):
             start = ""  # neither words nor None are code
         one = json.dumps(one) if isinstance(one, dict | list) else one
         # the test's helpers come from the prompt, not from the program
         jobs.append(Job(program_of(completion, str(name), start), one, name, _standalone(start)))
     return jobs
-
-
-def _is_script(test) -> bool:
-    """Whether the test is input and output of a script: a dict, a list, or JSON."""
-    return isinstance(test, dict | list) or str(test).lstrip().startswith(("{", "["))
 
 
 def verdicts_of(completions: Sequence[Completion], dataset, sandbox: Sandbox) -> list[Verdict]:
@@ -172,10 +164,16 @@ def pass_at_1(model, tokenizer, dataset, sandbox: Sandbox, **how) -> tuple[list,
 
 
 def unit_tests(
-    sandbox: Sandbox | None = None, *, partial: bool = False, max_failed: float = 0.5
-) -> RewardFunction:
+    sandbox: Sandbox | None = None, *, partial: bool = False, max_failed: float = 0.5,
+    time_limit: float = 5.0, setup_column: str | None = None,
+) -> RewardFunction:  # fmt: skip
     """A reward: 1.0 if the program passes its whole test, else 0.0.
 
+        tests = unit_tests(time_limit=2, setup_column="test_setup_code")  # and test, entry_point
+        trainer = GRPOTrainer(model, reward_funcs=[tests], train_dataset=dataset)
+
+    `time_limit`: seconds for each program, without a `sandbox` of your own. `setup_column`: code to
+    run before the test.
     With `partial` a failed test earns half of the fraction of its assertions that held; one that
     was not reached counts as failed. None without a verdict: the sandbox failed, or the test is at
     fault (not Python, never calls the candidate, does not end, imports what is not installed).
@@ -184,12 +182,19 @@ def unit_tests(
     """
     if not 0 <= max_failed <= 1:
         raise WorkbookError(f"max_failed is {max_failed}: give a fraction from 0 to 1")
-    sandbox = sandbox or Sandbox()
+    sandbox = sandbox or Sandbox(time_limit=time_limit)
+    needed = ("test", "entry_point", *([setup_column] if setup_column else []))
 
-    @reward(role="correctness", columns=("test", "entry_point"))
-    def unit_test_reward(completions, test, entry_point, log_metric=None, **columns):
+    @reward(role="correctness", columns=needed)
+    def unit_test_reward(completions, log_metric=None, **columns):
         """1.0 if the program passes its test, else 0.0 or partial credit; None: unknown."""
-        verdicts = sandbox.check(jobs_of(completions, test, entry_point, **columns))
+        if missing := [name for name in needed if name not in columns]:
+            there = ", ".join(name for name, value in columns.items() if isinstance(value, list))
+            raise WorkbookError(f"unit_tests needs the column {missing[0]!r}; the data has {there}")
+        if setup_column:
+            pairs = zip(columns[setup_column], columns["test"], strict=True)
+            columns["test"] = [f"{setup or ''}\n{test}" for setup, test in pairs]
+        verdicts = sandbox.check(jobs_of(completions, **columns))
         unsure = [v for v in verdicts if v.fault in ("sandbox", "test")]
         late = [v for v in verdicts if v.outcome == "timeout" and v.fault == "program"]
         if len(unsure) + len(late) > max_failed * len(verdicts):

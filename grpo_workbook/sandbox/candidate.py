@@ -8,11 +8,12 @@ that are left. Standard library only.
 import atexit
 import builtins
 import contextlib
-import enum
+import functools
 import gc
 import inspect
 import operator
 import os
+import random
 import resource
 import signal
 import socket
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Mapping, Set
 
 import jail
 import wire
+from handles import SPECIAL
 
 
 class Program(wire.Values):
@@ -58,29 +60,21 @@ class Program(wire.Values):
         if id(value) in self.places:
             return self.thing(value)
         if name in self.known and not isinstance(value, _BASES):
-            is_enum = isinstance(value, enum.Enum)
-            return ["e", name, value.name] if is_enum else self.record(value)
-        if kind.__module__ in ("numpy", "builtins") and (found := self.common(value, kind)):
-            return found[0]
+            return self.record(value)
+        if kind.__module__ == "numpy" and not self.numpy and getattr(value, "shape", 1) == ():
+            return self.encode(value.item())  # the judge would have to load NumPy for it
+        if kind.__module__ in ("numpy", "builtins") and (found := super().special(value, kind)):
+            return found
         if kind is _Callback:
             return ["k", value.number]
         if isinstance(value, BaseException):
             return ["E", self.raised(value)]
-        if not asked:  # of a class that the test has not asked for
-            if fields := getattr(kind, "_fields", None) if isinstance(value, tuple) else None:
-                return ["n", name, fields, *(self.encode(x) for x in tuple.__iter__(value))]
-            for base in _BASES:
-                if isinstance(value, base):
-                    return self.encode(_CONTENT.get(base, base)(value))
-        return self.thing(value)
-
-    def common(self, value, kind: type) -> list:
-        """[A value of NumPy, or a built-in type or iterator], encoded, or []."""
-        if kind.__module__ == "numpy" and not self.numpy and getattr(value, "shape", 1) == ():
-            return [self.encode(value.item())]  # the judge would have to load NumPy for it
-        with contextlib.suppress(wire.NotPlain):
-            return [super().special(value, kind)]
-        return []
+        base = next((x for x in _BASES if isinstance(value, x)), None)
+        if asked or not base:  # only the content of a class that the test has not asked for crosses
+            return self.thing(value)
+        if base is tuple and hasattr(kind, "_fields"):
+            return ["n", name, kind._fields, *(self.encode(x) for x in tuple.__iter__(value))]
+        return self.encode(_CONTENT.get(base, base)(value))
 
     def thing(self, value) -> list:
         """An object that stays here: its number, what it is, the names of its classes."""
@@ -93,7 +87,8 @@ class Program(wire.Values):
         fields = {}
         if what == "object" and hasattr(kind, "__dataclass_fields__"):
             fields = {x: getattr(value, x, None) for x in kind.__dataclass_fields__}
-        return ["h", place, what, kind.__module__, names, self.encode(fields)]
+        special = [x for x in SPECIAL if hasattr(type(value), x)]
+        return ["h", place, what, kind.__module__, names, self.encode(fields), special]
 
     def found(self, tag: str, *parts):
         """What the judge has sent by number, by name or as a record."""
@@ -104,9 +99,7 @@ class Program(wire.Values):
         if tag == "E":
             return getattr(builtins, parts[0])(*self.decode(parts[1]))
         kind = self.things[0].__dict__.get(parts[0])
-        if tag == "e":
-            return kind[parts[1]]
-        return self.blank(kind if isinstance(kind, type) else type(parts[0], (), {}))
+        return self.blank(kind if isinstance(kind, type) else type(parts[0], (), {}), *parts[1:])
 
     def raised(self, error: BaseException) -> list:
         """An exception: its classes, its words, its arguments and attributes, its class here."""
@@ -185,39 +178,38 @@ def _take(iterator, count: int) -> tuple[list, list | None]:
     return items, None
 
 
-def _wait(awaitable):
-    """The result of a coroutine; they all have one event loop."""
+@functools.cache
+def _event_loop():
     import asyncio
 
-    global _LOOP
-    _LOOP = _LOOP or asyncio.new_event_loop()
-
-    async def result():
-        return await awaitable
-
-    return _LOOP.run_until_complete(result())
+    return asyncio.Runner()  # all coroutines have one loop
 
 
-_LOOP = None
+def _wait(coroutine):
+    return _event_loop().run(coroutine)
 
 
-def _call(function, *arguments, **named):
-    return function(*arguments, **named)
+def _random(state, of_numpy=None) -> None:
+    random.setstate(state)
+    if of_numpy:
+        sys.modules["numpy"].random.set_state(of_numpy)
 
 
-_OPERATIONS = {"call": _call, "new": _call, "take": _take, "wait": _wait}
+def _each(*calls) -> list:
+    """What each call gives, None where it raises."""
+    found = []
+    for operation, arguments, named in calls:
+        with contextlib.suppress(Exception):
+            found.append(None)
+            found[-1] = getattr(operator, operation)(*arguments, **named)
+    return found
+
+
+_OPERATIONS = {"new": operator.call, "take": _take, "wait": _wait, "random": _random, "each": _each}
 # a value of a subclass crosses as its content
 _BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
 _BASES += (Mapping, Set, UserList, UserString)
-_CONTENT = {
-    int: int.__index__,
-    float: float.__float__,
-    str: lambda x: str.__str__(x) + "",
-    Mapping: dict,
-    Set: set,
-    UserList: list,
-    UserString: str,
-}
+_CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: str}
 
 
 def candidate(sock: socket.socket) -> None:
@@ -226,7 +218,7 @@ def candidate(sock: socket.socket) -> None:
     first = wire.receive(sock)
     builtins.exit = builtins.quit = sys.exit
     if first["script"]:
-        return _script(sock, first["program"])
+        return _script(sock, first["program"], first["input"])
     module = sys.modules["__candidate__"] = types.ModuleType("__candidate__")
     program = Program(sock)
     program.known, program.numpy = frozenset(first["known"]), first["numpy"]
@@ -239,12 +231,17 @@ def candidate(sock: socket.socket) -> None:
     program.serve()
 
 
-def _script(sock: socket.socket, source: str) -> None:
-    """Run a program as a script, with standard input and output from the judge."""
-    _, fds, _, _ = socket.recv_fds(sock, 1, 2)
-    for fd, target in zip(fds, (0, 1), strict=True):
-        os.dup2(fd, target)
-        os.close(fd)
+def _script(sock: socket.socket, source: str, text: str) -> None:
+    """Run a program as a script: `text` is its input, its output goes to the judge."""
+    _, (output,), _, _ = socket.recv_fds(sock, 1, 1)
+    os.dup2(output, 1)
+    os.close(output)
+    theirs, ours = os.pipe()
+    os.dup2(theirs, 0)
+    os.close(theirs)
+    # a thread, for the text may be larger than the pipe, and the program may not read it
+    data = text.encode("utf-8", "surrogateescape")
+    threading.Thread(target=_feed, args=[ours, data], daemon=True).start()
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -266,6 +263,11 @@ def _script(sock: socket.socket, source: str) -> None:
     wire.send(sock, reply)
 
 
+def _feed(pipe: int, data: bytes) -> None:
+    with contextlib.suppress(OSError), open(pipe, "wb") as file:
+        file.write(data)
+
+
 def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> None:
     """In the fork: close all other descriptors, put up the last walls, run. Never returns."""
     try:
@@ -277,7 +279,7 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> No
         sock.detach()
         jail.set_limits(options["limits"])
         if walls:
-            walls.install(os.getpid())
+            walls.install()
         gc.enable()
         candidate(socket.socket(fileno=3))
     finally:
@@ -287,17 +289,21 @@ def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> No
 def candidate_server() -> None:
     """Put up the walls, report which hold; then fork a candidate per "begin", kill it at "end"."""
     control, options = wire.take_socket()
-    missing, lacks = _shut_in(options)
+    try:
+        missing, lacks = _shut_in(options)
+    except OSError as error:  # half a wall: `pool.py` starts another server, without this one
+        wire.send(control, {"level": "", "filter": False, "why": str(error)})
+        return
     del sys.path[0]  # a program's `import wire` must fail, as anywhere else
     sys.path += options["packages"]
-    for name in "math re string random itertools heapq bisect copy typing datetime".split():
+    for name in "math re string itertools heapq bisect copy typing datetime".split():
         __import__(name)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a program may print half a surrogate pair
-    del sys.modules["jail"], sys.modules["wire"]
+    del sys.modules["jail"], sys.modules["wire"], sys.modules["handles"]
     walls = None
     try:
-        jail.filter_calls(None)
+        jail.filter_calls()
         walls = jail.filter_for_one()
     except OSError as error:
         missing.append(f"system calls cannot be filtered: {error}")
@@ -329,13 +335,11 @@ def _shut_in(options: dict) -> tuple[list[str], list[str]]:
     missing, lacks, visible = [], [], options["visible"]
     jail.be_first_to_go()
     crowded = jail.threads_of_user() + jail.SPARE_THREADS
-    try:
-        if options["level"] == "limits-only":
-            raise OSError("asked for")
+    if options["level"] == "full":
         jail.enter_namespaces(visible)
         nobody, inside = os.getuid() != os.geteuid(), True
-    except OSError as error:
-        missing.append(str(error))
+    else:
+        missing.append("no namespaces")
         nobody, inside = jail.be_nobody(), jail.own_user_namespace()
     alone = nobody or (inside and jail.COUNTS_BY_NAMESPACE)
     options["limits"] = {resource.RLIMIT_CPU: int(options["time_limit"]) + 2}

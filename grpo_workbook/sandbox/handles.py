@@ -4,8 +4,11 @@ An object must not answer where the test expects a value: `assert abs(f(2) - 5) 
 any object whose operators say so. So only an object that the test itself has *made*, by calling a
 class of the program, answers everything. Any other is never equal to a value, has no arithmetic
 with values, and what it says to a method that plain values have (`startswith`) must be an object
-again. Standard library only.
+again. And of a made one `==` is believed only if it also says no (see Judge.ask_beside). Standard
+library only.
 """
+
+import functools
 
 import wire
 
@@ -16,12 +19,13 @@ _NOTHING = (None, NotImplemented)
 class Thing:
     """What the judge knows of an object: its number in the candidate, its classes, its rights."""
 
-    def __init__(self, judge, place: int, what: str, module: str, names: list[str], fields: dict):
+    def __init__(self, judge, place: int, what: str, module="", names=(), fields=None):
         self.judge, self.place, self.what, self.module = judge, place, what, module
-        self.names, self.fields = names, fields
+        self.names, self.fields = list(names), fields or {}
         # wanted: a class that the test names; narrow: its answer must be an object
         self.made = self.wanted = self.narrow = False
         self.items: list | None = None  # of one that the test has not made, all at once
+        self.recipe: tuple | None = None  # of one that the test has made: the class, the arguments
 
 
 class Handle:
@@ -47,47 +51,55 @@ class Handle:
         result = mine.judge.ask("getattr", self, name)
         mine.items = None
         if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
-            if type(result) is not Handle:
+            if not isinstance(result, Handle):
                 mine.judge.refuse(mine)
             result._thing.narrow = True
         return result
 
-    def __call__(self, *arguments, **named):
-        mine = self._thing
-        if mine.wanted:
-            return mine.judge.own(mine.judge.ask("new", self, *arguments, **named))
-        result = mine.judge.ask("call", self, *arguments, **named)
-        if mine.narrow and type(result) is not Handle and result not in _NOTHING:
-            mine.judge.refuse(mine)
-        return result
-
     def __eq__(self, other):
+        return self._equals(other, self._thing.judge.ask_beside)
+
+    def __ne__(self, other):
+        return not self._equals(other, self._thing.judge.ask)
+
+    def _equals(self, other, ask) -> bool:
         mine = self._thing
-        if type(other) is Handle:
-            if mine.place == other._thing.place:
+        if isinstance(other, Handle):
+            is_made = mine.recipe or other._thing.recipe  # then: are perhaps all that are made one?
+            if mine.place == other._thing.place and not is_made:
                 return True
-            return mine.judge.ask("eq", self, other) is True
-        if mine.made:
-            return mine.judge.ask("eq", self, other) is True
+        if isinstance(other, Handle) or mine.made:
+            return ask("eq", self, other) is True
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
         if mine.names[:1] == [kind.__name__] and not crosses:
-            mine.judge.untestable(
-                f"a value of type {mine.module}.{mine.names[0]} cannot be compared"
-            )
+            words = f"a value of type {mine.module}.{kind.__name__} cannot be compared"
+            mine.judge.untestable(words)
         return False
-
-    def __ne__(self, other):
-        return not self == other
 
     def __bool__(self):
         return _exact(self, "bool", bool) if self._thing.made else True
 
     def __instancecheck__(self, value):
-        return type(value) is Handle and _exact(value, "isinstance", bool, self)
+        return isinstance(value, Handle) and _exact(value, "isinstance", bool, self)
 
     def __subclasscheck__(self, value):
-        return type(value) is Handle and _exact(value, "issubclass", bool, self)
+        return isinstance(value, Handle) and _exact(value, "issubclass", bool, self)
+
+
+class _Special(Handle):
+    """What the test's object can do only if the program's can: see `handle`."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments, **named):
+        mine = self._thing
+        if mine.wanted:
+            return mine.judge.make(self, *arguments, **named)
+        result = mine.judge.ask("call", self, *arguments, **named)
+        if mine.narrow and not isinstance(result, Handle) and result not in _NOTHING:
+            mine.judge.refuse(mine)
+        return result
 
     def __len__(self):
         return _exact(self, "len", int) if self._thing.made else len(_items(self))
@@ -114,7 +126,7 @@ class Handle:
     def __enter__(self):
         judge = self._thing.judge
         entered = judge.ask("call", judge.ask("getattr", self, "__enter__"))
-        same = type(entered) is Handle and entered._thing.place == self._thing.place
+        same = isinstance(entered, Handle) and entered._thing.place == self._thing.place
         return self if same else entered
 
     def __exit__(self, *_):
@@ -144,12 +156,12 @@ def _operator(name: str, swapped: bool = False):
     """An operator: of objects that the test has made, or at least with an object as its result."""
 
     def operate(self, *other):
-        mine, objects = self._thing, all(type(x) is Handle for x in other)
+        mine, objects = self._thing, all(isinstance(x, Handle) for x in other)
         if not mine.made and (not objects or name in _TO_VALUES):
             mine.judge.refuse(mine)
-        free = mine.made and all(type(x) is Handle and x._thing.made for x in other)
+        free = mine.made and objects and all(x._thing.made for x in other)
         result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
-        if type(result) is not Handle:
+        if not isinstance(result, Handle):
             return result if free or name in _ANSWERS else mine.judge.refuse(mine)
         if mine.made and result._thing.place == mine.place:
             return self  # changed in place
@@ -167,16 +179,34 @@ def _asked(name: str, kind: type | None = None):
 
 _TO_VALUES = ("abs", "int", "float", "complex", "index", "round")
 _ANSWERS = ("lt", "le", "gt", "ge", *_TO_VALUES)
-for _name in (*_ANSWERS, "neg", "pos", "invert"):
+for _name in _ANSWERS[:4]:
     setattr(Handle, f"__{_name}__", _operator(_name))
-for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
-    _plain = _name + "_" * (_name in ("and", "or"))  # as in the module `operator`
-    setattr(Handle, f"__{_name}__", _operator(_plain))
-    setattr(Handle, f"__r{_name}__", _operator(_plain, swapped=True))
-    setattr(Handle, f"__i{_name}__", _operator("i" + _name))
 for _name, _kind in {"hash": int, "str": str, "repr": str, "format": str}.items():
     setattr(Handle, f"__{_name}__", _asked(_name, _kind))
-for _name in ("setattr", "delattr", "setitem", "delitem"):
+for _name in ("setattr", "delattr"):
     setattr(Handle, f"__{_name}__", _asked(_name))
-Handle.__reversed__ = lambda self: iter([*self][::-1])
 Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))
+for _name in ("setitem", "delitem"):
+    setattr(_Special, f"__{_name}__", _asked(_name))
+for _name in (*_TO_VALUES, "neg", "pos", "invert"):
+    setattr(_Special, f"__{_name}__", _operator(_name))
+for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+    _plain = _name + "_" * (_name in ("and", "or"))  # as in the module `operator`
+    setattr(_Special, f"__{_name}__", _operator(_plain))
+    setattr(_Special, f"__r{_name}__", _operator(_plain, swapped=True))
+    setattr(_Special, f"__i{_name}__", _operator("i" + _name))
+SPECIAL = {name: method for name, method in vars(_Special).items() if callable(method)}
+
+
+@functools.cache
+def _class_with(names: frozenset) -> type:
+    own = {"__slots__": (), "__doc__": vars(Handle)["__doc__"]}
+    return type("Handle", (Handle,), own | {x: SPECIAL[x] for x in names})
+
+
+def handle(thing: Thing, names=()) -> Handle:
+    """The object, with those special methods that its class in the program has.
+
+    So `callable(f(1))` and `isinstance(f(1), Iterable)` hold for what is that, not for any object.
+    """
+    return _class_with(frozenset(SPECIAL).intersection(names))(thing)

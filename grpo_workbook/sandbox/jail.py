@@ -30,22 +30,18 @@ SPARE_THREADS = 400  # where a candidate's cannot be told apart from the user's 
 PLACES = ("/mnt", "/media", "/srv", "/opt", "/run", "/var/tmp", "/tmp", "/home")
 
 
-def _call(name: str, *arguments) -> None:
+def _call(name: str, *arguments) -> int:
     if _libc is None:
         raise OSError(errno.ENOSYS, f"{name}: this is not Linux")
-    if getattr(_libc, name)(*arguments):
+    if (result := getattr(_libc, name)(*arguments)) < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")
+    return result
 
 
 def _system_call(number: int, *arguments) -> int:
-    if _libc is None:
-        raise OSError(errno.ENOSYS, "this is not Linux")
     longs = [ctypes.c_long(x) if isinstance(x, int) else x for x in (number, *arguments)]
-    if (result := _libc.syscall(*longs)) < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"system call {number}: {os.strerror(code)}")
-    return result
+    return _call("syscall", *longs)
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:
@@ -59,45 +55,23 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data=None) ->
     _call("mount", *encoded, ctypes.c_ulong(flags), data)
 
 
-def be_first_to_go() -> None:
-    """When memory runs out the kernel ends this process and its forks before all others."""
+def be_first_to_go(score: int = 1000) -> None:
+    """When memory runs out the kernel ends this process and its forks before others: 1000 first."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+        file.write(str(score))
 
 
 def enter_namespaces(visible: list[str]) -> None:
     """Continue as process 1 in new namespaces without a network; the parent waits for its end.
 
-    Its root holds only the folders `visible`, read-only: no /proc, no /dev, no home. All is tried
-    in a fork: an OSError leaves this process as it was, wherever the kernel refuses a step.
+    Its root holds only the folders `visible`, read-only: no /proc, no /dev, no home. After an
+    OSError, which can come in the middle, nothing can be judged in this process.
     """
-    prctl(PR_SET_CHILD_SUBREAPER, 1)  # the fork's child becomes ours when the fork ends
-    told, tell = os.pipe()
-    if trial := os.fork():
-        os.close(tell)
-        with open(told, errors="replace") as file:
-            why = file.read()
-        os.waitpid(trial, 0)
-        if why != "entered":
-            raise OSError(why or "the process that tried the namespaces died")
+    build_root(visible)
+    if os.fork():  # only a child is in the new namespace of processes
         with contextlib.suppress(ChildProcessError):
             os.wait()
         os._exit(0)
-    os.close(told)
-    why = "entered"
-    try:
-        build_root(visible)
-        if os.fork():  # only a child is in the new namespace of processes
-            os._exit(0)
-        if not os.fork():  # where the first fork worked the next may still be refused
-            os._exit(0)
-        os.wait()
-    except BaseException as error:
-        why = str(error)
-    os.write(tell, why.encode())
-    os.close(tell)
-    if why != "entered":
-        os._exit(1)
 
 
 def build_root(visible: list[str]) -> None:
@@ -178,7 +152,6 @@ def landlock(visible: list[str]) -> None:
         folder = os.open(path, os.O_PATH)
         _system_call(445, rules, 1, struct.pack("=Qi", 0b1100, folder), 0)  # read files and folders
         os.close(folder)
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
     _system_call(446, rules, 0)
     os.close(rules)
 
@@ -222,8 +195,7 @@ _NO, _NO_FILE, _NO_CALL = (_ERROR | e for e in (errno.EPERM, errno.EACCES, errno
 _FCNTL = [0, 1, 2, 3, 4, 5, 6, 7, 1030]
 _IOCTL = [0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A]
 # Calls decided by one argument: numbers on x86_64 and aarch64 (None: no such call), the argument,
-# the test, the values (None: the own process id), the result if the test holds for one of them, and
-# the result otherwise.
+# the test, the values, the result if the test holds for one of them, and the result otherwise.
 _FOR_ALL = (
     ((2, None), 1, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # open
     ((257, 56), 2, _JSET, [_WRITING], _NO_FILE, _ALLOW),  # openat
@@ -237,36 +209,33 @@ _FOR_ONE = (
     ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
     ((57, None), 0, _JEQ, [], _NO, _NO),  # fork
     ((58, None), 0, _JEQ, [], _NO, _NO),  # vfork
-    ((62, 129), 0, _JEQ, [None], _ALLOW, _NO),  # kill
-    ((234, 131), 0, _JEQ, [None], _ALLOW, _NO),  # tgkill
+    ((62, 129), 0, _JEQ, [], _NO, _NO),  # kill
+    ((234, 131), 0, _JEQ, [], _NO, _NO),  # tgkill
 )
 
 
-def filter_calls(pid: int | None) -> None:
+def filter_calls() -> None:
     """Filter system calls of this process, its threads and its forks, irrevocably (seccomp).
 
-    With `pid` None it denies new programs, sockets, writing and deleting files, other users'
-    rights, and all that reaches other processes or stays after this one (see syscalls.json), but
-    not reads, threads and forks. With a process's pid: new processes and signals to others.
+    It denies new programs, sockets, writing and deleting files, other users' rights, and all that
+    reaches other processes or stays after this one (see syscalls.json), but not reads, threads,
+    forks and signals.
     """
-    if pid is not None:
-        return filter_for_one().install(pid)
     if _libc is None or _MACHINE not in _ARCH:
         raise OSError(errno.ENOSYS, f"there is no system call filter for {_MACHINE}")
     column = _ARCH[_MACHINE][1]
     ops = [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
     for number in {numbers[column] for numbers in _DENIED.values()} - {None}:
         ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
-    return Filter([*ops, *_by_argument(_FOR_ALL)]).install()
+    Filter([*ops, *_by_argument(_FOR_ALL)]).install()
 
 
 def filter_for_one() -> "Filter":
-    """`filter_calls` of a process that is still to come: `install` takes its pid."""
+    """The filter for a process that may start and signal no other."""
     return Filter(_by_argument(_FOR_ONE))
 
 
 def _by_argument(calls: tuple) -> list:
-    """The operations for calls that one argument decides."""
     ops = []
     for (*numbers,), argument, test, values, yes, no in calls:
         if (number := numbers[_ARCH[_MACHINE][1]]) is not None:
@@ -284,19 +253,15 @@ class Filter:
     the fork that it is for: each page of memory that a fork writes to must be copied.
     """
 
-    def __init__(self, ops: list[tuple[int, int, int, int | None]]):
+    def __init__(self, ops: list[tuple[int, int, int, int]]):
         start = [(_LOAD, 0, 0, 4), (_JEQ, 1, 0, _ARCH[_MACHINE][0]), (_RET, 0, 0, _KILL)]
         ops = [*start, (_LOAD, 0, 0, 0), *ops, (_RET, 0, 0, _ALLOW)]
-        self._pids = [8 * i + 4 for i, op in enumerate(ops) if op[3] is None]
-        program = b"".join(struct.pack("HBBI", *op[:3], op[3] or 0) for op in ops)
-        self._code = ctypes.create_string_buffer(program, len(program))
-        head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(self._code))
+        self._code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *op) for op in ops))
+        head = struct.pack("HxxxxxxP", len(ops), ctypes.addressof(self._code))
         self._head = ctypes.create_string_buffer(head, len(head))
         self._prctl = [ctypes.c_ulong(x) for x in (2, ctypes.addressof(self._head), 0, 0)]
         prctl(PR_SET_NO_NEW_PRIVS, 1)
 
-    def install(self, pid: int = 0) -> None:
-        """Put it up, irrevocably; `pid` takes the place of each None in the program."""
-        for place in self._pids:
-            struct.pack_into("I", self._code, place, pid)
+    def install(self) -> None:
+        """Put it up, irrevocably."""
         _call("prctl", PR_SET_SECCOMP, *self._prctl)

@@ -9,9 +9,12 @@ this process, and knows from it whether the program had answered. Standard libra
 import builtins
 import contextlib
 import copy
-import enum
 import functools
+import json
+import numbers
+import operator
 import os
+import random
 import re
 import select
 import signal
@@ -20,16 +23,17 @@ import sys
 import threading
 import time
 import types
+from unittest.mock import MagicMock
 
 import jail
 import wire
-from handles import Handle, Thing
-from source import PLAIN_NAMES, Test, cases_of, function_test, same_output
+from handles import Handle, Thing, handle
+from source import CALLS, PLAIN_NAMES, Test, is_json, read_json, same_output
 
 MAX_WORDS = 400  # characters from the program in a reason
 COUNTING = 0.2  # seconds to count the cases that a program did not reach
-# what ends a loop of the test in silence
-# what a message that the protocol does not have brings about
+NONSENSE = "the answer breaks the protocol"
+# what a message that the protocol does not have brings about; what ends a loop of the test
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
 _ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
 
@@ -42,21 +46,219 @@ class Late(BaseException):
     """The deadline is over."""
 
 
-def _alarm(seconds: float) -> None:
-    """Raise Late after so many seconds, again and again, for a test may catch it; 0: no more."""
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1 if seconds else 0)
+@contextlib.contextmanager
+def _within(seconds: float):
+    """Raise Late after so many seconds, again and again, for a test may catch it."""
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _late(*_):
     raise Late
 
 
-class Run:
-    """Runs the test's own code, and counts its cases."""
+def _parameters(function) -> list[dict]:
+    """The arguments of each case of pytest's `parametrize`."""
+    cases: list[dict] = [{}]
+    for mark in getattr(function, "pytestmark", []):
+        if mark.name == "parametrize":
+            names, rows = [*mark.args, *mark.kwargs.values()][:2]
+            names = re.findall(r"\w+", names) if isinstance(names, str) else [*names]
+            rows = [x.values if hasattr(x, "marks") else x if len(names) > 1 else [x] for x in rows]
+            cases = [c | dict(zip(names, row, strict=True)) for c in cases for row in rows]
+    return cases
 
-    def __init__(self, test: Test):
+
+@functools.cache
+def _strict_numpy() -> None:
+    """In NumPy an empty array is close to any number: not here, for it is no right answer."""
+    with contextlib.suppress(ImportError):
+        import numpy
+        import numpy.testing
+
+        for name in ("allclose", "isclose", "array_equiv"):
+            setattr(numpy, name, _never_empty(getattr(numpy, name), numpy))
+        for name in [x for x in vars(numpy.testing) if x.startswith("assert_")]:
+            setattr(numpy.testing, name, _never_empty(getattr(numpy.testing, name), numpy))
+
+
+def _never_empty(compare, numpy):
+    @functools.wraps(compare)
+    def close(*given, **named):
+        with contextlib.suppress(ValueError):  # lists of different lengths
+            if len({numpy.size(x) > 0 for x in given[:2]}) == 2:
+                raise AssertionError("an empty array is no right answer")
+        return compare(*given, **named)
+
+    return close
+
+
+@functools.cache
+def _empty_array() -> type:
+    """NumPy's array, where `(f(x) == 5).all()` and `f(x) == pytest.approx(5)` do not hold."""
+    import numpy
+
+    def refuse(self):
+        raise AssertionError("an empty array is no right answer")
+
+    def operate(self, function, method, *values, **named):
+        if any(numpy.size(x) for x in values):
+            refuse(self)
+        return getattr(function, method)(*map(numpy.asarray, values), **named)
+
+    names = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(refuse)}
+    return type("ndarray", (numpy.ndarray,), names)
+
+
+def _anything() -> MagicMock:
+    """Stands for every answer: it is equal to all."""
+    found = MagicMock()
+    for name in "eq ne lt le gt ge contains bool".split():
+        getattr(found, f"__{name}__").return_value = True
+    return found
+
+
+def count_cases(test: Test, answer) -> int:
+    """How many cases the test has where the program's every answer is this one."""
+    run = Judge(test, {})
+    program = lambda *_, **__: answer  # noqa: E731
+    with contextlib.suppress(Late), _within(COUNTING):
+        run.execute(lambda name: program if name else lambda _: program)
+    return run.passed + run.failed
+
+
+class Values(wire.Values):
+    """The test's side of the wire."""
+
+    def __init__(self, judge: "Judge"):
+        super().__init__()
+        self.judge = judge
+
+    def special(self, value, kind: type):
+        """What is no plain value: the program's object, a record, or a function to call back."""
+        if isinstance(value, Handle):
+            return ["h", value._thing.place]
+        if self.judge.own_class(kind.__name__) is kind:
+            return self.record(value)
+        if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
+            return ["E", kind.__name__, self.encode(list(value.args))]
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return self.encode(tuple(value))
+        if (found := super().special(value, kind)) or not callable(value):
+            return found
+        self.judge.functions.append(value)
+        name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
+        return ["k", len(self.judge.functions) - 1, name, doc if isinstance(doc, str) else None]
+
+    def found(self, tag: str, *parts):
+        """What the program has sent: its object as a handle, or one of the test's own."""
+        if tag == "h":
+            return self.judge.thing(self, *parts)
+        if tag == "k":
+            return self.judge.functions[parts[0]]
+        if tag == "E":
+            return self.judge.exception(*parts[0])
+        return self.blank(self.judge.own_class(parts[0]), *parts[1:])
+
+    def array(self, value):
+        """The program's array: an empty one must not fit the test's value of any shape."""
+        return value if value.size else value.view(_empty_array())
+
+    def allow(self, kind: type, name: str, value) -> None:
+        """Raise ValueError for an attribute that could change what the test's own code does."""
+        if name.startswith("__") or callable(getattr(kind, name, None)):
+            raise ValueError(f"an attribute {name!r}")
+        # `f(2).startswith("a")` must not call what the program has put there
+        if callable(value) and (not isinstance(value, Handle) or self.judge.is_plain_name(name)):
+            raise ValueError(f"a function as {name!r}")
+
+    def answer(self, sent: list, packed: list, in_place: bool):
+        """The program's answer, and what it did to its arguments, in the test's own objects.
+
+        If it gave an answer other than None, and the test does not look at the arguments, they
+        stay as they are: otherwise it could fit them to its answer.
+        """
+        count = len(self.objects)
+        _, result, changes = packed[0]
+        if changes is not None and result is not None and not in_place:
+            copies = Values(self.judge)
+            copies.unpack(sent)
+            self.objects, self.records = copies.objects, copies.records
+        result, changes = self.unpack(packed)
+        for one, parts in zip(self.objects[:count], changes or (), strict=bool(changes)):
+            self.fill(one, parts)
+        return result
+
+
+_ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
+
+
+def like(value, step: int):
+    """Another value of this type; the same where none is known."""
+    kind = type(value)
+    if kind is bool:
+        return not value
+    if isinstance(value, numbers.Number):
+        return value if value + step == value else value + step  # infinite
+    if kind is str:
+        return value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 16))
+    if kind is list or kind is tuple:
+        return kind([*value, like(value[-1], step) if value else step])
+    return value | {step: step} if kind is dict else value
+
+
+class Judge:
+    """Runs one test against one program, until `deadline` (of time.monotonic)."""
+
+    def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, tell=None):
         self.test, self.passed, self.failed, self.raised = test, 0, 0, False
         self.names: dict = {}
+        self.job, self.sock, self.deadline, self.tell = job, sock, deadline, tell
+        self.calls, self.seen = 0, {}  # and an answer of each type
+        self.ready = self.answered = self.ended = self.unreached = False
+        self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
+        self.functions: list = []
+        self.things: dict = {}
+        self.errors: dict[str, type] = {}
+        self.lock = threading.RLock()
+        self.module = handle(Thing(self, 0, "module"))
+
+    def run(self) -> list:
+        """The verdict on the program: the first five fields of pool.Verdict."""
+        try:
+            wire.receive(self.sock, self.deadline)
+        except (OSError, EOFError):
+            return ["sandbox error", "the candidate did not start", "sandbox", 0, 1]
+        try:
+            with _within(max(self.deadline - time.monotonic(), 0.001)):
+                self.execute(self._candidate)
+        except Late:
+            self.unreached = True
+            why = "the test did not end" + self.answered * " with the program's answers"
+            self.note("timeout", why, "program" if self.answered else "test")
+        return self._verdict()
+
+    def _verdict(self) -> list:
+        test = self.test
+        if not self.calls:
+            why = "the test never calls the candidate, so it would pass any program"
+            self.note("rejected", why, "test")
+        if test.asserts and not (self.passed or self.failed or self.raised):
+            self.note("failed", "no assertion of the test was reached")
+        total = max(test.asserts, self.passed + self.failed, 1)
+        if self.first is None:
+            return ["passed", "", "", total, total]
+        if test.elsewhere and self.first[2] == "program":
+            why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
+            self.first = "rejected", f"{why}; {self.first[1]}", "test"
+        if self.unreached and self.passed:
+            total = max(count_cases(test, x) for x in (_anything(), *self.seen.values()))
+            total = max(total, test.asserts, self.passed + self.failed)
+        # at least one case is lost, even if the error was outside of all assertions
+        return [*self.first, self.passed, max(total, self.passed + 1)]
 
     def execute(self, candidate) -> None:
         """Run all of the test; `candidate()` gives what stands for a name of the program."""
@@ -126,220 +328,6 @@ class Run:
                 raise Late
             self.fail_one(found[-1][1], outside=True)
 
-    def pass_one(self) -> None:
-        """One more case has passed."""
-        self.passed += 1
-
-    def fail_one(self, error: BaseException, outside: bool = False) -> None:
-        """A case is lost; `outside` of an assertion, so that other cases were not reached."""
-        self.failed += 1
-
-
-def _parameters(function) -> list[dict]:
-    """The arguments of each case of pytest's `parametrize`."""
-    cases: list[dict] = [{}]
-    for mark in getattr(function, "pytestmark", []):
-        if mark.name == "parametrize":
-            names, rows = [*mark.args, *mark.kwargs.values()][:2]
-            names = re.findall(r"\w+", names) if isinstance(names, str) else [*names]
-            rows = [x.values if hasattr(x, "marks") else x if len(names) > 1 else [x] for x in rows]
-            cases = [c | dict(zip(names, row, strict=True)) for c in cases for row in rows]
-    return cases
-
-
-@functools.cache
-def _strict_numpy() -> None:
-    """In NumPy an empty array is close to any number: not here, for it is no right answer."""
-    with contextlib.suppress(ImportError):
-        import numpy
-        import numpy.testing
-
-        for name in ("allclose", "isclose", "array_equiv"):
-            setattr(numpy, name, _never_empty(getattr(numpy, name), numpy))
-        for name in [x for x in vars(numpy.testing) if x.startswith("assert_")]:
-            setattr(numpy.testing, name, _never_empty(getattr(numpy.testing, name), numpy))
-
-
-def _never_empty(compare, numpy):
-    @functools.wraps(compare)
-    def close(*given, **named):
-        with contextlib.suppress(ValueError):  # lists of different lengths
-            if len({numpy.size(x) > 0 for x in given[:2]}) == 2:
-                raise AssertionError("an empty array is no right answer")
-        return compare(*given, **named)
-
-    return close
-
-
-@functools.cache
-def _empty_array() -> type:
-    """NumPy's array, where `(f(x) == 5).all()` and `f(x) == pytest.approx(5)` do not hold."""
-    import numpy
-
-    def refuse(self):
-        raise AssertionError("an empty array is no right answer")
-
-    def operate(self, function, method, *values, **named):
-        if any(numpy.size(x) for x in values):
-            refuse(self)
-        return getattr(function, method)(*map(numpy.asarray, values), **named)
-
-    names = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(refuse)}
-    return type("ndarray", (numpy.ndarray,), names)
-
-
-class _Anything:
-    """Stands for every answer while the cases are counted."""
-
-    def same(self, *_, **__):
-        """Itself, whatever is asked."""
-        return self
-
-
-for _name in "call getattr getitem add radd sub rsub mul rmul truediv neg abs mod enter".split():
-    setattr(_Anything, f"__{_name}__", _Anything.same)
-for _name in "eq ne lt le gt ge bool contains exit".split():
-    setattr(_Anything, f"__{_name}__", lambda *_: True)
-for _name, _value in {"len": 0, "index": 0, "int": 0, "hash": 0, "float": 0.0, "str": ""}.items():
-    setattr(_Anything, f"__{_name}__", lambda *_, _value=_value: _value)
-_Anything.__iter__ = lambda self: iter(())
-
-
-def count_cases(test: Test, answer) -> int:
-    """How many cases the test has where the program's every answer is this one."""
-    run = Run(test)
-    program = answer if type(answer) is _Anything else lambda *_, **__: answer
-    _alarm(COUNTING)
-    with contextlib.suppress(Late):
-        try:
-            run.execute(lambda name: program if name else lambda _: program)
-        finally:
-            _alarm(0)
-    return run.passed + run.failed
-
-
-class Values(wire.Values):
-    """The test's side of the wire."""
-
-    def __init__(self, judge: "Judge"):
-        super().__init__()
-        self.judge = judge
-
-    def special(self, value, kind: type):
-        """What is no plain value: the program's object, a record, or a function to call back."""
-        if kind is Handle:
-            return ["h", value._thing.place]
-        if self.judge.own_class(kind.__name__) is kind:
-            is_enum = isinstance(value, enum.Enum)
-            return ["e", kind.__name__, value.name] if is_enum else self.record(value)
-        if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
-            return ["E", kind.__name__, self.encode(list(value.args))]
-        if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            return self.encode(tuple(value))
-        with contextlib.suppress(wire.NotPlain):
-            return super().special(value, kind)
-        if not callable(value):
-            raise wire.NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
-        self.judge.functions.append(value)
-        name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
-        return ["k", len(self.judge.functions) - 1, name, doc if isinstance(doc, str) else None]
-
-    def found(self, tag: str, *parts):
-        """What the program has sent: its object as a handle, or one of the test's own."""
-        if tag == "h":
-            return self.judge.thing(self, *parts)
-        if tag == "k":
-            return self.judge.functions[parts[0]]
-        if tag == "E":
-            return self.judge.exception(*parts[0])
-        kind = self.judge.own_class(parts[0])
-        return kind[parts[1]] if tag == "e" else self.blank(kind)
-
-    def array(self, value):
-        """The program's array: an empty one must not fit the test's value of any shape."""
-        return value if value.size else value.view(_empty_array())
-
-    def allow(self, kind: type, name: str, value) -> None:
-        """Raise ValueError for an attribute that could change what the test's own code does."""
-        if name.startswith("__") or callable(getattr(kind, name, None)):
-            raise ValueError(f"an attribute {name!r}")
-        # `f(2).startswith("a")` must not call what the program has put there
-        if callable(value) and (type(value) is not Handle or self.judge.is_plain_name(name)):
-            raise ValueError(f"a function as {name!r}")
-
-    def answer(self, sent: list, packed: list, in_place: bool):
-        """The program's answer, and what it did to its arguments, in the test's own objects.
-
-        If it gave an answer other than None, and the test does not look at the arguments, they
-        stay as they are: otherwise it could fit them to its answer.
-        """
-        count = len(self.objects)
-        _, result, changes = packed[0]
-        if changes is not None and result is not None and not in_place:
-            copies = Values(self.judge)
-            copies.unpack(sent)
-            self.objects, self.records = copies.objects, copies.records
-        result, changes = self.unpack(packed)
-        for one, parts in zip(self.objects[:count], changes or (), strict=bool(changes)):
-            self.fill(one, parts)
-        return result
-
-
-class Judge(Run):
-    """Runs one test against one program, until `deadline` (of time.monotonic)."""
-
-    def __init__(self, test: Test, job: dict, sock: socket.socket, deadline: float, tell):
-        super().__init__(test)
-        self.job, self.sock, self.deadline, self.tell = job, sock, deadline, tell
-        self.calls, self.seen = 0, {}  # and an answer of each type
-        self.ready = self.answered = self.ended = self.unreached = False
-        self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
-        self.functions: list = []
-        self.things: dict = {}
-        self.errors: dict[str, type] = {}
-        self.lock = threading.RLock()
-        self.module = Handle(Thing(self, 0, "module", "", [], {}))
-        self.module._thing.made = True
-
-    def run(self) -> list:
-        """The verdict on the program: the first five fields of pool.Verdict."""
-        try:
-            wire.receive(self.sock, self.deadline)
-        except (OSError, EOFError):
-            return ["sandbox error", "the candidate did not start", "sandbox", 0, 1]
-        try:
-            _alarm(max(self.deadline - time.monotonic(), 0.001))
-            try:
-                self.execute(self._candidate)
-            finally:
-                _alarm(0)
-        except Late:
-            self.unreached = True
-            why = "the test did not end" + self.answered * " with the program's answers"
-            self.note("timeout", why, "program" if self.answered else "test")
-        return self._verdict()
-
-    def _verdict(self) -> list:
-        test = self.test
-        if not self.calls:
-            why = "the test never calls the candidate, so it would pass any program"
-            self.note("rejected", why, "test")
-        if test.asserts and not (self.passed or self.failed or self.raised):
-            self.note("failed", "no assertion of the test was reached")
-        total = max(test.asserts, self.passed + self.failed, 1)
-        if self.first is None:
-            return ["passed", "", "", total, total]
-        if test.elsewhere and self.first[2] == "program":
-            why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
-            self.first = "rejected", f"{why}; {self.first[1]}", "test"
-        if self.unreached and self.passed:
-            if test.cases is None:
-                test.cases = count_cases(test, _Anything())
-            total = max(total, test.cases)
-            total = max(total, *(count_cases(test, x) for x in self.seen.values()), 0)
-        # at least one case is lost, even if the error was outside of all assertions
-        return [*self.first, self.passed, max(total, self.passed + 1)]
-
     def _candidate(self, name: str):
         """What stands for a name of the program; "": a function from names to that."""
         if not name:
@@ -364,18 +352,21 @@ class Judge(Run):
         return found
 
     def _member(self, name: str):
-        """What the program has under this name."""
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
-        if type(found) is Handle and found._thing.what == "class" and self.test.wants_class(name):
-            return self.own(found, "wanted")
-        return found
+        is_class = isinstance(found, Handle) and found._thing.what == "class"
+        return self.own(found, "wanted") if is_class and name in self.test.class_names else found
 
     def ask(self, operation: str, *arguments, **named):
         """What the program answers; raises what it raised, or Gone."""
         values = Values(self)
         self.calls += 1
+        if self.test.seeds:  # the program's random numbers are those that the test would have
+            states = [random.getstate()]
+            if "numpy" in self.test.modules:
+                states.append(sys.modules["numpy"].random.get_state())
+            self._converse(["random", Values(self).pack((tuple(states), ()))])
         try:
             packed = values.pack((arguments, tuple(named.items())))
             reply = self._converse([operation, packed])
@@ -390,8 +381,8 @@ class Judge(Run):
         except Gone:
             raise
         except Exception:
-            self._end("error", "the answer breaks the protocol")
-        if type(answer) in wire.PLAIN and len(self.seen) < 3:
+            self._end("error", NONSENSE)
+        if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "each":
             self.seen.setdefault(type(answer), answer)
         return answer
 
@@ -419,10 +410,9 @@ class Judge(Run):
                 why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
                 self.note("rejected", why)  # continue: another call may return a plain value
                 raise Gone
-        self._end("error", "the answer breaks the protocol")
+        self._end("error", NONSENSE)
 
     def _call_back(self, number: int, packed: list) -> list:
-        """The result of a function of the test, called by the program."""
         values = Values(self)
         function = self.functions[abs(number)]
         arguments, named = values.unpack(packed)
@@ -456,27 +446,73 @@ class Judge(Run):
             return self._wait(place)
         if place not in self.things:
             if what == "iterator":
-                self.things[place] = self._pull(Handle(Thing(self, place, what, "", [], {})))
+                self.things[place] = self._pull(handle(Thing(self, place, what)))
             elif what == "class" and "BaseException" in more[1]:
                 base = self._error_class(more[1][1:])
                 self.things[place] = self.errors[more[1][0]] = type(str(more[1][0]), (base,), {})
             else:
-                module, names, fields = str(more[0]), [*map(str, more[1])], values.decode(more[2])
-                fields = {k: v for k, v in fields.items() if not callable(v)}
-                self.things[place] = Handle(Thing(self, int(place), what, module, names, fields))
+                module, names, fields, special = more
+                fields = {k: v for k, v in values.decode(fields).items() if not callable(v)}
+                made = Thing(self, int(place), what, str(module), map(str, names), fields)
+                self.things[place] = handle(made, special)
         return self.things[place]
 
-    def own(self, handle, right: str = "made"):
+    def own(self, found, right: str = "made"):
         """The same object with a right; where a method answers with it, it has none."""
-        if type(handle) is not Handle:
-            return handle
-        new = copy.copy(handle._thing)
+        if not isinstance(found, Handle):
+            return found
+        new = copy.copy(found._thing)
         new.fields, new.items = {}, None
         setattr(new, right, True)
-        return Handle(new)
+        return type(found)(new)
+
+    def make(self, kind: Handle, *arguments, **named):
+        """An object that the test makes, of a class of the program."""
+        made = self.own(self.ask("new", kind, *arguments, **named))
+        if isinstance(made, Handle):
+            made._thing.recipe = kind, arguments, named
+        return made
+
+    def ask_beside(self, operation: str, one: Handle, other) -> bool:
+        """Whether the program says yes to this question, and to none of the others like it.
+
+        They come in any order, twice. So no `==` is believed that is always true, true for all of a
+        class, or of a class that forgets what it is made from.
+        """
+        questions = [(one, other), *self._decoys(one, other)]
+        order = [*range(len(questions))] * 2
+        _ORDER.shuffle(order)
+        said: list[set] = [set() for _ in questions]
+        answers = self.ask("each", *((operation, questions[k], {}) for k in order))
+        for k, answer in zip(order, answers, strict=True):
+            said[k].add(answer is True)
+        yes = [k for k, both in enumerate(said) if both == {True}]
+        if {True, False} in said or 0 not in yes:
+            return False
+        if 1 < len(yes) < len(questions) - 1:  # equal modulo 3, perhaps
+            self.untestable(f"the program's {operation} holds for some other values too")
+        return yes == [0]
+
+    def _decoys(self, one: Handle, other) -> list[tuple]:
+        """Pairs that are equal only where objects are equal to all of a kind."""
+        # steps around 0, which is anywhere among them: so the true value is not the middle one
+        count = 4 if isinstance(other, Handle) else 9
+        place = _ORDER.randrange(count + 1)
+        steps, found = [k - place for k in range(count + 1) if k != place], [(one, "a string")]
+        if not isinstance(other, Handle):
+            return [*found, *((one, x) for x in (like(other, k) for k in steps) if x is not other)]
+        changing = other if other._thing.recipe else one
+        kind, arguments, named = changing._thing.recipe or (None, (), {})
+        given, calls = (*arguments, *named.values()), []
+        for step in steps if kind else ():
+            changed = [like(x, step) for x in given]
+            if any(map(operator.is_not, changed, given)):
+                names = dict(zip(named, changed[len(arguments) :], strict=True))
+                calls.append(("call", (kind, *changed[: len(arguments)]), names))
+        made = self.ask("each", *calls) if calls else []
+        return [*found, *((one, x) if changing is other else (x, other) for x in made)]
 
     def _pull(self, handle: Handle):
-        """The items of the program's iterator, when the test asks for them."""
         count, total = 1, 0
         while total < wire.MAX_ITEMS:
             items, end = self.ask("take", handle, count)
@@ -489,10 +525,9 @@ class Judge(Run):
         self._end("rejected", f"the program returned an iterator of more than {total:,} items")
 
     async def _wait(self, place: int):
-        return self.ask("wait", Handle(Thing(self, place, "coroutine", "", [], {})))
+        return self.ask("wait", handle(Thing(self, place, "coroutine")))
 
     def _error_class(self, names: list) -> type:
-        """The test's own exception of these names, or the built-in one."""
         for name in names:
             found = self.errors.get(name) or self.own_class(name) or vars(builtins).get(name)
             if isinstance(found, type) and issubclass(found, BaseException):
@@ -533,7 +568,7 @@ class Judge(Run):
         except Gone:
             raise
         except Exception:
-            self._end("error", "the answer breaks the protocol")
+            self._end("error", NONSENSE)
         raise self._from_program(error)
 
     def refuse(self, thing: Thing) -> None:
@@ -559,9 +594,13 @@ class Judge(Run):
         self.sock.close()  # so that every later call ends here too
         raise Gone
 
+    def pass_one(self) -> None:
+        """One more case has passed."""
+        self.passed += 1
+
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
-        """A case is lost; the first failure is the verdict."""
-        super().fail_one(error)
+        """A case is lost; `outside` of an assertion, so that other cases were not reached."""
+        self.failed += 1
         self.unreached |= outside
         words = str(error)[:MAX_WORDS]
         if isinstance(error, AssertionError) or type(error).__name__ == "Failed":  # of pytest
@@ -609,8 +648,12 @@ def _run_script(job: dict, text: str, wanted: str, begin, deadline: float) -> tu
     with begin() as sock:
         try:
             wire.receive(sock, deadline)
-            wire.send(sock, {"program": job["program"], "script": True})
-            output = _feed(sock, text, deadline)
+            wire.send(sock, {"program": job["program"], "script": True, "input": text})
+            ours, theirs = socket.socketpair()
+            with ours:
+                with theirs:
+                    socket.send_fds(sock, [b"o"], [theirs.fileno()])
+                output = wire.read(ours, wire.MAX_MESSAGE, deadline, to_end=True)
             kind, data = wire.receive(sock, deadline)
             names, words = ([""], "") if kind == "value" else data[:2]
             outcome = "out of memory" if names[:1] == ["MemoryError"] else "error"
@@ -619,43 +662,12 @@ def _run_script(job: dict, text: str, wanted: str, begin, deadline: float) -> tu
         except EOFError:
             kind, data = "value", None  # os._exit: its output counts
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
-            return "error", "the answer breaks the protocol"
+            return "error", NONSENSE
     if kind != "value":
         return outcome, f"{str(names[:1])[2:-2]}: {words}"[:MAX_WORDS]
-    if same_output(output, wanted):
+    if same_output(found := output.decode("utf-8", "replace"), wanted):
         return "passed", ""
-    return "failed", f"the output {output[:80]!r} is not {wanted[:80]!r}"
-
-
-def _feed(sock: socket.socket, text: str, deadline: float) -> str:
-    """Give the program its standard input; its output."""
-    theirs, ours = os.pipe()
-    mine, writer = os.pipe()
-    left, output = memoryview(text.encode("utf-8", "surrogateescape")), bytearray()
-    with open(mine, "rb", 0) as source, open(ours, "wb", 0) as sink:
-        try:
-            socket.send_fds(sock, [b"p"], [theirs, writer])
-        finally:
-            os.close(theirs)
-            os.close(writer)
-        os.set_blocking(ours, False)
-        while True:
-            if not left:
-                sink.close()
-            wait = deadline - time.monotonic()
-            ready = select.select([source], [sink] if left else [], [], max(wait, 0))
-            if wait <= 0:
-                raise TimeoutError
-            if ready[1]:
-                try:
-                    left = left[sink.write(left[: 1 << 16]) or 0 :]
-                except BrokenPipeError:  # it has read enough
-                    left = left[:0]
-            if ready[0]:
-                piece = source.read(1 << 16)
-                output += piece
-                if not piece or len(output) > wire.MAX_MESSAGE:
-                    return output.decode("utf-8", "replace")
+    return "failed", f"the output {found[:80]!r} is not {wanted[:80]!r}"
 
 
 def check(job: dict, control: socket.socket, tell) -> list:
@@ -673,30 +685,31 @@ def check(job: dict, control: socket.socket, tell) -> list:
         if control.recv(1) != b"k":
             raise BrokenPipeError
 
+    name, pairs = job["entry_point"], None
     try:
-        cases = cases_of(job["test"])
-        if cases and not cases["pairs"]:
+        if is_json(job["test"]):
+            with contextlib.suppress(json.JSONDecodeError):
+                pairs, function = read_json(job["test"])
+        if pairs == []:
             return ["rejected", "there is no input: nothing can be judged", "test", 0, 1]
-        if cases and not cases["function"]:
+        if pairs and function is None:
             tell("started")
-            deadline = time.monotonic() + job["seconds"]
-            return script(job, cases["pairs"], begin, deadline, tell)
-        if cases:
-            name = job["entry_point"] or str(cases["function"])
+            return script(job, pairs, begin, time.monotonic() + job["seconds"], tell)
+        if pairs:
+            job["test"], name = CALLS.replace("@PAIRS@", repr(pairs)), name or function
             if "class Solution" in job["program"] and name.isidentifier():
                 name = f"Solution().{name}"
-            job = job | {"test": function_test(cases), "entry_point": name}
-        test = compiled(job["test"], job["setup"], job["entry_point"])
-    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        test = compiled(job["test"], job["setup"], name)
+    except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
         why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
-    for name in test.modules - sys.stdlib_module_names - {"solution"}:
+    for module in test.modules - sys.stdlib_module_names - {"solution"}:
         with contextlib.suppress(Exception):  # the test says what is wrong with it
-            __import__(name)
+            __import__(module)
     tell("started")
     deadline = time.monotonic() + job["seconds"]
     with begin() as sock:
-        return Judge(test, job, sock, deadline, tell).run()
+        return Judge(test, job | {"entry_point": name}, sock, deadline, tell).run()
 
 
 def leave_with(caller: socket.socket) -> None:
@@ -717,10 +730,11 @@ def main() -> None:
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
+    jail.be_first_to_go(500)  # after the candidates, before the caller
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:
-        jail.filter_calls(None)
-        jail.filter_calls(os.getpid())
+        jail.filter_calls()
+        jail.filter_for_one().install()
     wire.send(caller, walls)
     while True:
         job = wire.receive(caller)

@@ -3,7 +3,8 @@
 1. The test runs in a trusted process, the program in another, and never sees the test. Only values
    of exact types cross. Any other object stays there, and the test asks it over the wire: so it is
    equal to no value, has no arithmetic with values, and cannot stand for one. Only of an object
-   that the test itself makes, by calling a class of the program, each answer is believed.
+   that the test itself makes, by calling a class of the program, the answers are believed; that it
+   is equal to another only if it is not equal to all like that one.
 2. The program's process has no network, cannot write files or start programs, and all its processes
    are killed. `sandbox.isolation` says what this machine can enforce: "full" or "limits-only".
 3. A program cannot report success, whatever it does to its process: only a completed test can.
@@ -20,7 +21,7 @@ import sysconfig
 import threading
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ from typing import Literal
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import wire
+from grpo_workbook.sandbox.source import is_json
 
 OUTCOMES = ("passed", "failed", "error", "timeout", "out of memory", "rejected", "sandbox error")
 MAX_PROGRAM = 200_000  # characters
@@ -137,20 +139,35 @@ class Sandbox(contextlib.AbstractContextManager):
     def check(self, jobs: Sequence[Job]) -> list[Verdict]:
         """One Verdict per job, in order. Jobs run in parallel; invalid ones are rejected."""
         verdicts = [_unfit(job) for job in jobs]
-        # the queue of all workers; equal tests are neighbours, so that each is compiled once
-        left = iter(
-            sorted(range(len(jobs)), key=lambda i: (verdicts[i] is None and jobs[i].test) or "")
-        )
+        fit = [i for i, unfit in enumerate(verdicts) if unfit is None]
+        left = deque(sorted(fit, key=lambda i: jobs[i].test))  # so that each test is compiled once
 
-        def serve(worker: _Worker) -> None:
-            for i in left:
-                verdicts[i] = verdicts[i] or worker.judge(jobs[i])
+        def serve(worker: _Worker) -> WorkbookError | None:
+            """Judge what is left; the error of a worker whose servers do not start."""
+            while left:
+                with contextlib.suppress(IndexError):  # another worker took the last one
+                    i = left.popleft()
+                    try:
+                        verdicts[i] = worker.judge(jobs[i])
+                    except WorkbookError as error:
+                        left.appendleft(i)
+                        return error
+            return None
 
-        with ThreadPoolExecutor(len(self._workers)) as threads:
-            try:
-                list(threads.map(serve, self._workers))
-            finally:
-                list(left)  # after a Ctrl-C no new job starts
+        able, error = self._workers, None
+        while left and able:
+            with ThreadPoolExecutor(len(able)) as threads:
+                try:
+                    errors = list(threads.map(serve, able))
+                except BaseException:
+                    left.clear()  # after a Ctrl-C no new job starts
+                    raise
+            error = next(filter(None, errors), error)
+            able = [worker for worker, failed in zip(able, errors, strict=True) if not failed]
+        if left and not any(worker.has_judged for worker in self._workers):
+            raise error
+        for i in left:  # a reward must not lose a step because a machine is full for a moment
+            verdicts[i] = Verdict("sandbox error", str(error), "sandbox")
         self.counts.update(v.outcome for v in verdicts)
         return verdicts
 
@@ -160,7 +177,7 @@ class _Worker:
 
     def __init__(self, options: dict, require: str | None):
         self.options, self.require, self.level, self.why = options, require, "", ""
-        self.process, self.lock = None, threading.Lock()
+        self.process, self.lock, self.has_judged = None, threading.Lock(), False
 
     def start(self) -> None:
         """Start its servers, if they do not run. Warn, or refuse, if isolation is not full."""
@@ -191,6 +208,8 @@ class _Worker:
         self.process, self.sock = wire.start_server("judge.py", self.options | {"level": level})
         walls = wire.receive(self.sock, deadline)
         self.level, self.why = walls["level"], walls["why"]
+        if not self.level:
+            raise OSError(self.why)
         # not within the time limit: a short one can pass on a busy machine
         outcome, reason, *_ = self.ask(PROOF, wire.START_LIMIT)
         if outcome != "passed":
@@ -202,7 +221,9 @@ class _Worker:
             for _ in range(MAX_TRIES):
                 self.start()
                 try:
-                    return Verdict(*self.ask(job, self.options["time_limit"]), isolation=self.level)
+                    found = self.ask(job, self.options["time_limit"])
+                    self.has_judged = True
+                    return Verdict(*found, isolation=self.level)
                 except (OSError, EOFError):
                     self.stop()
         return Verdict("sandbox error", f"the server died {MAX_TRIES} times", "sandbox")
@@ -224,7 +245,7 @@ class _Worker:
         except TimeoutError:
             self.stop()
             return late
-        return [found[0], printable(found[1]), *found[2:]]
+        return [found[0], printable(found[1])[:1000], *found[2:]]
 
     def stop(self) -> None:
         """End the servers."""
@@ -259,7 +280,7 @@ def _unfit(job: Job) -> Verdict | None:
         return Verdict("rejected", "there is no test: nothing can be judged", "test")
     name = job.entry_point
     # without one: input and output, or `from solution import f`
-    if name == "" and (job.test.lstrip().startswith(("{", "[")) or "solution" in job.test):
+    if name == "" and (is_json(job.test) or "solution" in job.test):
         return None
     if not isinstance(name, str) or not _ENTRY.fullmatch(name):
         return Verdict("rejected", f"the entry point {_shown(name)} is not a name", "test")

@@ -8,6 +8,7 @@ import ast
 import builtins
 import decimal
 import json
+import math
 import re
 
 COUNTED = """_workbook_passed()
@@ -47,7 +48,7 @@ class Test:
         self._signs(nodes, entry_point, {n.name for n in before if isinstance(n, ast.ClassDef)})
         self.in_place = self._looks_back(nodes)
         plain = [s for s in tree.body if not isinstance(s, _DEFINITIONS)]
-        used = {n.id for s in plain for n in ast.walk(s) if isinstance(n, ast.Name)}
+        used = {name for s in plain for name in _names_in(s)}
         defined = [s.name for s in tree.body if isinstance(s, _FUNCTIONS)]
         self.functions = [x for x in defined if re.match("check$|test", x) and x not in used]
         self.asserts, self.cases = 0, None
@@ -57,16 +58,15 @@ class Test:
 
     def _names(self, nodes: list) -> None:
         """The names that the test's own code binds, its classes and the modules it imports."""
-        aliases = [x for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for x in n.names]
-        self.bound = {(x.asname or x.name).split(".")[0] for x in aliases}
+        imports = [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+        names = [n for n in nodes if isinstance(n, ast.Name)]
+        self.loaded = {n.id for n in names if isinstance(n.ctx, ast.Load)}
+        self.bound = {(x.asname or x.name).split(".")[0] for n in imports for x in n.names}
         self.bound |= {n.name for n in nodes if isinstance(n, _DEFINITIONS | ast.ExceptHandler)}
         self.bound |= {n.arg for n in nodes if isinstance(n, ast.arg)}
-        loaded = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-        self.bound |= {n.id for n in nodes if isinstance(n, ast.Name)} - {n.id for n in loaded}
-        self.bound |= {n.id for n in nodes if isinstance(n, ast.Name) and n not in loaded}
-        self.free = sorted({n.id for n in loaded} - self.bound - set(dir(builtins)))
-        imported = [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
-        imported += [x.name for n in nodes if isinstance(n, ast.Import) for x in n.names]
+        self.bound |= {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+        self.free = sorted(self.loaded - self.bound - set(dir(builtins)))
+        imported = [getattr(n, "module", x.name) or "" for n in imports for x in n.names]
         self.modules = {name.split(".")[0] for name in imported}
         self.classes = {n.name for n in nodes if isinstance(n, ast.ClassDef)} - {self.root}
 
@@ -82,27 +82,21 @@ class Test:
         # objects: what the entry point returned, where the test asks it what it asks of no value
         makes = [n for n in nodes if isinstance(n, ast.Assign) and self._is_call(n.value)]
         objects = {ast.unparse(t) for n in makes for t in n.targets}
-        acts = {id(n.value.func) for n in nodes if isinstance(n, ast.Expr) and _is_call(n.value)}
-        shown = any(
-            (self._is_call(n.value) and not (n.value.args or n.value.keywords))
-            or (
-                (n.attr not in PLAIN_NAMES or id(n) in acts)
-                and (self._is_call(n.value) or ast.unparse(n.value) in objects)
-            )
-            for n in used
-        )
-        if entry_point != self.root or (shown and self.root[:1].isupper()):
-            self.class_names.add(self.root)
-        names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        self.elsewhere = sorted(_ELSEWHERE & (names | {n.attr for n in used}))
+        acts = {id(getattr(n.value, "func", None)) for n in nodes if isinstance(n, ast.Expr)}
 
-    def wants_class(self, name: str) -> bool:
-        """Whether the test treats this name of the program as a class."""
-        return name in self.class_names
+        def shows_object(node: ast.Attribute) -> bool:
+            if self._is_call(made := node.value) and not (made.args or made.keywords):
+                return True
+            asks = node.attr not in PLAIN_NAMES or id(node) in acts
+            return asks and (self._is_call(made) or ast.unparse(made) in objects)
+
+        if entry_point != self.root or (self.root[:1].isupper() and any(map(shows_object, used))):
+            self.class_names.add(self.root)
+        asked = self.loaded | {n.attr for n in used}
+        self.seeds, self.elsewhere = "seed" in asked, sorted(_ELSEWHERE & asked)
 
     def _is_call(self, node: ast.AST) -> bool:
-        """A call of the entry point."""
-        return _is_call(node) and name_of(node.func) in (self.root, "candidate")
+        return isinstance(node, ast.Call) and name_of(node.func) in (self.root, "candidate")
 
     def _looks_back(self, nodes: list) -> bool:
         """Whether it compares a variable that the program had, with what is not from the program.
@@ -112,24 +106,20 @@ class Test:
         """
         ours = {self.root, "candidate"}
         ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
-        calls = [n for n in nodes if isinstance(n, ast.Call)]
-        calls = [n for n in calls if _of_program(n.func, ours)]
+        calls = {n for n in nodes if isinstance(n, ast.Call) and _of_program(n.func, ours)}
         given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
         given = {a.id for a in given if isinstance(a, ast.Name)}
-        answers = [n for n in nodes if isinstance(n, ast.Assign) and set(calls) & {*ast.walk(n)}]
-        results = {x.id for n in answers for t in n.targets for x in ast.walk(t) if _is_name(x)}
+        answers = [n for n in nodes if isinstance(n, ast.Assign) and calls & {*ast.walk(n)}]
+        results = {x for n in answers for t in n.targets for x in _names_in(t)}
         for node in nodes:
+            sides = []
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]
             elif isinstance(node, ast.Call) and name_of(node.func).startswith("assert"):
                 sides = node.args[:2]
-            else:
-                continue
-            inside = [[*ast.walk(side)] for side in sides]
-            names = [{x.id for x in part if _is_name(x)} for part in inside]
-            asks = any(x in calls for part in inside for x in part)
-            touched = [bool(found & (given | results)) for found in names]
-            if not asks and sum(touched) == 1 and names[touched.index(True)] & given:
+            names = [found for side in sides if (found := _names_in(side)) & (given | results)]
+            asks = any(calls & {*ast.walk(side)} for side in sides)
+            if not asks and len(names) == 1 and names[0] & given:
                 return True
         return False
 
@@ -158,19 +148,13 @@ _DEFINITIONS = _FUNCTIONS | ast.ClassDef
 _WITH = ast.With | ast.AsyncWith
 
 
-def _is_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call)
-
-
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name)
+def _names_in(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def _is_main(node: ast.stmt) -> bool:
     """`if __name__ == "__main__":`"""
-    return isinstance(node, ast.If) and "__name__" in {
-        getattr(n, "id", "") for n in ast.walk(node.test)
-    }
+    return isinstance(node, ast.If) and "__name__" in _names_in(node.test)
 
 
 def _of_program(function: ast.expr, ours: set[str]) -> bool:
@@ -181,59 +165,48 @@ def _of_program(function: ast.expr, ours: set[str]) -> bool:
 
 # ---- JSON with inputs and outputs
 
-FUNCTION_TEST = """
+CALLS = """
 def _lists(x):
     if isinstance(x, dict):
         return {k: _lists(v) for k, v in x.items()}
     return [_lists(y) for y in x] if isinstance(x, list | tuple) else x
-def _right(got, wanted):
-    return any(_lists(got) == one for one in wanted)
 def check(candidate):
-"""
+    for given, right in @PAIRS@:
+        assert _lists(candidate(*given)) in right
+"""  # Python for a JSON test that calls a function
 
 
-def cases_of(test: str) -> dict | None:
-    """`inputs` and `outputs` (and a `function`, if it is called with the inputs) of a JSON test."""
-    if not test.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        data = json.loads(test)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(data, list):  # LiveCodeBench
+def is_json(test) -> bool:
+    """Whether the test is input and output: a dict, a list, or JSON."""
+    return isinstance(test, dict | list) or str(test).lstrip().startswith(("{", "["))
+
+
+def read_json(test: str) -> tuple[list, str | None]:
+    """The pairs of a JSON test, and the function that it calls ("": the entry point).
+
+    A pair is input and output of a script, or arguments and the results that are right.
+    """
+    data = json.loads(test)
+    if isinstance(data, list):  # LiveCodeBench: one line for each argument
         pairs = [(x["input"], x["output"]) for x in data]
-        function = any(x.get("testtype") == "functional" for x in data) or None
+        if any(x.get("testtype") == "functional" for x in data):
+            return [([*map(json.loads, a.splitlines())], [json.loads(b)]) for a, b in pairs], ""
     else:
-        inputs, outputs = (
-            data[k + "s"] if k + "s" in data else data[k] for k in ("input", "output")
-        )
-        pairs = list(zip(inputs, outputs, strict=True))
-        function = data.get("fn_name")
-    return {
-        "pairs": [(_text(a), _text(b)) if not function else (a, b) for a, b in pairs],
-        "function": function,
-    }
+        pairs = [data.get(f"{name}s", data.get(name)) for name in ("input", "output")]
+        pairs = list(zip(*pairs, strict=True))
+        if (name := data.get("fn_name")) is not None:
+            # an output is sometimes in a list of its own
+            return [(a, [b, *(b if _is_single(b) else [])]) for a, b in pairs], str(name)
+    return [(_text(a), _text(b)) for a, b in pairs], None
+
+
+def _is_single(value) -> bool:
+    return isinstance(value, list) and len(value) == 1
 
 
 def _text(value) -> str:
     """APPS has some inputs as lists of lines."""
     return value if isinstance(value, str) else "\n".join(map(str, value))
-
-
-def function_test(cases: dict) -> str:
-    """Python for a JSON test that calls a function."""
-    lines = []
-    for given, wanted in cases["pairs"]:
-        if isinstance(given, str):  # LiveCodeBench: one line for each argument
-            given, wanted = [json.loads(x) for x in given.splitlines()], json.loads(wanted)
-            wanted = [wanted]
-        else:  # APPS: an output is sometimes in a list of its own
-            wanted = [
-                wanted,
-                *(wanted[:1] if isinstance(wanted, list) and len(wanted) == 1 else []),
-            ]
-        lines.append(f"    assert _right(candidate(*{given!r}), {wanted!r})\n")
-    return FUNCTION_TEST + "".join(lines)
 
 
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -250,5 +223,4 @@ def _same_token(found: str, wanted: str) -> bool:
         return True
     if not re.search("[.eE]", wanted) or not (_FLOAT.fullmatch(found) and _FLOAT.fullmatch(wanted)):
         return False
-    a, b = float(found), float(wanted)
-    return abs(a - b) <= 1e-6 * max(1.0, abs(b))
+    return math.isclose(float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-6)

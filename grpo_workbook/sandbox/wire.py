@@ -9,6 +9,7 @@ import builtins
 import collections
 import datetime
 import decimal
+import enum
 import fractions
 import functools
 import itertools
@@ -62,7 +63,6 @@ MADE = {tag: kind for kind, tag in REDUCED.items()} | {
 
 
 def _parts(value, kind: type) -> list:
-    """The parts of a plain value, as values."""
     if isinstance(value, dict):
         return [x for pair in value.items() for x in pair]
     if kind is bytes or kind is bytearray:
@@ -145,10 +145,12 @@ class Values:
         if kind in FIXED or kind in REDUCED:
             tag = FIXED.get(kind) or REDUCED[kind]
             return [tag, *(self.encode(x) for x in _parts(value, kind))]
-        return self.special(value, kind)
+        if (found := self.special(value, kind)) is None:
+            raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+        return found
 
-    def special(self, value, kind: type):
-        """What is neither a plain value nor a container of Python's own."""
+    def special(self, value, kind: type) -> list | None:
+        """What is neither a plain value nor a container of Python's own; None: it cannot cross."""
         if kind in ITERATORS:
             items = list(itertools.islice(value, MAX_ITEMS + 1))
             if len(items) > MAX_ITEMS:
@@ -157,14 +159,13 @@ class Values:
         if kind is type and vars(builtins).get(value.__name__) is value:
             return ["K", value.__name__]
         if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
-            if (scalar := kind.__name__ != "ndarray") and value.shape:
-                raise NotPlain("an array of another class")  # a matrix
-            if value.dtype.kind == "O" and not scalar:
-                return ["O", list(map(int, value.shape)), *map(self.encode, value.flat)]
-            if _NUMBERS.fullmatch(value.dtype.str):
-                shape = [] if scalar else [[*map(int, value.shape)]]
+            is_array = kind.__name__ == "ndarray"
+            shape = [[*map(int, value.shape)]] if is_array else []
+            if value.dtype.kind == "O" and is_array:
+                return ["O", *shape, *map(self.encode, value.flat)]
+            if _NUMBERS.fullmatch(value.dtype.str) and (is_array or not value.shape):
                 return ["N", value.dtype.str, value.tobytes().hex(), *shape]
-        raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
+        return None
 
     def decode(self, data):
         """The value; an Exception for anything that `encode` never writes."""
@@ -183,8 +184,8 @@ class Values:
             return value
         if tag in MADE:
             return MADE[tag](*[self.decode(x) for x in parts])
-        if tag == "K":
-            return _builtin_type(*parts)
+        if tag == "K" and isinstance(found := vars(builtins)[parts[0]], type):
+            return found
         if tag == "N":
             return self.array(_array(*parts))
         if tag == "O":
@@ -213,14 +214,18 @@ class Values:
 
     def record(self, value) -> list:
         """An object of a class that the test's own code defines: its attributes follow."""
+        if isinstance(value, enum.Enum):
+            return ["o", type(value).__name__, value.name]
         if (number := self.numbers.get(id(value))) is not None:
             return ["a", number]
         self._number(value)
         self.records.append(value)
         return ["o", type(value).__name__]
 
-    def blank(self, kind: type):
-        """An object of the class, without attributes and without a call of its `__init__`."""
+    def blank(self, kind: type, *name: str):
+        """An object of the class without attributes or a call of `__init__`; the enum's member."""
+        if name:
+            return kind[name[0]]
         value = object.__new__(kind)
         self._number(value)
         self.records.append(value)
@@ -258,13 +263,6 @@ class Values:
         self.objects.append(value)
 
 
-def _builtin_type(name: str) -> type:
-    found = vars(builtins)[name]
-    if not isinstance(found, type):
-        raise ValueError(f"{name} is not a type")
-    return found
-
-
 def encode(value):
     """A plain value as JSON's types; NotPlain for other values, such as a subclass of int."""
     return Values().encode(value)
@@ -280,13 +278,14 @@ def send(sock: socket.socket, message) -> None:
 
 def receive(sock: socket.socket, deadline: float | None = None):
     """The next message. EOFError at the end, TimeoutError at the deadline (of time.monotonic)."""
-    size = struct.unpack("!I", _read(sock, 4, deadline))[0]
+    size = struct.unpack("!I", read(sock, 4, deadline))[0]
     if size > MAX_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
-    return json.loads(_read(sock, size, deadline))
+    return json.loads(read(sock, size, deadline))
 
 
-def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
+def read(sock: socket.socket, size: int, deadline: float | None, to_end: bool = False) -> bytes:
+    """So many bytes, or `to_end` all until the end if there are less; errors as `receive`."""
     data = bytearray()
     while len(data) < size:
         if deadline is not None:
@@ -294,6 +293,8 @@ def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
                 raise TimeoutError
             sock.settimeout(left)
         piece = sock.recv(min(size - len(data), 1 << 20))
+        if not piece and to_end:
+            break
         if not piece:
             raise EOFError
         data += piece

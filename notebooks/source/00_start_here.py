@@ -63,7 +63,7 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
     print(f"{answer:22} reward {reward:.0f}   advantage {advantage:+.2f}")
 
 # %% [markdown]
-# Nobody wrote a model answer and no second model acted as judge. All it took was a checker and the model's own
+# Nobody wrote a solution to imitate, and no second model acted as judge. All it took was a checker and the model's own
 # attempts. So GRPO needs a check that you trust, and a model that passes it *sometimes*. If all answers of a group earn
 # the same, every advantage is 0 and nothing is learned: a **zero-variance group**.
 
@@ -152,7 +152,7 @@ trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 trainer.train();
 
 # %% [markdown]
-# The title compares the first and the last five steps. The total is weighted, the single rewards are not.
+# The figure's title compares the first and the last five steps. The total is weighted, the single rewards are not.
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -244,7 +244,7 @@ main(["doctor"]);
 # %% [markdown]
 # `diagnose` reads the log of a run, names what is wrong and says what to do. It compares the last quarter of the steps
 # with the first quarter ("at first"). First this notebook's run, then a recorded one whose reward function gives every
-# completion the same.
+# completion the same. "Not judged" lists the causes that this log cannot show; chapter 05 records more.
 
 # %%
 from grpo_workbook import files
@@ -296,6 +296,7 @@ arrows = [
     ("data", "SFT", "good answers"), ("data", "RLHF", "ratings"),
 ]
 figure = figures.diagram(boxes, arrows, (9.5, 4.6))
+figure.suptitle("GRPO suits tasks with a check that the model passes sometimes", y=1.03)
 figures.show(
     figure,
     "A decision tree. With a check: a model that never passes needs SFT or easier "
@@ -337,7 +338,7 @@ bars = axes.barh(list(methods), frozen, left=trained, color="#BBBBBB", label="fr
 total = [a + b for a, b in zip(trained, frozen)]
 axes.bar_label(bars, [f"{gb:.0f} GB" for gb in total], padding=4)
 axes.set(xlim=(0, 170), xlabel="GB for a model of 4 billion weights")
-axes.set_title("A critic doubles the memory; an adapter on 4 bits needs 3 GB")
+axes.set_title("A critic nearly doubles the memory; an adapter on 4 bits needs 3 GB")
 axes.legend(frameon=False, loc="upper right")
 axes.grid(False)
 said = ", ".join(f"{name} {gb:.0f} GB" for name, gb in zip(methods, total))

@@ -123,7 +123,7 @@ for axes, values in ((left, means), (right, spreads)):
     axes.bar_label(bars, [f"{value:.3f}" for value in values], padding=7, fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
 left.axhline(float(exact[2]), color="black", lw=1, ls="--")
-left.set(title="Mean gradient: a baseline keeps it", ylim=(0, 0.24))
+left.set(title="Mean gradient: only the group's mean shrinks it", ylim=(0, 0.24))
 times = f"{spreads[0] / spreads[3]:.0f} times"
 right.set(title=f"Deviation: {times} smaller", ylim=(0, 0.7))
 figures.show(
@@ -626,8 +626,8 @@ for name, how in kinds.items():
     weight[name] = -torch.autograd.grad(loss, logp)[0]
 
 # %% [markdown]
-# One row is one answer, one bar is one token: the higher, the more it weighs. Bars of a row differ, because a token's
-# weight is multiplied by its ratio. A cross marks a token that was clipped.
+# One row is one answer, one bar is one token: the higher, the more it weighs. Except under GSPO, the bars of a row
+# differ, because a token's weight is multiplied by its ratio. A cross marks a token that was clipped.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.5, 5.6, 6, 3)
@@ -921,9 +921,9 @@ table = pd.DataFrame(log).set_index("step")
 table["TRL's reward"] = trl["reward"][: len(log)]
 wanted = {
     "The reward rises, as TRL's does": ["reward", "TRL's reward"],
-    "Groups agree more and more": ["reward_std", "group_std", "frac_reward_zero_std"],
+    "Groups agree more": ["reward_std", "group_std", "frac_reward_zero_std"],
     "The KL stays small, with jumps": ["kl"],
-    "The loss shows nothing": ["loss"],
+    "The loss ends near 0, which says little": ["loss"],
 }
 figure, panels = figures.new_panels(9.0, 5.2, 4, 2)
 for axes, (title, names) in zip(panels, wanted.items()):
@@ -944,7 +944,8 @@ print("TRL", trl["versions"]["trl"], "strict, sampled:", trl["strict_sampled"])
 # 0 even when no group has any variance, if only the groups differ from each other. What is learned from is within the
 # groups: `frac_reward_zero_std`, the fraction of zero-variance groups, says how many teach nothing. `group_std`, the
 # mean deviation within groups, is logged by our trainer only. The KL jumps, because a few tokens that the reference
-# finds nearly impossible make most of k3.
+# finds nearly impossible make most of k3. The loss starts below 0 only because at first the better answers were the
+# longer ones, and `dapo` counts tokens.
 #
 # The two runs see different problems and samples, so expect them to agree only as well as two random seeds do. On the
 # *same* answers losses and gradients agree to 1e-5, for all loss types: `tests/test_grpo.py`. TRL adds everything else:

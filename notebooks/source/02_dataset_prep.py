@@ -456,7 +456,8 @@ print("nearly the same:", leakage.near_duplicates(texts))
 
 # %%
 for other in (2, 3):
-    overlap = leakage.jaccard(leakage.words(texts[0]), leakage.words(texts[other]))
+    a, b = leakage.words(texts[0]), leakage.words(texts[other])
+    overlap = len(a & b) / len(a | b)  # Jaccard's similarity
     alike = leakage.template(texts[0]) == leakage.template(texts[other])
     print(f"0 and {other}: {overlap:.0%} of the words, same template: {alike}")
 
@@ -494,8 +495,8 @@ for rate, score in list(zip(rates, scores))[:4]:
 figures.show(figure, words)
 
 # %% [markdown]
-# A real model's score rises in the same way, and nothing in its training curve shows it. So compare the two sets before
-# training, near-duplicates included.
+# The score of a real model that memorises rises too, and nothing in its training curve shows it. So compare the two
+# sets before training, near-duplicates included.
 
 # %%
 from datasets import Dataset
@@ -627,7 +628,8 @@ if MY_FILE is None:
     MY_FILE.write_text("\n".join(map(json.dumps, rows)))
 
 # %% [markdown]
-# The four steps, and the prompt budget between them. Two files come out, for training and for measuring:
+# The four steps, and the prompt budget between them. `split` holds out 100 rows, but at most a fifth of all. Two files
+# come out, for training and for measuring:
 
 # %%
 invalid: dict[int, str] = {}

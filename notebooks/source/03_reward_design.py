@@ -31,8 +31,10 @@ boxes = {
 arrows = [("group", name, "") for name in ("right", "form", "style")]
 arrows += [("right", "sum", "× 2"), ("form", "sum", "× 0.5"), ("style", "sum", "× 0.1")]
 arrows += [("sum", "norm", ""), ("norm", "update", "")]
+figure = figures.diagram(boxes, arrows, (9, 2.6))
+figure.suptitle("Rewards are weighted and added, then compared in the group", y=1.06)
 figures.show(
-    figures.diagram(boxes, arrows, (9, 2.6)),
+    figure,
     "Diagram. The 8 completions of one prompt go to three reward functions: "
     "correctness, format and style. Their scores, weighted 2, 0.5 and 0.1, add up to "
     "8 totals. Minus the group's mean, over its standard deviation: 8 advantages.",
@@ -140,8 +142,8 @@ for text in [
 # %% [markdown]
 # ## Does it have the form?
 #
-# Three rewards for the same form. *Strict* wants the two blocks and nothing else. *Soft* allows words around them.
-# *Incremental* pays 0.25 for each of the four tags that is in place, counted from the first.
+# Two rewards for the same form. *Strict* wants the two blocks and nothing else. *Incremental* pays 0.25 for each of the
+# four tags that is in place, counted from the first, and allows words around them. Each line below shows both.
 #
 # Incremental gives **partial credit**: a model that never writes the whole form still earns more for each step towards
 # it, so its groups have a gradient. Strict alone gives none until the model succeeds by chance.
@@ -158,11 +160,7 @@ ladder = {
     "empty tags": "<reasoning></reasoning><answer></answer>",
     "reversed": "</answer>42<answer></reasoning><reasoning>",
 }
-formats = (
-    rewards.strict_format_reward,
-    rewards.soft_format_reward,
-    rewards.incremental_format_reward,
-)
+formats = (rewards.strict_format_reward, rewards.incremental_format_reward)
 for name, text in ladder.items():
     print(f"{name:13}", [f([text])[0] for f in formats])
 
@@ -193,7 +191,7 @@ print([f.__name__ for f in functions], weights)
 # | type | weight | why |
 # | --- | --- | --- |
 # | correctness | 2 | the task; more than all others together, or form without content wins |
-# | format: strict, soft, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
+# | format: strict, incremental | 0.5 each | learned within a few steps, and needed so that answers can be read |
 # | length, overlong | 0.1 to 0.5 | only once answers are right; too strong, and the reasoning disappears |
 # | style, repetition | 0.1 to 0.3 | a penalty for what you have seen in samples |
 #
@@ -259,7 +257,36 @@ json_reward({"required": ["n"]})(['{"n": 42}', '{"m": 42}', "42, I think"])
 # `@reward` records what the function judges, for the diagnosis of chapter 05. A reward in a file has a name on the
 # command line: `--rewards "correctness:2,my.py:my_reward:0.5"`. The run tries it once before it trains.
 #
-# Try each reward alone, on texts whose worth you know. (`length=8` wants 8 tokens; here, without tokens, 8 words.)
+# Three more of your own: a length that a completion should have, a penalty for phrases that you saw in samples, and TRL's
+# penalty for repeated pairs. It counts words here, because pairs of tokens recur in right solutions too.
+
+# %%
+from trl.rewards import get_repetition_penalty_reward
+
+
+def length(target):
+    @rewards.reward(role="length")
+    def length_reward(completions, completion_ids=None, **columns):
+        tokens = completion_ids or [rewards.text_of(c).split() for c in completions]
+        return [max(0.0, 1 - abs(len(ids) - target) / target) for ids in tokens]
+
+    return length_reward
+
+
+@rewards.reward(role="style")
+def style_reward(completions, **columns):
+    phrases = ("sure!", "as an ai", "i hope this helps")
+    said = [rewards.text_of(c).lower() for c in completions]
+    return [-sum(phrase in text for phrase in phrases) / len(phrases) for text in said]
+
+
+def repetition_reward(completions, **columns):
+    words = [rewards.text_of(c).split() for c in completions]
+    return get_repetition_penalty_reward(2)(words)
+
+
+# %% [markdown]
+# Try each reward alone, on texts whose worth you know. (`length(8)` wants 8 tokens; here, without tokens, 8 words.)
 
 # %%
 samples = {
@@ -271,15 +298,14 @@ samples = {
     + "\n</reasoning>\n<answer>21</answer>",
     "chats": "Sure! As an AI, I hope this helps: 21",
 }
-alone, _ = parse_rewards("reasoning_steps=2,length=8,repetition=2,style,integer_answer")
+alone = [rewards.incremental_format_reward, length(8), repetition_reward, style_reward]
 print(f"{'':15}", *[f"{f.__name__.removesuffix('_reward'):>16}" for f in alone])
 for name, text in samples.items():
     print(f"{name:15}", *[f"{f([text])[0]:16.2f}" for f in alone])
 
 # %% [markdown]
-# `reasoning_steps` pays for true equations, because connecting words are too cheap to learn. Now read the column
-# `length`: two of the three cheats earn more than the answer that shows its work. A length is worth nothing by itself;
-# use it only to trim answers that are already right.
+# Read the column `length`: two of the three cheats earn more than the answer that shows its work. A length is worth
+# nothing by itself; use it only to trim answers that are already right.
 
 # %% [markdown]
 # ## What would GRPO see on step 1?
@@ -363,7 +389,19 @@ figures.show(figure, words)
 # - **mean 1 and all groups equal**: it is mastered, or broken. The model learns nothing more from it.
 # - **none** is not 0: the reward did not apply or could not be computed. Find out which.
 #
-# To see samples while training runs, set `GRPOConfig(log_completions=True)`.
+# To see samples while training runs, set `GRPOConfig(log_completions=True)`. Or add a reward that only prints. With a
+# weight of 0 it changes nothing:
+
+# %%
+def prints_a_sample(completions, trainer_state=None, **columns):
+    """0.0 for every completion; every tenth step it prints the first one."""
+    step = trainer_state.global_step if trainer_state else 0
+    if step % 10 == 0:
+        print(f"step {step}: {' '.join(rewards.text_of(completions[0]).split())}")
+    return [0.0] * len(completions)
+
+
+prints_a_sample(completions[:8])
 
 # %% [markdown]
 # ## A small weight is not a small push
@@ -513,8 +551,9 @@ figures.show(
 )
 
 # %% [markdown]
-# With half of the groups mastered, `"group"` takes the phrase to 80 % in 30 steps. The three others hold it near 10 % to
-# 20 %, because the larger pushes of correctness are in the same batch. And does its weight matter?
+# With half of the groups mastered, `"group"` takes the phrase to 80 % in 30 steps. The three others still hold it at
+# 10 % to 18 %, because the larger pushes of correctness are in the same batch. Not for ever: at step 40 `"batch"` and
+# `"normalize_then_sum"` are near 40 %. And does its weight matter?
 
 # %%
 import pandas as pd
@@ -529,7 +568,7 @@ ends = {way: [after_30(way, weight) for weight in sizes] for way in WAYS}
 pd.DataFrame(ends, index=[f"weight {weight}" for weight in sizes]).round(2)
 
 # %% [markdown]
-# Under `"group"`, a weight 100 times smaller changes almost nothing. Under the others, the weight decides.
+# Under `"group"`, a weight 100 times smaller changes little. Under the others, the weight decides.
 #
 # The right panel is the limit of the cures. Where *every* group is mastered, nothing larger is left in the batch.
 # `"batch"` and `"normalize_then_sum"` divide by the phrase's own spread. `"none"` gives a gradient about 20 times
@@ -543,25 +582,20 @@ for adamw in (True, False):
 # %% [markdown]
 # ### The same on a real run
 #
-# `train` is a plain TRL run of the course's model. `changes` are fields of `GRPOConfig`.
+# `train` trains the course's model. `make_trainer` builds TRL's `GRPOTrainer` as chapter 04 does, with adapters in float32;
+# `changes` are fields of `GRPOConfig`.
 
 # %%
-from transformers import PrinterCallback
-from trl import GRPOTrainer
+from grpo_workbook import make_trainer
 
 
 def train(reward_functions, reward_weights, steps=20, **changes):
     """Train the untrained model, and give back the trainer with its log."""
     model, tokenizer = load_policy(config)
     changes = {"max_steps": steps, "save_strategy": "no", **changes}
-    trainer = GRPOTrainer(
-        model=model,
-        reward_funcs=reward_functions,
-        args=config.to_grpo_config(reward_weights, changes),
-        train_dataset=train_rows,
-        processing_class=tokenizer,
+    trainer = make_trainer(
+        config, model, tokenizer, train_rows, reward_functions, reward_weights, changes
     )
-    trainer.remove_callback(PrinterCallback)  # one line per step
     trainer.train()
     return trainer
 
@@ -616,8 +650,8 @@ figures.show(
 # | | phrase | correctness |
 # | --- | --- | --- |
 # | first 3 steps | 28 % | 46 % |
-# | last 3, `"group"` | 73 % | 81 % |
-# | last 3, `"normalize_then_sum"` | 56 % | 82 % |
+# | last 3, `"group"` | 72 % | 86 % |
+# | last 3, `"normalize_then_sum"` | 42 % | 83 % |
 # | last 3, `"none"` | 42 % | 85 % |
 
 # %% [markdown] tags=["remove-cell"]
@@ -767,7 +801,7 @@ for name in sets:
 # %% [markdown]
 # With ours, an attack without the right number earns no more than a well-formed wrong answer. Attacks that contain the
 # right number lose only the reward for the form. In a group with right answers, the right answers win. In a group
-# without any, the best cheat wins, however little it earns: that is the trap of the last section.
+# without any, the best cheat wins, however little it earns: a small weight is not a small push.
 #
 # The opposite fault is a penalty without a floor. Under the naive rewards a right answer with a long farewell earns less
 # than an empty completion, so the model learns to say nothing. Ours only withholds the reward for the strict form:
@@ -836,27 +870,36 @@ with SymbolicChecker(time_limit=2.0) as checker:
 # ## Ensembles, and a weight that adapts
 #
 # An ensemble makes one reward of several. Under the *minimum*, cheating one member gains nothing. The *mean* averages
-# out errors. The *vote* suits judges that are often wrong on their own.
+# out errors. The *vote* (a median) suits judges that are often wrong on their own. It takes a few lines:
 
 # %%
-from grpo_workbook import mean_of, minimum_of, vote_of
+from statistics import fmean, median_low
 
-members = (
-    rewards.correctness_reward,
-    rewards.strict_format_reward,
-    rewards.reasoning_steps(1),
-)
+
+def ensemble(join, *members):
+    def ensemble_reward(completions, **columns):
+        each = [member(completions, **columns) for member in members]
+        return [join(values) for values in zip(*each)]
+
+    return ensemble_reward
+
+
+def shows_work(completions, **columns):
+    return [float("=" in rewards.text_of(c)) for c in completions]
+
+
+members = (rewards.correctness_reward, rewards.strict_format_reward, shows_work)
 texts = [honest(), honest(work="I just know it."), "<answer>42</answer>"]
-for make in (minimum_of, mean_of, vote_of):
-    values = make(*members)(completions=texts, answer=["42"] * 3)
-    print(f"{make.args[0]:8}", [round(value, 2) for value in values])
+for join in (min, fmean, median_low):
+    values = ensemble(join, *members)(texts, answer=["42"] * 3)
+    print(f"{join.__name__:10}", [round(value, 2) for value in values])
 
 # %% [markdown]
 # `AdaptiveWeight` lowers a reward's weight as the model masters it; [chapter 07](07_stages_and_curriculum.ipynb)
 # measures the effect. Here the weight of the strict format falls as more completions are well-formed:
 
 # %%
-from grpo_workbook import AdaptiveWeight
+from grpo_workbook.stages import AdaptiveWeight
 
 form = rewards.strict_format_reward
 fading = AdaptiveWeight(form, success=form, at_zero=1.0, at_one=0.2, memory=0.8)
@@ -1079,7 +1122,7 @@ predict("03.4", prediction, run);
 # prediction = "falls"
 # ```
 #
-# In our run the form went from 6 % to 45 % of the completions, and the right ones among them from 67 % to 17 %. The
+# In our run the form went from 6 % to 37 % of the completions, and the right ones among them from 67 % to 26 %. The
 # reward ignores the number, so nothing keeps the work that made it right. Pay for the form only together with the answer,
 # and report both rates.
 #

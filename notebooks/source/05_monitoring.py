@@ -2,7 +2,8 @@
 # # 05 · Monitoring: a run that says what is wrong with it
 #
 # **After this notebook you can** read every curve of a GRPO run, explain why a loss near 0 is normal, tell a healthy
-# run from a sick one within 30 steps, name the disease and its cure, and stop a bad run before it wastes an hour.
+# run from a sick one (within 30 steps here, within 100 on a GPU), name the disease and its cure, and stop a bad run
+# before it wastes an hour.
 #
 # **Time:** about 2 minutes on two CPU cores (smoke profile).
 #
@@ -79,7 +80,7 @@ for axes, (name, batch) in zip(grid, batches.items()):
     names = [f"group {i}" for i in range(1, 5)]
     axes.set(xticks=[], yticks=range(4), yticklabels=names)
     axes.grid(visible=False)
-figure.suptitle("The same reward_std, but only the right batch teaches")
+figure.suptitle("The same reward_std, but only the batch on the right teaches")
 listed = "; ".join(f"{name}: {numbers}" for name, numbers in said.items())
 figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. In the "
              "left one all rewards of a group are equal: no advantage and no gradient.")
@@ -126,7 +127,7 @@ figures.show(*run_panels(healthy, title=title))
 # %% [markdown]
 # | panel | healthy | worry when |
 # | --- | --- | --- |
-# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps, falling, or one part rising alone |
+# | reward and its parts | rises, then levels off; form first, correctness after it | flat after 30 steps (on a GPU 100), falling, or one part rising alone |
 # | zero-variance groups | become more *as the reward gets high* | nearly all, from the start: no gradient |
 # | entropy, KL | entropy falls while the reward rises; KL grows and levels off | entropy gone while the reward is low; KL above the initial entropy |
 # | tokens | steady, or moving for a reason | all at the limit; a steep climb; near 0 |
@@ -137,8 +138,9 @@ figures.show(*run_panels(healthy, title=title))
 # ### How fast may entropy fall?
 #
 # Entropy says how undecided the policy is, in nats per token. With `beta` above 0 there is a KL beside it, which starts
-# at 0 because the policy is still its reference. The KL of one step is an estimate and can jump (step 29 here) for a
-# few tokens that the reference finds nearly impossible, so the bold line is a median.
+# at 0 because the policy is still its reference. (In chapter 07's rounds it starts at 0 again with each new reference.)
+# The KL of one step is an estimate and can jump (step 29 here) for a few tokens that the reference finds nearly
+# impossible. So the bold lines are medians.
 
 # %% tags=["hide-input"]
 parted = with_kl.table[["kl", "entropy"]].dropna()
@@ -159,10 +161,11 @@ figures.show(figure, f"Line chart over 30 steps. Entropy loses {lost:.0%}; the K
 # %% [markdown]
 # **This is not the norm for a real model.** A sum of small numbers has one right answer and nearly one wording, so a model
 # that has learned it has little left to be undecided about. A real model that loses its entropy at this speed stops
-# exploring, and then stops learning. In the runs of Cui et al. (2505.22617, eleven base models of 0.5 to 32 billion
-# weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (2503.14476)
-# calls this *entropy collapse* and raises the upper clip to 0.28 against it; TRL 1.15 also has `entropy_coef`. Compare
-# the entropy with your own first steps, and ask what the reward gained while it fell (exercise 05.4).
+# exploring, and then stops learning. In the runs of Cui et al. (arXiv 2505.22617, eleven base models of 0.5 to 32
+# billion weights) 73 % of the entropy and 76 % of the gain were used up in the first 200 of 2,400 steps. DAPO (arXiv
+# 2503.14476) calls this *entropy collapse* and raises the upper clip to 0.28 against it; TRL 1.15 also has
+# `entropy_coef`. Compare the entropy with your own first steps, and ask what the reward gained while it fell
+# (exercise 05.4).
 #
 # On a GPU, Unsloth's trainer logs no `entropy`, and it logs a `kl` even when `beta` is 0.
 
@@ -177,9 +180,9 @@ print(as_text(diagnose(healthy), healthy))
 # %% [markdown]
 # ## What a run on a GPU looks like
 #
-# The tiny model learns in 30 steps, at a learning rate of 1e-3. A model of a few billion weights learns at about 5e-6,
-# and takes longer. These six are published runs, as means over ten steps (their sources: `data/README.md`). Before you
-# read on: which of them would you stop?
+# The tiny model learns in 30 steps, at a learning rate of 1e-3. Larger models take smaller rates (5e-6 in most of the
+# following runs; chapter 04 starts at 1e-5) and more steps. These six are published runs, as means over ten steps (their
+# sources: `data/README.md`). Before you read on: which of them would you stop?
 
 # %%
 import pandas as pd
@@ -200,8 +203,10 @@ for axes, (name, log) in zip(grid, gpu_runs.items()):
     ends = [f"{log['reward'].iloc[k]:.2g}" for k in (0, -1)]
     words.append(f"{name} {' to '.join(ends)} in {log.index[-1]} steps")
 grid[0].set_ylabel("reward")
-grid[3].set(xlabel="step", ylabel="reward")
-figure.suptitle("Three of six GPU runs learn, and none of them within 30 steps")
+grid[3].set_ylabel("reward")
+for axes in grid[3:]:
+    axes.set_xlabel("step")
+figure.suptitle("In three of six GPU runs the reward rises, in none before step 40")
 figures.show(figure, f"Six charts of the reward: {'; '.join(words)}.")
 
 # %% [markdown]
@@ -226,34 +231,15 @@ for name, log in gpu_runs.items():
     found = {int(x[n - 1]): slope_t(x[:n], y[:n]) for n in range(4, len(y) + 1)}
     since = next((step for step, t in found.items() if t >= 3), "never")
     end = found[int(x[-1])]
-    print(f"{name:16} t = {end:5.1f} at the end; above 3 since step: {since}")
+    print(f"{name:16} t = {end:5.1f} at the end; first at 3 or more: step {since}")
 
 # %% [markdown]
-# The three that learn show it after 40 to 80 steps; at step 30 they look like the others. So a GPU run is not flat because
-# 30 steps are: give it 100. Warm-up alone takes a tenth of the steps.
+# The three that learn show it after 40 to 80 steps. (With means over ten steps, the loop begins at step 40; for
+# the first 30 steps no t is above 1.6.) So 30 flat steps of a GPU run mean nothing: give it 100. Their warm-up alone
+# takes a tenth of the steps.
 #
-# **KL and length** tell the other three apart:
-
-# %%
-columns = ["kl", "completions/mean_length"]
-first, last = ([log[columns].iloc[k] for log in gpu_runs.values()] for k in (0, -1))
-table = pd.DataFrame(
-    {"KL, first 10 steps": [row["kl"] for row in first],
-     "KL, last 10": [row["kl"] for row in last],
-     "tokens, first 10": [row["completions/mean_length"] for row in first],
-     "tokens, last 10": [row["completions/mean_length"] for row in last],
-     "limit": [768, None, 200, 200, 1849, 1024]}, index=list(gpu_runs))
-table.map("{:.4g}".format).replace("nan", "")
-
-# %% [markdown]
-# - `phi4_14b` writes 195 of its 200 tokens from first to last: it is cut off before its answer. Its KL stays at 0, because
-#   nothing pays. Give it more tokens. `qwen25_3b` began the same way, and got out of it: it learned to write less.
-# - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
-#   8 bits they are not computed in the same way. No `beta` cures that.
-# - `qwen3_0.6b_base` learns for 60 steps, then breaks within ten: length at the limit, reward 0, KL above 20, although
-#   there was a KL penalty. Nothing after that step is worth the time.
-#
-# In the healthy three the KL starts at 0 and grows to between 0.02 and 0.3.
+# In these three the KL starts at 0 and ends between 0.03 and 0.11. What is wrong with the other three? They are
+# patients of the clinic below (exercise 05.5): their KL and their lengths tell them apart.
 
 # %% [markdown]
 # ## Watching a live run
@@ -269,14 +255,15 @@ boxes = {
     "log": (0.5, 0.46, "trainer.state\n.log_history", pale["number"]),
     "health": (0.86, 0.8, "HealthCallback\ndiagnose()", pale["check"]),
     "panels": (0.86, 0.46, "LivePanels\nsix panels", pale["check"]),
-    "report": (0.86, 0.12, "report_to\nTensorBoard, W&B", pale["check"]),
+    "report": (0.86, 0.12, "report_to\nTrackio, TensorBoard", pale["check"]),
 }
 arrows = [("step", "log", "metrics"), ("watch", "log", "unique, empty, invalid"),
           ("probe", "log", "held-out accuracy"), ("log", "health", "every 5 steps"),
           ("log", "panels", ""), ("log", "report", ""),
           ("health", "step", "stop_on ends training")]
-figures.show(figures.diagram(boxes, arrows, (9.0, 3.6)),
-             "Diagram: trainer, watched rewards and held-out probe write to "
+figure = figures.diagram(boxes, arrows, (9.0, 3.6))
+figure.suptitle("Everything meets in the trainer's log", y=1.03)
+figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write to "
              "trainer.state.log_history; HealthCallback, LivePanels and TensorBoard "
              "read it, and HealthCallback can stop the trainer.")
 
@@ -308,21 +295,20 @@ watched = watch(functions)
 # kept, also in `trainer_state.json` of each checkpoint. `log_completions` keeps what the model wrote.
 
 # %%
-args = run.to_grpo_config(weights)
-args.report_to, args.project, args.run_name = ["trackio", "tensorboard"], "grpo", "live"
 os.environ["TRACKIO_DIR"] = str(run.output / "trackio")  # read when trackio is imported
 os.environ["TENSORBOARD_LOGGING_DIR"] = str(run.output / "tensorboard")
-args.log_completions, args.num_completions_to_print = True, 0  # in a file, unprinted
-args.save_strategy = "no"
+logging = {
+    "report_to": ["trackio", "tensorboard"], "project": "grpo", "run_name": "live",
+    "log_completions": True, "num_completions_to_print": 0,  # in a file, unprinted
+    "save_strategy": "no",
+}
 
 # %% [markdown]
 # `HealthCallback` diagnoses the log while it grows. `HeldoutProbe` samples answers to a few held-out problems every ten
 # steps. `LivePanels` redraws one figure in place.
 
 # %%
-from transformers import PrinterCallback
-from trl import GRPOTrainer
-from grpo_workbook import HeldoutProbe, data
+from grpo_workbook import HeldoutProbe, data, make_trainer
 from grpo_workbook.diagnosis import HealthCallback, LivePanels
 
 train_set, heldout_set = [
@@ -332,12 +318,9 @@ train_set, heldout_set = [
 probe = HeldoutProbe(model, tokenizer, heldout_set, every=10,
                      max_new_tokens=run.max_completion_length)
 health = HealthCallback(watched, stop_on={"nan", "collapsed"})
-trainer = GRPOTrainer(
-    model=model, processing_class=tokenizer, args=args,
-    reward_funcs=watched, train_dataset=train_set,
-    callbacks=[probe, health, LivePanels(every=10)],
-)
-trainer.remove_callback(PrinterCallback)
+trainer = make_trainer(run, model, tokenizer, train_set, watched, weights, logging)
+for callback in (probe, health, LivePanels(every=10)):
+    trainer.add_callback(callback)
 trainer.train();
 
 # %% [markdown]
@@ -418,8 +401,8 @@ print(f"memory: {table['memory/fraction'].max():.1%} of this machine's")
 # %% [markdown]
 # ## Sick runs
 #
-# Each of these runs was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, with the same tiny model.
-# First their rewards, each on its own scale, with the name that the diagnosis gives:
+# Each of these runs but the first was made sick on purpose, in one place, by `benchmarks/diagnosis.py`, with the same
+# tiny model. First their rewards, each on its own scale, with the name that the diagnosis gives:
 
 # %%
 from grpo_workbook.diagnosis import side_by_side
@@ -430,7 +413,9 @@ names = ["healthy", "cold_sampling", "wrong_answers", "reward_by_prompt",
 sick = {name: read_run(LOGS / f"{name}_0.json") for name in names}
 found = {name: diagnose(log)[0] for name, log in sick.items()}
 named = {f"{name}: {found[name].name}": log for name, log in sick.items()}
-figures.show(*side_by_side(named))
+figure, words = side_by_side(named)
+figure.suptitle("The reward alone separates few of the diseases")
+figures.show(figure, words)
 
 # %% [markdown]
 # The reward alone separates few of them. `shows_work` has the best-looking curve, and four flat curves have four
@@ -447,7 +432,7 @@ for name, first in found.items():
 # ### A reward that is gamed
 #
 # The reward of `shows_work` counts equals signs. It rises fast to its maximum while the held-out accuracy goes to 0:
-# the model writes equations until it is cut off. Only the lengths and the held-out accuracy give it away.
+# the model writes equations until it is cut off. The lengths and the held-out accuracy give it away.
 
 # %%
 from grpo_workbook.diagnosis import compare_panels
@@ -464,7 +449,7 @@ figures.show(figure, words)
 # live model on, with the equals signs alone:
 
 # %%
-from grpo_workbook import make_trainer, reward
+from grpo_workbook import reward
 
 
 @reward(role="style")
@@ -483,7 +468,9 @@ gamed.add_callback(keeper)
 gamed.train();
 
 # %% [markdown]
-# How much was saved? The probe chose the step by its own 64 problems, so ask both adapters others:
+# The best step is 0: the adapter as the live run had left it, because no later step did better. How much was saved? The
+# probe chose the step by its own 64 problems, so ask both adapters others. (Greedily here; the probe samples, so its
+# accuracy is lower.)
 
 # %%
 from grpo_workbook import evaluate, load_model
@@ -545,7 +532,8 @@ for reward in (0.71, 0.87, 1.01):
 # %% [markdown]
 # ## Symptom, cause, cure
 #
-# Ask these questions from top to bottom. The first unwanted answer names the disease:
+# Ask these questions from top to bottom. The first unwanted answer mostly names the disease. (The table below the
+# figure has every finding, also those about the KL.)
 
 # %% tags=["hide-input"]
 questions = {
@@ -568,9 +556,10 @@ for i, (question, (answer, names)) in enumerate(questions.items()):
 boxes["healthy"] = (0.22, 0.04, "healthy", pale["check"])
 arrows += [(a, b, "") for a, b in zip(places, [*places[1:], "healthy"])]
 listed = " ".join(f"{q} {answer}: {n}." for q, (answer, n) in questions.items())
-figures.show(figures.diagram(boxes, arrows, (9.5, 5.6)),
-             "Decision tree of the diagnosis, six questions from top to bottom, with "
-             f"the findings to their right. {listed} At the end: healthy.")
+figure = figures.diagram(boxes, arrows, (9.5, 5.6))
+figure.suptitle("Six questions in this order name most diseases", y=1.02)
+figures.show(figure, "Decision tree of the diagnosis, six questions from top to "
+             f"bottom, the findings to their right. {listed} At the end: healthy.")
 
 # %% [markdown]
 # Every finding, what it means and what to do. This table is printed from the code that makes the diagnosis:
@@ -594,9 +583,11 @@ for name in ("sure", "zero_variance", "same_text", "jump", "hardly", "drown"):
     print(fill(line, 88, subsequent_indent=" " * 22))
 
 # %% [markdown]
-# The bounds were set on the first seed of each of these runs and on published GPU logs. On other seeds the diagnosis names
-# 20 of 20 diseases and accuses none of 4 healthy runs. That is one task and one tiny model, with adapters in bfloat16
-# (chapter 04). On the published logs it does less well: `docs/measurements.md` has both tables.
+# The bounds were set on the first seed of each of these runs and on published GPU logs. On other seeds the diagnosis
+# names 20 of 20 diseases (one of them only since its rules were written again) and accuses none of 4 healthy runs. That
+# is one task and tiny models, with adapters in bfloat16 (chapter 04). On the published logs it names 19 of 19 sick runs
+# and accuses none of 14 healthy ones, but its rules were written with these logs in view: others may do worse.
+# `docs/measurements.md` has the tables.
 
 # %% [markdown]
 # ## Stopping a sick run
@@ -608,13 +599,9 @@ sick_run = run.replace(max_steps=30, learning_rate=0.3, output=run.output / "sic
 model, tokenizer = load_policy(sick_run)
 watched = watch(functions)
 guard = HealthCallback(watched, stop_on={"rate_too_high", "nan"}, every=1, say=print)
-args = sick_run.to_grpo_config(weights)
-args.save_strategy = "no"
-stopped = GRPOTrainer(
-    model=model, processing_class=tokenizer, args=args,
-    reward_funcs=watched, train_dataset=train_set, callbacks=[guard],
-)
-stopped.remove_callback(PrinterCallback)
+stopped = make_trainer(sick_run, model, tokenizer, train_set, watched, weights,
+                       {"save_strategy": "no"})
+stopped.add_callback(guard)
 stopped.train()
 print(f"\nstopped after {stopped.state.global_step} of {sick_run.max_steps} steps")
 
@@ -651,7 +638,8 @@ if run.profile == "smoke":
 # %% [markdown]
 # ## Exercises
 #
-# Write the function and run its cell: it checks itself. `python -m grpo_workbook progress` lists what you have solved.
+# Write the function, or in 05.3 a prediction, and run the cell: it checks itself.
+# `python -m grpo_workbook progress` lists what you have solved.
 
 # %% [markdown]
 # ### Exercise 05.1 · `is_gamed` · medium · 10 minutes
@@ -691,7 +679,7 @@ check("05.1", is_gamed);
 # %% [markdown]
 # ### The clinic
 #
-# Twelve runs, A to L. Some are healthy, and two have two findings. Each row is a patient, each column a metric, on one
+# Twelve runs, A to L. Some are healthy, and one has two findings. Each row is a patient, each column a metric, on one
 # scale for all twelve (what lies beyond it is drawn at its edge):
 
 # %% tags=["hide-input"]
@@ -722,6 +710,7 @@ for place, axes in enumerate(grid):
         axes.set_ylabel(letter, rotation=0, fontsize=12, labelpad=12)
     ends = [f"{part.mean():.2g}" for part in (values.head(3), values.tail(3))]
     words.append(f"{letter} {title} {' to '.join(ends)}")
+figure.suptitle("Twelve runs: which are healthy, and what is wrong with the others?")
 figures.show(figure, f"Twelve patients, seven small charts each: {'; '.join(words)}.")
 
 # %% [markdown]
@@ -735,8 +724,8 @@ figures.show(*run_panels(patients[LETTER], title=f"Patient {LETTER}"))
 # ### Exercise 05.2 · `my_diagnosis` · hard · 20 minutes
 #
 # Return for each letter the set of its findings, from these names: `collapsed`, `drowned`, `format_ignored`, `frozen`,
-# `hacked`, `healthy`, `kl_too_high`, `never_ends`, `no_gradient`, `rate_too_low`, `reward_falls`, `reward_flat`,
-# `saturated`, `truncated`, `wrong_answers`. A healthy run may have `saturated` as a note beside `healthy`. Look at
+# `hacked`, `healthy`, `kl_too_high`, `never_ends`, `no_gradient`, `rate_too_high`, `rate_too_low`, `reward_falls`,
+# `reward_flat`, `saturated`, `truncated`, `wrong_answers`. A healthy run may have `saturated` as a note beside `healthy`. Look at
 # `patients["A"].table` before you ask `diagnose`.
 
 # %% tags=["exercise"]
@@ -750,7 +739,7 @@ check("05.2", my_diagnosis);
 # <details><summary>Hint</summary>
 #
 # A dict from letter to set is enough. Adapters: exactly 0, almost 0, or moving? Unique texts: one in eight means that
-# all eight are the same. C, D and L have rising rewards: compare the parts, and the held-out accuracy. E and K have two
+# all eight are the same. C, D and L have rising rewards: compare the parts, and the held-out accuracy. K has two
 # findings.
 #
 # </details>
@@ -791,12 +780,10 @@ def treat() -> dict:
     """15 steps of the sick run with your cure, its panels and its diagnosis."""
     treated = run.replace(max_steps=15, output=run.output / "cured", **SICK | cure)
     model, tokenizer = load_policy(treated)
-    watched, args = watch(functions), treated.to_grpo_config(weights)
-    args.save_strategy = "no"
-    trainer = GRPOTrainer(
-        model=model, processing_class=tokenizer, args=args, reward_funcs=watched,
-        train_dataset=train_set, callbacks=[HealthCallback(watched, say=print)])
-    trainer.remove_callback(PrinterCallback)
+    watched = watch(functions)
+    trainer = make_trainer(treated, model, tokenizer, train_set, watched, weights,
+                           {"save_strategy": "no"})
+    trainer.add_callback(HealthCallback(watched, say=print))
     trainer.train()
     log = read_run(trainer.state.log_history, functions)
     figures.show(*run_panels(log, title=f"After {cure}"))
@@ -889,6 +876,95 @@ for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
         print(f"{name}: write entropy_spent first")
 
 # %% [markdown]
+# ### The clinic again: six GPU runs
+#
+# The published runs from above. Reward, KL and length were logged, as means over ten steps; the dashed line is the
+# limit of a completion's length, where it is known. The scale of the KL is logarithmic above 0.1; an estimate of the KL
+# can fall below 0.
+
+# %% tags=["hide-input"]
+limits = dict(zip(gpu_runs, (768, None, 200, 200, 1849, 1024)))
+figure, grid = figures.new_panels(10.0, 9.0, 18, 3)
+words = []
+for place, axes in enumerate(grid):
+    name, column = list(gpu_runs)[place // 3], place % 3
+    metric = ("reward", "kl", "completions/mean_length")[column]
+    values = gpu_runs[name][metric]
+    axes.plot(values.index, values, color=figures.BLUE)
+    if metric == "kl":
+        axes.set_yscale("symlog", linthresh=0.1)
+        axes.set_ylim(-0.1, 100)
+    if column == 2 and limits[name]:
+        axes.axhline(limits[name], color="black", ls="--", lw=1)
+        axes.set_ylim(0, 1.1 * limits[name])
+    if place < 3:
+        axes.set_title(("reward", "KL", "tokens")[column], fontsize=10)
+    if column == 0:
+        axes.set_ylabel(name, rotation=0, ha="right", labelpad=24)
+    ends = " to ".join(f"{values.iloc[k]:.2g}" for k in (0, -1))
+    words.append(f"{name} {metric} {ends}, limit {limits[name]}")
+for axes in grid[-3:]:
+    axes.set_xlabel("step")
+figure.suptitle("Six runs: which would you stop, and why?")
+figures.show(figure, f"Reward, KL and length of six runs: {'; '.join(words)}.")
+
+# %% [markdown]
+# One run also logged the fraction of completions that are cut off (mean of all steps):
+
+# %%
+for name, log in gpu_runs.items():
+    cut_off = log["completions/clipped_ratio"].mean()
+    if cut_off == cut_off:  # not a NaN
+        print(f"{name}: {cut_off:.0%} cut off")
+
+# %% [markdown]
+# ### Exercise 05.5 · `gpu_diagnosis` · medium · 12 minutes
+#
+# What is wrong with each of the six? Return the set of its findings, from `healthy`, `kl_too_high` (the KL grew too
+# far), `rate_too_low`, `reference_differs` (the KL is above 0 before anything was learned), `reward_falls`,
+# `reward_flat`, `truncated` (completions are cut off before their answer). Two of the runs have two findings. Name a
+# cause, not its effect: `truncated` only if completions are cut off from the start and the reward does not rise,
+# `reward_flat` only if nothing else explains it.
+
+# %% tags=["exercise"]
+def gpu_diagnosis(run: str) -> set[str]:
+    raise NotImplementedError
+
+
+check("05.5", gpu_diagnosis);
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Three are healthy, as their slopes say. Of the others, one writes up to its limit from first to last, one has a large
+# KL in its first steps, and one begins to learn and breaks after step 60.
+#
+# </details>
+#
+# <details><summary>Solution</summary>
+#
+# ```python
+# def gpu_diagnosis(run: str) -> set[str]:
+#     return {
+#         "phi4_14b": {"truncated"},
+#         "llama32_1b_fp8": {"reference_differs", "truncated"},
+#         "qwen3_0.6b_base": {"kl_too_high", "reward_falls"},
+#     }.get(run, {"healthy"})
+# ```
+#
+# - `phi4_14b` writes about 195 of its 200 tokens from first to last: most completions are cut off before their answer.
+#   Its KL stays near 0, because little pays. Give it more tokens. `qwen25_3b` began the same way, but learned to write
+#   less.
+# - `llama32_1b_fp8` has a KL of 0.6 in its *first* steps, when policy and reference should still agree. With weights in
+#   8 bits the two are probably not computed in the same way. No `beta` cures that. And two of three completions are cut off.
+# - `qwen3_0.6b_base` learns for 50 steps (its held-out accuracy goes from 16 % to 41 %). Then it breaks, in spite of a
+#   KL penalty: the reward is 0 from step 70, the KL above 20 from step 80, the length at its limit from step 90. Stop
+#   such a run at the first of these. The log does not say why it broke: neither gradient norm nor adapter change was
+#   logged.
+#
+# </details>
+
+# %% [markdown]
 # ## Summary
 #
 # - A loss near 0 is normal when `beta` is 0: advantages sum to 0 and every ratio is 1. What is left comes from
@@ -897,6 +973,7 @@ for name, log in {"mine": mine, "wrong answers": patients["L"], **both}.items():
 # - Watch the reward with its parts, zero-variance groups, entropy, lengths, gradient, adapters and held-out problems.
 #   Most diseases look alike in any one of them; two together tell them apart.
 # - A reward that rises proves nothing by itself.
-# - `HealthCallback` speaks while the run goes on, `python -m grpo_workbook diagnose` afterwards.
+# - A GPU run needs about 100 steps before its reward says anything. Its KL and its lengths say something sooner.
+# - `HealthCallback` diagnoses while the run goes on, `python -m grpo_workbook diagnose` afterwards.
 #
 # Next: [06 · Code rewards](06_code_rewards.ipynb), where the answers are programs.

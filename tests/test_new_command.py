@@ -1,0 +1,71 @@
+"""`python -m grpo_workbook new`: a project that passes its own tests and trains."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import REPO, cli, environment, report_of
+
+from grpo_workbook.cli import main
+from grpo_workbook.config import PROFILES
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("new") / "mine"
+    assert main(["new", str(folder)]) == 0
+    return folder
+
+
+def test_the_project_passes_its_own_tests(project):
+    call = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", "."]
+    env = environment(PYTHONPATH=str(REPO))
+    result = subprocess.run(call, cwd=project, env=env, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_its_rate_of_learning_fits_the_model(project):
+    """The tiny model's is a hundred times too high for a real one, so it never goes without it."""
+    cpu, t4 = (yaml.safe_load((project / f"{name}.yaml").read_text()) for name in ("cpu", "t4"))
+    assert (cpu["profile"], cpu["model"]) == ("smoke", "tiny_model")
+    assert "learning_rate" not in cpu
+    assert float(t4["learning_rate"]) <= PROFILES[t4["profile"]]["learning_rate"]
+    assert cpu["system_prompt"] == t4["system_prompt"]
+
+
+def test_nothing_is_overwritten(tmp_path, capsys):
+    (tmp_path / "mine.old").mkdir()
+    (tmp_path / "mine.old" / "thesis.txt").write_text("years")
+    assert main(["new", str(tmp_path / "mine")]) == 0
+    assert (tmp_path / "mine.old" / "thesis.txt").read_text() == "years"
+    assert main(["new", str(tmp_path / "mine")]) == 2
+    tmp_path = tmp_path / "mine.old"
+    (tmp_path / "thesis.txt").unlink()
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main(["new", str(tmp_path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert main(["new", str(tmp_path / "notes.txt")]) == 2
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_the_data_is_what_the_script_makes():
+    result = subprocess.run([sys.executable, REPO / "data" / "build_messages.py", "--check"])
+    assert result.returncode == 0
+
+
+@pytest.mark.trains
+def test_the_project_trains_where_it_is_and_changed_rewards_are_another_run(project):
+    call = ("run", "--config", "cpu.yaml", "--max-steps", "2", "--heldout", "64")
+    result = cli(*call, cwd=project, PYTHONPATH=str(REPO))
+    assert result.returncode == 0, result.stderr[-3000:]
+    report = report_of(project / "outputs" / "cpu")
+    before = report["heldout"]["before"]
+    assert 0.1 < before["strict_sampled"] < 0.7  # judged by the project's own reward
+    assert report["merge"]["merged_strict_greedy"] > 0
+    rewards = project / "rewards.py"
+    rewards.write_text(rewards.read_text() + "\n# changed\n")
+    again = cli(*call, "--resume", cwd=project, PYTHONPATH=str(REPO))
+    assert again.returncode == 2
+    assert "another run (different: reward_files)" in again.stderr

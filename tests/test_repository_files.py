@@ -1,0 +1,205 @@
+"""The files around the code: links that open a notebook, containers, the lock, workflows, the
+glossary, and the notebooks for a class.
+"""
+
+import json
+import re
+import sys
+import tomllib
+
+import nbformat
+import pytest
+import yaml
+from conftest import REPO, cli
+from packaging.utils import canonicalize_name
+
+import grpo_workbook
+
+sys.path.insert(0, str(REPO / "notebooks"))
+import build
+
+SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
+README = (REPO / "README.md").read_text(encoding="utf-8")
+MAKEFILE = (REPO / "Makefile").read_text(encoding="utf-8")
+PYTHON = (REPO / ".python-version").read_text().strip()
+WORKFLOWS = sorted((REPO / ".github").rglob("*.yml"))
+
+
+def pins() -> dict[str, str]:
+    found = {}
+    for name in ("requirements.txt", "requirements-unsloth.txt"):
+        text = (REPO / name).read_text(encoding="utf-8")
+        found |= dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+    return {canonicalize_name(name): version for name, version in found.items()}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+def test_each_notebook_opens_with_one_click_from_the_readme_and_from_its_first_words(source):
+    links = build.links(source.stem)
+    assert set(links) == {"Colab", "Kaggle"}
+    words = build.first_cells(name=source.stem)[0].source
+    path = build.address().removeprefix("https://github.com/")
+    for place, (badge, link) in links.items():
+        assert f"[{place}]({link})" in README
+        assert f"[![Open in {place}]({badge})]({link})" in words
+        file = link.partition(f"{path}/blob/main/")[2]
+        assert (REPO / file).is_file(), link
+        assert (REPO / file).stem == source.stem
+
+
+def test_one_address_of_the_repository_stands_everywhere():
+    address = build.address()
+    owner = address.removeprefix("https://github.com/").partition("/")[0]
+    names = ("*.md", "*.cff", "*.toml", "docs/*.md", ".github/**/*.yml", ".devcontainer/*")
+    for path in [path for name in names for path in REPO.glob(name)]:
+        for found in re.findall(rf"{owner}/[\w-]+(?=/|\)|\"|$)", path.read_text(), re.MULTILINE):
+            assert address.endswith(found), f"{path.name}: {found}"
+    assert f"repository-code: {address}\n" in (REPO / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.gpu"])
+def test_a_container_installs_what_make_installs(name):
+    text = re.sub(r"\\\n\s*", "", (REPO / name).read_text())
+    (image,) = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert re.fullmatch(rf"python:{PYTHON}\.\d+-slim-\w+", image)  # a release, not whatever is new
+    installs = re.findall(r"pip install --no-cache-dir (.*?)(?= &&|\n)", text)
+    if name == "Dockerfile":
+        assert installs.pop(0) == (
+            "\"$(grep -o '^torch==[^ ]*' requirements.txt)\" "
+            "--index-url https://download.pytorch.org/whl/cpu"
+        )
+    ours = re.findall(r"pip install --disable-pip-version-check -q (.*)", MAKEFILE)[:2]
+    assert installs == ours == ["-r requirements.txt", "--no-deps -r requirements-unsloth.txt"]
+    assert "RUN make setup\n" in text  # the course itself, and again what make takes
+    assert "USER learner" in text
+    assert ("GRPO_WORKBOOK_PROFILE=smoke" in text) is (name == "Dockerfile")
+
+
+def test_codespaces_build_the_cpu_container():
+    folder = REPO / ".devcontainer"
+    container = json.loads((folder / "devcontainer.json").read_text())
+    assert (folder / container["build"]["dockerfile"]).resolve() == REPO / "Dockerfile"
+    assert container["hostRequirements"]["cpus"] == 2
+    for file in container["customizations"]["codespaces"]["openFiles"]:
+        assert (REPO / file).is_file()
+
+
+def test_the_lock_has_the_pinned_versions_from_pypi_alone():
+    text = (REPO / "uv.lock").read_text()
+    assert set(re.findall(r"https://([^/\"]+)", text)) == {"pypi.org", "files.pythonhosted.org"}
+    locked = {p["name"]: p for p in tomllib.loads(text)["package"] if p["name"] != "fastapi"}
+    missing = {n: v for n, v in pins().items() if f'name = "{n}"\nversion = "{v}"' not in text}
+    assert missing == {}, "run `make lock`"
+    for name in ("unsloth", "unsloth-zoo"):  # its own requirements would bring CUDA-only packages
+        assert "dependencies" not in locked[name]
+    # `uv sync` installs each pinned package: asked for by the project or by its default group
+    ours = locked["grpo-workbook"]
+    extras = ours["optional-dependencies"]
+    asked = [ours["dependencies"], ours["dev-dependencies"]["dev"]]
+    asked += [extras[name] for name in ("unsloth", "notebooks", "serving")]
+    reached, new = set(), {need["name"] for needs in asked for need in needs}
+    while new:
+        reached |= new
+        needs = [n for name in new for n in locked.get(name, {}).get("dependencies", [])]
+        new = {need["name"] for need in needs} - reached
+    assert pins().keys() <= reached
+    assert all("hash" in wheel for p in locked.values() for wheel in p.get("wheels", []))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.name)
+def test_workflows_and_issue_forms_are_valid_and_call_what_exists(path):
+    text = path.read_text(encoding="utf-8")
+    parsed = yaml.safe_load(text)
+    for target in re.findall(r"run: make ([\w-]+)", text):
+        assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
+    if path.parent.name == "workflows":
+        assert {"name", True, "permissions", "jobs"} <= parsed.keys()  # YAML reads `on` as true
+        for job in parsed["jobs"].values():
+            assert {"runs-on", "timeout-minutes", "steps"} <= job.keys()
+            for step in job["steps"]:
+                assert ("uses" in step) != ("run" in step)
+                assert re.search(r"@v\d+$", step.get("uses", "@v1"))
+    elif "body" in parsed:
+        assert {"name", "description", "body"} <= parsed.keys()
+        assert "grpo_workbook doctor" in text
+        assert all(field["attributes"]["label"] for field in parsed["body"])
+
+
+def test_help_with_a_run_asks_for_its_diagnosis():
+    assert "grpo_workbook diagnose" in (REPO / ".github/ISSUE_TEMPLATE/training.yml").read_text()
+
+
+def test_the_version_is_cited_and_its_changes_are_listed():
+    citation = yaml.safe_load((REPO / "CITATION.cff").read_text())
+    assert citation["version"] == grpo_workbook.__version__
+    assert {"cff-version", "message", "title", "authors", "license"} <= citation.keys()
+    changes = (REPO / "CHANGELOG.md").read_text()
+    assert f"## {grpo_workbook.__version__} · {citation['date-released']}" in changes
+
+
+def test_the_commands_of_pre_commit_and_of_agents_md_exist():
+    hooks = yaml.safe_load((REPO / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    files = [word for hook in hooks for word in hook["entry"].split() if word.endswith(".py")]
+    agents = (REPO / "AGENTS.md").read_text()
+    files += re.findall(r"(?:tests|notebooks)/\w+\.py", agents)
+    assert [file for file in files if not (REPO / file).is_file() and "NN_" not in file] == []
+    for target in re.findall(r"(?:^|`)make ([\w-]+)", agents, re.MULTILINE):
+        assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target
+
+
+def test_each_term_of_the_glossary_stands_once_and_in_its_chapter():
+    found = tomllib.loads((REPO / "book" / "glossary.toml").read_text(encoding="utf-8"))
+    terms = [term for chapter in found.values() for term in chapter]
+    assert len(terms) > 30
+    assert len({term.casefold() for term in terms}) == len(terms)
+    texts = {p.stem[:2]: " ".join(re.sub(r"\n#?", " ", p.read_text()).split()) for p in SOURCES}
+    for chapter, meanings in found.items():
+        for term, meaning in meanings.items():
+            assert re.search(rf"\b{re.escape(term)}", texts[chapter], re.IGNORECASE), term
+            assert meaning.endswith(".")
+
+
+@pytest.mark.slow
+def test_a_class_gets_the_notebooks_without_solutions_and_no_work_is_replaced(tmp_path):
+    result = cli("assign", tmp_path / "class")
+    assert result.returncode == 0, result.stderr
+    for stored in sorted((REPO / "notebooks").glob("[0-9]*.ipynb")):
+        theirs = nbformat.read(tmp_path / "class" / stored.name, as_version=4)
+        nbformat.validate(theirs)
+        ours = nbformat.read(stored, as_version=4)
+        assert len(theirs.cells) == len(ours.cells)
+        hints = 0
+        for cell, before in zip(theirs.cells, ours.cells, strict=True):
+            if cell.cell_type == "code":
+                assert (cell.source, cell.outputs) == (before.source, [])
+                continue
+            solution = re.search(r"<summary>Solution.*?</details>", before.source, re.DOTALL)
+            assert "Solution</summary>" not in cell.source
+            assert cell.source.count("<details>") == cell.source.count("</details>")
+            assert solution or cell.source == before.source
+            hints += "<summary>Hint</summary>" in cell.source
+        assert hints == sum("check(" in c.source or "predict(" in c.source for c in ours.cells
+                            if "exercise" in c.metadata.get("tags", []))  # fmt: skip
+    work = tmp_path / "class" / "01_grpo_from_scratch.ipynb"
+    work.write_text("mine")
+    again = cli("assign", tmp_path / "class", "01")
+    assert (again.returncode, work.read_text()) == (2, "mine")
+    assert "choose another folder" in again.stderr
+    unknown = cli("assign", tmp_path / "other", "1")
+    assert unknown.returncode == 2
+    assert "no chapter '1': choose from 00, 01" in unknown.stderr
+
+
+def test_progress_as_json_has_each_exercise_and_the_day_of_its_solution(tmp_path):
+    file = tmp_path / "progress.json"
+    file.write_text(json.dumps({"solved": {"01.1": "2026-01-02"}}))
+    result = cli("progress", "--json", GRPO_WORKBOOK_PROGRESS=str(file))
+    rows = {row["number"]: row for row in json.loads(result.stdout)}
+    assert len(rows) > 40
+    assert rows["01.1"] == {
+        "number": "01.1",
+        "name": "advantages",
+        "notebook": "01_grpo_from_scratch",
+        "solved": "2026-01-02",
+    }
+    assert {row["solved"] for number, row in rows.items() if number != "01.1"} == {None}

@@ -1,0 +1,66 @@
+"""The helpers for one's own TRL script, as far as they need no model (test_readme_example.py)."""
+
+import pytest
+
+from grpo_workbook import WorkbookError, compare
+from grpo_workbook.cli.rewards import judge_for
+from grpo_workbook.evaluation import Scores, score
+from grpo_workbook.planning import plan
+from grpo_workbook.sandbox import unit_tests
+
+
+def scores(right: list[bool], samples: int = 1) -> Scores:
+    return Scores(["said"] * len(right), right, right, right, samples)
+
+
+def test_a_comparison_has_both_rates_the_gain_its_interval_and_a_paired_test():
+    before, after = scores([True] * 10 + [False] * 30), scores([True] * 30 + [False] * 10)
+    found = compare(before, after)
+    assert (found["before"], found["after"], found["gain"]) == (0.25, 0.75, 0.5)
+    low, high = found["ci95"]
+    assert 0.3 < low < 0.5 < high < 0.7
+    assert found["p_value"] == pytest.approx(2 * 0.5**20)
+
+
+def test_several_samples_count_by_problem():
+    before, after = scores([True, False] * 20, 2), scores([True, True] * 20, 2)
+    found = compare(before, after)
+    assert (found["n"], found["gain"], found["p_value"]) == (20, 0.5, None)
+    assert before.interval == (0.5, 0.5)  # each problem has one right of two
+
+
+def test_different_problems_are_not_compared():
+    with pytest.raises(WorkbookError, match="2 problems before and 3 after"):
+        compare(scores([True] * 2), scores([True] * 3))
+
+
+def test_a_plan_for_a_config_of_trl_counts_its_values():
+    from trl import GRPOConfig
+
+    how = {"bf16": False, "num_generations": 4, "per_device_train_batch_size": 8}
+    small, large = (
+        plan("Qwen/Qwen3-1.7B", GRPOConfig("out", gradient_accumulation_steps=n, **how), gib=24)
+        for n in (1, 4)
+    )
+    assert (small.run.batch_size, large.run.batch_size) == (8, 32)
+    assert large.parts["sampling"]["KV cache"] == 4 * small.parts["sampling"]["KV cache"]
+    assert large.parts["learning"] == small.parts["learning"]
+    assert "on your GPU" in str(small)
+    assert plan("Qwen/Qwen3-1.7B", GRPOConfig("out", **how)).fits is None  # an unknown GPU
+
+
+def test_a_missing_column_is_named_with_those_that_are_there():
+    tests = unit_tests(setup_column="setup")
+    with pytest.raises(WorkbookError, match="'setup'; the data has test, entry_point"):
+        tests([[]], test=["assert True"], entry_point=["f"])
+
+
+def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def says(completions, answer, **kwargs):\n"
+        "    said = [c[0]['content'] for c in completions]\n"
+        "    return [float(text == f'[{a}]') for text, a in zip(said, answer, strict=True)]\n"
+    )
+    found = score(["[a]", "a", "x [a]"], ["a"] * 3, judge_for("text", f"{file}:says"))
+    assert found.strict == found.lenient == [True, False, False]
