@@ -121,7 +121,7 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
         if answers:
             said = generate(merged, words, prompts, **how)
             right = (policy or score(texts, answers, judge, prompts)).strict
-            proof.update(_scored(right, score(said, answers, judge, prompts).strict, said))
+            proof.update(scored(right, score(said, answers, judge, prompts).strict, said))
         if not is_proved(proof):
             said = [text.format(**proof) for name, text in MORE.items() if name in proof]
             raise WorkbookError(f"{REFUSED.format(**proof)}{''.join(said)}. Nothing was written")
@@ -131,7 +131,8 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
     return proof
 
 
-def _scored(right: Sequence[bool], now: Sequence[bool], said: Sequence[str]) -> dict:
+def scored(right: Sequence[bool], now: Sequence[bool], said: Sequence[str]) -> dict:
+    """The proof's rates from what the policy and the merged model (it `said`) got right."""
     rates = {"merged_strict_greedy": accuracy(now), "policy_strict_greedy": accuracy(right)}
     rates |= {"p_value": paired_p_value(right, now), "policy_ci95": [*wilson_interval(right)]}
     return {"heldout_n": len(right), "merged_answers": said[:5], **rates}

@@ -103,9 +103,12 @@ def count_4bit_layers(model) -> int:
     return sum(isinstance(module, Linear4bit) for module in model.modules())
 
 
-def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None):
+def make_trainer(
+    run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None, **acting
+):
     """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward;
-    `rewards` are functions, `weights` a number for each; `overrides`: fields of GRPOConfig.
+    `rewards` are functions, `weights` a number for each; `overrides`: fields of GRPOConfig;
+    `acting`: tools and environment_factory.
     """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
@@ -116,7 +119,8 @@ def make_trainer(run: RunConfig, model, tokenizer, dataset, rewards, weights=Non
         raise WorkbookError(f"{said}: say entropy_coef for a fixed bonus, or --backend plain")
     adapters = [(p, p.data) for name, p in model.named_parameters() if "lora_" in name]
     try:
-        trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, processing_class=tokenizer)
+        acting["processing_class"] = tokenizer
+        trainer: Any = GRPOTrainer(model, list(rewards), args, dataset, **acting)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         if not overrides:
             raise

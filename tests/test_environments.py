@@ -13,6 +13,7 @@ from grpo_workbook.environments import (
     PriceList,
     ToolBroken,
     answer_after_tools,
+    attacks,
     final_answer,
     lost_result,
     multiply,
@@ -21,7 +22,6 @@ from grpo_workbook.environments import (
     tool_broke,
     tool_suffix,
 )
-from grpo_workbook.environments.attacks import attacks
 from grpo_workbook.errors import WorkbookError
 from tests.conftest import slow
 

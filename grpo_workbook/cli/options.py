@@ -30,6 +30,8 @@ OWN = {
     "question_column": (str, "the data's column of questions (default: question)"),
     "answer_column": (str, "the data's column of answers (default: answer)"),
     "judge": (str, "FILE.py:REWARD, which gives 1 to a right held-out answer (default: compare)"),
+    "tools": (str, "FILE.py:FUNCTION,... that the model may call (chapter 11)"),
+    "environment": (str, "FILE.py:CLASS of episodes; its get_reward replaces the rewards"),
     "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
     "reward_timeout": (float, "seconds that a call of your own reward may take (default: 600)"),
     "overwrite": (bool, "replace the run in the output folder"),
@@ -187,7 +189,7 @@ def from_yaml(path: Path) -> list[str]:
         meant, name = typed.get(name, value), name.replace("-", "_")
         if meant is None:  # an empty value
             continue
-        if name in ("rewards", "judge"):
+        if name in ("rewards", "judge", "tools", "environment"):
             value = beside(",".join(value) if isinstance(value, list) else value, path.parent)
         if isinstance(meant, dict):
             value = json.dumps(meant)

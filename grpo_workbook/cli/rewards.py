@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 import os
 import runpy
 import signal
@@ -12,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from grpo_workbook import rewards
@@ -24,6 +24,7 @@ def parse_rewards(spec: str, timeout: float = 600.0):
 
     A user's own function may take `timeout` seconds for a call.
     """
+    from grpo_workbook.environments import answer_after_tools
     from grpo_workbook.reward_lab import symbolic_correctness
     from grpo_workbook.sandbox import code_format_reward, unit_tests
 
@@ -34,6 +35,7 @@ def parse_rewards(spec: str, timeout: float = 600.0):
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
     more["symbolic"] = lambda: symbolic_correctness()
+    more["answer_after_tools"] = lambda price="0": answer_after_tools(float(price))
     functions, weights = rewards.parse_rewards(spec, more, load_reward)
     return [limited(f, timeout) if hasattr(f, "own") else f for f in functions], weights
 
@@ -129,32 +131,38 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
     return SymbolicChecker().judge if answers == "text" else None  # starts when called
 
 
-def load_reward(where: str) -> Callable:
+def load_own(where: str) -> Any:
     """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust."""
     file, _, name = where.rpartition(":")
     path = Path(file).expanduser()
     if not path.is_file():
-        raise WorkbookError(f"the reward file {file!r} does not exist: give FILE.py:FUNCTION")
+        raise WorkbookError(f"the file {file!r} does not exist: give FILE.py:FUNCTION")
     functions = _functions_of(path, path.stat().st_mtime_ns)
     if name not in functions:
         raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
+    functions[name].own = path
+    return functions[name]
 
-    @functools.wraps(functions[name])  # also copies the marks of @reward
+
+def load_reward(where: str) -> Callable:
+    """The reward FILE.py:FUNCTION, whose errors name its file and line."""
+    function, name = load_own(where), where.rpartition(":")[2]
+
+    @functools.wraps(function)  # also copies the marks of @reward, and `own`
     def own_reward(completions, **columns):
         step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
-        with _blamed(path, f": {name} failed in step {step}"):
-            return rewards.checked(functions[name], completions, **columns)
+        with _blamed(function.own, f": {name} failed in step {step}"):
+            return rewards.checked(function, completions, **columns)
 
-    vars(own_reward)["own"] = path
     return own_reward
 
 
 @functools.cache  # a file runs once for all its rewards, and again only after a change
-def _functions_of(path: Path, changed: int) -> dict[str, Callable]:
+def _functions_of(path: Path, changed: int) -> dict[str, Any]:
     sys.path.append(str(path.resolve().parent))  # so that it can import its neighbours
     with _blamed(path, " cannot be run"):
         found = runpy.run_path(str(path))
-    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+    return {name: value for name, value in found.items() if hasattr(value, "__qualname__")}
 
 
 @contextlib.contextmanager

@@ -24,16 +24,16 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from grpo_workbook import training
-from grpo_workbook.cli import add_command, options
+from grpo_workbook.cli import acting, add_command, options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
 from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, main_first, once, together
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.export import merge, save_adapter, write_card
+from grpo_workbook.export import merge, save_adapter, scored, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
-from grpo_workbook.stages import compare, measure
+from grpo_workbook.stages import compare
 
 PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
 NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
@@ -94,16 +94,19 @@ def main_run(
         kept = once(lambda: read_json(path) if path.is_file() else None)
         if kept:
             print("The baseline was measured before the interruption")
-        more = {"judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy")}
-        before = measure(run, model, tokenizer, job.heldout, path, kept=kept, **more)
+        more = {
+            "judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy"), "acts": job.acts,
+            "turns": overrides.get("max_tool_calling_iterations"),
+        }  # fmt: skip
+        before = acting.measure(run, model, tokenizer, job.heldout, path, kept=kept, **more)
         right, n = sum(before[0].strict), before[0].n
         print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
-        given = {"resume": resume, "overrides": overrides}
+        given = {"resume": resume, "overrides": overrides, "acts": job.acts}
         history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **given)
         if training.sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
-        after = measure(run, model, tokenizer, job.heldout, output / "after.json", **more)
+        after = acting.measure(run, model, tokenizer, job.heldout, output / "after.json", **more)
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
@@ -147,18 +150,23 @@ class Job:
             raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.rewards = parse_rewards(
-            run.rewards, how.pop("reward_timeout", 600)
-        )  # (functions, weights)
+        self.acts = acting.acts_of(how.pop("tools", None), how.pop("environment", None))
+        episodes = self.acts.get("environment_factory")
+        self.rewards = parse_rewards(run.rewards, how.pop("reward_timeout", 600))
+        if hasattr(episodes, "get_reward"):  # it is the reward, and the only one
+            self.rewards = [], []
         used, own = used or self.rewards[0], bool(data or heldout_data)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
         text = own and all(getattr(f, "answers", None) != "number" for f in used)
         answers = "text" if text else "number"
         with main_first():
-            parts = load_split(run, data, heldout_data, answers=answers, **how)
+            load = acting.load_episodes if episodes else load_split
+            parts = load(run, data, heldout_data, answers=answers, **how)
         self.train, self.heldout, leaked = parts
         try_rewards(used, list(to_dataset(self.train.select(range(min(2, len(self.train)))))))
-        self.judge, self.reward_files = judge_for(answers, judge), file_hashes(used)
+        self.judge = judge_for(answers, judge)
+        acts = [*self.acts.get("tools", ()), *([episodes] if episodes else ())]
+        self.reward_files = file_hashes([*used, *acts])
         self.data_sha256 = sha256_of(self.train, self.heldout)
         hub = not own and course_data(run.profile) is GSM8K
         given = GSM8K.values() if hub else (data, heldout_data)
@@ -207,7 +215,8 @@ def train_once(
     from grpo_workbook.resume import train
 
     functions, overrides = watch(functions), how["overrides"]
-    trainer = training.make_trainer(run, model, tokenizer, rows, functions, weights, overrides)
+    given = (run, model, tokenizer, rows, functions, weights, overrides)
+    trainer = training.make_trainer(*given, **how.get("acts", {}))
     for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
         trainer.add_callback(callback)
     started = time.monotonic()
@@ -249,13 +258,20 @@ def merged(job: Job, policy) -> dict:
     run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
     print("Merging the adapter into 16-bit weights and proving it")
     how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
+    if job.acts:  # `merge` compares logits on answers without tools, and then come the episodes
+        how |= {"heldout": job.heldout.select_columns("prompt"), "policy": None}
     how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
     try:
-        return merge(run.model, adapter, folder, **how)
+        proof = merge(run.model, adapter, folder, **how)
     except torch.OutOfMemoryError:
         again = f"python -m grpo_workbook merge {readable(adapter)} --output {readable(folder)}"
         said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
         raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None
+    if job.acts:
+        given = (run, *load_model(folder, device=run.device), job.heldout, None)
+        (played,) = acting.measure(*given, acts=job.acts, ways=["greedy"], seed=run.seed)
+        proof |= scored(policy.strict, played.strict, played.completions)
+    return proof
 
 
 def parts(output: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Tools and environments for TRL's GRPOTrainer: checked calls, episodes with a secret, a replay."""
 
+from grpo_workbook.environments.attacks import attacks
 from grpo_workbook.environments.environment import Environment, GuessNumber, PriceList
 from grpo_workbook.environments.replay import (
     Episode,
@@ -21,6 +22,7 @@ __all__ = [
     "PriceList",
     "ToolBroken",
     "answer_after_tools",
+    "attacks",
     "final_answer",
     "lost_result",
     "multiply",

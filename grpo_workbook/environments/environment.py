@@ -81,7 +81,7 @@ ITEMS = (
 
 
 class PriceList(Environment):
-    """A table of prices, sampled afresh for each row: nobody can know them by heart."""
+    """A table of prices, sampled afresh for each row: they cannot be known by heart."""
 
     def _start(self, rng: random.Random, row: dict) -> None:
         self._prices = sqlite3.connect(":memory:")

@@ -27,6 +27,12 @@ class Episode:
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
 
+    def right(self, row: dict) -> bool:
+        """Whether the environment pays 1, or, if it pays nothing, the last message is `answer`."""
+        if hasattr(self.environment, "get_reward"):
+            return self.environment.get_reward() == 1
+        return final_answer(self.messages) == row["answer"]
+
 
 def final_answer(completion: Sequence[dict]) -> str | None:
     """The text of the last message, if the model wrote it and calls nothing in it; else None.

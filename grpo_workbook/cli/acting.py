@@ -1,0 +1,49 @@
+"""`run --tools` and `run --environment`: a model that acts, measured by its episodes."""
+
+import json
+
+from grpo_workbook import stages
+from grpo_workbook.cli.rewards import load_own
+from grpo_workbook.cli.together import is_main
+from grpo_workbook.data import load_problems, split
+from grpo_workbook.evaluation import Scores
+from grpo_workbook.files import write_json
+
+
+def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
+    """The arguments for GRPOTrainer of FILE.py:FUNCTION,... and FILE.py:CLASS; {} for neither."""
+    given = {"tools": [load_own(where) for where in tools.split(",")]} if tools else {}
+    return given | ({"environment_factory": load_own(environment)} if environment else {})
+
+
+def load_episodes(run, data, heldout_data, **how) -> tuple:
+    """As `data.load_split`; a training row is leaked if a held-out one has its seed."""
+    train = load_problems(data, **how)
+    if heldout_data:
+        heldout = load_problems(heldout_data, **how)
+        heldout = heldout.select(range(min(run.heldout, len(heldout))))
+    else:
+        train, heldout = split(train, run.heldout, run.seed)
+    kept = [i for i, seed in enumerate(train["seed"]) if seed not in set(heldout["seed"])]
+    return train.select(kept), heldout, len(train) - len(kept)
+
+
+def measure(*given, acts, ways, turns=None, kept=None, **how) -> list[Scores]:
+    """As `stages.measure`; where the model acts, a completion is its episode, as JSON."""
+    from grpo_workbook.environments import replay
+
+    if not acts:
+        return stages.measure(*given, ways=ways, kept=kept, **how)
+    run, model, tokenizer, heldout, path = given
+    more = {"tools": acts.get("tools", ()), "environment": acts.get("environment_factory")}
+    more |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+    more |= {"seed": how["seed"], "max_turns": turns or run.max_completion_length}
+    found = kept or {name: list(heldout[name]) for name in ("question", "answer")}
+    for way in ways if not kept else ():
+        played = replay(model, tokenizer, list(heldout), sample=way == "sampled", **more)
+        rows = zip(played, heldout, strict=True)
+        found[way] = [json.dumps({"right": e.right(r), "messages": e.messages}) for e, r in rows]
+    if path and not kept and is_main():
+        write_json(path, found | {"kind": "episode"})
+    rights = [[json.loads(text)["right"] for text in found[way]] for way in ways]
+    return [Scores(found[way], r, r, r) for way, r in zip(ways, rights, strict=True)]

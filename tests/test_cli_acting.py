@@ -1,0 +1,109 @@
+"""`run --tools` and `run --environment`: one's own tools and episodes, trained and measured."""
+
+import json
+
+import pytest
+from conftest import REPO, cli, report_of
+
+from grpo_workbook import RunConfig
+from grpo_workbook.cli.acting import acts_of, load_episodes
+from grpo_workbook.errors import WorkbookError
+
+TASKS = REPO / "data" / "tool_tasks"
+MINE = """
+from grpo_workbook.environments import GuessNumber, PriceList, multiply, tool
+
+@tool
+def add(a: int, b: int) -> int:
+    '''Add two numbers.
+
+    Args:
+        a: The first.
+        b: The second.
+    '''
+    return a + b
+
+class Shop(PriceList):
+    pass
+
+class Game(GuessNumber):
+    highest = 7
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path / "mine.py"
+
+
+def test_tools_and_environments_come_from_ones_own_file(mine):
+    acts = acts_of(f"{mine}:add,{mine}:multiply", f"{mine}:Shop")
+    assert [f(a=3, b=4) for f in acts["tools"]] == ["7", "12"]
+    assert acts["environment_factory"]().max_turns == 8
+    assert acts_of() == {}
+    with pytest.raises(WorkbookError, match="no function 'ad': .*add"):
+        acts_of(f"{mine}:ad")
+    with pytest.raises(WorkbookError, match=r"'nowhere\.py' does not exist"):
+        acts_of(environment="nowhere.py:Game")
+
+
+def test_an_episode_is_leaked_by_its_seed_and_not_by_its_question(tmp_path):
+    def write(name, seeds):
+        rows = [{"question": "Find it.", "answer": "-", "seed": seed} for seed in seeds]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return tmp_path / name
+
+    run = RunConfig.from_env(profile="smoke", heldout=10)
+    train, heldout = write("train.jsonl", range(40)), write("heldout.jsonl", range(35, 60))
+    rows, held, leaked = load_episodes(run, train, heldout)
+    assert (rows["seed"][:], held["seed"][:], leaked) == ([*range(35)], [*range(35, 45)], 5)
+    rows, held, leaked = load_episodes(run, train, None)
+    assert sorted(rows["seed"][:] + held["seed"][:]) == [*range(40)]
+    assert (len(held), leaked) == (8, 0)
+
+
+SMALL = (
+    "--max-steps 2 --batch-size 16 --num-generations 4 --heldout 16 --learning-rate 1e-3".split()
+)
+SMALL += ["--model", REPO / "data" / "tiny-tools", "--system-prompt", ""]
+
+
+def trained(folder, *arguments):
+    result = cli("run", *SMALL, *arguments, "--output", folder)
+    assert result.returncode == 0, result.stderr[-3000:]
+    kept = {name: json.loads((folder / name).read_text()) for name in ("run.json", "before.json")}
+    log = json.loads((folder / "log.json").read_text())
+    assert [entry["step"] for entry in log] == [1, 2]
+    return report_of(folder), log, kept["run.json"], kept["before.json"]
+
+
+@pytest.mark.trains
+def test_a_run_with_a_tool_calls_it_and_measures_episodes(tmp_path, mine):
+    report, log, told, before = trained(
+        tmp_path / "run", "--tools", f"{mine}:multiply", "--rewards", "answer_after_tools=0.1",
+        "--data", TASKS / "products_train.jsonl", "--max_tool_calling_iterations", "2",
+        "--heldout-data", TASKS / "products_heldout.jsonl", "--max-completion-length", "100",
+    )  # fmt: skip
+    episodes = [json.loads(text) for text in before["sampled"]]
+    assert any("tool" in [m["role"] for m in e["messages"]] for e in episodes)
+    rate = sum(e["right"] for e in episodes) / 16
+    assert report["heldout"]["before"]["strict_sampled"] == rate
+    assert all(entry["tools/calling"] > 0 for entry in log)
+    assert any(name.startswith("mine.py:multiply") for name in told["reward_files"])
+    assert report["merge"]
+
+
+@pytest.mark.trains
+def test_an_environment_owns_its_reward(tmp_path, mine):
+    rows = [
+        {"question": "Find my number from 1 to 15.", "answer": "-", "seed": i} for i in range(96)
+    ]
+    (tmp_path / "games.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, log, told, before = trained(
+        tmp_path / "run", "--environment", f"{mine}:Game", "--data", tmp_path / "games.jsonl",
+        "--max-completion-length", "200", "--max_tool_calling_iterations", "4",
+    )  # fmt: skip
+    assert {"rewards/Game/mean"} <= log[0].keys()
+    assert {json.loads(text)["right"] for text in before["sampled"]} <= {True, False}
+    assert any(name.startswith("mine.py:Game") for name in told["reward_files"])
