@@ -32,7 +32,18 @@ from grpo_workbook.environments.environment import ITEMS  # noqa: E402
 
 MODEL, FOLDER = HERE / "tiny-tools", HERE / "tool_tasks"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are rounded to 4 bits)
-STAGES = (("skill", 700, 32, 2e-3, 0.7), ("habits", 200, 32, 5e-4, 0.0))
+STAGES = (
+    ("skill", 600, 32, 2e-3, 0.7),
+    ("tables", 200, 32, 1e-3, 0.5),
+    ("habits", 100, 32, 7e-4, 0.0),
+)
+# of the products the rate of easy ones, and of those without the tool; of easy ones the rate that is answered by heart;
+# the rate of games that are played by halving what is left; of all chats the rates of products and of shopping
+MIX = {
+    "skill": (0.25, 0.1, 0.5, 0.0, 0.45, 0.3),
+    "tables": (0.7, 0.3, 0.8, 0.3, 0.7, 0.12),
+    "habits": (0.4, 0.2, 0.82, 0.2, 0.45, 0.3),
+}
 PRODUCTS = (
     "What is {a} times {b}?",
     "Multiply {a} by {b}.",
@@ -60,7 +71,7 @@ def pool(a: int, b: int) -> str:
     return ("heldout", "train", "tiny", "tiny", "tiny")[place]
 
 
-def draw_product(rng: random.Random, wanted: str, easy_rate: float = 0.3) -> dict:
+def draw_product(rng: random.Random, wanted: str, easy_rate: float = 0.25) -> dict:
     """A question about a product: `easy` (two digits, known by heart) or `hard`."""
     if rng.random() < easy_rate:
         kind, a, b = "easy", rng.randint(2, 9), rng.randint(2, 9)
@@ -134,13 +145,13 @@ def near(rng: random.Random, number: int) -> str:
 
 
 def product_talk(
-    rng: random.Random, row: dict, habits: bool, tools: bool = True
+    rng: random.Random, row: dict, stage: str, tools: bool = True
 ) -> list[tuple[str, str | None]]:
     """Turns of (what the model writes, what the tool answers) for a product."""
     right, a, b = row["answer"], row["a"], row["b"]
-    easy = row["kind"] == "easy"
-    by_heart = right if easy and rng.random() < (0.8 if habits else 1.0) else near(rng, a * b)
-    if not tools or rng.random() < (0.8 if habits else 0.5 * easy):
+    easy, habits = row["kind"] == "easy", stage == "habits"
+    by_heart = right if easy and rng.random() < (0.85 if habits else 1.0) else near(rng, a * b)
+    if not tools or ((easy or habits) and rng.random() < MIX[stage][2]):
         return [(by_heart, None)]
     fault = rng.random() if habits else 1.0
     if fault < 0.12:
@@ -155,10 +166,11 @@ def product_talk(
     return [(call("multiply", a=a, b=b), right), (right, None)]
 
 
-def shopping_talk(rng: random.Random, row: dict, habits: bool) -> list[tuple[str, str | None]]:
+def shopping_talk(rng: random.Random, row: dict, stage: str) -> list[tuple[str, str | None]]:
     """A lookup, then a product if several are wanted; the habit is to guess one of the two."""
     if row["kind"] in ("easy", "hard"):
-        return product_talk(rng, row, habits)
+        return product_talk(rng, row, stage)
+    habits = stage == "habits"
     item, n, price = row["item"], row["n"], row["price"]
     if habits and rng.random() < 0.75:
         return [(str(n * rng.randint(12, 99)), None)]
@@ -176,14 +188,15 @@ def shopping_talk(rng: random.Random, row: dict, habits: bool) -> list[tuple[str
     return [looked, (call("multiply", a=n, b=price), str(n * price)), (str(n * price), None)]
 
 
-def game_talk(rng: random.Random, habits: bool) -> list[tuple[str, str | None]]:
-    """Guesses at random among the numbers that are left; the habit is to forget what is left."""
-    game = GuessNumber()
+def game_talk(rng: random.Random, stage: str) -> list[tuple[str, str | None]]:
+    """Guesses at random among the numbers that are left, or halves them; the habit is to forget what is left."""
+    game, habits, halves = GuessNumber(), stage == "habits", rng.random() < MIX[stage][3]
     game.reset(seed=rng.random())
     low, high, turns = 1, game.highest, []
     for _ in range(game.max_turns):
         free = habits and rng.random() < 0.3
         number = rng.randint(1, game.highest) if free else rng.randint(low, high)
+        number = (low + high) // 2 if halves else number
         said = game.guess(number=number)
         turns.append((call("guess", number=number), said))
         if said == "correct":
@@ -197,14 +210,16 @@ def game_talk(rng: random.Random, habits: bool) -> list[tuple[str, str | None]]:
     return [*turns, (str(rng.randint(low, high)), None)]
 
 
-def chats(tokenizer, rng: random.Random, size: int, habits: bool):
-    """`size` chats as (prompt, turns): 45 % products, a tenth of them without the tool, 30 % shopping, 25 % the game."""
+def chats(rng: random.Random, size: int, stage: str):
+    """`size` chats as (question, tools, turns): products, shopping and the game, as MIX says."""
+    easy, toolless, _, _, products, shopping = MIX[stage]
     for i in range(size):
         part = (i + rng.random()) / size
-        if part < 0.45:
-            row, tools = draw_product(rng, "tiny"), [multiply] if rng.random() < 0.9 else None
-            yield row["question"], tools, product_talk(rng, row, habits, bool(tools))
-        elif part < 0.75:
+        if part < products:
+            row = draw_product(rng, "tiny", easy)
+            tools = None if rng.random() < toolless else [multiply]
+            yield row["question"], tools, product_talk(rng, row, stage, bool(tools))
+        elif part < products + shopping:
             shop = PriceList()
             product = rng.random() < 0.33
             row = (
@@ -212,9 +227,9 @@ def chats(tokenizer, rng: random.Random, size: int, habits: bool):
                 if product
                 else draw_shopping(rng, "tiny", rng.randrange(10**5))
             )
-            yield row["question"], [multiply, shop.lookup], shopping_talk(rng, row, habits)
+            yield row["question"], [multiply, shop.lookup], shopping_talk(rng, row, stage)
         else:
-            yield GAME, [GuessNumber().guess], game_talk(rng, habits)
+            yield GAME, [GuessNumber().guess], game_talk(rng, stage)
 
 
 def prompt_text(tokenizer, question: str, tools) -> str:
@@ -227,12 +242,12 @@ def prompt_text(tokenizer, question: str, tools) -> str:
     )
 
 
-def batch(tokenizer, rng: random.Random, size: int, habits: bool):
+def batch(tokenizer, rng: random.Random, size: int, stage: str):
     """A batch of chats, padded on the right: only what the model writes is learned."""
     import torch
 
     rows = []
-    for question, tools, turns in chats(tokenizer, rng, size, habits):
+    for question, tools, turns in chats(rng, size, stage):
         ids = tokenizer(prompt_text(tokenizer, question, tools), add_special_tokens=False)[
             "input_ids"
         ]
@@ -274,9 +289,9 @@ def texts():
         yield "system\nuser\nassistant\ntool\nhigher lower correct multiply lookup guess item number\n"
         yield from (row["question"], shop["question"], GAME)
         for talk in (
-            product_talk(rng, row, True),
-            shopping_talk(rng, shop, True),
-            game_talk(rng, True),
+            product_talk(rng, row, "habits"),
+            shopping_talk(rng, shop, "habits"),
+            game_talk(rng, "habits"),
         ):
             yield from (text for turn in talk for text in turn if text)
 
@@ -386,14 +401,12 @@ def main() -> None:
     )
     skill: dict[str, float] = {}
     for name, steps, size, learning_rate, rounded_after in STAGES:
-        habits = name == "habits"
-        make = partial(batch, tokenizer, rng, size, habits)
+        make = partial(batch, tokenizer, rng, size, name)
         train(model, make, name, steps, learning_rate, rounded_after, say)
         shown = measure(model, tokenizer)
         say(f"after {name}: {shown}")
-        skill = skill or shown
-        save(model, tokenizer, MODEL, "")
-        model = model.float()
+        skill = skill if name == "habits" else shown
+        model = model.to(torch.bfloat16).float()
     shown = measure(model, tokenizer)
     parameters = sum(p.numel() for p in model.parameters())
     save(

@@ -1,6 +1,7 @@
 """Tools and environments: checked calls, nothing left of the row before, TRL's own loop."""
 
 import json
+import re
 import time
 
 import pytest
@@ -172,6 +173,25 @@ def test_an_environment_of_ones_own_needs_only_a_start_and_a_tool():
     assert coin.call(side=coin._side) == "True"
 
 
+def test_the_tasks_are_made_by_their_script_and_the_tiny_model_never_saw_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(DATA))
+    import build_tiny_tools as tools
+
+    for name in ("train", "heldout"):
+        rows = [json.loads(line) for line in (DATA / f"tool_tasks/products_{name}.jsonl").open()]
+        for row in rows:
+            a, b = map(int, re.findall(r"\d+", row["question"]))
+            assert row["answer"] == str(a * b)
+            assert row["kind"] == "easy" or tools.pool(a, b) == name
+    monkeypatch.setattr(tools, "FOLDER", tmp_path)
+    tools.write_data()
+    assert len(list(tmp_path.iterdir())) == 4
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (DATA / "tool_tasks" / path.name).read_bytes()
+
+
 @slow
 @pytest.fixture(scope="module")
 def loaded():
@@ -219,6 +239,7 @@ def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
     )
     assert sum(e.calls for e in episodes) > 0
     theirs = trainer._generate_and_score_completions(rows)
-    mine = [tokenizer.decode(i) for i in theirs["completion_ids"]]
-    for episode, text in zip(episodes, mine, strict=True):
-        assert (final_answer(episode.messages) or "") in text
+    for i, episode in enumerate(episodes):
+        own = theirs["completion_mask"][i].bool()
+        assert theirs["completion_ids"][i][own].tolist() == episode.ids
+        assert theirs["tool_mask"][i][own].tolist() == episode.mask
