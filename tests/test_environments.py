@@ -192,6 +192,30 @@ def test_the_tasks_are_made_by_their_script_and_the_tiny_model_never_saw_them(
         assert path.read_bytes() == (DATA / "tool_tasks" / path.name).read_bytes()
 
 
+def test_a_broken_tool_is_no_lost_game():
+    class Server(GuessNumber):
+        @tool
+        def ask(self, number: int) -> str:
+            """Ask.
+
+            Args:
+                number: Any.
+            """
+            raise ConnectionError("no route")
+
+    server = Server()
+    server.reset(seed=1)
+    assert server.get_reward() == 0.0
+    with pytest.raises(CallError):
+        server.ask(number="3")
+    assert server.get_reward() == 0.0, "that was the model's fault"
+    with pytest.raises(ToolBroken, match="tool failure in ask: .*no route"):
+        server.ask(number=3)
+    assert server.get_reward() is None
+    server.reset(seed=2)
+    assert server.get_reward() == 0.0
+
+
 @slow
 @pytest.fixture(scope="module")
 def loaded():

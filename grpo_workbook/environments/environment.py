@@ -7,6 +7,7 @@ row may be left when the next one starts, and no helper may be public.
 
 import random
 import sqlite3
+from functools import wraps
 
 from grpo_workbook.environments.tools import CallError, tool
 from grpo_workbook.errors import WorkbookError
@@ -17,10 +18,15 @@ class Environment:
 
     Write a subclass with `_start(rng, row)`, which makes the secret of the row and may return a
     text for the user's message, and with public methods under `@tool`, which call `_turn` first.
-    `get_reward`, if there is one, is the reward: 0.0 to 1.0.
+    `get_reward`, if there is one, is the reward: 0.0 to 1.0. It is None where a tool failed by its
+    own fault: TRL then leaves the completion out.
     """
 
     max_turns = 8
+
+    def __init_subclass__(cls) -> None:
+        if own := vars(cls).get("get_reward"):
+            cls.get_reward = wraps(own)(lambda self: None if self._broken else own(self))
 
     def reset(self, **row) -> str | None:
         """Start the episode of a row; called by TRL, and not a tool."""
@@ -28,7 +34,7 @@ class Environment:
             raise WorkbookError(f"an environment needs a column seed; the data has {sorted(row)}")
         for name in list(vars(self)):
             delattr(self, name)  # of the row before
-        self._turns, self._ended, self._transcript = 0, False, []
+        self._turns, self._ended, self._transcript, self._broken = 0, False, [], False
         return self._start(random.Random(f"{type(self).__name__} {row['seed']}"), row)
 
     def _start(self, rng: random.Random, row: dict) -> str | None:

@@ -55,6 +55,8 @@ def tool(function: Callable | None = None, *, seconds: float = 5.0) -> Callable:
         except CallError:
             raise
         except Exception as error:  # the tool's own: it must not be the model's wrong answer
+            if "self" in given:  # the environment
+                given["self"]._broken = True
             raise ToolBroken(f"{BROKEN}{function.__name__}: {first_line(error)}") from error
         return result if len(result) <= MAX_TEXT else result[:MAX_TEXT] + " (cut)"
 
