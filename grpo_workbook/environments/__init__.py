@@ -1,5 +1,6 @@
 """Tools and environments for TRL's GRPOTrainer: checked calls, episodes with a secret, a replay."""
 
+from grpo_workbook.config import DATA
 from grpo_workbook.environments.attacks import attacks
 from grpo_workbook.environments.environment import Environment, GuessNumber, PriceList
 from grpo_workbook.environments.replay import (
@@ -14,7 +15,10 @@ from grpo_workbook.environments.replay import (
 )
 from grpo_workbook.environments.tools import CallError, ToolBroken, multiply, tool
 
+TINY_TOOLS, TOOL_TASKS = DATA / "tiny-tools", DATA / "tool_tasks"
 __all__ = [
+    "TINY_TOOLS",
+    "TOOL_TASKS",
     "CallError",
     "Environment",
     "Episode",
