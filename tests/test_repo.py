@@ -38,6 +38,13 @@ def test_the_readmes_minutes_were_measured_and_its_exercises_are_there():
         assert len(re.findall(r"^# ### Exercise", source, re.MULTILINE)) == int(exercises)
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/install.md"])
+def test_code_fits_the_books_column(name):
+    """101 characters are as wide as the text between both sidebars on a screen of 1280 pixels."""
+    code = re.findall(r"```\w*\n(.*?)```", (REPO / name).read_text(encoding="utf-8"), re.DOTALL)
+    assert [line for block in code for line in block.splitlines() if len(line) > 100] == []
+
+
 def test_every_link_and_picture_in_the_readme_leads_somewhere():
     targets = [t for t in re.findall(r"\]\(([^)\s]+)\)", README) if not t.startswith("http")]
     assert targets
