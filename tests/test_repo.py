@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,18 +23,19 @@ def test_the_readme_lists_the_chapters_that_exist_and_no_other():
     assert linked == {p.stem for p in (REPO / "notebooks").glob("*.ipynb")}
 
 
-def test_the_readmes_minutes_were_measured_and_its_exercises_are_there():
-    measured = dict(
-        re.findall(
-            r"^\| (\d\d_\w+) \| (\d+) \|",
-            (REPO / "docs" / "measurements.md").read_text(),
-            re.MULTILINE,
-        )
-    )
-    rows = re.findall(r"\(notebooks/(\w+)\.ipynb\) \|[^|]+\| ([\d.]+) \| (\d+) \|", README)
-    assert sorted(measured) == sorted(name for name, _, _ in rows)
-    for name, minutes, exercises in rows:
-        assert float(minutes) == pytest.approx(int(measured[name]) / 60, abs=0.06)
+def test_the_minutes_are_the_measured_ones():
+    benchmark = runpy.run_path(str(REPO / "benchmarks" / "notebooks.py"))
+    table = benchmark["TABLE"].read_text(encoding="utf-8")
+    measured = [row[0] for row in re.findall(benchmark["ROW"], table, re.MULTILINE)]
+    assert measured == sorted(p.stem for p in (REPO / "notebooks" / "source").glob("[0-9]*.py"))
+    for path, text in benchmark["with_minutes"]().items():
+        assert path.read_text(encoding="utf-8") == text, "python benchmarks/notebooks.py --write"
+
+
+def test_the_readme_counts_each_chapters_exercises():
+    rows = re.findall(r"\(notebooks/(\w+)\.ipynb\) \|[^|]+\| [\d.]+ \| (\d+) \|", README)
+    assert len(rows) == len(list((REPO / "notebooks").glob("[0-9]*.ipynb")))
+    for name, exercises in rows:
         source = (REPO / "notebooks" / "source" / f"{name}.py").read_text(encoding="utf-8")
         assert len(re.findall(r"^# ### Exercise", source, re.MULTILINE)) == int(exercises)
 
