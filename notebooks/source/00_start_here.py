@@ -257,7 +257,8 @@ print("\n" + as_text(diagnose(sick), sick))
 
 # %% [markdown]
 # In a terminal: `python -m grpo_workbook diagnose outputs/run`. If you ask a person for help, send the output of both
-# commands; it contains no secret.
+# commands; it contains no secret. For your own data there is a third command, `check-data` ([chapter
+# 02](02_dataset_prep.ipynb)). [Chapter 05](05_monitoring.ipynb) lists what to check before, during and after a run.
 
 # %% [markdown]
 # ## The words

@@ -854,6 +854,10 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # ```
 #
 # In this order: is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it.
+#
+# The short run also says how long the long one will take. Its log has the `step_time` in seconds. Leave out the first
+# step, multiply the others' mean by the number of steps, and add the two evaluations. If the completions get longer
+# while the model learns, so do the steps.
 
 # %% [markdown] tags=["remove-cell"]
 # For the machine that runs this notebook on every change: fail when a formula has drifted from what was measured, or
