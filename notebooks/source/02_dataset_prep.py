@@ -485,7 +485,7 @@ figure, words = figures.line_chart(
     {"knows the training set by heart": (rates, scores)},
     x="held-out rows that are leaks (%)",
     y="score (%)",
-    title=f"Half the rows are leaks: a model without any skill scores {scores[3]:.0f} %",
+    title=f"Half the rows are leaks: a model without skill scores {scores[3]:.0f} %",
 )
 figure.legends[0].remove()
 figure.axes[0].set_ylim(-8, 105)
