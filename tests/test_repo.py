@@ -32,6 +32,22 @@ def test_the_minutes_are_the_measured_ones():
         assert path.read_text(encoding="utf-8") == text, "python benchmarks/notebooks.py --write"
 
 
+def test_a_new_measurement_reaches_every_text(tmp_path):
+    for name in ("docs", "notebooks/source"):
+        shutil.copytree(REPO / name, tmp_path / name)
+    shutil.copy(REPO / "README.md", tmp_path)
+    write = runpy.run_path(str(REPO / "benchmarks" / "notebooks.py"))["write"]
+    places = {"REPO": "", "NOTEBOOKS": "notebooks", "TABLE": "docs/measurements.md"}
+    write.__globals__.update({name: tmp_path / place for name, place in places.items()})
+    write({"05_monitoring": ("400", "1500")})
+    table, readme = (tmp_path / n for n in ("docs/measurements.md", "README.md"))
+    assert "| 05_monitoring | 400 | 1500 |" in table.read_text(encoding="utf-8")
+    row = re.search(r"05_monitoring\.ipynb\) \|[^|]+\| (\S+) ", readme.read_text(encoding="utf-8"))
+    assert row[1] == "6.7"
+    source = tmp_path / "notebooks" / "source" / "05_monitoring.py"
+    assert "**Time:** about 7 minutes on" in source.read_text(encoding="utf-8")
+
+
 def test_the_readme_counts_each_chapters_exercises():
     rows = re.findall(r"\(notebooks/(\w+)\.ipynb\) \|[^|]+\| [\d.]+ \| (\d+) \|", README)
     assert len(rows) == len(list((REPO / "notebooks").glob("[0-9]*.ipynb")))
