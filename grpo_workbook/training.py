@@ -107,8 +107,7 @@ def make_trainer(
     run: RunConfig, model, tokenizer, dataset, rewards, weights=None, overrides=None, **acting
 ):
     """TRL's own GRPOTrainer with this run's config and a progress bar that shows the reward;
-    `rewards` are functions, `weights` a number for each; `overrides`: fields of GRPOConfig;
-    `acting`: tools and environment_factory.
+    `weights`: a number for each reward; `overrides`: of GRPOConfig; `acting`: tools, environment.
     """
     from transformers import PrinterCallback
     from trl import GRPOTrainer
