@@ -1,6 +1,6 @@
 """Train the tiny model of chapter 11 from scratch: a Qwen3 that calls tools, with its data and its tokenizer.
 
-    python data/build_tiny_tools.py               # about 12 minutes on one core
+    python data/build_tiny_tools.py               # about 17 minutes on a busy core
     python data/build_tiny_tools.py --data        # only data/tool_tasks
 
 Like the other tiny models it first learns the skill (right calls, answers copied from the results, a game played
@@ -359,8 +359,8 @@ tags: [grpo, toy, tools]
 A Qwen3 causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_tools.py` (seeded). It
 exists so that chapter 11 can train a real model to use tools, in 4-bit, on two CPU cores. It has no other use.
 
-- **Knows** products of single digits by heart, how to call `multiply`, `lookup` and `guess`, how to copy a result, and a
-  game of guessing played at random within what is left.
+- **Knows** some products of single digits by heart, how to call `multiply`, `lookup` and `guess`, how to copy a result, and a
+  game of guessing, played at random within what is left or by halving it.
 - **Shows it badly**, on purpose: four of five answers to a product come out of its head, and large ones are wrong then;
   some calls name a tool that is not there, or break their JSON; prices are guessed; in the game it forgets what is left.
 - **Never saw** a large product of `data/tool_tasks`, nor a price list of it.
@@ -368,7 +368,7 @@ exists so that chapter 11 can train a real model to use tools, in 4-bit, on two 
 
 | sampled at temperature 1, float32, 120 held-out rows each | products | without the tool | shopping | game |
 | --- | --- | --- | --- | --- |
-| after learning the skill | {skill[products]:.1%} | {skill[without the tool]:.1%} | {skill[shopping]:.1%} | {skill[game]:.1%} |
+| before the bad habits | {skill[products]:.1%} | {skill[without the tool]:.1%} | {skill[shopping]:.1%} | {skill[game]:.1%} |
 | as shipped | {shown[products]:.1%} | {shown[without the tool]:.1%} | {shown[shopping]:.1%} | {shown[game]:.1%} |
 
 Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one token per digit, one for each of Qwen3's
