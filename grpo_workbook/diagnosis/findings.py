@@ -47,11 +47,10 @@ THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"]
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
-def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
-    """The finding `name` of CATALOGUE, from `step` on; `means` is added to its meaning."""
-    kind = CATALOGUE[name]
-    plain = [e if isinstance(e.value, str) else replace(e, value=float(e.value)) for e in evidence]
-    said = f"{kind.means} {means}".strip()
+def make(name: str, step: int, *seen: tuple, means: str = "") -> Finding:
+    """The finding `name` of CATALOGUE, from `step` on; `seen` holds the fields of Evidence."""
+    kind, said = CATALOGUE[name], f"{CATALOGUE[name].means} {means}".strip()
+    plain = [Evidence(m, v if isinstance(v, str) else float(v), *told) for m, v, *told in seen]
     return Finding(name, kind.severity, int(step), tuple(plain), said, kind.do)
 
 
@@ -83,9 +82,8 @@ class Diagnosis(list):
         for name, kind in CATALOGUE.items():
             if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
                 missing.setdefault(kind.needs[0], []).append(name)
-        how = DATA["metrics"]
-        told = [{"metric": m, "findings": names, "how": how[m]} for m, names in missing.items()]
-        self.unjudged: list[dict] = told
+        how = {metric: told.format(metric) for metric, told in DATA["metrics"].items()}
+        self.unjudged = [{"metric": m, "findings": f, "how": how[m]} for m, f in missing.items()]
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
@@ -105,17 +103,15 @@ def symptom_table() -> str:
 
 def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known about the run."""
-    lines, needed = [], {}
+    lines = []
     for f in found:
         lines.append(f"{f.severity.upper()}  {f.name}, steps {f.step} to {f.until}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
         lines.append("")
-    for gap in getattr(found, "unjudged", ()):
-        needed.setdefault(gap["how"], []).append(f"{', '.join(gap['findings'])} ({gap['metric']})")
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
-    parts = [f"without {how} {', '.join(told)}" for how, told in needed.items()]
-    notes += [f"Not judged: {'; '.join(parts)}"] if parts else []
+    gaps = [f"{', '.join(gap['findings'])} ({gap['how']})" for gap in getattr(found, "unjudged", ())]
+    notes += [f"Not judged, because the log lacks a metric: {'; '.join(gaps)}"] if gaps else []
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

@@ -52,6 +52,8 @@ def read(source) -> Runs:
 def _file(path: Path) -> Runs:
     if path.is_dir():
         return _tensorboard(path)
+    if not path.is_file():  # a named pipe would wait for ever
+        raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file, and give that")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
     if b"brain.Event" in raw[:64]:

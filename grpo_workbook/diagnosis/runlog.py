@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from grpo_workbook.rewards import name_of
 
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
+COMPLETIONS_ALONE = "loss, gradient and KL: there is no log beside the completions"
 NO_ROLES = (
     "which reward judges the answer and which the form; mark your functions with "
     "@grpo_workbook.reward(role='correctness'), and give them to HealthCallback or read_run"
@@ -41,7 +43,8 @@ class RunLog:
     @property
     def steps(self) -> list[int]:
         """The optimizer steps with a row of training."""
-        rows = self.table["reward"].dropna() if "reward" in self.table else self.table
+        told = self.table.filter(["reward", "completions/mean_length"])
+        rows = told.dropna(how="all") if len(told.columns) else self.table
         return [step for step in rows.index if step > 0]
 
     @property
@@ -72,9 +75,7 @@ def read_run(source, functions: Sequence[Callable] = (), settings: Mapping | Non
     return next(iter(kept.values()))
 
 
-def read_runs(
-    source, functions: Sequence[Callable] = (), settings: Mapping | None = None
-) -> dict[str, RunLog | WorkbookError]:
+def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | None = None) -> dict:
     """The logs of all runs in a folder, a file or memory: {a run's name: its log}.
 
     `source`: a run's folder (this workbook's, TRL's, TensorBoard's, or one with several), a file
@@ -114,17 +115,13 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
         for name, (entries, told) in held.items():  # charts of one run may be in several files
             before, known = found.get(name or label, ([], {}))
             found[name or label] = [*before, *entries, *more], known | told | about
-    if not found and not failed:
-        if not (entries := _read_completions(place)):
-            what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
-            fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
-            raise WorkbookError(f"{readable(place)} {what}: {fix}")
-        found[""] = (
-            entries,
-            _about(place),
-            "loss, gradient and KL: there is no log beside the completions",
-        )
-    return found
+    if found or failed:
+        return found
+    if entries := _read_completions(place):
+        return {"": (entries, _about(place), COMPLETIONS_ALONE)}
+    what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
+    fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
+    raise WorkbookError(f"{readable(place)} {what}: {fix}")
 
 
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
@@ -159,8 +156,8 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     if not history:
         why = "no step was logged before the end, or logging_steps is too large"
         raise WorkbookError(f"the log is empty: {why}")
-    key = next((k for k in STEPS if any(k in entry for entry in history)), "step")
-    each, told = settings.get("logging_steps"), any(key in entry for entry in history)
+    told = [key for key in STEPS if any(key in entry for entry in history)]
+    key, each = [*told, "step"][0], settings.get("logging_steps")
     if not told and isinstance(each, int | float):
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
@@ -184,7 +181,8 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
                     value = math.nan
                 row.setdefault(name, value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
-    if error is None and not any(c.startswith("reward") for c in table if "chosen" not in c):
+    of_grpo = [c for c in table if re.match("reward|frac_reward", c) and "chosen" not in c]
+    if error is None and not of_grpo:
         kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
         raise WorkbookError(f"the log has no reward: {kind}")
     run = RunLog(table, settings, broken, error)
@@ -195,19 +193,17 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     return replace(run, notes=tuple(notes))
 
 
-def _completions(place: Path, at: str) -> Any:
-    """TRL's completions files at `place` as one pandas table, or None if there is none."""
+def _completions(place: Path) -> Any:
+    """TRL's completions files, up to two folders deep, as one pandas table; None without any."""
     import pandas as pd
 
-    paths = (
-        [place] if place.suffix == ".parquet" else sorted(place.glob(at + "completions_*.parquet"))
-    )
+    found = (sorted(place.glob(f"{at}completions_*.parquet")) for at in ("", "*/", "*/*/"))
+    paths = [place] if place.suffix == ".parquet" else next(filter(None, found), [])
     try:
         table = pd.concat(map(pd.read_parquet, paths), ignore_index=True) if paths else None
     except (OSError, ValueError) as error:
-        raise WorkbookError(
-            f"{readable(place)}: the completions cannot be read ({error})"
-        ) from None
+        said = f"{readable(place)}: the completions cannot be read ({error})"
+        raise WorkbookError(said) from None
     if table is None:
         return None
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
@@ -220,9 +216,8 @@ def _completions(place: Path, at: str) -> Any:
 
 def _read_completions(home: Path) -> list[dict]:
     """TRL's logged completions (log_completions=True) in a run's folder, as one entry per step."""
-    entries = []
-    tables = [t for at in ("", "*/", "*/*/") if (t := _completions(home, at)) is not None]
-    for step, rows in tables[0].groupby("step") if tables else ():
+    entries, table = [], _completions(home)
+    for step, rows in () if table is None else table.groupby("step"):
         texts = [text.strip() for text in rows["completion"]]
         entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}
         entry["completions/unique_fraction"] = unique_fraction(rows["prompt"], texts)
@@ -247,20 +242,19 @@ Sample = namedtuple("Sample", "kind prompt completion reward")
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     """The best, a typical and the worst completion, by advantage, of the first groups of a step.
 
-    `folder`: a folder with TRL's logged completions at any depth, or one of their files. `reward`
-    is the plain sum of the rewards. Raises WorkbookError if the step was not logged.
+    `folder`: a folder with TRL's logged completions, up to two folders deep, or one of their files.
+    `reward` is the plain sum of the rewards. Raises WorkbookError if the step was not logged.
     """
-    if (table := _completions(Path(folder), "**/")) is None:
+    if (table := _completions(Path(folder))) is None:
         fix = "train with GRPOConfig(log_completions=True)"
         raise WorkbookError(f"{readable(folder)} holds no completions: {fix}")
-    rows = table[table["step"] == step]
+    rows, found = table[table["step"] == step], []
     if not len(rows):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
-    paid, found = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1), []
+    paid = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1)
     for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
         order = group["advantage"].sort_values(ascending=False).index
-        chosen = {"best": order[0], "typical": order[len(order) // 2], "worst": order[-1]}
-        for kind, at in chosen.items():
-            found.append(Sample(kind, prompt, group["completion"][at], float(paid[at])))
+        chosen = ("best", order[0]), ("typical", order[len(order) // 2]), ("worst", order[-1])
+        found += [Sample(k, prompt, group["completion"][at], float(paid[at])) for k, at in chosen]
     return found
