@@ -41,17 +41,23 @@ class Finding:
 
 
 DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_EMPTY = {"explains": (), "needs": (), "setting": "", "at_once": False}
+_EMPTY = {"explains": (), "needs": (), "healthy": {}, "setting": "", "at_once": False}
 CATALOGUE = {name: SimpleNamespace(**_EMPTY | kind) for name, kind in DATA["findings"].items()}
 THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
-def make(name: str, step: int, *seen: tuple, means: str = "") -> Finding:
-    """The finding `name` of CATALOGUE, from `step` on; `seen` holds the fields of Evidence."""
-    kind, said = CATALOGUE[name], f"{CATALOGUE[name].means} {means}".strip()
-    plain = [Evidence(m, v if isinstance(v, str) else float(v), *told) for m, v, *told in seen]
-    return Finding(name, kind.severity, int(step), tuple(plain), said, kind.do)
+def make(name: str, step: int, *seen: tuple, means: str = "", **numbers) -> Finding:
+    """The finding `name` of CATALOGUE, from `step` on; `seen`: each metric, its value, and the
+    healthy values if the catalogue does not say them, from all bounds and these `numbers`.
+    """
+    kind, evidence = CATALOGUE[name], []
+    for metric, value, *text in seen:
+        known = [t for pattern, t in kind.healthy.items() if fnmatch.fnmatch(metric, pattern)]
+        told = text[0] if text else known[0].format(**vars(bound) | numbers)
+        evidence.append(Evidence(metric, value if isinstance(value, str) else float(value), told))
+    said = f"{kind.means} {means}".strip()
+    return Finding(name, kind.severity, int(step), tuple(evidence), said, kind.do)
 
 
 def advice(name: str, settings: dict) -> str:
@@ -111,7 +117,8 @@ def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79
             lines += wrap(text, width, head)
         lines.append("")
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
-    gaps = [f"{', '.join(gap['findings'])} ({gap['how']})" for gap in getattr(found, "unjudged", ())]
-    notes += [f"Not judged, because the log lacks a metric: {'; '.join(gaps)}"] if gaps else []
+    unjudged = getattr(found, "unjudged", ())
+    gaps = "; ".join(f"{', '.join(gap['findings'])} ({gap['how']})" for gap in unjudged)
+    notes += [f"Not judged, because the log lacks a metric: {gaps}"] if gaps else []
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

@@ -14,6 +14,8 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
+import pandas as pd
+
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import readable
 
@@ -53,7 +55,7 @@ def _file(path: Path) -> Runs:
     if path.is_dir():
         return _tensorboard(path)
     if not path.is_file():  # a named pipe would wait for ever
-        raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file, and give that")
+        raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
     if b"brain.Event" in raw[:64]:
@@ -81,8 +83,6 @@ def _file(path: Path) -> Runs:
 
 def _json(value) -> Runs:
     """A notebook, a trainer_state, a list of entries, or columns of metrics."""
-    import pandas as pd
-
     settings = {}
     if isinstance(value, Mapping):
         if "cells" in value:
@@ -155,8 +155,6 @@ def _tables(shown: list[tuple[str, dict]]) -> Runs:
 
 def _printed(text: str, settings: dict) -> Runs:
     """Printed metrics; their steps are their own, or those of the progress bar before each."""
-    import pandas as pd
-
     entries, bars = [], [{}]
     for found in PRINTED.finditer(text):
         if found[1]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from operator import sub
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+import pandas as pd
 
 from grpo_workbook.diagnosis.readers import STEPS, read
 from grpo_workbook.errors import WorkbookError, visible
@@ -29,7 +30,7 @@ NO_ROLES = (
 class RunLog:
     """A run's log as a table with a row for each step (its index) and a column for each metric."""
 
-    table: Any  # a pandas DataFrame
+    table: pd.DataFrame
     settings: dict = field(default_factory=dict)  # num_generations, beta, reward_weights, ...
     broken: dict[str, int] = field(default_factory=dict)  # metric: its first NaN or infinite step
     error: tuple[int, str] | None = None  # step and text of the exception that ended the run
@@ -84,7 +85,7 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
 
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
-    runs: dict[str, Any] = {}
+    runs: dict = {}
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
     found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else read(source)
     for name, (entries, told, *notes) in found.items():
@@ -151,8 +152,6 @@ def _about(home: Path) -> dict:
 
 
 def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
-    import pandas as pd
-
     if not history:
         why = "no step was logged before the end, or logging_steps is too large"
         raise WorkbookError(f"the log is empty: {why}")
@@ -193,10 +192,8 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     return replace(run, notes=tuple(notes))
 
 
-def _completions(place: Path) -> Any:
+def _completions(place: Path) -> pd.DataFrame | None:
     """TRL's completions files, up to two folders deep, as one pandas table; None without any."""
-    import pandas as pd
-
     found = (sorted(place.glob(f"{at}completions_*.parquet")) for at in ("", "*/", "*/*/"))
     paths = [place] if place.suffix == ".parquet" else next(filter(None, found), [])
     try:
@@ -216,22 +213,22 @@ def _completions(place: Path) -> Any:
 
 def _read_completions(home: Path) -> list[dict]:
     """TRL's logged completions (log_completions=True) in a run's folder, as one entry per step."""
-    entries, table = [], _completions(home)
-    for step, rows in () if table is None else table.groupby("step"):
-        texts = [text.strip() for text in rows["completion"]]
-        entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}
-        entry["completions/unique_fraction"] = unique_fraction(rows["prompt"], texts)
-        for name, values in rows.drop(columns=NOT_REWARDS).select_dtypes("number").items():
-            entry |= {f"rewards/{name}/{kind}": values.agg(kind) for kind in ("mean", "std")}
-        entries.append(entry)
-    return entries
+    if (table := _completions(home)) is None:
+        return []
+    paid = table.drop(columns=NOT_REWARDS[1:]).select_dtypes("number")
+    entries = paid.groupby("step").agg(["mean", "std"])
+    entries.columns = [f"rewards/{name}/{kind}" for name, kind in entries]
+    for step, rows in table.groupby("step"):
+        texts = rows["completion"].str.strip()
+        entries.loc[step, "completions/empty_fraction"] = (texts == "").mean()
+        unique = unique_fraction(rows["prompt"], texts)
+        entries.loc[step, "completions/unique_fraction"] = unique
+    return entries.reset_index().to_dict("records")
 
 
 def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
     """The mean over groups of (different texts / completions); a group answers the same prompt."""
-    import pandas as pd
-
-    groups = pd.Series(texts).groupby(list(map(repr, prompts)))
+    groups = pd.Series(list(texts)).groupby(list(map(repr, prompts)))
     return float((groups.nunique() / groups.size()).mean())
 
 
@@ -252,7 +249,7 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     if not len(rows):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
-    paid = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1)
+    paid = rows.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
     for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
         order = group["advantage"].sort_values(ascending=False).index
         chosen = ("best", order[0]), ("typical", order[len(order) // 2]), ("worst", order[-1])
