@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from grpo_workbook.diagnosis.findings import ALARMS, DATA, SEVERE, Diagnosis, Finding, bound, make
+from grpo_workbook.diagnosis.findings import ALARMS, DATA, NOTE, Diagnosis, Finding, bound, make
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
 UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
@@ -73,11 +73,9 @@ class View:
         return self.run.table.get(metric, self._nothing).dropna()
 
     def first(self, metric: str) -> float:
-        """The mean of the first window."""
         return float(self.of(metric).head(self.width).mean())
 
     def last(self, metric: str) -> float:
-        """The mean of the last window."""
         return float(self.of(metric).tail(self.width).mean())
 
     def seen(self, metric: str, *healthy: str) -> tuple:
@@ -146,28 +144,20 @@ def _broken(v: View) -> Iterator[Finding]:
         yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"))
     elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
         yield make("reward_nan", broken[paid[0]], (paid[0], "NaN", "a number, or None on purpose"))
-
-
-def _unpaid(v: View) -> Iterator[Finding]:
     rewards = v.run.table.filter(regex="^(reward|rewards/.*/mean)$").dropna(how="all")
     without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
     if len(without):
         told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
         found = make("no_reward", without[0], told)
-        severe = len(without) >= bound.half * sampled
-        yield replace(found, severity=SEVERE) if severe else found
+        yield found if len(without) >= bound.half * sampled else replace(found, severity=NOTE)
 
 
 def _resources(v: View) -> Iterator[Finding]:
-    used, full = v.of(MEMORY), bound.memory_full
-    if len(high := used[used >= full]):
-        yield make("memory", high.index[0], (MEMORY, high.iloc[0], f"under {full}"))
+    half, used = bound.half, v.of(MEMORY)
+    if len(high := used[used >= bound.memory_full]):
+        yield make("memory", high.index[0], (MEMORY, high.iloc[0]))
     if v.last(GENERATING) > (most := bound.generation) and v.enough:
         yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
-
-
-def _lengths(v: View) -> Iterator[Finding]:
-    half = bound.half
     if v.last(EMPTY) >= half:
         yield make("empty", v.since(v.of(EMPTY) >= half), v.seen(EMPTY))
     elif v.last(LENGTH) <= 2 and v.setting("max_completion_length", 99) > 8:
@@ -337,8 +327,8 @@ def _movement(v: View) -> Iterator[Finding]:
 
 
 RULES = (
-    _broken, _unpaid, _resources, _lengths, _unmoved, _answers, _rate_too_high, _alike, _drowned,
-    _hacked, _penalty, _movement,
+    _broken, _resources, _unmoved, _answers, _rate_too_high, _alike, _drowned, _hacked, _penalty,
+    _movement,
 )  # fmt: skip
 
 
@@ -365,9 +355,10 @@ def _no_alarm(v: View) -> Finding:
     proofs = [v.seen(m) for m in (ZERO_VARIANCE, "grad_norm") if len(v.of(m))]  # what was logged
     said = [v.seen("reward"), *proofs[:1], *[(HELDOUT[0], x) for x in heldout[1:].tail(1)]]
     known = {"first": v.first("reward"), "highest": v.highest, "alike": v.first(ZERO_VARIANCE)}
+    known["began"] = heldout.head(1).sum()
     # why the loss of this run says nothing about learning
     loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", v.of("kl").any())
     words = why["with_kl" if beta else "alone"]
     words += why["lengths"] * (not beta and v.settings.get("loss_type") != "grpo")
     about = words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""
-    return make("healthy", reward.index[0], *said, means=about, began=heldout.head(1).sum(), **known)
+    return make("healthy", reward.index[0], *said, means=about, **known)
