@@ -119,6 +119,6 @@ def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
     unjudged = getattr(found, "unjudged", ())
     gaps = "; ".join(f"{', '.join(gap['findings'])} ({gap['how']})" for gap in unjudged)
-    notes += [f"Not judged, because the log lacks a metric: {gaps}"] if gaps else []
+    notes += [f"Not judged, for lack of a metric: {gaps}"] if gaps else []
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()
