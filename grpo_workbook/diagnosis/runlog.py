@@ -28,7 +28,7 @@ from grpo_workbook.rewards import name_of
 
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
 LARGEST, MOST_ROWS = 300 * 2**20, 1_000_000  # bytes of a file, rows of a tracker
-NO_LOG = "is not a log: it is"
+NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
 BINARY = {
     b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive", b"PAR1": "parquet",
     b"PK": "a zip archive, or what torch.save wrote", b"\x80": "a pickle, which is never opened",
@@ -107,7 +107,7 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
     """
     runs: dict = {}
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
-    found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else read(source)
+    found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else _read(source)
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
@@ -127,7 +127,7 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
     for home, log in _logs(place) if place.is_dir() else [(place, place)]:
         label = str(home.relative_to(place)) if home != place else ""
         try:
-            held = read(log) if log.suffix != ".parquet" else {}
+            held = _read(log) if log.suffix != ".parquet" else {}
         except WorkbookError as error:
             if home == place or home.is_dir():  # another file in a folder may be anything
                 failed[label] = error
@@ -167,15 +167,13 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 def _about(home: Path) -> dict:
     """The settings, roles and weights in a run.json of this workbook."""
     # Loading the rewards for their roles would run a file of unknown origin.
-    fix = "choose an older checkpoint, or copy it again"
-    about = read_json(path, fix) if (path := home / "run.json").is_file() else {}
+    about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
     return about.get("settings", {}) | about
 
 
 def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     if not history:
-        why = "no step was logged before the end, or logging_steps is too large"
-        raise WorkbookError(f"the log is empty: {why}")
+        raise WorkbookError("the log is empty: no step was logged, or logging_steps is too large")
     told = [key for key in STEPS if any(key in entry for entry in history)]
     key, each = [*told, "step"][0], settings.get("logging_steps")
     if told:  # the others are a tracker's entries about something else
@@ -201,8 +199,8 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
                     value = math.nan
                 row.setdefault(name, value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
-    of_grpo = [c for c in table if re.match("reward|frac_reward", c) and "chosen" not in c]
-    if error is None and not of_grpo:
+    # `chosen` is of DPO; without a `reward`, frac_reward_zero_std is left if no function applied
+    if not error and not any(re.match("(frac_)?reward(?!s/chosen)", c) for c in table):
         kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
         raise WorkbookError(f"the log has no reward: {kind}")
     run = RunLog(table, settings, broken, error)
@@ -216,14 +214,13 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
 def _completions(place: Path) -> pd.DataFrame | None:
     """TRL's completions files, up to two folders deep, as one pandas table; None without any."""
     found = (sorted(place.glob(f"{at}completions_*.parquet")) for at in ("", "*/", "*/*/"))
-    paths = [place] if place.suffix == ".parquet" else next(filter(None, found), [])
+    if not (paths := [place] if place.suffix == ".parquet" else next(filter(None, found), [])):
+        return None
     try:
-        table = pd.concat(map(pd.read_parquet, paths), ignore_index=True) if paths else None
+        table = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
     except (OSError, ValueError) as error:
         said = f"{readable(place)}: the completions cannot be read ({error})"
         raise WorkbookError(said) from None
-    if table is None:
-        return None
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
         what = f"not a completions table of TRL: {', '.join(missing)} missing"
         raise WorkbookError(f"{readable(paths[0])} is {what}")
@@ -240,10 +237,9 @@ def _read_completions(home: Path) -> list[dict]:
     entries = paid.groupby("step").agg(["mean", "std"])
     entries.columns = [f"rewards/{name}/{kind}" for name, kind in entries]
     for step, rows in table.groupby("step"):
-        texts = rows["completion"].str.strip()
+        texts, prompts = rows["completion"].str.strip(), rows["prompt"]
         entries.loc[step, "completions/empty_fraction"] = (texts == "").mean()
-        unique = unique_fraction(rows["prompt"], texts)
-        entries.loc[step, "completions/unique_fraction"] = unique
+        entries.loc[step, "completions/unique_fraction"] = unique_fraction(prompts, texts)
     return entries.reset_index().to_dict("records")
 
 
@@ -253,8 +249,7 @@ def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
     return float((groups.nunique() / groups.size()).mean())
 
 
-# One completion of a group; its kind is "best", "typical" or "worst".
-Sample = namedtuple("Sample", "kind prompt completion reward")
+Sample = namedtuple("Sample", "kind prompt completion reward")  # kind: best, typical, worst
 
 
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
@@ -278,11 +273,8 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     return found
 
 
-def read(source) -> Runs:
-    """The runs in a file, a folder of TensorBoard, or a log history in memory.
-
-    Raises WorkbookError if it is no log; the message says what it is.
-    """
+def _read(source) -> Runs:
+    """The runs in a file, a folder of TensorBoard, or a log history in memory."""
     name = readable(source) if isinstance(source, Path) else "the log history"
     try:
         return _file(source) if isinstance(source, Path) else _json(source)
@@ -315,8 +307,7 @@ def _file(path: Path) -> Runs:
         return _json(json.loads(text))
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) > 0 or error.msg.startswith("Unterminated"):
-            fix = "choose an older checkpoint, or copy it again"
-            raise WorkbookError(f"is JSON that ends in the middle: {fix}") from None
+            raise WorkbookError(f"is JSON that ends in the middle: {AGAIN}") from None
     with contextlib.suppress(json.JSONDecodeError):  # JSON lines
         if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
             return _json(rows)
