@@ -353,7 +353,7 @@ def others(folder):
         "script.py": "a text without printed metrics: 'import trl'",
         "nothing.log": "a text without printed metrics: ''",
         "readme.md": "a text without printed metrics",
-        "config.json": "JSON with vocab_size, architectures",
+        "config.json": 'JSON without steps: {"vocab_size": 1000, "architectures"',
         "vocab.json": "JSON without steps",
         "number.json": "JSON without steps: 3",
         "deep.json": "another program's",

@@ -118,9 +118,8 @@ class HealthCallback(Callback):
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
         self._start, self._pace.last, self._looks = state["start"], state["looked"], state["looks"]
-        seen = [tuple(Evidence(**e) for e in f["evidence"]) for f in state["found"]]
-        told = zip(state["found"], seen, strict=True)
-        self.found = [Finding(**f | {"evidence": e}) for f, e in told]
+        told = [(f, tuple(Evidence(**e) for e in f["evidence"])) for f in state["found"]]
+        self.found = [Finding(**f | {"evidence": seen}) for f, seen in told]
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move

@@ -16,9 +16,7 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import sub
 from pathlib import Path
-from statistics import median
 
 import pandas as pd
 
@@ -71,7 +69,8 @@ class RunLog:
     @property
     def every(self) -> int:
         """The optimizer steps from one row to the next (logging_steps), 1 if there is one row."""
-        return int(median(map(sub, self.steps[1:], self.steps))) if len(self.steps) > 1 else 1
+        gaps = pd.Series(self.steps).diff().dropna()
+        return int(gaps.median()) if len(gaps) else 1
 
     @property
     def roles(self) -> dict[str, str]:
@@ -323,12 +322,10 @@ def _json(value) -> Runs:
         settings = {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
         settings |= value.get("settings") or value.get("config") or {}
         value = next((value[k] for k in ("log_history", "log", "history") if k in value), value)
-    if isinstance(value, Mapping):  # by column, as pandas and benchmarks/diagnosis.py keep it
-        if not all(isinstance(column, Mapping | list) for column in value.values()):
-            raise WorkbookError(f"{NO_LOG} JSON with {visible(', '.join(value))[:60]}")
-        value = pd.DataFrame(value, dtype=object).to_dict("records")
+    if isinstance(value, Mapping) and all(isinstance(v, Mapping | list) for v in value.values()):
+        value = pd.DataFrame(value, dtype=object).to_dict("records")  # by column, as pandas writes
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
-        raise WorkbookError(f"{NO_LOG} JSON without steps: {json.dumps(value)[:60]}")
+        raise WorkbookError(f"{NO_LOG} JSON without steps: {visible(json.dumps(value)[:60])}")
     return _by_run(value, settings)
 
 
@@ -427,10 +424,8 @@ def _notebook(cells: list[dict]) -> Runs:
 
 def _tensorboard(place: Path) -> Runs:
     """TensorBoard's scalars, and the settings that transformers writes beside them."""
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError:
-        raise WorkbookError("is TensorBoard's: pip install tensorboard, which reads it") from None
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
     tags, entries, settings = log.Tags(), [], {}
     for tag in tags["scalars"]:
