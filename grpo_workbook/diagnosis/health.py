@@ -14,6 +14,8 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 
+from tqdm import tqdm
+
 from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.panels import run_panels
 from grpo_workbook.diagnosis.rules import diagnose
@@ -101,8 +103,6 @@ class HealthCallback(Callback):
         say: Callable[[str], None] | None = None,
         alert: Callable[[str, str, str], object] | None = None,
     ):  # fmt: skip
-        from tqdm import tqdm
-
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
             said = f"stop_on: unknown finding {', '.join(unknown)}"
             raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")

@@ -226,18 +226,6 @@ def _answers(v: View) -> Iterator[Finding]:
         yield make("wrong_answers", v.since(v.level(wrong[0], v.of(wrong[0])) <= rare), *said)
 
 
-def _rate_too_high(v: View) -> Iterator[Finding]:
-    moved, norms, broken = v.of(MOVED), v.of("grad_norm"), v.lost >= bound.cliff
-    gone = ("reward lost since its best", v.lost)
-    far = moved[moved >= (bound.jump / 2 if broken else bound.jump)]
-    limit = 5 * norms.head(v.width).median()
-    if len(far) and (broken or not v.rose):
-        yield make("rate_too_high", far.index[0], (MOVED, far.max()), *([gone] if broken else []))
-    elif not len(moved) and broken and v.fell and norms.max() > limit > 0:
-        spike, since = ("grad_norm", norms.max()), norms.index[norms > limit][0]
-        yield make("rate_too_high", since, spike, gone, limit=limit)
-
-
 def _alike(v: View) -> Iterator[Finding]:
     size = v.setting("num_generations", 8)
     limit = bound.same_text / size
@@ -314,22 +302,27 @@ def _penalty(v: View) -> Iterator[Finding]:
 
 
 def _movement(v: View) -> Iterator[Finding]:
-    reward, moved, line = v.of("reward"), v.of(MOVED).max(), (RISE, v.trend)
-    falling = -bound.sure - bound.chance
+    reward, moved, norms = v.of("reward"), v.of(MOVED), v.of("grad_norm")
+    broken, line = v.lost >= bound.cliff, (RISE, v.trend)
+    gone = [("reward lost since its best", v.lost)] if broken else []
+    far = moved[moved >= (bound.jump / 2 if broken else bound.jump)]
+    limit, falling = 5 * norms.head(v.width).median(), -bound.sure - bound.chance
+    if len(far) and (broken or not v.rose):
+        yield make("rate_too_high", far.index[0], (MOVED, far.max()), *gone)
+    elif not len(moved) and broken and v.fell and norms.max() > limit > 0:
+        spike, since = ("grad_norm", norms.max()), norms.index[norms > limit][0]
+        yield make("rate_too_high", since, spike, *gone, limit=limit)
     if v.fell or (v.trend <= falling and v.lost >= bound.lost / 2):
         deep = ("lost fraction of its best window", v.lost)
         yield make("reward_falls", v.best, line, deep, falling=falling)
-    still = 0 < moved < bound.hardly and v.gradient > ROUNDING
+    still = 0 < moved.max() < bound.hardly and v.gradient > ROUNDING
     if v.judgeable and still and v.gain < bound.gamed_rise * v.highest:
-        yield make("rate_too_low", reward.index[0], (MOVED, moved), line)
+        yield make("rate_too_low", reward.index[0], (MOVED, moved.max()), line)
     elif v.judgeable and not v.learned and not v.fell:
         yield make("reward_flat", reward.index[0], line)
 
 
-RULES = (
-    _broken, _resources, _unmoved, _answers, _rate_too_high, _alike, _drowned, _hacked, _penalty,
-    _movement,
-)  # fmt: skip
+RULES = _broken, _resources, _unmoved, _answers, _alike, _drowned, _hacked, _penalty, _movement
 
 
 def diagnose(run, *, live: bool = False) -> Diagnosis:
