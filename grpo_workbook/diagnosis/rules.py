@@ -148,8 +148,8 @@ def _broken(v: View) -> Iterator[Finding]:
     without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
     if len(without):
         told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
-        found = make("no_reward", without[0], told)
-        yield found if len(without) >= bound.half * sampled else replace(found, severity=NOTE)
+        found, often = make("no_reward", without[0], told), len(without) >= bound.half * sampled
+        yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
 
 
 def _resources(v: View) -> Iterator[Finding]:
