@@ -1,5 +1,6 @@
 """`python -m grpo_workbook new`: a project that passes its own tests and trains."""
 
+import json
 import subprocess
 import sys
 
@@ -8,13 +9,14 @@ import yaml
 from conftest import REPO, cli, environment, report_of
 
 from grpo_workbook.cli import main
+from grpo_workbook.cli.new import PROMPTS
 from grpo_workbook.config import PROFILES
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("new") / "mine"
-    assert main(["new", str(folder)]) == 0
+@pytest.fixture(scope="module", params=PROMPTS)
+def project(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("new") / request.param
+    assert main(["new", str(folder), "--task", request.param]) == 0
     return folder
 
 
@@ -31,7 +33,7 @@ def test_its_rate_of_learning_fits_the_model(project):
     assert (cpu["profile"], cpu["model"]) == ("smoke", "tiny_model")
     assert "learning_rate" not in cpu
     assert float(t4["learning_rate"]) <= PROFILES[t4["profile"]]["learning_rate"]
-    assert cpu["system_prompt"] == t4["system_prompt"]
+    assert cpu["system_prompt"] == t4["system_prompt"] == PROMPTS[project.name]
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):
@@ -50,9 +52,27 @@ def test_nothing_is_overwritten(tmp_path, capsys):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_the_data_is_what_the_script_makes():
-    result = subprocess.run([sys.executable, REPO / "data" / "build_messages.py", "--check"])
+def test_without_a_task_it_is_classification(tmp_path):
+    assert main(["new", str(tmp_path / "mine")]) == 0
+    assert PROMPTS["classification"] in (tmp_path / "mine" / "cpu.yaml").read_text()
+    assert not (tmp_path / "mine" / "shop.db").exists()
+
+
+@pytest.mark.parametrize("script", ["build_messages.py", "build_orders.py"])
+def test_the_data_is_what_the_script_makes(script):
+    result = subprocess.run([sys.executable, REPO / "data" / script, "--check"])
     assert result.returncode == 0
+
+
+def test_no_held_out_question_is_a_training_question():
+    for task in ("my_project", "extraction", "sql"):
+        lines = [
+            line
+            for pool in ("train", "heldout")
+            for line in (REPO / "templates" / task / f"{pool}.jsonl").read_text().splitlines()
+        ]
+        questions = [json.loads(line)["question"] for line in lines]
+        assert len(set(questions)) == len(questions) == 560
 
 
 @pytest.mark.trains

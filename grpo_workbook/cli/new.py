@@ -1,7 +1,9 @@
 """Start a project of your own from a template.
 
 examples:
-  python -m grpo_workbook new my_project    classify messages, answer with JSON
+  python -m grpo_workbook new my_project                    classify messages, answer with JSON
+  python -m grpo_workbook new my_project --task extraction  find the values in a text, as JSON
+  python -m grpo_workbook new my_project --task sql         questions to SQL, run on a database
 """
 
 import shutil
@@ -11,6 +13,15 @@ from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, place_of, readable
 
+PROMPTS = {
+    "classification": 'Answer with JSON: {"label": billing, delivery, defect or account, '
+    '"urgent": true or false}',
+    "extraction": 'Answer with JSON: "name", "city", "item", "count" (a number), "day" (or null)',
+    "sql": "Answer with one SQLite query on orders (customer, city, item, count, price)",
+}
+# Folders of templates: a task has all down to its own, each copied over the ones before. So the
+# Makefile, the workflow and the YAML files are there once, and sql has extraction's tiny model.
+LAYERS = {"classification": "my_project", "extraction": "extraction", "sql": "sql"}
 NEXT = """{folder} is a project: its README.md says what to change. Next:
   cd {folder}
   make test     the rewards against right answers and cheats
@@ -22,6 +33,7 @@ def add_parser(commands) -> None:
     """Add new to the command line."""
     add = add_command(commands, "new", __doc__)
     add("folder", type=Path, help="the project's folder; it must be new or empty")
+    add("--task", choices=PROMPTS, default="classification", help="default %(default)s")
 
 
 def main(args) -> int:
@@ -32,6 +44,13 @@ def main(args) -> int:
     inside = Path(__file__).parent.parent / "templates"  # an installed package has its own copy
     templates = inside if inside.is_dir() else REPO / "templates"
     skip = shutil.ignore_patterns("__pycache__", "outputs", "*.pyc", ".pytest_cache")
-    shutil.copytree(templates / "my_project", folder, ignore=skip, dirs_exist_ok=True)
+    for task, layer in LAYERS.items():
+        shutil.copytree(templates / layer, folder, ignore=skip, dirs_exist_ok=True)
+        if task == args.task:
+            break
+    for path in folder.glob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        text = text.replace(PROMPTS["classification"], PROMPTS[args.task])
+        path.write_text(text, encoding="utf-8")
     print(NEXT.format(folder=readable(folder)), end="")
     return 0
