@@ -1,8 +1,10 @@
 """`python -m grpo_workbook new`: a project that passes its own tests and trains."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -24,6 +26,13 @@ def test_the_project_passes_its_own_tests(project):
     call = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", "."]
     env = environment(PYTHONPATH=str(REPO))
     result = subprocess.run(call, cwd=project, env=env, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_its_data_would_hurt_no_training(project):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = environment(PYTHONPATH=str(REPO), PATH=path)
+    result = subprocess.run(["make", "data"], cwd=project, env=env, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
 
 

@@ -1,9 +1,9 @@
 """Start a project of your own from a template.
 
 examples:
-  python -m grpo_workbook new my_project                    classify messages, answer with JSON
-  python -m grpo_workbook new my_project --task extraction  find the values in a text, as JSON
-  python -m grpo_workbook new my_project --task sql         questions to SQL, run on a database
+  python -m grpo_workbook new mine                     a text's label, as JSON
+  python -m grpo_workbook new mine --task extraction   a text's values, as JSON
+  python -m grpo_workbook new mine --task sql          a query on a database
 """
 
 import shutil
