@@ -17,7 +17,7 @@ from pathlib import Path
 
 from grpo_workbook import reward
 
-SHOP = Path(__file__).parent / "shop.db"
+SHOP = Path(__file__).resolve().parent / "shop.db"
 DATABASES = 3  # the file, and copies with other prices and a random half of its rows
 FUNCTIONS = "count sum min max avg total abs round lower upper length like".split()
 BUDGET = 100  # thousands of SQLite's instructions, which is some milliseconds on any machine
@@ -35,12 +35,10 @@ LIMITS = {
 @reward("correctness", columns=("answer",))
 def right(completions, answer, **kwargs):
     """1 for the reference's rows on every database, else 0; in its order if it has ORDER BY."""
-    values = []
-    for completion, wanted in zip(completions, answer, strict=True):
-        query, ordered = completion[0]["content"], "order by" in wanted.lower()
-        same = (agree(rows_of(query, i), rows_of(wanted, i), ordered) for i in range(DATABASES))
-        values.append(float(all(same)))
-    return values
+    return [
+        float(all(agree(completion[0]["content"], wanted, i) for i in range(DATABASES)))
+        for completion, wanted in zip(completions, answer, strict=True)
+    ]
 
 
 @reward("format")
@@ -49,11 +47,14 @@ def well_formed(completions, **kwargs):
     return [float(rows_of(completion[0]["content"], 0) is not None) for completion in completions]
 
 
-def agree(given: list | None, wanted: list, ordered: bool) -> bool:
-    """Whether the rows are the same; each as often, but in any order unless `ordered`."""
-    if given is None:
-        return False
-    return given == wanted if ordered else Counter(given) == Counter(wanted)
+def agree(query: str, wanted: str, number: int) -> bool:
+    """Whether both give the same rows, each as often; in any order, unless `wanted` asks for one."""
+    given, right_rows = rows_of(query, number), rows_of(wanted, number)
+    if right_rows is None:
+        raise ValueError(f"an answer of the data does not run, or is not allowed: {wanted}")
+    if given is None or "order by" in wanted.lower():
+        return given == right_rows
+    return Counter(given) == Counter(right_rows)
 
 
 def rows_of(query: str, number: int) -> list | None:

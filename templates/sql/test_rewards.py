@@ -101,6 +101,11 @@ def test_a_row_counts_as_often_as_it_is_there():
     assert right([said(SORTED)], [SORTED.replace("DISTINCT ", "")]) == [0.0]
 
 
+def test_an_answer_of_the_data_that_does_not_run_is_an_error():
+    with pytest.raises(ValueError, match="does not run"):
+        right([said(ANSWER)], ["SELECT COUNT(*) FROM order"])
+
+
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_no_cheat_is_paid_as_right(cheat):
     assert right([said(CHEATS[cheat])], [ANSWER]) == [0.0]
