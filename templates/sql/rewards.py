@@ -48,7 +48,7 @@ def well_formed(completions, **kwargs):
 
 
 def agree(query: str, wanted: str, number: int) -> bool:
-    """Whether both give the same rows, each as often; in any order, unless `wanted` asks for one."""
+    """Whether both give the same rows, each as often, in the order that `wanted` asks for."""
     given, right_rows = rows_of(query, number), rows_of(wanted, number)
     if right_rows is None:
         raise ValueError(f"an answer of the data does not run, or is not allowed: {wanted}")
