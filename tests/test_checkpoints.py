@@ -2,13 +2,7 @@ import json
 
 import pytest
 
-from grpo_workbook.resume import (
-    MANIFEST,
-    clear_torn,
-    last_checkpoint,
-    seal,
-    set_aside,
-)
+from grpo_workbook.resume import MANIFEST, last_checkpoint, seal, tidy
 
 FILES = {
     "adapter_model.safetensors": b"a" * 5000,
@@ -73,12 +67,12 @@ def test_without_a_whole_one_there_is_none(tmp_path, folder):
 def test_only_torn_ones_are_cleared(folder):
     cut(folder / "checkpoint-100" / "optimizer.pt")
     (folder / "runs").mkdir()
-    clear_torn(folder)
+    tidy(folder, resumed=True)
     assert sorted(p.name for p in folder.iterdir()) == ["checkpoint-25", "runs"]
 
 
 def test_a_run_begun_anew_does_not_continue_the_earlier_one(folder):
-    set_aside(folder)
+    tidy(folder, resumed=False)
     said = []
     assert last_checkpoint(folder, said.append) is None
     assert "or of an earlier run" in said[0]

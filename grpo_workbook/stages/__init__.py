@@ -7,35 +7,31 @@ STAGES = (
 report = train_stages(run, model, tokenizer, dataset, heldout, STAGES)
 
 All train the same adapter and optimizer state. A stage has a folder stage-N-NAME: checkpoints/,
-log.json, adapter/, the optimizer's moments at its end (optimizer.safetensors), the completions
-after it (after.json), and report.json, written last: it marks a finished stage. stages.json has
-all reports. A row that is never or always solved gives GRPO a zero-variance group: all completions
-earn the same, so there is nothing to learn.
+log.json, adapter/, the optimizer's moments at its end, the completions after it (after.json), and
+report.json, written last: it marks a finished stage. stages.json has all reports.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from grpo_workbook.config import RunConfig, nearest
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.evaluation import Scores, evaluate, generate, score, summary
+from grpo_workbook.evaluation import Scores, evaluate, score, summary
 from grpo_workbook.export import save_adapter
 from grpo_workbook.files import read_json, whole_file, write_json
-from grpo_workbook.rewards import call, correctness_reward, name_of, parse_rewards
-from grpo_workbook.stages.adaptive import AdaptiveWeight
+from grpo_workbook.rewards import checked, correctness_reward, name_of, parse_rewards
+from grpo_workbook.rewards import reward as marked
 from grpo_workbook.statistics import changed, paired_p_value
 from grpo_workbook.training import Callback, make_trainer
 
-# fmt: off
-__all__ = [
-    "AdaptiveWeight", "Carry", "Curriculum", "Stage", "compare", "curriculum", "measure",
-    "pass_rates", "planned", "read_stages", "show_stages", "stage_run", "train_stages",
-]
-# fmt: on
+__all__ = """AdaptiveWeight Carry Curriculum Stage compare curriculum measure pass_rates planned
+    read_stages show_stages train_stages""".split()
 
 MOMENTS = "optimizer.safetensors"
 AGAIN = "delete that stage's folder, and --resume trains it and the later ones again"
@@ -69,11 +65,13 @@ class Stage:
     def __post_init__(self):
         letters = isinstance(self.name, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]{,39}", self.name)
         kind, needed = isinstance(self.rewards, str | tuple | None), self.ordered or self.measured
+        rate = (0, 1) if self.pass_rate is None else self.pass_rate
+        pair = isinstance(rate, tuple) and len(rate) == 2 and 0 <= rate[0] < rate[1] <= 1
         for field, fine, wanted in (
             ("name", letters, "up to 40 small letters, digits, - and _, for a folder's name"),
             ("rewards", kind, "NAME:WEIGHT,... or pairs (function, weight)"),
             ("reference", self.reference in ("start", "base"), "start or base"),
-            ("pass_rate", _are_bounds(self.pass_rate), "[low, high] with 0 <= low < high <= 1"),
+            ("pass_rate", pair, "[low, high] with 0 <= low < high <= 1"),
             ("samples", self.samples > 1, "at least 2: the rate of one is always 0 or 1"),
             ("measured", self.measured is None or self.measured > 0, "at least 1"),
             ("pass_rate", self.pass_rate or not needed, "bounds: ordered and measured need them"),
@@ -103,17 +101,7 @@ class Stage:
 
     def to_dict(self) -> dict:
         """This stage in plain values, with functions by name; equal for equal stages."""
-        told: dict = vars(self) | {"pass_rate": self.pass_rate and list(self.pass_rate)}
-        if isinstance(self.rewards, tuple):
-            told["rewards"] = [[name_of(function), weight] for function, weight in self.rewards]
-        functions = {name: told[name] for name in ("success", "keep") if callable(told[name])}
-        return told | {name: name_of(function) for name, function in functions.items()}
-
-
-def _are_bounds(value) -> bool:
-    """Whether this is None, or (low, high) with 0 <= low < high <= 1."""
-    pair = isinstance(value, tuple) and len(value) == 2
-    return value is None or (pair and 0 <= value[0] < value[1] <= 1)
+        return json.loads(json.dumps(vars(self), default=name_of))
 
 
 def read_stages(path: Path | str) -> tuple[Stage, ...]:
@@ -155,25 +143,27 @@ def train_stages(
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    staged, policy = _Staged(model, tokenizer, dataset, **how), (model, tokenizer, heldout)
+    judge, asked = how.pop("judge", None), (model, tokenizer, heldout)
     before, steps, moments, reports, trained_here = None, 0, None, [], False
     for stage, own, *rewards in planned(run, stages):
+        path = own.output / "after.json"
         # if a stage is trained again, results of later stages are out of date
         report = read_report(own.output, stage) if resume and not trained_here else None
         if report:
             print(f"Stage {stage.name} is already finished")
             weights = load_peft_weights(str(own.output / "adapter"), device="cpu")
             set_peft_model_state_dict(model, weights)
-            path = own.output / "after.json"
-            after = measure(own, *policy, path, kept=read_json(path, AGAIN), judge=staged.judge)
+            after = measure(own, *asked, path, kept=read_json(path, AGAIN), judge=judge)
         else:
-            before = before or measure(run, *policy, judge=staged.judge)
+            before = before or measure(run, *asked, judge=judge)
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
             trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS, model)
-            report = staged.train_one(stage, own, rewards, carry, steps)
-            after = measure(own, *policy, own.output / "after.json", judge=staged.judge)
+            report = _train_one(own, model, tokenizer, dataset, rewards, carry, **how)
+            after = measure(own, *asked, path, judge=judge)
+            if curve := report.get("curve"):  # over all stages
+                report["curve"] = [[steps + step, rate] for step, rate in curve]
             report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
             write_json(own.output / "report.json", report)
         reports.append(report)
@@ -181,15 +171,6 @@ def train_stages(
     whole = {"seed": run.seed, "stages": reports}
     write_json(run.output / "stages.json", whole)
     return whole
-
-
-def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
-    """The run of one stage: its values, its folder, its seed."""
-    own: dict = {"learning_rate": stage.learning_rate, "beta": stage.beta}
-    own = {name: value for name, value in own.items() if value is not None}
-    own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all start with the same rows
-    own["output"] = run.output / f"stage-{number}-{stage.name}"
-    return run.replace(max_steps=stage.steps, shuffle_dataset=not stage.ordered, **own)
 
 
 def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
@@ -202,45 +183,38 @@ def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rew
         raise WorkbookError(f"two stages are called {', '.join(twice)}: give each its own name")
     for number, stage in enumerate(stages, 1):
         rewards, success = stage.rewards or run.rewards, stage.success
+        own: dict = {"learning_rate": stage.learning_rate, "beta": stage.beta}
+        own = {name: value for name, value in own.items() if value is not None}
+        own |= {"max_steps": stage.steps, "shuffle_dataset": not stage.ordered}
+        own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all start with the same rows
+        own["output"] = run.output / f"stage-{number}-{stage.name}"
         try:
-            own = stage_run(run, stage, number)
             pairs = parse(rewards) if isinstance(rewards, str) else zip(*rewards, strict=True)
             success = parse(success)[0][0] if isinstance(success, str) else success
+            found.append((stage, run.replace(**own), *map(list, pairs), success))
         except WorkbookError as error:
             raise WorkbookError(f"stage {stage.name!r}: {error}") from None
-        found.append((stage, own, *map(list, pairs), success))
     return found
 
 
-@dataclass
-class _Staged:
-    """The state that all stages have in common."""
-
-    model: Any
-    tokenizer: Any
-    dataset: Any
-    train: Callable[..., list[dict]] = train_plainly
-    callbacks: Sequence = ()
-    judge: Callable[[str, str], bool | None] | None = None
-
-    def train_one(self, stage: Stage, run: RunConfig, rewards, carry: "Carry", steps: int) -> dict:
-        """Train a stage, after `steps` earlier ones; returns the training part of its report."""
-        functions, weights, success = rewards
-        policy = self.model, self.tokenizer
-        drop_reference(self.model)
-        rows, told = choose_rows(stage, run, *policy, self.dataset, success)
-        run.output.mkdir(parents=True, exist_ok=True)
-        history = self.train(run, *policy, rows, functions, weights, [carry, *self.callbacks])
-        drop_reference(self.model)
-        log = [entry for entry in history if "reward" in entry]
-        write_json(run.output / "log.json", log)
-        save_adapter(*policy, run.output / "adapter")
-        told["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
-        told["zero_variance"] = round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4)
-        probed = [entry for entry in history if "heldout/strict" in entry]
-        if probed:
-            told["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
-        return told
+def _train_one(
+    run: RunConfig, model, tokenizer, dataset, rewards, carry, *, train=train_plainly, callbacks=()
+) -> dict:
+    """Train one stage in its own run; returns the training part of its report."""
+    functions, weights, success = rewards
+    drop_reference(model)
+    rows, told = choose_rows(carry.stage, run, model, tokenizer, dataset, success)
+    run.output.mkdir(parents=True, exist_ok=True)
+    history = train(run, model, tokenizer, rows, functions, weights, [carry, *callbacks])
+    drop_reference(model)
+    log = [entry for entry in history if "reward" in entry]
+    write_json(run.output / "log.json", log)
+    save_adapter(model, tokenizer, run.output / "adapter")
+    told["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
+    told["zero_variance"] = round(fmean(e["frac_reward_zero_std"] for e in log), 4)
+    if curve := [[e["step"], e["heldout/strict"]] for e in history if "heldout/strict" in e]:
+        told["curve"] = curve
+    return told
 
 
 def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success) -> tuple:
@@ -295,15 +269,12 @@ def measure(
 
 
 def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
-    """Two policies (each sampled, or sampled and greedy) on the same problems: rates, changes, p.
-
-    The changes and p-values are those of the sampled answers.
+    """Two policies (each sampled, or sampled and greedy) on the same problems: rates; of the
+    sampled answers how many got better and worse, with p-values.
     """
-    a, b = before[0], after[0]
-    report: dict = {"n": b.n}
+    a, b, report = before[0], after[0], {"n": after[0].n}
     for when, scores in (("before", before), ("after", after)):
-        rates = summary(scores[0], scores[-1])
-        both = len(scores) == 2
+        rates, both = summary(scores[0], scores[-1]), len(scores) == 2
         report[when] = {name: rate for name, rate in rates.items() if both or "greedy" not in name}
     report["better"], report["worse"] = map(len, changed(a.strict, b.strict))
     report["p_value"] = paired_p_value(a.strict, b.strict)
@@ -315,9 +286,8 @@ def read_report(folder: Path, stage: Stage) -> dict | None:
     if not (path := folder / "report.json").is_file():
         return None
     report, told = read_json(path, AGAIN), stage.to_dict()
-    if different := [name for name in told if report["stage"].get(name) != told[name]]:
-        names = "different: " + ", ".join(different)
-        raise WorkbookError(f"{folder} has another stage ({names}): choose another output")
+    if other := ", ".join(name for name in told if report["stage"].get(name) != told[name]):
+        raise WorkbookError(f"{folder} has another stage (different: {other}): choose another one")
     return report
 
 
@@ -340,8 +310,8 @@ class Carry(Callback):
 
     def __init__(self, stage: Stage, moments: Path | None, save_to: Path, model):
         self.stage, self.moments, self.save_to = stage, moments, save_to
-        adapter = {name: p for name, p in model.named_parameters() if ".default." in name}
-        self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter.items()}
+        adapter = [(name, p) for name, p in model.named_parameters() if ".default." in name]
+        self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter}
 
     def on_train_begin(
         self, args, state, control, model: Any = None, optimizer: Any = None, **kwargs
@@ -397,12 +367,10 @@ def pass_rates(
     """
     if not len(dataset) or n < 1:
         raise WorkbookError(f"{len(dataset)} rows, {n} completions each: give at least 1 of both")
-    rows = dataset.select([i for i in range(len(dataset)) for _ in range(n)])
-    columns = {name: list(rows[name]) for name in rows.column_names}
     how = {"sample": True, "progress": "pass rates"} | how
-    values = call(success, generate(model, tokenizer, columns["prompt"], **how), **columns)
-    right = [value is not None and value > 0.5 for value in values]
-    return [sum(right[start : start + n]) / n for start in range(0, len(right), n)]
+    scores = evaluate(model, tokenizer, dataset, samples=n, rewards=[success], **how)
+    right = [(value or 0) > 0.5 for value in (scores.rewards or {})[name_of(success)]]
+    return replace(scores, strict=right).each
 
 
 @dataclass(frozen=True)
@@ -437,3 +405,44 @@ def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> C
         said = f"no row of {len(rates)} has a pass rate between {low:g} and {high:g} ({found})"
         raise WorkbookError(f"{said}: widen the bounds, or start with an easier stage")
     return found
+
+
+class AdaptiveWeight:
+    """A reward whose weight follows the success rate of another one: form can fade once mastered.
+
+    A batch earns weight * reward, with weight = at_zero + (at_one - at_zero) * rate. After it,
+    rate = memory * rate + (1 - memory) * (fraction of the batch with `success` over 0.5), starting
+    from 0. Each process keeps the rate of its own batches.
+    """
+
+    def __init__(self, reward, success, *, at_zero=1.0, at_one=0.0, memory=0.9):
+        if not (0 <= at_zero <= 1 and 0 <= at_one <= 1 and 0 <= memory < 1):
+            raise WorkbookError(f"{at_zero=}, {at_one=}, {memory=}: give 0 to 1, memory below 1")
+        self.at_zero, self.at_one, self.memory, self.rate = at_zero, at_one, memory, 0.0
+        # Members may have a state of their own; the columns and the kind of answers are both's.
+        self.__name__, self.members = f"adaptive_{name_of(reward)}", (reward, success)
+        columns = dict.fromkeys(c for m in self.members for c in getattr(m, "columns", ()))
+        answers = getattr(reward, "answers", None) or getattr(success, "answers", None)
+        marked(getattr(reward, "role", None), tuple(columns), answers)(self)
+
+    @property
+    def weight(self) -> float:
+        """The weight of the next batch."""
+        return self.at_zero + (self.at_one - self.at_zero) * self.rate
+
+    def __call__(self, completions, **columns) -> list[float | None]:
+        if "log_metric" in columns:
+            columns["log_metric"](f"rewards/{self.__name__}/weight", self.weight)
+        values, success = [checked(m, completions, **columns) for m in self.members]
+        paid = [None if v is None else self.weight * v for v in values]
+        if given := [v > 0.5 for v in success if v is not None]:
+            self.rate = self.memory * self.rate + (1 - self.memory) * fmean(given)
+        return paid
+
+    def state_dict(self) -> dict:
+        """The state for a checkpoint."""
+        return {"rate": self.rate}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from a `state_dict()`."""
+        self.rate = float(state["rate"])
