@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.reward_lab.symbolic import SymbolicChecker, symbolic_correctness
 from grpo_workbook.rewards import call, name_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["SymbolicChecker", "attacks", "honest", "score", "symbolic_correctness"]
 
@@ -46,8 +43,7 @@ def attacks(right="42", wrong="41", prompt="What is 6 times 7?") -> list[Attack]
     values |= {"DOUBLE": str(2 * int(right)), "LESS": str(int(right) - 2)}
     values |= {"FIRST": right[0], "REST": right[1:], "BACKWARDS": right[::-1]}
     values["ARABIC"] = "".join(chr(0x660 + int(digit)) for digit in right)
-    file = Path(__file__).with_name("attacks.toml")
-    found = []
+    file, found = Path(__file__).with_name("attacks.toml"), []
     for kind, texts in tomllib.loads(file.read_text(encoding="utf-8")).items():
         for name, text in texts.items():
             if not isinstance(text, str):
@@ -66,10 +62,9 @@ class Scored:
     groups: dict[str, list[list[float | None]]]
     weights: dict[str, float]
 
-    def table(self) -> "pd.DataFrame":
-        """A row per function and for the total; `none` counts completions where it did not apply.
-
-        `equal` is the rate of groups with equal rewards: these give no gradient.
+    def table(self) -> Any:
+        """A DataFrame with a row per function and for the total; `none` counts completions where
+        it did not apply, `equal` is the rate of groups with equal rewards: these give no gradient.
         """
         import pandas as pd
 
@@ -88,8 +83,6 @@ def score(
 
     `rows` are rows of the dataset, one per group or per completion; rewards get their columns.
     """
-    import pandas as pd
-
     n, names = len(completions), [name_of(f) for f in functions]
     weights = [1.0] * len(names) if weights is None else list(weights)
     if group_size < 2 or n == 0 or n % group_size:
@@ -104,8 +97,8 @@ def score(
     columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
     values = {name_of(f): call(f, completions, **columns) for f in functions}
     # TRL's weighted sum, where None counts as 0: GRPO compares these
-    table: Any = pd.DataFrame(values, dtype=float)
-    values["total"] = (table.fillna(0.0) @ weights).tolist()
+    paid = [[w * (v or 0.0) for v in values[name]] for w, name in zip(weights, names, strict=True)]
+    values["total"] = [*map(sum, zip(*paid, strict=True))]
     starts = range(0, n, group_size)
     groups = {name: [v[i : i + group_size] for i in starts] for name, v in values.items()}
     return Scored(groups, dict(zip(names, weights, strict=True)))

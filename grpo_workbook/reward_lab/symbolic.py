@@ -6,10 +6,6 @@ takes it seconds, and "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So
 is a number is compared exactly, as in `is_correct`, and a prediction with several answers ("or", or
 a list if the gold is not one) is wrong. All other pairs go to a worker. A late worker is killed:
 "timeout". If a worker dies, its pair is tried again, and in the end it is an "error".
-
-A prediction without any mark is read as prose if it is: its last statement ("so the sum is $2x$.")
-is the answer. The reward and `judge` want a mark, and inside of one only the answer itself.
-
 Not covered: tasks to rewrite an expression, because the question's own form equals the answer.
 """
 
@@ -22,10 +18,11 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from itertools import pairwise
-from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, NamedTuple
 from unittest import mock
+
+from pebble import ProcessExpired, ProcessPool
 
 from grpo_workbook.answers import BOX, CHANGES, MAX_ANSWER, PLAIN, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
@@ -35,7 +32,7 @@ START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle 
 MAX_TRIES = 4  # attempts at a pair if the worker dies
 DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
 MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
-_MARKS = ("<answer>", "</answer>", "\\boxed{", "####")
+_MARK = re.compile(r"</?answer>|\\boxed\{|####")
 _NAMED = re.compile(
     r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\(\w\))?|\([a-z, ]+\))\s*(?:=|\\approx(?![a-z]))"
 )
@@ -51,8 +48,8 @@ _STATED = re.compile(
 )
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
 _SIGNS = PLAIN | {0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
-_SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]([-+]?\d{1,3})(?![\d.])")
-_PREPARE, _SPAWNING = spawn.get_preparation_data, threading.Lock()
+_SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]\+?(-?)0*(\d{1,3})(?![\d.])")
+_SPAWNING = threading.Lock()
 
 
 class Outcome(NamedTuple):
@@ -91,10 +88,9 @@ class SymbolicChecker(contextlib.AbstractContextManager):
     def check(self, pairs: Sequence[tuple]) -> list[Outcome]:
         """One Outcome per (prediction, gold) or (prediction, gold, question), in order.
 
-        A prediction may be a completion, or None. Words of the question may be units.
+        A prediction may be a completion, or None; without a mark its last statement ("so the sum
+        is $2x$.") is the answer. Words of the question may be units.
         """
-        from pebble import ProcessExpired
-
         outcomes = {i: decide(*pair) for i, pair in enumerate(pairs)}
         for _ in range(MAX_TRIES):
             asked = {i: self._ask(pairs[i]) for i, outcome in outcomes.items() if outcome is None}
@@ -115,11 +111,10 @@ class SymbolicChecker(contextlib.AbstractContextManager):
     def judge(self, given: str, gold: str) -> bool | None:
         """For `evaluation.score`: None without a verdict."""
         asked = [(f"<answer>{given}</answer>", gold)]
-        return {"right": True, "wrong": False}.get(self.check(asked)[0].verdict)
+        value = self.check(asked)[0].value
+        return None if value is None else value == 1
 
     def _ask(self, pair):
-        from pebble import ProcessPool
-
         with self._lock:
             if self._pool is not None and not self._pool.active:  # an idle worker was killed
                 self.__exit__()
@@ -142,7 +137,7 @@ def symbolic_correctness(checker: SymbolicChecker | None = None):
     @reward(role="correctness", columns=("answer",), answers="text")
     def symbolic_correctness_reward(completions, answer, prompts=None, **columns):
         texts = [text_of(c) for c in completions]
-        said = [text if any(mark in text for mark in _MARKS) else None for text in texts]
+        said = [text if _MARK.search(text) else None for text in texts]
         rows = list(zip(said, answer, prompts or [""] * len(said), strict=True))
         asked = [row for row in rows if row[1] is not None]
         outcomes = checker.check(asked)
@@ -176,7 +171,7 @@ def decide(prediction: str | None, gold: str, question: object = "") -> Outcome 
 
 def _final(text: str) -> str | None:
     """The answer of a text with a mark; a list, if only signs and "and" stand between the boxes."""
-    if not any(mark in text for mark in _MARKS):
+    if not _MARK.search(text):
         return text.strip()
     boxes = [] if "<answer>" in text or text.count("\\boxed{") > 64 else [*BOX.finditer(text)]
     if boxes and all(_GAP.fullmatch(text[a.end() : b.start()]) for a, b in pairwise(boxes)):
@@ -187,7 +182,7 @@ def _final(text: str) -> str | None:
 
 def _given(prediction: str | None) -> str | None:
     """The answer of a prediction: what is marked, what its last sentence states, or all of it."""
-    if prediction is None or any(mark in prediction for mark in _MARKS):
+    if prediction is None or _MARK.search(prediction):
         return prediction and _final(prediction)
     if found := _STATED.match(prediction[-2_000:]):
         unit = re.sub(r"\A\s*is (?:our|the) (?:answer|solution)", "", found["unit"])
@@ -218,10 +213,7 @@ def _offers(answer: str) -> int:
 
 def _latex(answer: str) -> str:
     """The answer in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $."""
-    number = _SCIENTIFIC.sub(
-        lambda m: f"{m[1]} \\cdot 10^{{{int(m[2])}}}", answer.translate(_SIGNS)
-    )
-    return number.strip()
+    return _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2\3}", answer.translate(_SIGNS)).strip()
 
 
 class _Fresh(SpawnProcess):
@@ -229,10 +221,8 @@ class _Fresh(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj):
-        def without_main(name):
-            return {k: v for k, v in _PREPARE(name).items() if not k.startswith("init_main")}
-
-        with _SPAWNING, mock.patch.object(spawn, "get_preparation_data", without_main):
+        nowhere = {"__spec__": None, "__file__": None}
+        with _SPAWNING, mock.patch.multiple("__main__", create=True, **nowhere):
             return SpawnProcess._Popen(process_obj)
 
 
