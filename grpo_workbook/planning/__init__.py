@@ -1,5 +1,5 @@
 """The memory of a GRPO run before it starts: by part, whether it fits, and what to change.
-And the problems that a paired comparison needs: how probably a gain gives p <= 0.05.
+And the problems that a paired comparison needs to show a gain.
 
 The model is built from its config on torch's meta device, which has shapes but no numbers. Weights
 are counted by module, and the KV cache comes from a forward pass. Sources: LoRA (arXiv
@@ -46,6 +46,15 @@ class Shape:
 
     model: Any
 
+    @classmethod
+    def of(cls, config: Any) -> "Shape":
+        """The shape of a config of Transformers; with vision or sound, of its text part."""
+        from accelerate import init_empty_weights
+        from transformers import AutoModelForCausalLM
+
+        with init_empty_weights(include_buffers=True):
+            return cls(AutoModelForCausalLM.from_config(config.get_text_config()))
+
     @cached_property
     def layers(self) -> list[dict[str, tuple[int, int]]]:
         """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}."""
@@ -79,36 +88,24 @@ class Shape:
         return sum(value.numel() for value in held if getattr(value, "ndim", 0) > 1)
 
 
-def find_shape(model: Any) -> Shape:
-    """The shape of a model of KNOWN (with or without owner and variant), a folder, a hub id, or a
-    config of Transformers. Raises WorkbookError if it cannot be found or built.
-    """
-    try:
-        return _named(model) if isinstance(model, str) else _built(model)
-    except Exception as error:  # an unknown config can raise anything
-        name = getattr(model, "model_type", model)
-        said = f"the model {name!r} cannot be built from its config ({first_line(error)}): give "
-        known = f"one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
-        raise WorkbookError(said + known) from error
-
-
 @cache
-def _named(model: str) -> Shape:
+def find_shape(model: str) -> Shape:
+    """The shape of a model of KNOWN (with or without owner and variant), a folder or a hub id.
+    Raises WorkbookError if it cannot be found or built.
+    """
     from transformers import AutoConfig
 
     variant = r"(-(unsloth|bnb-4bit|it|pt|base|instruct|thinking|2507))+$"
     name = re.sub(variant, "", model.strip("/ ").rsplit("/", 1)[-1].lower())
-    if name in KNOWN and not Path(model).expanduser().is_dir():
-        return _built(AutoConfig.for_model(**KNOWN[name]))
-    return _built(AutoConfig.from_pretrained(str(Path(model).expanduser())))
-
-
-def _built(config: Any) -> Shape:
-    from accelerate import init_empty_weights
-    from transformers import AutoModelForCausalLM
-
-    with init_empty_weights(include_buffers=True):
-        return Shape(AutoModelForCausalLM.from_config(config.get_text_config()))
+    folder = Path(model).expanduser()
+    try:
+        if folder.is_dir() or name not in KNOWN:
+            return Shape.of(AutoConfig.from_pretrained(str(folder)))
+        return Shape.of(AutoConfig.for_model(**KNOWN[name]))
+    except Exception as error:  # an unknown config can raise anything
+        said = f"the model {model!r} cannot be built from its config ({first_line(error)}): give "
+        known = f"one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
+        raise WorkbookError(said + known) from error
 
 
 def weight_bytes(shape: Shape, dtype: str, load_in_4bit: bool) -> float:
@@ -129,7 +126,6 @@ def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
 
 def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpointing: bool) -> dict:
     """Bytes, by part, that a forward pass over `tokens` tokens keeps for the backward pass.
-
     Inputs of adapters, products and norms, `each` bytes per value. In 16 bits the norms still use
     32, and PEFT copies the input for each adapter; in 32 bits there is one copy.
     """
@@ -152,7 +148,6 @@ def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpoint
 
 def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str, float]]:
     """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; the last two take turns.
-
     `gib` is the GPU's memory; a colocated vLLM holds its part of it all the time.
     """
     length, batch = run.max_prompt_length + run.max_completion_length, run.batch_size
@@ -244,10 +239,11 @@ def plan(model: Any, profile: Any, *, gib: float | None = None, **values) -> Pla
 
         print(plan("Qwen/Qwen3-4B", GRPOConfig("out", per_device_train_batch_size=8), gib=24))
 
-    `model`: "qwen" or "gemma" (the profile's own), or what `find_shape` takes. `profile`: a name,
-    or TRL's GRPOConfig; what that does not say is a value of its own: lora_rank (16), load_in_4bit
-    (False), max_prompt_length (512). It counts LoRA, not full fine-tuning. `gib`: the device's
-    memory (default: the profile's, or unknown). WorkbookError for unknown or impossible values.
+    `model`: "qwen" or "gemma" (the profile's own), a name for `find_shape`, or a config of
+    Transformers. `profile`: a name, or TRL's GRPOConfig; what that does not say is a value of its
+    own: lora_rank (16), load_in_4bit (False), max_prompt_length (512). It counts LoRA, not full
+    fine-tuning. `gib`: the device's memory (default: the profile's, or unknown). WorkbookError for
+    unknown or impossible values.
     """
     name, settings = profile, PROFILES.get(profile if isinstance(profile, str) else "t4")
     if not isinstance(profile, str):  # the profile t4 gives the values that do not count here
@@ -256,12 +252,12 @@ def plan(model: Any, profile: Any, *, gib: float | None = None, **values) -> Pla
         known = ", ".join(PROFILES)
         raise WorkbookError(f"profile {profile!r} with {gib} GiB: choose {known}, and a memory")
     chosen = {key: value for key, value in settings.items() if key not in FAMILIES} | values
-    model = settings[model] if model in FAMILIES else model
-    shape, called = find_shape(model), model
-    if not isinstance(model, str):  # a config knows the name that it was loaded by
-        called = model.name_or_path or model.model_type
+    if isinstance(model, str):
+        shape = find_shape(model := settings[model] if model in FAMILIES else model)
+    else:
+        shape, model = Shape.of(model), model.name_or_path or model.model_type
     device = "cpu" if name == "smoke" else "cuda"
-    run = RunConfig(device, name, called, "", 0, Path("outputs/run"), **chosen)
+    run = RunConfig(device, name, model, "", 0, Path("outputs/run"), **chosen)
     size = gib or PROFILE_GIB.get(name, 0.0)
     changes = tuple(_changes(shape, run, size)) if size else ()
     return Plan(run, memory(shape, run, size), USABLE * size * GIB, changes)

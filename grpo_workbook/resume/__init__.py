@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors import SafetensorError, safe_open
+
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable, write_json
 from grpo_workbook.rewards import name_of
@@ -57,7 +59,6 @@ class Trained(NamedTuple):
 
 def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print) -> Trained:
     """Train to the last step; `resume`: from the newest complete checkpoint in args.output_dir.
-
     A finished run gets its adapter and log back without a step. Ctrl-C ends training after the
     current step and saves. Raises WorkbookError if a checkpoint cannot be written (after a full
     disk the last complete one stays), or if it belongs to a trainer with another setup.
@@ -85,8 +86,12 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
         with stop_on_interrupt(trainer) as seen:
             trainer.train(resume_from_checkpoint=checkpoint)
     except BaseException as error:
-        if getattr(error, "between_steps", False) and exact.rescue():
-            say(f"\nThe {trainer.state.global_step} finished steps are saved")
+        step, pieces = trainer.state.global_step, trainer.args.gradient_accumulation_steps
+        whole = trainer.accelerator.num_processes == 1 and trainer._step % pieces == 0
+        # a reward failed between two steps, and a checkpoint of them can be resumed
+        if getattr(error, "between_steps", False) and whole and 0 < step < trainer.state.max_steps:
+            trainer._save_checkpoint(trainer.model, trial=None)
+            say(f"\nThe {step} finished steps are saved")
         raise
     finally:  # so that an error's message comes after the bar
         for callback in trainer.callback_handler.callbacks:
@@ -98,7 +103,6 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
 
 def keep_exact(trainer) -> "ExactCheckpoints":
     """Make every checkpoint of this trainer exactly resumable.
-
     From now on `trainer.train(resume_from_checkpoint=...)` is exact too. It keeps at least two
     checkpoints (save_total_limit), as the Trainer removes the oldest before the newest is sealed.
     """
@@ -155,8 +159,6 @@ class ExactCheckpoints(Callback):
 
     def save(self, model, trial) -> None:
         """Replaces Trainer._save_checkpoint: saves everything and a seal, or WorkbookError."""
-        from safetensors import SafetensorError
-
         trainer, main = self.trainer, self.trainer.is_world_process_zero()
         folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
         try:
@@ -178,14 +180,6 @@ class ExactCheckpoints(Callback):
                 f"{readable(folder)} cannot be written ({first_line(cause)}; {free / 1e6:.1f} MB "
                 f"are free now): free some disk space; {goes_on or 'there is no earlier one'}"
             ) from error
-
-    def rescue(self) -> bool:
-        """Save between two steps, when a reward has failed; False where that cannot be resumed."""
-        trainer, state = self.trainer, self.trainer.state
-        fine = trainer.accelerator.num_processes == 1 and 0 < state.global_step < state.max_steps
-        if fine := fine and trainer._step % trainer.args.gradient_accumulation_steps == 0:
-            trainer._save_checkpoint(trainer.model, trial=None)
-        return fine
 
 
 def take(trainer) -> dict:
@@ -285,7 +279,6 @@ def write_state(path: Path, state: dict) -> None:
 
 def read_state(path: Path) -> dict:
     """Read a state from `write_state`, on the CPU. Nothing is unpickled."""
-    from safetensors import safe_open
 
     def whole(found: dict) -> Any:  # from the inside out
         return file.get_tensor(found["tensor"]) if "tensor" in found else dict(found["pairs"])

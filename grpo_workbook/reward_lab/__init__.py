@@ -80,7 +80,6 @@ def score(
     functions: Sequence, completions: Sequence, rows: Sequence, *, group_size: int, weights=None
 ) -> Scored:
     """Every reward for every completion, group by group, as GRPO would see them.
-
     `rows` are rows of the dataset, one per group or per completion; rewards get their columns.
     """
     n, names = len(completions), [name_of(f) for f in functions]

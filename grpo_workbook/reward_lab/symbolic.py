@@ -66,7 +66,6 @@ class Outcome(NamedTuple):
 
 class SymbolicChecker(contextlib.AbstractContextManager):
     """Judge (prediction, gold) pairs, each within `time_limit` seconds, in `workers` processes.
-
     It works in any thread and beside torch: workers are new processes, not forks, and end with the
     `with` block or this process. `counts` holds the verdicts so far.
     """
@@ -111,8 +110,7 @@ class SymbolicChecker(contextlib.AbstractContextManager):
     def judge(self, given: str, gold: str) -> bool | None:
         """For `evaluation.score`: None without a verdict."""
         asked = [(f"<answer>{given}</answer>", gold)]
-        value = self.check(asked)[0].value
-        return None if value is None else value == 1
+        return {"right": True, "wrong": False}.get(self.check(asked)[0].verdict)
 
     def _ask(self, pair):
         with self._lock:
@@ -122,15 +120,13 @@ class SymbolicChecker(contextlib.AbstractContextManager):
                 fresh: Any = SpawnContext()
                 fresh.Process = _Fresh
                 self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)
-            asked = [_latex(_given(pair[0]) or ""), _latex(_final(pair[1]) or "")]
-            return self._pool.schedule(compare, [*asked, self.time_limit], timeout=self.time_limit)
+            asked = [_given(pair[0]) or "", _final(pair[1]) or "", self.time_limit]
+            return self._pool.schedule(compare, asked, timeout=self.time_limit)
 
 
 def symbolic_correctness(checker: SymbolicChecker | None = None):
-    """A reward: 1.0 if the final answer equals the reference mathematically, else 0.0.
-
-    None without a reference or a verdict; WorkbookError if more than half of a batch has no
-    verdict.
+    """A reward: 1.0 if the final answer equals the reference mathematically, else 0.0; None without
+    a reference or a verdict. WorkbookError if more than half of a batch has no verdict.
     """
     checker = checker or SymbolicChecker()
 
@@ -160,10 +156,8 @@ def decide(prediction: str | None, gold: str, question: object = "") -> Outcome 
     if wanted is None or len(wanted) > MAX_ANSWER:
         return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
     if (number := read_answer(wanted, question=wanted)) is not None:
-        asked = f"{question} {wanted}"
-        given = read_answer(answer, question=asked)
-        if given is None:  # x = 5
-            given = read_answer(_NAMED.sub("", answer.strip(" $"), count=1), question=asked)
+        asked, value = f"{question} {wanted}", _NAMED.sub("", answer.strip(" $"), count=1)  # x = 5
+        given = read_answer(answer, question=asked) or read_answer(value, question=asked)
         return Outcome("right" if given == number else "wrong", "compared as numbers")
     listed = re.sub(r"^[$\s]*\{(.*)\}[$\s]*$", r"\1", wanted)  # {1, 2} is LaTeX's group
     return Outcome("wrong", "several answers") if _offers(answer) > _offers(listed) else None
@@ -211,11 +205,6 @@ def _offers(answer: str) -> int:
     return count + filled[-1] - filled[0] + max(0, equals - named)
 
 
-def _latex(answer: str) -> str:
-    """The answer in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $."""
-    return _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2\3}", answer.translate(_SIGNS)).strip()
-
-
 class _Fresh(SpawnProcess):
     """A new process that does not run the user's script again, which might train."""
 
@@ -238,7 +227,7 @@ def _begin() -> None:
 
 
 def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
-    """(verdict, reason). The gold answer comes first, as math-verify expects."""
+    """(verdict, reason) from math-verify, which expects the gold answer first."""
     from math_verify import parse, verify
     from math_verify.parser import LatexExtractionConfig
 
@@ -247,6 +236,11 @@ def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
     # if the parent is gone: the kernel ends this process, even within one long multiplication
     signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 5)
     try:
+        # in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $
+        prediction, gold = (
+            _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2\3}", text.translate(_SIGNS)).strip()
+            for text in (prediction, gold)
+        )
         if prediction == gold:
             return "right", "identical"
         if not (wanted := parse(f"\\boxed{{{gold}}}", **how)):

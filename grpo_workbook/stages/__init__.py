@@ -1,10 +1,8 @@
 """Train in stages, compare each with the one before, and choose problems by difficulty.
 
-STAGES = (
-    Stage("format", steps=20, rewards="strict_format,incremental_format"),
-    Stage("correct", steps=60, rewards="correctness:2,strict_format:0.5", pass_rate=(0.1, 0.9)),
-)
-report = train_stages(run, model, tokenizer, dataset, heldout, STAGES)
+    form = Stage("format", steps=20, rewards="strict_format,incremental_format")
+    correct = Stage("correct", steps=60, rewards="correctness:2", pass_rate=(0.1, 0.9))
+    report = train_stages(run, model, tokenizer, dataset, heldout, (form, correct))
 
 All train the same adapter and optimizer state. A stage has a folder stage-N-NAME: checkpoints/,
 log.json, adapter/, the optimizer's moments at its end, the completions after it (after.json), and
@@ -19,6 +17,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import yaml
 
 from grpo_workbook.config import RunConfig, nearest
 from grpo_workbook.errors import WorkbookError, first_line
@@ -40,7 +40,6 @@ AGAIN = "delete that stage's folder, and --resume trains it and the later ones a
 @dataclass(frozen=True)
 class Stage:
     """One stage. None means the run's own value; invalid values raise WorkbookError.
-
     `rewards` is a spec (see `parse_rewards`), or pairs (function, weight); `keep` is a function
     that chooses rows. `pass_rate` (low, high) keeps the rows with a pass rate between the two at
     the start of the stage: the fraction of `samples` completions with a `success` reward (or its
@@ -106,8 +105,6 @@ class Stage:
 
 def read_stages(path: Path | str) -> tuple[Stage, ...]:
     """The stages of a YAML file, a list of mappings. Raises WorkbookError with the file's name."""
-    import yaml
-
     try:
         given = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         if not isinstance(given, list) or not given:
@@ -131,51 +128,60 @@ def train_stages(
     run: RunConfig, model, tokenizer, dataset, heldout, stages, *, resume: bool = False, **how
 ) -> dict:
     """Train the stages one after the other; returns what it writes to stages.json.
-
     The model answers the held-out problems (one sample each, the same seed) before, between and
     after the stages; a paired test compares each stage with the one before. `how`: `train`, which
     trains one stage and returns its log (default: `train_plainly`); `callbacks` for every trainer
     (with a HeldoutProbe, reports get a "curve": [step over all stages, rate of strictly right]);
-    `judge` for answers that are not numbers, see `evaluation.score`.
-
-    `resume` skips finished stages; `train` decides whether the next one continues within. Raises
-    WorkbookError for stages that cannot be trained, before training starts.
+    `judge` for answers that are not numbers, see `evaluation.score`. `resume` skips finished
+    stages; `train` decides whether the next one continues within. Raises WorkbookError for stages
+    that cannot be trained, before training starts.
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    judge, asked = how.pop("judge", None), (model, tokenizer, heldout)
+    (train, callbacks, judge), policy = _how(**how), (model, tokenizer)
     before, steps, moments, reports, trained_here = None, 0, None, [], False
-    for stage, own, *rewards in planned(run, stages):
+    for stage, own, functions, weights, success in planned(run, stages):
         path = own.output / "after.json"
         # if a stage is trained again, results of later stages are out of date
         report = read_report(own.output, stage) if resume and not trained_here else None
         if report:
             print(f"Stage {stage.name} is already finished")
-            weights = load_peft_weights(str(own.output / "adapter"), device="cpu")
-            set_peft_model_state_dict(model, weights)
-            after = measure(own, *asked, path, kept=read_json(path, AGAIN), judge=judge)
+            adapter = load_peft_weights(str(own.output / "adapter"), device="cpu")
+            set_peft_model_state_dict(model, adapter)
+            after = measure(own, *policy, heldout, path, kept=read_json(path, AGAIN), judge=judge)
         else:
-            before = before or measure(run, *asked, judge=judge)
+            before = before or measure(run, *policy, heldout, judge=judge)
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
             trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS, model)
-            report = _train_one(own, model, tokenizer, dataset, rewards, carry, **how)
-            after = measure(own, *asked, path, judge=judge)
-            if curve := report.get("curve"):  # over all stages
-                report["curve"] = [[steps + step, rate] for step, rate in curve]
+            drop_reference(model)
+            rows, report = choose_rows(stage, own, *policy, dataset, success)
+            own.output.mkdir(parents=True, exist_ok=True)
+            history = train(own, *policy, rows, functions, weights, [carry, *callbacks])
+            drop_reference(model)
+            log = [entry for entry in history if "reward" in entry]
+            write_json(own.output / "log.json", log)
+            save_adapter(*policy, own.output / "adapter")
+            report["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
+            report["zero_variance"] = round(fmean(e["frac_reward_zero_std"] for e in log), 4)
+            if probed := [e for e in history if "heldout/strict" in e]:
+                report["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
+            after = measure(own, *policy, heldout, path, judge=judge)
             report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
             write_json(own.output / "report.json", report)
         reports.append(report)
         before, steps, moments = after, steps + stage.steps, own.output / MOMENTS
-    whole = {"seed": run.seed, "stages": reports}
-    write_json(run.output / "stages.json", whole)
+    write_json(run.output / "stages.json", whole := {"seed": run.seed, "stages": reports})
     return whole
+
+
+def _how(train: Callable = train_plainly, callbacks: Sequence = (), judge=None) -> tuple:
+    return train, callbacks, judge
 
 
 def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
     """[(stage, its run, reward functions, their weights, the success reward), ...].
-
     `parse` turns a spec into functions and weights. WorkbookError for an impossible stage.
     """
     names, found = [stage.name for stage in stages], []
@@ -183,9 +189,9 @@ def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rew
         raise WorkbookError(f"two stages are called {', '.join(twice)}: give each its own name")
     for number, stage in enumerate(stages, 1):
         rewards, success = stage.rewards or run.rewards, stage.success
-        own: dict = {"learning_rate": stage.learning_rate, "beta": stage.beta}
-        own = {name: value for name, value in own.items() if value is not None}
-        own |= {"max_steps": stage.steps, "shuffle_dataset": not stage.ordered}
+        own: dict = {"max_steps": stage.steps, "shuffle_dataset": not stage.ordered}
+        changed_too = {"learning_rate": stage.learning_rate, "beta": stage.beta}
+        own |= {name: value for name, value in changed_too.items() if value is not None}
         own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all start with the same rows
         own["output"] = run.output / f"stage-{number}-{stage.name}"
         try:
@@ -195,26 +201,6 @@ def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rew
         except WorkbookError as error:
             raise WorkbookError(f"stage {stage.name!r}: {error}") from None
     return found
-
-
-def _train_one(
-    run: RunConfig, model, tokenizer, dataset, rewards, carry, *, train=train_plainly, callbacks=()
-) -> dict:
-    """Train one stage in its own run; returns the training part of its report."""
-    functions, weights, success = rewards
-    drop_reference(model)
-    rows, told = choose_rows(carry.stage, run, model, tokenizer, dataset, success)
-    run.output.mkdir(parents=True, exist_ok=True)
-    history = train(run, model, tokenizer, rows, functions, weights, [carry, *callbacks])
-    drop_reference(model)
-    log = [entry for entry in history if "reward" in entry]
-    write_json(run.output / "log.json", log)
-    save_adapter(model, tokenizer, run.output / "adapter")
-    told["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
-    told["zero_variance"] = round(fmean(e["frac_reward_zero_std"] for e in log), 4)
-    if curve := [[e["step"], e["heldout/strict"]] for e in history if "heldout/strict" in e]:
-        told["curve"] = curve
-    return told
 
 
 def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success) -> tuple:
@@ -230,11 +216,9 @@ def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success
         rates = pass_rates(model, tokenizer, rows, stage.samples, **how)
         found = curriculum(rates, *stage.pass_rate)
         print(f"  {found}")
-        places = found.rows
-        if stage.ordered:  # from easy to hard within the stage's steps
-            used = min(needed, len(places))
-            places = [places[i * len(places) // used] for i in range(used)]
-        rows = rows.select(places)
+        n = len(found.rows)
+        used = min(needed, n) if stage.ordered else n  # from easy to hard within the stage's steps
+        rows = rows.select([found.rows[i * n // used] for i in range(used)])
         told = {"measured": len(rates), "left_out": found.left_out, "pass_rates": rates}
     if len(rows) < (n := run.prompts_per_step):
         left = f"{len(rows)} rows left, but one step needs {n}: widen keep or pass_rate"
@@ -246,7 +230,6 @@ def measure(
     run: RunConfig, model, tokenizer, heldout, path=None, *, ways=("sampled",), kept=None, **how
 ) -> list[Scores]:
     """The scores on the held-out problems, sampled or also greedy; the main process writes `path`.
-
     `kept` is the content of such a file: then nothing is generated. `how`: judge and seed.
     """
     from accelerate import PartialState
@@ -272,10 +255,8 @@ def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
     """Two policies (each sampled, or sampled and greedy) on the same problems: rates; of the
     sampled answers how many got better and worse, with p-values.
     """
-    a, b, report = before[0], after[0], {"n": after[0].n}
-    for when, scores in (("before", before), ("after", after)):
-        rates, both = summary(scores[0], scores[-1]), len(scores) == 2
-        report[when] = {name: rate for name, rate in rates.items() if both or "greedy" not in name}
+    a, b = before[0], after[0]
+    report: dict = {"n": b.n, "before": summary(*before), "after": summary(*after)}
     report["better"], report["worse"] = map(len, changed(a.strict, b.strict))
     report["p_value"] = paired_p_value(a.strict, b.strict)
     return report | {"p_value_well_formed": paired_p_value(a.well_formed, b.well_formed)}
@@ -303,7 +284,6 @@ def show_stages(report: dict) -> None:
 
 class Carry(Callback):
     """Hands the optimizer's moments from stage to stage, and sets the reference of the KL.
-
     TRL's trainer copies the adapter when it is built, as the reference. On a GPU Unsloth removes
     that code, and the base would be the reference: so the copy is made here.
     """
@@ -360,7 +340,6 @@ def pass_rates(
     model, tokenizer, dataset, n: int = 8, *, success: Callable = correctness_reward, **how
 ) -> list[float]:
     """For each row the fraction of `n` sampled completions with a `success` reward above 0.5.
-
     The Dataset has `prompt` and the columns that the reward reads. `how`: max_new_tokens,
     temperature, seed, batch_size and progress, as in `generate`. A reward of None (it does not
     apply) counts as not solved. Raises WorkbookError for no rows or n < 1.
@@ -387,7 +366,6 @@ class Curriculum:
 
 def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> Curriculum:
     """The rows to train on: low < pass rate < high, the easiest first (equal ones in order).
-
     Low 0 and high 1 leave out only the rows that are never or always solved. Raises WorkbookError
     for invalid bounds, and if no row is left.
     """
@@ -409,7 +387,6 @@ def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> C
 
 class AdaptiveWeight:
     """A reward whose weight follows the success rate of another one: form can fade once mastered.
-
     A batch earns weight * reward, with weight = at_zero + (at_one - at_zero) * rate. After it,
     rate = memory * rate + (1 - memory) * (fraction of the batch with `success` over 0.5), starting
     from 0. Each process keeps the rate of its own batches.
