@@ -296,6 +296,8 @@ class Carry(Callback):
     def on_train_begin(
         self, args, state, control, model: Any = None, optimizer: Any = None, **kwargs
     ):
+        from safetensors.torch import load_file
+
         if self.stage.reference == "base":  # without a copy TRL turns the adapter off for it
             drop_reference(model)
         elif args.beta and "ref" not in model.peft_config:
@@ -303,8 +305,11 @@ class Carry(Callback):
             for name, value in self.start.items():
                 model.get_parameter(name.replace(".default.", ".ref.")).data.copy_(value)
         if self.moments is not None and state.global_step == 0:  # else they come from a checkpoint
-            carried = {"state": read_moments(self.moments)}
-            optimizer.load_state_dict(optimizer.state_dict() | carried)
+            moments: dict[int, dict] = {}  # {parameter's number: {name: tensor}}
+            for name, value in load_file(self.moments).items():
+                number, moment = name.split(".")
+                moments.setdefault(int(number), {})[moment] = value
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": moments})
 
     def on_step_end(self, args, state, control, optimizer: Any = None, **kwargs):
         if state.global_step >= state.max_steps:  # before the last checkpoint, in case of a kill
@@ -317,17 +322,6 @@ class Carry(Callback):
         flat = {f"{number}.{name}": v for number, of in kept for name, v in of.items()}
         with whole_file(self.save_to) as new:
             save_file({name: value.cpu().contiguous() for name, value in flat.items()}, new)
-
-
-def read_moments(path: Path) -> dict[int, dict]:
-    """The optimizer's moments at the end of a stage: {parameter's number: {name: tensor}}."""
-    from safetensors.torch import load_file
-
-    moments: dict[int, dict] = {}
-    for name, value in load_file(path).items():
-        number, moment = name.split(".")
-        moments.setdefault(int(number), {})[moment] = value
-    return moments
 
 
 def drop_reference(model) -> None:
