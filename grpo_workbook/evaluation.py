@@ -186,7 +186,6 @@ def complete(
 
     Each batch is seeded, so several processes (`share=False`: this one alone) get the same
     completions as one; the random state is restored. `progress` is the label of a bar.
-
     Each finished batch is appended to `file` as JSON lines, and not generated again. Raises
     WorkbookError for a damaged file, or one of another model, other prompts or another `how`.
     """

@@ -12,12 +12,11 @@ TRL 1.15):
 - completions that are sampled but not yet used (steps_per_generation, num_iterations above one);
 - metrics between two entries of the log, and the state of rewards and callbacks.
 
-The Trainer itself keeps random states, optimizer, schedule and the position in an epoch; the rest
-is in one file per process. Rewards and callbacks with state need two methods, `state_dict()` and
-`load_state_dict(state)`; the state consists of dicts, lists, texts, numbers, None and tensors. A
-checkpoint counts only if every file has the SHA-256 in its manifest.json, written last: one of the
-Trainer alone cannot be told from one that a kill cut off. On a GPU the same states are kept, but
-its kernels may add up in another order the next time.
+The Trainer itself keeps random states, optimizer, schedule and the position in an epoch. Rewards
+and callbacks with state need two methods, `state_dict()` and `load_state_dict(state)`, for dicts,
+lists, texts, numbers, None and tensors. A checkpoint counts only if every file has the SHA-256 in
+its manifest.json, written last: else a kill may have cut it off. On a GPU the same states are kept,
+but its kernels may add up in another order the next time.
 """
 
 import hashlib
@@ -289,8 +288,7 @@ def read_state(path: Path) -> dict:
 
 def seal(checkpoint: Path) -> None:
     """Flush every file of the checkpoint to the disk, then write its manifest."""
-    (checkpoint / MANIFEST).unlink(missing_ok=True)
-    files = [path for path in sorted(checkpoint.rglob("*")) if path.is_file()]
+    files = [p for p in sorted(checkpoint.rglob("*")) if p.is_file() and p.name != MANIFEST]
     hashes = {path.relative_to(checkpoint).as_posix(): _sha256(path, flush=True) for path in files}
     write_json(checkpoint / MANIFEST, {"files": hashes})
 
@@ -306,10 +304,8 @@ def fault(checkpoint: Path) -> str | None:
     """Why the checkpoint is incomplete, or None. Reads all of it (1 to 3 s per GB)."""
     try:
         files = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"])
-    except FileNotFoundError:
-        return f"it has no {MANIFEST}: it is incomplete, or of an earlier run or another program"
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return f"its {MANIFEST} cannot be read"
+        return f"no {MANIFEST} can be read: it is incomplete, or of an earlier run or other program"
     for name, sha256 in files.items():
         if not (checkpoint / name).is_file():
             return f"{name} is missing"
