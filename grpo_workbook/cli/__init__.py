@@ -19,20 +19,36 @@ EXAMPLES = """examples:
 
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
-# Each is a module of this folder with `add_parser(commands)` and `main(args) -> exit status`.
+# Each is a module of this folder with `main(args) -> exit status` and a table OPTIONS, or with
+# `add_parser(commands)`. Its docstring is its help.
 COMMANDS = """doctor new check_data plan power run stages diagnose evaluate merge progress
     assign""".split()
 GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
 
 
-def add_command(commands, name: str, words: str, **how) -> Callable:
+def option(*names: str, **how) -> tuple:
+    """A row of a command's OPTIONS: what argparse's add_argument takes."""
+    return names, how
+
+
+# How a user's data is read, for the commands that read it with argparse.
+READING = [
+    option("--question-column", default="question", metavar="NAME", help="default question"),
+    option("--answer-column", default="answer", metavar="NAME", help="default answer"),
+    option("--skip-invalid", action="store_true", help="leave out invalid rows"),
+]
+
+
+def add_command(commands, name: str, words: str, options=(), **how) -> Callable:
     """Add a command; returns its add_argument. `words` are its help: often its module's docstring,
     whose first line stands in the list of commands, and the rest after the options.
     """
     words, _, rest = words.partition("\n\n")
-    how = {"description": words, "epilog": rest} | how
-    how["formatter_class"] = argparse.RawDescriptionHelpFormatter
-    return commands.add_parser(name, help=words, **how).add_argument
+    how |= {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": rest}
+    add = commands.add_parser(name, help=words, description=words, **how).add_argument
+    for names, more in options:
+        add(*names, **more)
+    return add
 
 
 def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
@@ -41,7 +57,12 @@ def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser("python -m grpo_workbook", **how)
     added = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in commands:
-        importlib.import_module(f"{__name__}.{name}").add_parser(added)
+        module = importlib.import_module(f"{__name__}.{name}")
+        if hasattr(module, "add_parser"):
+            module.add_parser(added)
+        else:
+            usage, name = getattr(module, "USAGE", None), name.replace("_", "-")
+            add_command(added, name, module.__doc__, module.OPTIONS, usage=usage)
     return top
 
 

@@ -8,49 +8,42 @@ examples:
 The same command continues an evaluation that was stopped.
 """
 
-import argparse
-import textwrap
 from pathlib import Path
 
 from grpo_workbook import data, models, statistics
-from grpo_workbook.cli import add_command
-from grpo_workbook.cli.report import versions
+from grpo_workbook.cli import READING, option
+from grpo_workbook.cli.report import change, versions
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.config import SYSTEM_PROMPT, find_device, find_model
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Sampling, evaluate
+from grpo_workbook.errors import WorkbookError, wrap
+from grpo_workbook.evaluation import evaluate
 from grpo_workbook.files import alone, read_json, readable, write_json
 
-MEASURES = {"strict": "strict", "lenient": "lenient", "well_formed": "well-formed"}
+MEASURES = ("strict", "lenient", "well_formed")
 MOST = 1_000_000  # completions of one evaluation
 SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
+OPTIONS = [
+    option("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id"),
+    option("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id"),
+    *READING,
+    option("--answers", choices=("number", "text"), default="number", help="default number"),
+    option("--items", type=int, metavar="N", help="only the first N problems"),
+    option("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL"),
+    option("--any-base", action="store_true", help="use the adapter on another base than its own"),
+    option("--load-in-4bit", action="store_true", help="as in training; default 16 or 32 bit"),
+    option("--system-prompt", metavar="TEXT", help="default: the course's; '' for none"),
+    option("--samples", type=int, default=1, metavar="N", help="answers to each problem (1)"),
+    option("--temperature", type=float, metavar="X", help="default 0 (greedy); 1 for --samples"),
+    option("--seed", type=int, default=0, metavar="N"),
+    option("--max-new-tokens", type=int, default=256, metavar="N", help="default 256"),
+    option("--batch-size", type=int, default=32, metavar="N", help="default 32"),
+    option("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR"),
+    option("--baseline", type=Path, metavar="DIR", help="an earlier --output, to compare with"),
+    option("--overwrite", action="store_true", help="replace an earlier evaluation"),
+]
 
 
-def add_parser(commands) -> None:
-    """Add evaluate to the command line."""
-    add, how = add_command(commands, "evaluate", __doc__), Sampling()
-    add("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id")
-    add("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id")
-    add("--question-column", default="question", metavar="NAME", help="default question")
-    add("--answer-column", default="answer", metavar="NAME", help="default answer")
-    add("--answers", choices=("number", "text"), default="number", help="default number")
-    add("--skip-invalid", action="store_true", help="leave out invalid rows")
-    add("--items", type=int, metavar="N", help="only the first N problems")
-    add("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL")
-    add("--any-base", action="store_true", help="use the adapter on another base than its own")
-    add("--load-in-4bit", action="store_true", help="as in training; default 16 or 32 bit")
-    add("--system-prompt", metavar="TEXT", help="default: the course's; '' for none")
-    add("--samples", type=int, default=1, metavar="N", help="answers to each problem (default 1)")
-    add("--temperature", type=float, metavar="X", help="default 0 (greedy) for one, 1 for several")
-    add("--seed", type=int, default=how.seed, metavar="N")
-    add("--max-new-tokens", type=int, default=how.max_new_tokens, metavar="N", help="default 256")
-    add("--batch-size", type=int, default=how.batch_size, metavar="N", help="default 32")
-    add("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR")
-    add("--baseline", type=Path, metavar="DIR", help="the output of another evaluation, to compare")
-    add("--overwrite", action="store_true", help="replace an earlier evaluation")
-
-
-def main(args: argparse.Namespace) -> int:
+def main(args) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
     several, out, heat = args.samples > 1, args.output, args.temperature
     heat = float(several) if heat is None else heat
@@ -79,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace, how: dict) -> tuple:
+def _measure(args, how: dict) -> tuple:
     """(the report, the table of all completions)."""
     model, adapter, note = find_model(args.model), None, None
     if args.adapter:
@@ -113,12 +106,9 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
     report |= {"adapter_hash": models.fingerprint(adapter), "data": readable(args.data)}
     report |= {"data_sha256": data.sha256_of(rows), "samples": args.samples, **how, **where}
     report |= {"system_prompt": system, "versions": versions(), **numbers(table)}
-    report["notes"] = [note] if note else []
-    if scores.unjudged:
-        report["notes"].append(f"{scores.unjudged} answers could not be judged in time")
-    if report["cut_off"] > 0.05:
-        report["notes"].append("many completions were cut off: raise --max-new-tokens")
-    return report, table
+    notes = {note: note, f"{scores.unjudged} answers could not be judged in time": scores.unjudged}
+    notes["many completions were cut off: raise --max-new-tokens"] = report["cut_off"] > 0.05
+    return report | {"notes": [words for words, true in notes.items() if true]}, table
 
 
 def numbers(table) -> dict:
@@ -163,17 +153,15 @@ def compare(old: dict, before, new: dict, after) -> dict:
         new["notes"].append(f"the baseline has other settings: {', '.join(different)}")
     found = {name: old[name] for name in ("model", "adapter", "adapter_hash", *MEASURES)}
     found |= {"comparison": {}, "verdict": []}
-    for name, word in MEASURES.items():
+    for name in MEASURES:
         b, a = (table.groupby("problem")[name] for table in (before, after))
-        difference, firsts = a.mean() - b.mean(), (b.first(), a.first())
+        gains, firsts = a.mean() - b.mean(), (b.first(), a.first())
         better, worse = map(len, statistics.changed(*firsts))
-        low, high = statistics.bootstrap_interval(difference)
-        gain, p = float(difference.mean()), statistics.paired_p_value(*firsts)
-        told = {"difference": round(gain, 4), "low": round(low, 4), "high": round(high, 4)}
-        found["comparison"][name] = {**told, "p_value": p, "better": better, "worse": worse}
-        change = "rose" if gain > 0 else "fell"
-        said = f"{word} {change} from {old[name]['rate']:.1%} to {new[name]['rate']:.1%}"
-        said += f" (p = {p:.1g})" if p < 0.01 else f", which may be chance (p = {p:.2g})"
+        low, high = (round(end, 4) for end in statistics.bootstrap_interval(gains))
+        told = {"difference": round(float(gains.mean()), 4), "low": low, "high": high}
+        told |= {"p_value": (p := statistics.paired_p_value(*firsts))}
+        found["comparison"][name] = told | {"better": better, "worse": worse}
+        said = change(name.replace("_", "-"), old[name]["rate"], new[name]["rate"], p)
         first = " by their first sample" if new["samples"] > 1 else ""
         found["verdict"].append(f"{said}; {better} got better{first}, {worse} worse")
     return found
@@ -184,7 +172,7 @@ def _as_markdown(report: dict) -> str:
     name = report["model"] + (f" with {report['adapter']}" if report["adapter"] else "")
     how = f"temperature {report['temperature']:g}" if report["sample"] else "greedy"
     samples = f"{report['samples']} sample{'s' * (report['samples'] > 1)} each"
-    rows = {word: report[key] for key, word in MEASURES.items()}
+    rows = {name.replace("_", "-"): report[name] for name in MEASURES}
     if report["samples"] > 1:
         rows |= {f"pass@{k}, lenient": one for k, one in report["pass_at_k"].items()}
     lines = [f"# Evaluation of {name}", ""]
@@ -194,5 +182,5 @@ def _as_markdown(report: dict) -> str:
     lines += [*(form.format(word, **one) for word, one in rows.items()), ""]
     said = [f"{report['tokens']:g} tokens on average, {report['cut_off']:.1%} cut off"]
     said += [*report.get("baseline", {}).get("verdict", ()), *report["notes"]]
-    lines += [textwrap.fill(f"- {text}", 80, subsequent_indent="  ") for text in said]
+    lines += [line for text in said for line in wrap(text, 80, "- ")]
     return "\n".join([*lines, ""])
