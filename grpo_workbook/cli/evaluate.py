@@ -20,6 +20,7 @@ from grpo_workbook.evaluation import evaluate
 from grpo_workbook.files import alone, read_json, readable, write_json
 
 MEASURES = ("strict", "lenient", "well_formed")
+FILES = ("report.json", "results.jsonl")  # of a finished evaluation
 MOST = 1_000_000  # completions of one evaluation
 SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
 OPTIONS = [
@@ -52,7 +53,9 @@ def main(args) -> int:
             raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
     if not heat >= 0 or (several and heat == 0):
         raise WorkbookError(f"--temperature is {heat}: 0 is greedy, several --samples need more")
-    baseline = _read(args.baseline) if args.baseline else None
+    if (old := args.baseline) and not all((old / name).is_file() for name in FILES):
+        raise WorkbookError(f"the baseline {old} is not finished: run its command again")
+    known = read_json(old / "report.json") if old else {}
     with alone(out):
         begun = (out / "completions.jsonl").is_file()
         if out.is_file() or (not begun and out.is_dir() and any(out.iterdir())):
@@ -62,8 +65,11 @@ def main(args) -> int:
         how = {"sample": heat > 0, "temperature": heat or 1.0, "seed": args.seed}
         how |= {"max_new_tokens": args.max_new_tokens, "batch_size": args.batch_size}
         report, table = _measure(args, how)
-        if baseline:
-            report["baseline"] = compare(*baseline, report, table)
+        if old:
+            import pandas
+
+            before = pandas.read_json(old / "results.jsonl", lines=True, dtype=False)
+            report["baseline"] = compare(known, before, report, table)
         text = _as_markdown(report)
         table.to_json(out / "results.jsonl", orient="records", lines=True, force_ascii=False)
         (out / "report.md").write_text(text, encoding="utf-8")
@@ -102,10 +108,10 @@ def _measure(args, how: dict) -> tuple:
         raise WorkbookError("the GPU's memory is full: give a smaller --batch-size") from None
     table = scores.table(dataset)
     report = {"model": readable(model), "model_hash": models.fingerprint(model)}
-    report |= {"adapter": adapter and readable(adapter)}
-    report |= {"adapter_hash": models.fingerprint(adapter), "data": readable(args.data)}
-    report |= {"data_sha256": data.sha256_of(rows), "samples": args.samples, **how, **where}
-    report |= {"system_prompt": system, "versions": versions(), **numbers(table)}
+    report |= {"adapter": adapter and readable(adapter), "data": readable(args.data)}
+    report |= {"adapter_hash": models.fingerprint(adapter), "data_sha256": data.sha256_of(rows)}
+    report |= {"samples": args.samples, "system_prompt": system, "versions": versions()}
+    report |= {**how, **where, **numbers(table)}
     notes = {note: note, f"{scores.unjudged} answers could not be judged in time": scores.unjudged}
     notes["many completions were cut off: raise --max-new-tokens"] = report["cut_off"] > 0.05
     return report | {"notes": [words for words, true in notes.items() if true]}, table
@@ -116,11 +122,10 @@ def numbers(table) -> dict:
     problems, samples = table.groupby("problem"), int(table["sample"].max()) + 1
     found: dict = {"n": len(problems), "cut_off": round(1 - float(table["ended"].mean()), 4)}
     found |= {"tokens": round(float(table["tokens"].mean()), 2), "pass_at_k": {}}
-    found |= {name: rate(problems[name].mean()) for name in MEASURES}
+    right = problems["lenient"].sum().astype(int)
     for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):
-        right = map(int, problems["lenient"].sum())
         found["pass_at_k"][k] = rate([statistics.pass_at_k(samples, n, k) for n in right])
-    return found
+    return found | {name: rate(problems[name].mean()) for name in MEASURES}
 
 
 def rate(values) -> dict[str, float]:
@@ -129,16 +134,6 @@ def rate(values) -> dict[str, float]:
     interval = statistics.wilson_interval if yes_or_no else statistics.bootstrap_interval
     low, high = (round(value, 4) for value in interval(values))
     return {"rate": statistics.accuracy(values), "low": low, "high": high}
-
-
-def _read(folder: Path) -> tuple:
-    """(report, table) of a finished evaluation."""
-    import pandas
-
-    if not all((folder / name).is_file() for name in ("report.json", "results.jsonl")):
-        raise WorkbookError(f"the baseline {folder} is not finished: run its command again")
-    table = pandas.read_json(folder / "results.jsonl", lines=True, dtype=False)
-    return read_json(folder / "report.json"), table
 
 
 def compare(old: dict, before, new: dict, after) -> dict:
@@ -158,8 +153,8 @@ def compare(old: dict, before, new: dict, after) -> dict:
         gains, firsts = a.mean() - b.mean(), (b.first(), a.first())
         better, worse = map(len, statistics.changed(*firsts))
         low, high = (round(end, 4) for end in statistics.bootstrap_interval(gains))
-        told = {"difference": round(float(gains.mean()), 4), "low": low, "high": high}
-        told |= {"p_value": (p := statistics.paired_p_value(*firsts))}
+        p, gain = statistics.paired_p_value(*firsts), round(float(gains.mean()), 4)
+        told = {"difference": gain, "low": low, "high": high, "p_value": p}
         found["comparison"][name] = told | {"better": better, "worse": worse}
         said = change(name.replace("_", "-"), old[name]["rate"], new[name]["rate"], p)
         first = " by their first sample" if new["samples"] > 1 else ""
@@ -171,12 +166,13 @@ def _as_markdown(report: dict) -> str:
     """The numbers as Markdown, narrow enough for a terminal."""
     name = report["model"] + (f" with {report['adapter']}" if report["adapter"] else "")
     how = f"temperature {report['temperature']:g}" if report["sample"] else "greedy"
-    samples = f"{report['samples']} sample{'s' * (report['samples'] > 1)} each"
     rows = {name.replace("_", "-"): report[name] for name in MEASURES}
-    if report["samples"] > 1:
+    if (each := report["samples"]) > 1:
         rows |= {f"pass@{k}, lenient": one for k, one in report["pass_at_k"].items()}
-    lines = [f"# Evaluation of {name}", ""]
-    lines += [f"{report['n']} problems of {report['data']}, {samples}, {how}", ""]
+    asked = (
+        f"{report['n']} problems of {report['data']}, {each} sample{'s' * (each > 1)} each, {how}"
+    )
+    lines = [f"# Evaluation of {name}", "", asked, ""]
     lines += ["| | rate | 95 % interval |", "| --- | --- | --- |"]
     form = "| {} | {rate:.1%} | {low:.1%} to {high:.1%} |"
     lines += [*(form.format(word, **one) for word, one in rows.items()), ""]

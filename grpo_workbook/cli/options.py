@@ -35,7 +35,12 @@ OWN = {
     "overwrite": (bool, "replace the run in the output folder"),
     "resume": (bool, "continue the run in the output folder"),
 }
-PATHS = ("data", "heldout_data", "model")  # paths in a YAML file are relative to its folder
+PATHS = (
+    "data",
+    "heldout_data",
+    "model",
+    "output",
+)  # paths in a YAML file are relative to its folder
 # What to do instead: fields of GRPOConfig that would break the run or have no effect.
 REFUSED = {
     "use output: checkpoints are in the run's folder": "output_dir",
@@ -123,11 +128,9 @@ def trl_fields() -> set[str]:
 
 def _check(given: dict) -> None:
     """Raise WorkbookError for what can be judged before torch is loaded, in milliseconds."""
-    for name in ("data", "heldout_data"):
-        if name in given:
-            find_file(given[name])
-    if "rewards" in given:
-        parse_rewards(given["rewards"])
+    for name in {"data", "heldout_data"} & given.keys():
+        find_file(given[name])
+    parse_rewards(given.get("rewards", RunConfig.rewards))
     named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": ""}
     named |= {name: value for name, value in given.items() if name in run_fields()}
     wanted = named.get("profile") or os.environ.get("GRPO_WORKBOOK_PROFILE")
@@ -173,8 +176,9 @@ def from_yaml(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
         typed, texts = (yaml.load(text, Loader=kind) for kind in (yaml.SafeLoader, yaml.BaseLoader))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise WorkbookError(f"{path} cannot be read as YAML: {said}") from None
+        raise WorkbookError(
+            f"{path} cannot be read as YAML: {' '.join(str(error).split())}"
+        ) from None
     if not isinstance(typed, dict):
         raise WorkbookError(f"{path} is not a mapping: write one `name: value` per line")
     words = []
@@ -184,9 +188,9 @@ def from_yaml(path: Path) -> list[str]:
             continue
         if name in ("rewards", "judge"):
             value = beside(",".join(value) if isinstance(value, list) else value, path.parent)
-        if isinstance(meant, dict):
+        elif isinstance(meant, dict):
             value = json.dumps(meant)
-        elif name in ("output", *PATHS):
+        elif name in PATHS:
             there = path.parent / Path(value).expanduser()
             value = there if name == "output" or there.exists() else value
         words += [f"--{name}", *value] if isinstance(value, list) else [f"--{name}={value}"]

@@ -1,8 +1,7 @@
 """The memory of a run by part, before it starts, and what makes it fit.
 
-It is computed from the model's config alone: nothing is measured. Every setting
-of a run that changes the memory counts too: `run --help` lists them. The
-default profile is t4.
+It is computed from the model's config; nothing is measured. All settings of a
+run that change the memory count (`run --help`). The default profile is t4.
 
 examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --batch-size 64

@@ -20,10 +20,7 @@ from grpo_workbook.errors import WorkbookError, visible
 
 
 def parse_rewards(spec: str, timeout: float = 600.0):
-    """`rewards.parse_rewards` with the rewards of the rooms: symbolic, unit_tests, code_format.
-
-    A user's own function may take `timeout` seconds for a call.
-    """
+    """`rewards.parse_rewards` with those of the rooms and of files (see `load_reward`)."""
     from grpo_workbook.reward_lab import symbolic_correctness
     from grpo_workbook.sandbox import code_format_reward, unit_tests
 
@@ -119,9 +116,8 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
 
 
 def load_reward(where: str, timeout: float = 600.0) -> Callable:
-    """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust.
-
-    A call of it may take `timeout` seconds.
+    """The function FILE.py:FUNCTION, which may take `timeout` seconds for a call. This runs the
+    file: give only a file that you trust.
     """
     file, _, name = where.rpartition(":")
     path = Path(file).expanduser()

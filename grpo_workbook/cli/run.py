@@ -1,14 +1,11 @@
-"""Train with GRPO, measure before and after, merge and prove the merge, all in one folder.
+"""Train with GRPO, measure before and after, merge and prove the merge.
 
 Every field of TRL's GRPOConfig is an option too, as --max_grad_norm 0.5:
 https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig
-Names may have - or _; the value follows after a space or =. Without an option
-the profile's or TRL's value counts. Exit status 1: another process was lost.
-
-In the folder, run.json identifies the run (--resume continues only the same
-one), before.json and after.json hold the answers to the held-out problems;
-checkpoints/ and log.json come from training; adapter/ and merged/ (16-bit) have
-cards, figures/ PNG files with text alternatives, report.json every number.
+Names may have - or _; without an option the profile's or TRL's value counts.
+The output folder gets run.json (--resume continues only the same run), the
+answers before and after, checkpoints/, log.json, adapter/ and merged/ (16-bit)
+with cards, figures/, report.json. Exit status 1: another process was lost.
 
 examples:
   python -m grpo_workbook run                       the course's main run
@@ -74,8 +71,8 @@ def main_run(
     """Load, measure, train, measure, save, merge, prove; returns the content of report.json.
 
     `overrides` are fields of GRPOConfig that win over the run's, `given` are arguments of `Job`.
-    Errors in the input are found before the first file is written. Connected processes (see
-    together.py) all train and measure; only the main one writes and merges, the others get None.
+    Bad input is found before the first file is written. Connected processes (see together.py) all
+    train and measure; only the main one writes and merges, the others get None.
     """
     from accelerate.utils.memory import clear_device_cache
 
@@ -113,7 +110,7 @@ def main_run(
         report["verdict"] = verdict(report["heldout"])
         asked = job.heldout.select_columns(["question", "answer"]).to_list()[:5]
         rows = zip(asked, before[1].completions, after[1].completions, strict=False)
-        report["examples"] = [row | {"before": b, "after": a} for row, b, a in rows]
+        examples = report["examples"] = [q | {"before": b, "after": a} for q, b, a in rows]
         draw(run, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
         if hasattr(model, "vllm_engine"):  # it holds its part of the GPU to its end
@@ -123,7 +120,7 @@ def main_run(
         del model
         clear_device_cache(garbage_collection=True)
         report["merge"] = merged(job, after[1])
-        for row, text in zip(asked, report["merge"].pop("merged_answers"), strict=True):
+        for row, text in zip(examples, report["merge"].pop("merged_answers"), strict=True):
             row["after"] = text
         report["total_seconds"] = round(time.monotonic() - started, 1)
         report["peak_rss_mb"] = peak_rss_mb()
@@ -145,17 +142,18 @@ class Job:
     ):
         self.run, self.backend = run, backend
         if training.sharded() and backend == "unsloth":
-            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support"
-            fix = "add --backend plain, or launch with configs/data_parallel.yaml"
-            raise WorkbookError(f"{said}: {fix}")
+            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support: add"
+            raise WorkbookError(
+                f"{said} --backend plain, or launch with configs/data_parallel.yaml"
+            )
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
         timeout = how.pop("reward_timeout", 600)
         self.rewards = parse_rewards(run.rewards, timeout)  # (functions, weights)
         used, own = used or self.rewards[0], bool(data or heldout_data)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
-        text = own and all(getattr(f, "answers", None) != "number" for f in used)
-        answers = "text" if text else "number"
+        numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
+        answers = "number" if numbers else "text"
         with main_first():
             parts = load_split(run, data, heldout_data, answers=answers, **how)
         self.train, self.heldout, leaked = parts
@@ -181,9 +179,8 @@ class Job:
         # a guess for a hub model; for a folder six times the base and 50 MiB
         needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
         if here := folder.is_dir():
-            needed = (
-                6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
-            )
+            sizes = (f.stat().st_size for f in folder.rglob("*") if f.is_file())
+            needed = 6 * sum(sizes) + 50 * 2**20
         once(lambda: check_disk(run.output, needed, "the run"))
         once(lambda: check_folder(run.output, identity, **how))
         print(f"{run}\n\nLoading the model")
@@ -233,9 +230,10 @@ def train_once(
     trainer.accelerator.wait_for_everyone()
     if done.interrupted:
         if is_main():
-            stopped = f"stopped after step {trainer.state.global_step} of {run.max_steps}"
-            again = "The same command with --resume continues from there"
-            print(f"\nInterrupted: {stopped}. {again}.", file=sys.stderr)
+            said = (
+                f"\nInterrupted: stopped after step {trainer.state.global_step} of {run.max_steps}."
+            )
+            print(said, "The same command with --resume continues from there.", file=sys.stderr)
         raise SystemExit(130)
     # with the time before the interruption
     seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
@@ -247,7 +245,7 @@ def merged(job: Job, policy) -> dict:
     """The merge's proof. Raises WorkbookError for a bad merge, and for a GPU that is too small."""
     import torch
 
-    run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
+    run, (adapter, folder) = job.run, (job.run.output / name for name in ("adapter", "merged"))
     print("Merging the adapter into 16-bit weights and proving it")
     how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
     how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
@@ -273,9 +271,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
     if not present or (overwrite and (output / "run.json").exists()):
         return
     if overwrite:
-        raise WorkbookError(
-            f"{output} holds {present} but no run.json, so it is not a run: {other}"
-        )
+        raise WorkbookError(f"{output} has {present} but no run.json, so it is not a run: {other}")
     if not resume:
         how = "continue it with --resume, replace it with --overwrite"
         raise WorkbookError(f"{output} holds another run ({present}): {how}, or {other}")
@@ -291,10 +287,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
 
 @contextmanager
 def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
-    """Prepare the folder for this run, and lock it for the duration of the block.
-
-    It is checked again (see `check_folder`), cleared of the old run, and gets its run.json.
-    """
+    """Lock the folder for the block, check it again, clear it of the old run, write run.json."""
     with alone(output):
         check_folder(output, identity, overwrite=overwrite, resume=resume)
         for path in [] if resume else [output / name for name in parts(output)]:

@@ -8,9 +8,8 @@ a file of stages:
   - {name: format, steps: 8, rewards: "strict_format:0.5"}
   - {name: correct, steps: 60, rewards: "correctness:2,strict_format:0.5"}
 
-each may have: name, steps, rewards, learning_rate, beta, reference,
-pass_rate, success, samples, measured, ordered (see notebook 07). Your own
-rewards, FILE.py:FUNCTION:weight, are relative to the folder of the file.
+More fields are in notebook 07. Your own rewards, FILE.py:FUNCTION:weight, are
+relative to the folder of the file.
 """
 
 import os
