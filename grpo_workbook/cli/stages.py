@@ -25,8 +25,8 @@ from grpo_workbook.files import readable
 from grpo_workbook.stages import planned, read_stages, show_stages, train_stages
 from grpo_workbook.training import HeldoutProbe
 
-USAGE = "%(prog)s FILE.yaml [--probe-every N] [options of run]"
-OPTIONS = [option("--probe-every", metavar="N", help="measure the held-out problems so often")]
+USAGE = "%(prog)s FILE.yaml [options of run]"
+OPTIONS = [option("--probe-every", metavar="N", help="measure every N steps")]
 
 
 def main(arguments: list[str]) -> int:
