@@ -36,10 +36,12 @@ def test_names_and_texts_are_printed_as_they_are(tmp_path, capsys):
     card = "# mine\n\n## Before and after\n\n8 problems, mine[/so]\x1b[2J\n\n## Data\n\nhidden\n"
     (folder / "merged" / "README.md").write_text(card)
     told = dict.fromkeys(("steps", "train_seconds", "total_seconds", "peak_rss_mb"), 1)
+    told["model"] = "data/tiny-qwen3"
     told["examples"] = [{"question": "a\x1b[2J", "answer": "5", "after": "five\x07"}]
     report.show_report(told, folder)
     said = capsys.readouterr().out
     assert "8 problems, mine[/so]\\x1b[2J" in said
+    assert "data/tiny-qwen3: 1 steps in 1 s" in said
     assert "hidden" not in said
     assert "out [bold] :smile:: report.json" in said
     assert "\x1b" not in said
