@@ -4,7 +4,7 @@ An object must not answer where the test expects a value: `assert abs(f(2) - 5) 
 any object whose operators say so. So only an object that the test itself has *made*, by calling a
 class of the program, answers everything. Any other is never equal to a value, has no arithmetic
 with values, and what it says to a method that plain values have (`startswith`) must be an object
-again. And of a made one `==` is believed only if it also says no (see Judge.ask_beside). Standard
+again. And of a made one `==` is believed only if it also says no (see Judge.equals). Standard
 library only.
 """
 
@@ -13,15 +13,14 @@ import functools
 import wire
 
 _ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__")
-_NOTHING = (None, NotImplemented)
 
 
 class Thing:
     """What the judge knows of an object: its number in the candidate, its classes, its rights."""
 
-    def __init__(self, judge, place: int, what: str, module="", names=(), fields=None):
+    def __init__(self, judge, place: int, what: str, module="", names=(), fields=()):
         self.judge, self.place, self.what, self.module = judge, place, what, module
-        self.names, self.fields = list(names), fields or {}
+        self.names, self.fields = list(names), fields  # of a dataclass
         # wanted: a class that the test names; narrow: its answer must be an object
         self.made = self.wanted = self.narrow = False
         self.items: list | None = None  # of one that the test has not made, all at once
@@ -37,44 +36,42 @@ class Handle:
         object.__setattr__(self, "_thing", thing)
 
     def __mro_entries__(self, bases):
-        self._thing.judge.untestable("the test derives a class from a class of the program")
+        self._thing.judge.reject("the test derives a class from a class of the program")
 
     def __reduce_ex__(self, _):
-        self._thing.judge.untestable("the test copies an object of the program")
+        self._thing.judge.reject("the test copies an object of the program")
 
     def __getattr__(self, name: str):
         if name.startswith("__") and name.endswith("__") and name not in _ASKED:
             raise AttributeError(name)
         mine = self._thing
-        if name in mine.fields:
-            return mine.fields[name]
         result = mine.judge.ask("getattr", self, name)
         mine.items = None
         if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
-            if not isinstance(result, Handle):
+            if isinstance(result, Handle):
+                result._thing.narrow = True
+            elif name not in mine.fields:
                 mine.judge.refuse(mine)
-            result._thing.narrow = True
         return result
 
     def __eq__(self, other):
-        return self._equals(other, self._thing.judge.ask_beside)
+        return self._equals(other, self._thing.judge.equals)
 
     def __ne__(self, other):
-        return not self._equals(other, self._thing.judge.ask)
+        return not self._equals(other, functools.partial(self._thing.judge.ask, "eq"))
 
     def _equals(self, other, ask) -> bool:
-        mine = self._thing
+        mine, theirs = self._thing, getattr(other, "_thing", None)
         if isinstance(other, Handle):
-            is_made = mine.recipe or other._thing.recipe  # then: are perhaps all that are made one?
-            if mine.place == other._thing.place and not is_made:
-                return True
-        if isinstance(other, Handle) or mine.made:
-            return ask("eq", self, other) is True
+            is_made = mine.recipe or theirs.recipe  # then: are perhaps all that are made one?
+            return (mine.place == theirs.place and not is_made) or ask(self, other) is True
+        if mine.made:
+            return ask(self, other) is True
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
         if mine.names[:1] == [kind.__name__] and not crosses:
             words = f"a value of type {mine.module}.{kind.__name__} cannot be compared"
-            mine.judge.untestable(words)
+            mine.judge.reject(words)
         return False
 
     def __bool__(self):
@@ -97,7 +94,7 @@ class _Special(Handle):
         if mine.wanted:
             return mine.judge.make(self, *arguments, **named)
         result = mine.judge.ask("call", self, *arguments, **named)
-        if mine.narrow and not isinstance(result, Handle) and result not in _NOTHING:
+        if mine.narrow and not isinstance(result, Handle) and result is not None:
             mine.judge.refuse(mine)
         return result
 
@@ -124,14 +121,18 @@ class _Special(Handle):
             raise
 
     def __enter__(self):
-        judge = self._thing.judge
-        entered = judge.ask("call", judge.ask("getattr", self, "__enter__"))
-        same = isinstance(entered, Handle) and entered._thing.place == self._thing.place
-        return self if same else entered
+        enter = self._thing.judge.ask("getattr", self, "__enter__")
+        return _same(self, self._thing.judge.ask("call", enter))
 
     def __exit__(self, *_):
-        judge = self._thing.judge
-        return judge.ask("call", judge.ask("getattr", self, "__exit__"), *(None,) * 3) is True
+        leave = self._thing.judge.ask("getattr", self, "__exit__")
+        return self._thing.judge.ask("call", leave, None, None, None) is True
+
+
+def _same(handle: Handle, result):
+    """The result; if it is the object that was asked, then with the test's rights to it."""
+    is_same = isinstance(result, Handle) and result._thing.place == handle._thing.place
+    return handle if is_same else result
 
 
 def _exact(handle: Handle, operation: str, kind: type, *more):
@@ -144,12 +145,9 @@ def _exact(handle: Handle, operation: str, kind: type, *more):
 
 def _items(handle: Handle) -> list:
     """All items at once, so that a program cannot show other items at a second look."""
-    mine = handle._thing
-    if mine.items is None:
-        mine.items = mine.judge.ask("list", handle)
-        if type(mine.items) is not list:
-            raise TypeError(f"the program lists a {type(mine.items).__name__}")
-    return mine.items
+    if handle._thing.items is None:
+        handle._thing.items = _exact(handle, "list", list)
+    return handle._thing.items
 
 
 def _operator(name: str, swapped: bool = False):
@@ -163,9 +161,8 @@ def _operator(name: str, swapped: bool = False):
         result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
         if not isinstance(result, Handle):
             return result if free or name in _ANSWERS else mine.judge.refuse(mine)
-        if mine.made and result._thing.place == mine.place:
-            return self  # changed in place
-        return mine.judge.own(result) if free else result
+        same = _same(self, result) if mine.made else result  # changed in place
+        return mine.judge.own(result) if free and same is result else same
 
     return operate
 

@@ -28,7 +28,7 @@ from unittest.mock import MagicMock
 import jail
 import wire
 from handles import Handle, Thing, handle
-from source import CALLS, PLAIN_NAMES, Test, is_json, read_json, same_output
+from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_output
 
 MAX_WORDS = 400  # characters from the program in a reason
 COUNTING = 0.2  # seconds to count the cases that a program did not reach
@@ -36,6 +36,7 @@ NONSENSE = "the answer breaks the protocol"
 # what a message that the protocol does not have brings about; what ends a loop of the test
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
 _ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
+_ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
 
 
 class Gone(Exception):
@@ -73,44 +74,40 @@ def _parameters(function) -> list[dict]:
 
 
 @functools.cache
-def _strict_numpy() -> None:
-    """In NumPy an empty array is close to any number: not here, for it is no right answer."""
-    with contextlib.suppress(ImportError):
-        import numpy
-        import numpy.testing
+def _strict_numpy():
+    """The class of empty arrays; patches NumPy, where an empty array is close to any number.
 
-        for name in ("allclose", "isclose", "array_equiv"):
-            setattr(numpy, name, _never_empty(getattr(numpy, name), numpy))
-        for name in [x for x in vars(numpy.testing) if x.startswith("assert_")]:
-            setattr(numpy.testing, name, _never_empty(getattr(numpy.testing, name), numpy))
-
-
-def _never_empty(compare, numpy):
-    @functools.wraps(compare)
-    def close(*given, **named):
-        with contextlib.suppress(ValueError):  # lists of different lengths
-            if len({numpy.size(x) > 0 for x in given[:2]}) == 2:
-                raise AssertionError("an empty array is no right answer")
-        return compare(*given, **named)
-
-    return close
-
-
-@functools.cache
-def _empty_array() -> type:
-    """NumPy's array, where `(f(x) == 5).all()` and `f(x) == pytest.approx(5)` do not hold."""
+    Not here, for it is no right answer: also not in `(f(x) == 5).all()` and `pytest.approx`.
+    """
     import numpy
+    import numpy.testing
 
-    def refuse(self):
-        raise AssertionError("an empty array is no right answer")
+    def refuse(*values):
+        with contextlib.suppress(ValueError):  # lists of different lengths
+            if len({numpy.size(x) > 0 for x in values[:2]}) != 1:
+                raise AssertionError("an empty array is no right answer")
+
+    def strict(compare):
+        @functools.wraps(compare)
+        def close(*given, **named):
+            refuse(*given)
+            return compare(*given, **named)
+
+        return close
 
     def operate(self, function, method, *values, **named):
-        if any(numpy.size(x) for x in values):
-            refuse(self)
+        refuse(self, *filter(numpy.size, values))
         return getattr(function, method)(*map(numpy.asarray, values), **named)
 
-    names = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(refuse)}
-    return type("ndarray", (numpy.ndarray,), names)
+    testing = [x for x in vars(numpy.testing) if x.startswith("assert_")]
+    for module, names in (
+        (numpy, ["allclose", "isclose", "array_equiv"]),
+        (numpy.testing, testing),
+    ):
+        for name in names:
+            setattr(module, name, strict(getattr(module, name)))
+    own = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(lambda _: refuse())}
+    return type("ndarray", (numpy.ndarray,), own)
 
 
 def _anything() -> MagicMock:
@@ -121,9 +118,9 @@ def _anything() -> MagicMock:
     return found
 
 
-def count_cases(test: Test, answer) -> int:
+def count_cases(test: Test, job: dict, answer) -> int:
     """How many cases the test has where the program's every answer is this one."""
-    run = Judge(test, {})
+    run = Judge(test, job)
     program = lambda *_, **__: answer  # noqa: E731
     with contextlib.suppress(Late), _within(COUNTING):
         run.execute(lambda name: program if name else lambda _: program)
@@ -141,10 +138,10 @@ class Values(wire.Values):
         """What is no plain value: the program's object, a record, or a function to call back."""
         if isinstance(value, Handle):
             return ["h", value._thing.place]
-        if self.judge.own_class(kind.__name__) is kind:
+        if self.own_class(kind.__name__) is kind:
             return self.record(value)
         if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
-            return ["E", kind.__name__, self.encode(list(value.args))]
+            return ["E", kind.__name__, *map(self.encode, value.args)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return self.encode(tuple(value))
         if (found := super().special(value, kind)) or not callable(value):
@@ -155,17 +152,25 @@ class Values(wire.Values):
 
     def found(self, tag: str, *parts):
         """What the program has sent: its object as a handle, or one of the test's own."""
-        if tag == "h":
-            return self.judge.thing(self, *parts)
-        if tag == "k":
-            return self.judge.functions[parts[0]]
-        if tag == "E":
-            return self.judge.exception(*parts[0])
-        return self.blank(self.judge.own_class(parts[0]), *parts[1:])
+        match tag:
+            case "h":
+                return self.judge.thing(*parts)
+            case "k":
+                return self.judge.functions[parts[0]]
+            case "E":
+                return self.judge.exception(*parts)
+            case "e":
+                return self.own_class(parts[0])[parts[1]]
+        return super().found(tag, *parts)
 
-    def array(self, value):
+    def own_class(self, name: str) -> type | None:
+        """A class that the test's own code defines."""
+        return self.judge.own_class(name)
+
+    def array(self, *given):
         """The program's array: an empty one must not fit the test's value of any shape."""
-        return value if value.size else value.view(_empty_array())
+        value = super().array(*given)
+        return value if value.size else value.view(_strict_numpy())
 
     def allow(self, kind: type, name: str, value) -> None:
         """Raise ValueError for an attribute that could change what the test's own code does."""
@@ -175,25 +180,17 @@ class Values(wire.Values):
         if callable(value) and (not isinstance(value, Handle) or self.judge.is_plain_name(name)):
             raise ValueError(f"a function as {name!r}")
 
-    def answer(self, sent: list, packed: list, in_place: bool):
+    def answer(self, sent: list, reply: list, in_place: bool):
         """The program's answer, and what it did to its arguments, in the test's own objects.
 
         If it gave an answer other than None, and the test does not look at the arguments, they
         stay as they are: otherwise it could fit them to its answer.
         """
-        count = len(self.objects)
-        _, result, changes = packed[0]
-        if changes is not None and result is not None and not in_place:
+        if reply[0] < len(self.objects) and reply[1] is not None and not in_place:
             copies = Values(self.judge)
             copies.unpack(sent)
-            self.objects, self.records = copies.objects, copies.records
-        result, changes = self.unpack(packed)
-        for one, parts in zip(self.objects[:count], changes or (), strict=bool(changes)):
-            self.fill(one, parts)
-        return result
-
-
-_ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
+            self.objects = copies.objects
+        return self.unpack(reply)
 
 
 def like(value, step: int):
@@ -213,10 +210,10 @@ def like(value, step: int):
 class Judge:
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
-    def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, tell=None):
+    def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, begin=None):
         self.test, self.passed, self.failed, self.raised = test, 0, 0, False
         self.names: dict = {}
-        self.job, self.sock, self.deadline, self.tell = job, sock, deadline, tell
+        self.job, self.sock, self.deadline, self.begin = job, sock, deadline, begin
         self.calls, self.seen = 0, {}  # and an answer of each type
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
@@ -229,11 +226,9 @@ class Judge:
     def run(self) -> list:
         """The verdict on the program: the first five fields of pool.Verdict."""
         try:
-            wire.receive(self.sock, self.deadline)
-        except (OSError, EOFError):
-            return ["sandbox error", "the candidate did not start", "sandbox", 0, 1]
-        try:
-            with _within(max(self.deadline - time.monotonic(), 0.001)):
+            # a script has its own deadline: none may come while the server ends a candidate
+            left = 0 if self.begin else max(self.deadline - time.monotonic(), 0.001)
+            with _within(left):
                 self.execute(self._candidate)
         except Late:
             self.unreached = True
@@ -248,15 +243,16 @@ class Judge:
             self.note("rejected", why, "test")
         if test.asserts and not (self.passed or self.failed or self.raised):
             self.note("failed", "no assertion of the test was reached")
-        total = max(test.asserts, self.passed + self.failed, 1)
+        asserts = max(test.asserts, len(self.job.get("pairs") or ()))
+        total = max(asserts, self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
         if test.elsewhere and self.first[2] == "program":
             why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
             self.first = "rejected", f"{why}; {self.first[1]}", "test"
         if self.unreached and self.passed:
-            total = max(count_cases(test, x) for x in (_anything(), *self.seen.values()))
-            total = max(total, test.asserts, self.passed + self.failed)
+            total = max(count_cases(test, self.job, x) for x in (_anything(), *self.seen.values()))
+            total = max(total, asserts, self.passed + self.failed)
         # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
@@ -265,10 +261,12 @@ class Judge:
         test = self.test
         self.names |= {"__name__": "__test__", "_workbook_error": Exception}
         self.names |= {"_workbook_passed": self.pass_one, "_workbook_failed": self.fail_one}
+        self.names |= {"_workbook_pairs": self.job.get("pairs"), "_workbook_same": same_output}
         solution = sys.modules["solution"] = types.ModuleType("solution")
         solution.__all__ = test.free  # for `from solution import *`
         if "numpy" in test.modules:
-            _strict_numpy()
+            with contextlib.suppress(ImportError):
+                _strict_numpy()
         try:
             exec(test.setup, self.names)
             solution.__getattr__ = candidate("")
@@ -330,10 +328,12 @@ class Judge:
 
     def _candidate(self, name: str):
         """What stands for a name of the program; "": a function from names to that."""
+        if self.begin:
+            return self.run_script
         if not name:
             self.ready = not self.test.root
-            first = {"program": self.job["program"], "known": [*self.test.classes]}
-            self._converse(first | {"script": False, "numpy": "numpy" in sys.modules})
+            known = [*self.test.classes], "numpy" in sys.modules
+            self._converse(["__candidate__", self.job["program"], *known])
             return self._member
         if name != "candidate":
             try:
@@ -358,6 +358,32 @@ class Judge:
         is_class = isinstance(found, Handle) and found._thing.what == "class"
         return self.own(found, "wanted") if is_class and name in self.test.class_names else found
 
+    def run_script(self, text: str) -> str:
+        """What the program prints, run as a script with this input in a process of its own."""
+        output, reply = b"", ["value", [0, None]]
+        self.calls += 1
+        with self.begin() as self.sock:
+            try:
+                wire.send(self.sock, ["__main__", self.job["program"]])
+                ours, theirs = socket.socketpair()
+                with ours:
+                    with theirs:
+                        socket.send_fds(self.sock, [b"o"], [theirs.fileno()])
+                    data = text.encode("utf-8", "surrogateescape")
+                    # a thread, for the program may not read it
+                    threading.Thread(target=_feed, args=[ours, data], daemon=True).start()
+                    output = wire.read(ours, wire.MAX_MESSAGE, self.deadline, to_end=True)
+                reply = wire.receive(self.sock, self.deadline)
+            except TimeoutError:
+                self.note("timeout", "no end within the time limit")
+                raise Late from None
+            except EOFError:
+                pass  # os._exit: its output counts
+            except (OSError, *_NONSENSE, RecursionError):
+                reply = None
+        self._understand(reply)
+        return output.decode("utf-8", "replace")
+
     def ask(self, operation: str, *arguments, **named):
         """What the program answers; raises what it raised, or Gone."""
         values = Values(self)
@@ -371,11 +397,10 @@ class Judge:
             packed = values.pack((arguments, tuple(named.items())))
             reply = self._converse([operation, packed])
         except wire.NotPlain as problem:
-            why = f"the test passes {problem}: only plain values up to 16 MB are possible"
-            self.untestable(why)
+            self.reject(f"the test passes {problem}: only plain values up to 16 MB are possible")
         if self.ready and not self.answered and arguments[0] is not self.module:
             self.answered = True  # from now on the program is to blame
-            self.tell("answered")
+            self.job["tell"]("answered")
         try:
             answer = values.answer(packed, reply, self.test.in_place)
         except Gone:
@@ -388,24 +413,36 @@ class Judge:
 
     def _converse(self, message) -> list:
         """Send a message, do what the program asks of the test's functions; its answer."""
-        kind, data = "", None
         with self.lock:
             try:
                 wire.send(self.sock, message)
                 while (reply := wire.receive(self.sock, self.deadline)) and reply[0] == "call":
                     wire.send(self.sock, ["result", *self._call_back(*reply[1:])])
-                kind, data = reply
             except (TimeoutError, Late):
                 self._end("timeout", "no answer within the time limit")
             except (EOFError, OSError):
                 self._end("error", "the program ended its process")
             except (*_NONSENSE, RecursionError):
-                kind = "nonsense"
-        match kind, data:
-            case "value", [[str(), _, _], *_]:
-                return data
-            case "raised", [list(names), str(words), list(given), _]:
-                self._raise(names, words, given)
+                reply = None
+        return self._understand(reply)
+
+    def _understand(self, reply) -> list:
+        """A packed value; raises what the program raised, but not what ends a loop of the test."""
+        match reply:
+            case "value", [int(), _, *_] as packed:
+                return packed
+            case "raised", [["MemoryError", *_], str(words), _]:
+                self._end("out of memory", words or "MemoryError")
+            case "raised", [[_, *_] as names, str(words), list(given)]:
+                self.ended = names[0] == "StopIteration"
+                try:
+                    error = self.exception(names, words[:MAX_WORDS], given)
+                except Gone:
+                    raise
+                except Exception:
+                    self._end("error", NONSENSE)
+                self.raised = True
+                raise error
             case "not plain", str(what):
                 why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
                 self.note("rejected", why)  # continue: another call may return a plain value
@@ -438,24 +475,23 @@ class Judge:
         found += [getattr(sys.modules.get("pandas"), x, None) for x in ("DataFrame", "Series")]
         return name in PLAIN_NAMES or any(hasattr(kind, name) for kind in found if kind)
 
-    def thing(self, values: Values, place: int, what: str = "", *more):
+    def thing(self, place: int, what: str = "", *more):
         """An object of the program: a Handle, an iterator, a coroutine, a class of errors."""
-        if not what:  # the test has sent it
-            return self.things.get(place)
         if what == "coroutine":
             return self._wait(place)
-        if place not in self.things:
+        if what and place not in self.things:  # else the test has sent it
+            module, names, fields, special = more
+            made = handle(
+                Thing(self, int(place), what, str(module), map(str, names), fields), special
+            )
             if what == "iterator":
-                self.things[place] = self._pull(handle(Thing(self, place, what)))
-            elif what == "class" and "BaseException" in more[1]:
-                base = self._error_class(more[1][1:])
-                self.things[place] = self.errors[more[1][0]] = type(str(more[1][0]), (base,), {})
-            else:
-                module, names, fields, special = more
-                fields = {k: v for k, v in values.decode(fields).items() if not callable(v)}
-                made = Thing(self, int(place), what, str(module), map(str, names), fields)
-                self.things[place] = handle(made, special)
-        return self.things[place]
+                made = self._pull(made)
+            elif what == "class" and "BaseException" in names:
+                made = self.errors[names[0]] = type(
+                    str(names[0]), (self._error_class(names[1:]),), {}
+                )
+            self.things[place] = made
+        return self.things.get(place)
 
     def own(self, found, right: str = "made"):
         """The same object with a right; where a method answers with it, it has none."""
@@ -473,44 +509,40 @@ class Judge:
             made._thing.recipe = kind, arguments, named
         return made
 
-    def ask_beside(self, operation: str, one: Handle, other) -> bool:
-        """Whether the program says yes to this question, and to none of the others like it.
+    def equals(self, one: Handle, other) -> bool:
+        """Whether the program says that they are equal, and to none of the others like it.
 
         They come in any order, twice. So no `==` is believed that is always true, true for all of a
         class, or of a class that forgets what it is made from.
         """
-        questions = [(one, other), *self._decoys(one, other)]
-        order = [*range(len(questions))] * 2
+        pairs = [(one, other), (one, "a string"), *self._others(one, other)]
+        order = [*range(len(pairs))] * 2
         _ORDER.shuffle(order)
-        said: list[set] = [set() for _ in questions]
-        answers = self.ask("each", *((operation, questions[k], {}) for k in order))
-        for k, answer in zip(order, answers, strict=True):
-            said[k].add(answer is True)
-        yes = [k for k, both in enumerate(said) if both == {True}]
-        if {True, False} in said or 0 not in yes:
+        answers = self.ask("each", *(("eq", pairs[k], {}) for k in order))
+        yes = [k for k, answer in zip(order, answers, strict=True) if answer is True]
+        if yes.count(0) < 2 or any(yes.count(k) == 1 for k in yes):
             return False
-        if 1 < len(yes) < len(questions) - 1:  # equal modulo 3, perhaps
-            self.untestable(f"the program's {operation} holds for some other values too")
-        return yes == [0]
+        if 2 < len(yes) < 2 * len(pairs) - 2:  # equal modulo 3, perhaps
+            self.reject("the program's == holds for some other values too")
+        return len(yes) == 2
 
-    def _decoys(self, one: Handle, other) -> list[tuple]:
+    def _others(self, one: Handle, other) -> list[tuple]:
         """Pairs that are equal only where objects are equal to all of a kind."""
         # steps around 0, which is anywhere among them: so the true value is not the middle one
-        count = 4 if isinstance(other, Handle) else 9
-        place = _ORDER.randrange(count + 1)
-        steps, found = [k - place for k in range(count + 1) if k != place], [(one, "a string")]
+        place = _ORDER.randrange(6)
+        steps = [k - place for k in range(6) if k != place]
         if not isinstance(other, Handle):
-            return [*found, *((one, x) for x in (like(other, k) for k in steps) if x is not other)]
+            return [(one, x) for x in (like(other, k) for k in steps) if x is not other]
         changing = other if other._thing.recipe else one
-        kind, arguments, named = changing._thing.recipe or (None, (), {})
-        given, calls = (*arguments, *named.values()), []
-        for step in steps if kind else ():
-            changed = [like(x, step) for x in given]
-            if any(map(operator.is_not, changed, given)):
-                names = dict(zip(named, changed[len(arguments) :], strict=True))
-                calls.append(("call", (kind, *changed[: len(arguments)]), names))
-        made = self.ask("each", *calls) if calls else []
-        return [*found, *((one, x) if changing is other else (x, other) for x in made)]
+        kind, given, named = changing._thing.recipe or (None, [], {})
+        calls = []
+        for step in steps:
+            changed = [like(x, step) for x in (*given, *named.values())]
+            if any(map(operator.is_not, changed, (*given, *named.values()))):
+                names = dict(zip(named, changed[len(given) :], strict=True))
+                calls.append(("call", (kind, *changed[: len(given)]), names))
+        made = self.ask("each", *calls)
+        return [(one, x) if changing is other else (x, other) for x in made]
 
     def _pull(self, handle: Handle):
         count, total = 1, 0
@@ -518,8 +550,9 @@ class Judge:
             items, end = self.ask("take", handle, count)
             yield from items
             if end is not None:
+                self.raised |= bool(end)
                 if end:
-                    raise self._from_program(end[0])
+                    raise end
                 return
             total, count = total + count, min(2 * count, 1000)
         self._end("rejected", f"the program returned an iterator of more than {total:,} items")
@@ -534,7 +567,7 @@ class Judge:
                 return found
         return Exception
 
-    def exception(self, names: list, words: str, given: list, _place=None) -> Exception:
+    def exception(self, names: list, words: str, given: list) -> Exception:
         """What the program raised, as an exception of the test's own or a built-in class."""
         arguments, attributes = Values(self).unpack(given)
         kind = self._error_class(names)
@@ -551,37 +584,21 @@ class Judge:
         error.args = arguments
         for name, value in attributes.items():
             Values(self).allow(kind, name, value)
-            vars(error)[name] = value
+        vars(error).update(attributes, _of_program=True)
         return error
-
-    def _from_program(self, error: Exception) -> Exception:
-        vars(error)["_of_program"] = self.raised = True
-        return error
-
-    def _raise(self, names: list, words: str, given: list) -> None:
-        """Raise what the candidate raised, but never what a loop of the test takes for its end."""
-        if names[0] == "MemoryError":
-            self._end("out of memory", words or "MemoryError")
-        self.ended = names[0] == "StopIteration"
-        try:
-            error = self.exception(names, words[:MAX_WORDS], given)
-        except Gone:
-            raise
-        except Exception:
-            self._end("error", NONSENSE)
-        raise self._from_program(error)
 
     def refuse(self, thing: Thing) -> None:
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
         fault = "test" if thing.module.split(".")[0] in self.test.modules else "program"
-        why = f"the program returned a value of type {name}: only plain values are possible here"
-        self.note("rejected", why, fault)
-        raise Gone
+        self.reject(
+            f"the program returned a value of type {name}: only plain values are possible here",
+            fault,
+        )
 
-    def untestable(self, why: str) -> None:
+    def reject(self, why: str, fault: str = "test") -> None:
         """The test does what this judge cannot do."""
-        self.note("rejected", why, "test")
+        self.note("rejected", why, fault)
         raise Gone
 
     def note(self, outcome: str, reason: str, fault: str = "program") -> None:
@@ -627,47 +644,13 @@ class Judge:
         return isinstance(error, ImportError | OSError) or of_module or skipped
 
 
+def _feed(sock: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+
+
 compiled = functools.lru_cache(maxsize=256)(Test)
-
-
-def script(job: dict, pairs: list, begin, deadline: float, tell) -> list:
-    """The verdict on a program that reads standard input, run once for each pair."""
-    passed, first = 0, None
-    for text, wanted in pairs:
-        outcome, reason = _run_script(job, text, wanted, begin, deadline)
-        tell("answered")
-        passed += outcome == "passed"
-        if first is None and outcome != "passed":
-            first = [outcome, reason, "sandbox" if outcome == "sandbox error" else "program"]
-        if outcome in ("timeout", "sandbox error"):
-            break
-    return [*(first or ["passed", "", ""]), passed, len(pairs)]
-
-
-def _run_script(job: dict, text: str, wanted: str, begin, deadline: float) -> tuple[str, str]:
-    with begin() as sock:
-        try:
-            wire.receive(sock, deadline)
-            wire.send(sock, {"program": job["program"], "script": True, "input": text})
-            ours, theirs = socket.socketpair()
-            with ours:
-                with theirs:
-                    socket.send_fds(sock, [b"o"], [theirs.fileno()])
-                output = wire.read(ours, wire.MAX_MESSAGE, deadline, to_end=True)
-            kind, data = wire.receive(sock, deadline)
-            names, words = ([""], "") if kind == "value" else data[:2]
-            outcome = "out of memory" if names[:1] == ["MemoryError"] else "error"
-        except TimeoutError:
-            return "timeout", "no end within the time limit"
-        except EOFError:
-            kind, data = "value", None  # os._exit: its output counts
-        except (OSError, ValueError, TypeError, LookupError, RecursionError):
-            return "error", NONSENSE
-    if kind != "value":
-        return outcome, f"{str(names[:1])[2:-2]}: {words}"[:MAX_WORDS]
-    if same_output(found := output.decode("utf-8", "replace"), wanted):
-        return "passed", ""
-    return "failed", f"the output {found[:80]!r} is not {wanted[:80]!r}"
 
 
 def check(job: dict, control: socket.socket, tell) -> list:
@@ -676,40 +659,44 @@ def check(job: dict, control: socket.socket, tell) -> list:
     @contextlib.contextmanager
     def begin():
         ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                socket.send_fds(control, [b"b"], [theirs.fileno()])
-            yield ours
         control.settimeout(5.0)
-        control.sendall(b"e")  # kills it, with all its processes
-        if control.recv(1) != b"k":
-            raise BrokenPipeError
+        with theirs:
+            socket.send_fds(control, [b"b"], [theirs.fileno()])
+        try:
+            wire.receive(ours, time.monotonic() + wire.START_LIMIT)
+        except (OSError, EOFError):
+            os._exit(1)  # `pool.py` starts other servers
+        try:
+            yield ours
+        finally:
+            ours.close()
+            control.sendall(b"e")  # kills it, with all its processes
+            if control.recv(1) != b"k":
+                raise BrokenPipeError
 
-    name, pairs = job["entry_point"], None
+    name, source, is_script = job["entry_point"], job["test"], False
     try:
-        if is_json(job["test"]):
-            with contextlib.suppress(json.JSONDecodeError):
-                pairs, function = read_json(job["test"])
-        if pairs == []:
+        with contextlib.suppress(json.JSONDecodeError):
+            if is_json(source):
+                job["pairs"], function = read_json(source)
+                is_script, source = function is None, SCRIPT if function is None else CALLS
+                name = name or function or "script"
+                if not is_script and "class Solution" in job["program"] and name.isidentifier():
+                    name = f"Solution().{name}"
+        if job.get("pairs") == []:
             return ["rejected", "there is no input: nothing can be judged", "test", 0, 1]
-        if pairs and function is None:
-            tell("started")
-            return script(job, pairs, begin, time.monotonic() + job["seconds"], tell)
-        if pairs:
-            job["test"], name = CALLS.replace("@PAIRS@", repr(pairs)), name or function
-            if "class Solution" in job["program"] and name.isidentifier():
-                name = f"Solution().{name}"
-        test = compiled(job["test"], job["setup"], name)
+        test = compiled(source, job["setup"], name)
     except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
         why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
     for module in test.modules - sys.stdlib_module_names - {"solution"}:
         with contextlib.suppress(Exception):  # the test says what is wrong with it
             __import__(module)
-    tell("started")
-    deadline = time.monotonic() + job["seconds"]
-    with begin() as sock:
-        return Judge(test, job | {"entry_point": name}, sock, deadline, tell).run()
+    job |= {"entry_point": name, "tell": tell}
+    with contextlib.nullcontext() if is_script else begin() as sock:
+        tell("started")
+        deadline = time.monotonic() + job["seconds"]
+        return Judge(test, job, sock, deadline, begin if is_script else None).run()
 
 
 def leave_with(caller: socket.socket) -> None:

@@ -171,9 +171,14 @@ def _lists(x):
         return {k: _lists(v) for k, v in x.items()}
     return [_lists(y) for y in x] if isinstance(x, list | tuple) else x
 def check(candidate):
-    for given, right in @PAIRS@:
+    for given, right in _workbook_pairs:
         assert _lists(candidate(*given)) in right
-"""  # Python for a JSON test that calls a function
+"""  # Python for a JSON test that calls a function, and for one that runs a script
+SCRIPT = """
+def check(candidate):
+    for given, right in _workbook_pairs:
+        assert _workbook_same(found := candidate(given), right), f"{found[:80]!r} is not {right[:80]!r}"
+"""
 
 
 def is_json(test) -> bool:
