@@ -199,17 +199,17 @@ def _random(state, of_numpy=None) -> None:
         sys.modules["numpy"].random.set_state(of_numpy)
 
 
-def _each(*calls) -> list:
-    """What each call gives, None where it raises."""
+def _equal(*pairs) -> list:
+    """Whether each pair is equal, None where it raises."""
     found = []
-    for operation, arguments, named in calls:
+    for one, other in pairs:
         found.append(None)
         with contextlib.suppress(Exception):
-            found[-1] = getattr(operator, operation)(*arguments, **named)
+            found[-1] = one == other
     return found
 
 
-_OPERATIONS = {"new": operator.call, "take": _take, "random": _random, "each": _each}
+_OPERATIONS = {"new": operator.call, "take": _take, "random": _random, "equal": _equal}
 _OPERATIONS["wait"] = lambda coroutine: _event_loop().run(coroutine)
 
 

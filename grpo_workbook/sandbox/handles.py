@@ -36,10 +36,10 @@ class Handle:
         object.__setattr__(self, "_thing", thing)
 
     def __mro_entries__(self, bases):
-        self._thing.judge.reject("the test derives a class from a class of the program")
+        self._thing.judge.stop("rejected", "the test derives a class from the program's", "test")
 
     def __reduce_ex__(self, _):
-        self._thing.judge.reject("the test copies an object of the program")
+        self._thing.judge.stop("rejected", "the test copies an object of the program", "test")
 
     def __getattr__(self, name: str):
         if name.startswith("__") and name.endswith("__") and name not in _ASKED:
@@ -71,7 +71,7 @@ class Handle:
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
         if mine.names[:1] == [kind.__name__] and not crosses:
             words = f"a value of type {mine.module}.{kind.__name__} cannot be compared"
-            mine.judge.reject(words)
+            mine.judge.stop("rejected", words, "test")
         return False
 
     def __bool__(self):
@@ -92,7 +92,8 @@ class _Special(Handle):
     def __call__(self, *arguments, **named):
         mine = self._thing
         if mine.wanted:
-            return mine.judge.make(self, *arguments, **named)
+            made = mine.judge.ask("new", self, *arguments, **named)
+            return mine.judge.own(made, recipe=(self, arguments, named))
         result = mine.judge.ask("call", self, *arguments, **named)
         if mine.narrow and not isinstance(result, Handle) and result is not None:
             mine.judge.refuse(mine)

@@ -12,7 +12,6 @@ import copy
 import functools
 import json
 import numbers
-import operator
 import os
 import random
 import re
@@ -100,12 +99,10 @@ def _strict_numpy():
         return getattr(function, method)(*map(numpy.asarray, values), **named)
 
     testing = [x for x in vars(numpy.testing) if x.startswith("assert_")]
-    for module, names in (
-        (numpy, ["allclose", "isclose", "array_equiv"]),
-        (numpy.testing, testing),
-    ):
-        for name in names:
-            setattr(module, name, strict(getattr(module, name)))
+    for name in testing:
+        setattr(numpy.testing, name, strict(getattr(numpy.testing, name)))
+    for name in ("allclose", "isclose", "array_equiv"):
+        setattr(numpy, name, strict(getattr(numpy, name)))
     own = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(lambda _: refuse())}
     return type("ndarray", (numpy.ndarray,), own)
 
@@ -194,17 +191,27 @@ class Values(wire.Values):
 
 
 def like(value, step: int):
-    """Another value of this type; the same where none is known."""
-    kind = type(value)
+    """Another value of this type, or object that is made from others; the same if none is known."""
+    kind, changed = type(value), value
     if kind is bool:
         return not value
+    if isinstance(value, Handle):
+        made = value._thing.recipe
+        other = like(made, step)
+        return (
+            value
+            if other is made
+            else other[0]._thing.judge.ask("call", other[0], *other[1], **other[2])
+        )
     if isinstance(value, numbers.Number):
-        return value if value + step == value else value + step  # infinite
-    if kind is str:
-        return value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 16))
-    if kind is list or kind is tuple:
-        return kind([*value, like(value[-1], step) if value else step])
-    return value | {step: step} if kind is dict else value
+        changed = value + step
+    elif kind is str:
+        changed = value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 16))
+    elif kind is list or kind is tuple:
+        changed = kind(like(x, step) for x in value)
+    elif kind is dict:
+        changed = {name: like(x, step) for name, x in value.items()}
+    return value if changed == value else changed  # an infinite number, an empty list
 
 
 class Judge:
@@ -279,8 +286,6 @@ class Judge:
             for kind in [x for x in self.names.values() if isinstance(x, type)]:
                 if kind.__module__ == "__test__":
                     self._class(kind)
-        except Late:
-            raise
         except BaseException as error:  # pytest's and sys.exit's too
             self.fail_one(error, outside=True)
         finally:
@@ -316,14 +321,11 @@ class Judge:
         elif kind.__name__.startswith("Test"):
             for name in [x for x in dir(kind) if x.startswith("test")]:
                 one = kind()
-                if hasattr(one, "setup_method"):
-                    one.setup_method()
+                getattr(one, "setup_method", int)()
                 self._function(getattr(kind, name), one)
 
     def _from_unittest(self, *found) -> None:
         if found[-1] is not None:  # None: a subtest passed
-            if isinstance(found[-1][1], Late):
-                raise Late
             self.fail_one(found[-1][1], outside=True)
 
     def _candidate(self, name: str):
@@ -333,22 +335,20 @@ class Judge:
         if not name:
             self.ready = not self.test.root
             known = [*self.test.classes], "numpy" in sys.modules
-            self._converse(["__candidate__", self.job["program"], *known])
+            self._understand(self._converse(["__candidate__", self.job["program"], *known]))
             return self._member
-        if name != "candidate":
-            try:
-                found = self._member(name)
-            except AttributeError:
-                found = None
+        found = None
+        if name == "candidate":  # perhaps Solution().f
+            names = {self.test.root: self.names[self.test.root]}
+            exec(f"found = {self.job['entry_point']}", names)
+            found = names["found"]
         else:
-            found = self.names[self.test.root]
-            for part in self.job["entry_point"].removeprefix(self.test.root).split("."):
-                found = getattr(found, part.strip("()")) if part.strip("()") else found
-                found = found() if part.endswith("()") else found
+            with contextlib.suppress(AttributeError):
+                found = self._member(name)
         # a built-in type crosses as itself, and so is called here
         self.calls, self.ready = int(isinstance(found, type)), name == "candidate"
         if not callable(found):
-            self._end("rejected", f"the program does not define {name}")
+            self.stop("rejected", f"the program does not define {name}")
         return found
 
     def _member(self, name: str):
@@ -392,62 +392,60 @@ class Judge:
             states = [random.getstate()]
             if "numpy" in self.test.modules:
                 states.append(sys.modules["numpy"].random.get_state())
-            self._converse(["random", Values(self).pack((tuple(states), ()))])
+            self._understand(self._converse(["random", Values(self).pack((tuple(states), ()))]))
         try:
             packed = values.pack((arguments, tuple(named.items())))
             reply = self._converse([operation, packed])
         except wire.NotPlain as problem:
-            self.reject(f"the test passes {problem}: only plain values up to 16 MB are possible")
+            why = f"the test passes {problem}: only plain values up to 16 MB are possible"
+            self.stop("rejected", why, "test")
         if self.ready and not self.answered and arguments[0] is not self.module:
             self.answered = True  # from now on the program is to blame
             self.job["tell"]("answered")
-        try:
-            answer = values.answer(packed, reply, self.test.in_place)
-        except Gone:
-            raise
-        except Exception:
-            self._end("error", NONSENSE)
-        if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "each":
+        unpack = functools.partial(values.answer, packed, in_place=self.test.in_place)
+        answer = self._understand(reply, unpack)
+        if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "equal":
             self.seen.setdefault(type(answer), answer)
         return answer
 
-    def _converse(self, message) -> list:
+    def _converse(self, message):
         """Send a message, do what the program asks of the test's functions; its answer."""
         with self.lock:
             try:
                 wire.send(self.sock, message)
                 while (reply := wire.receive(self.sock, self.deadline)) and reply[0] == "call":
                     wire.send(self.sock, ["result", *self._call_back(*reply[1:])])
+                return reply
             except (TimeoutError, Late):
-                self._end("timeout", "no answer within the time limit")
+                self.stop("timeout", "no answer within the time limit")
             except (EOFError, OSError):
-                self._end("error", "the program ended its process")
+                self.stop("error", "the program ended its process")
             except (*_NONSENSE, RecursionError):
-                reply = None
-        return self._understand(reply)
+                return None
 
-    def _understand(self, reply) -> list:
-        """A packed value; raises what the program raised, but not what ends a loop of the test."""
-        match reply:
-            case "value", [int(), _, *_] as packed:
-                return packed
-            case "raised", [["MemoryError", *_], str(words), _]:
-                self._end("out of memory", words or "MemoryError")
-            case "raised", [[_, *_] as names, str(words), list(given)]:
-                self.ended = names[0] == "StopIteration"
-                try:
+    def _understand(self, reply, unpack=list):
+        """The value of an answer; raises what the program raised."""
+        error = None
+        try:
+            match reply:
+                case "value", packed:
+                    return unpack(packed)
+                case "raised", [["MemoryError", *_], str(words), _]:
+                    self.stop("out of memory", words or "MemoryError")
+                case "raised", [[_, *_] as names, str(words), given]:
+                    self.ended = names[0] == "StopIteration"
                     error = self.exception(names, words[:MAX_WORDS], given)
-                except Gone:
-                    raise
-                except Exception:
-                    self._end("error", NONSENSE)
-                self.raised = True
-                raise error
-            case "not plain", str(what):
-                why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
-                self.note("rejected", why)  # continue: another call may return a plain value
-                raise Gone
-        self._end("error", NONSENSE)
+                    self.raised = True
+                case "not plain", str(what):
+                    why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
+                    self.stop("rejected", why)
+        except Gone:
+            raise
+        except Exception:
+            pass
+        if error:
+            raise error
+        self.stop("error", NONSENSE)
 
     def _call_back(self, number: int, packed: list) -> list:
         values = Values(self)
@@ -475,39 +473,29 @@ class Judge:
         found += [getattr(sys.modules.get("pandas"), x, None) for x in ("DataFrame", "Series")]
         return name in PLAIN_NAMES or any(hasattr(kind, name) for kind in found if kind)
 
-    def thing(self, place: int, what: str = "", *more):
+    def thing(self, place: int, what: str = "", module="", names=(), fields=(), special=()):
         """An object of the program: a Handle, an iterator, a coroutine, a class of errors."""
         if what == "coroutine":
             return self._wait(place)
         if what and place not in self.things:  # else the test has sent it
-            module, names, fields, special = more
-            made = handle(
-                Thing(self, int(place), what, str(module), map(str, names), fields), special
-            )
+            found = Thing(self, int(place), what, str(module), map(str, names), fields)
+            made = handle(found, special)
             if what == "iterator":
                 made = self._pull(made)
             elif what == "class" and "BaseException" in names:
-                made = self.errors[names[0]] = type(
-                    str(names[0]), (self._error_class(names[1:]),), {}
-                )
+                base = self._error_class(names[1:])
+                made = self.errors[names[0]] = type(found.names[0], (base,), {})
             self.things[place] = made
         return self.things.get(place)
 
-    def own(self, found, right: str = "made"):
+    def own(self, found, right: str = "made", recipe: tuple | None = None):
         """The same object with a right; where a method answers with it, it has none."""
-        if not isinstance(found, Handle):
-            return found
-        new = copy.copy(found._thing)
-        new.fields, new.items = {}, None
-        setattr(new, right, True)
-        return type(found)(new)
-
-    def make(self, kind: Handle, *arguments, **named):
-        """An object that the test makes, of a class of the program."""
-        made = self.own(self.ask("new", kind, *arguments, **named))
-        if isinstance(made, Handle):
-            made._thing.recipe = kind, arguments, named
-        return made
+        if isinstance(found, Handle):
+            new = copy.copy(found._thing)
+            new.items, new.recipe = None, recipe
+            setattr(new, right, True)
+            found = type(found)(new)
+        return found
 
     def equals(self, one: Handle, other) -> bool:
         """Whether the program says that they are equal, and to none of the others like it.
@@ -515,34 +503,24 @@ class Judge:
         They come in any order, twice. So no `==` is believed that is always true, true for all of a
         class, or of a class that forgets what it is made from.
         """
-        pairs = [(one, other), (one, "a string"), *self._others(one, other)]
+        changing = one if isinstance(other, Handle) and not other._thing.recipe else other
+        pairs, raised = [(one, other), (one, "a string")], self.raised
+        # steps around 0, which is anywhere among them: so the true value is not the middle one
+        place = _ORDER.randrange(6)
+        for step in {*range(6)} - {place}:
+            with contextlib.suppress(Exception):
+                if (x := like(changing, step - place)) is not changing:
+                    pairs.append((one, x) if changing is other else (x, other))
         order = [*range(len(pairs))] * 2
         _ORDER.shuffle(order)
-        answers = self.ask("each", *(("eq", pairs[k], {}) for k in order))
+        answers = self.ask("equal", *(pairs[k] for k in order))
         yes = [k for k, answer in zip(order, answers, strict=True) if answer is True]
+        self.raised = raised
         if yes.count(0) < 2 or any(yes.count(k) == 1 for k in yes):
             return False
         if 2 < len(yes) < 2 * len(pairs) - 2:  # equal modulo 3, perhaps
-            self.reject("the program's == holds for some other values too")
+            self.stop("rejected", "the program's == holds for some other values too", "test")
         return len(yes) == 2
-
-    def _others(self, one: Handle, other) -> list[tuple]:
-        """Pairs that are equal only where objects are equal to all of a kind."""
-        # steps around 0, which is anywhere among them: so the true value is not the middle one
-        place = _ORDER.randrange(6)
-        steps = [k - place for k in range(6) if k != place]
-        if not isinstance(other, Handle):
-            return [(one, x) for x in (like(other, k) for k in steps) if x is not other]
-        changing = other if other._thing.recipe else one
-        kind, given, named = changing._thing.recipe or (None, [], {})
-        calls = []
-        for step in steps:
-            changed = [like(x, step) for x in (*given, *named.values())]
-            if any(map(operator.is_not, changed, (*given, *named.values()))):
-                names = dict(zip(named, changed[len(given) :], strict=True))
-                calls.append(("call", (kind, *changed[: len(given)]), names))
-        made = self.ask("each", *calls)
-        return [(one, x) if changing is other else (x, other) for x in made]
 
     def _pull(self, handle: Handle):
         count, total = 1, 0
@@ -555,7 +533,7 @@ class Judge:
                     raise end
                 return
             total, count = total + count, min(2 * count, 1000)
-        self._end("rejected", f"the program returned an iterator of more than {total:,} items")
+        self.stop("rejected", f"the program returned an iterator of more than {total:,} items")
 
     async def _wait(self, place: int):
         return self.ask("wait", handle(Thing(self, place, "coroutine")))
@@ -591,32 +569,28 @@ class Judge:
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
         fault = "test" if thing.module.split(".")[0] in self.test.modules else "program"
-        self.reject(
-            f"the program returned a value of type {name}: only plain values are possible here",
-            fault,
-        )
-
-    def reject(self, why: str, fault: str = "test") -> None:
-        """The test does what this judge cannot do."""
-        self.note("rejected", why, fault)
-        raise Gone
+        why = f"the program returned a value of type {name}: only plain values are possible here"
+        self.stop("rejected", why, fault)
 
     def note(self, outcome: str, reason: str, fault: str = "program") -> None:
         """The first failure is the verdict, and nothing later can change it."""
         if self.first is None:
             self.first = outcome, reason[: MAX_WORDS + 200], fault
 
-    def _end(self, outcome: str, reason: str) -> None:
-        self.note(outcome, reason)
-        self.sock.close()  # so that every later call ends here too
+    def stop(self, outcome: str, reason: str, fault: str = "program") -> None:
+        """Note it; after "rejected" another call may be judged."""
+        self.note(outcome, reason, fault)
+        if outcome != "rejected":
+            self.sock.close()  # so that every later call ends here too
         raise Gone
 
     def pass_one(self) -> None:
-        """One more case has passed."""
         self.passed += 1
 
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
         """A case is lost; `outside` of an assertion, so that other cases were not reached."""
+        if isinstance(error, Late):
+            raise Late
         self.failed += 1
         self.unreached |= outside
         words = str(error)[:MAX_WORDS]

@@ -68,7 +68,7 @@ _MADE |= {"i": lambda digits: int(digits, 16), "g": lambda *items: iter(items)}
 _DICTS = (collections.OrderedDict, collections.Counter, collections.defaultdict)
 MUTABLE = {list: "l", dict: "d", set: "s", bytearray: "B", collections.deque: "q"}
 MUTABLE |= {kind: kind.__name__ for kind in _DICTS}
-_EMPTY = {tag: kind for kind, tag in MUTABLE.items()} | {"q": lambda n: collections.deque((), n)}
+_EMPTY = {tag: kind for kind, tag in MUTABLE.items()} | {"q": lambda n: collections.deque(maxlen=n)}
 PLAIN = {bool, int, float, str, *MUTABLE, *_TAGS}
 
 
