@@ -9,6 +9,7 @@ library only.
 """
 
 import functools
+import operator
 
 import wire
 
@@ -70,8 +71,7 @@ class Handle:
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
         if mine.names[:1] == [kind.__name__] and not crosses:
-            words = f"a value of type {mine.module}.{kind.__name__} cannot be compared"
-            mine.judge.stop("rejected", words, "test")
+            mine.judge.stop("rejected", f"a {kind.__name__} cannot be compared", "test")
         return False
 
     def __bool__(self):
@@ -84,10 +84,8 @@ class Handle:
         return isinstance(value, Handle) and _exact(value, "issubclass", bool, self)
 
 
-class _Special(Handle):
+class _Special:
     """What the test's object can do only if the program's can: see `handle`."""
-
-    __slots__ = ()
 
     def __call__(self, *arguments, **named):
         mine = self._thing
@@ -98,20 +96,6 @@ class _Special(Handle):
         if mine.narrow and not isinstance(result, Handle) and result is not None:
             mine.judge.refuse(mine)
         return result
-
-    def __len__(self):
-        return _exact(self, "len", int) if self._thing.made else len(_items(self))
-
-    def __iter__(self):
-        return iter(self._thing.judge.ask("iter", self) if self._thing.made else _items(self))
-
-    def __contains__(self, item):
-        return _exact(self, "contains", bool, item) if self._thing.made else item in _items(self)
-
-    def __getitem__(self, key):
-        if not self._thing.made and type(key) in (int, slice):
-            return _items(self)[key]
-        return self._thing.judge.ask("getitem", self, key)
 
     def __next__(self):
         try:
@@ -144,11 +128,24 @@ def _exact(handle: Handle, operation: str, kind: type, *more):
     return answer
 
 
-def _items(handle: Handle) -> list:
-    """All items at once, so that a program cannot show other items at a second look."""
-    if handle._thing.items is None:
-        handle._thing.items = _exact(handle, "list", list)
-    return handle._thing.items
+def _asked(name: str, kind: type | None = None):
+    if kind:
+        return lambda self, *more: _exact(self, name, kind, *more)
+    return lambda self, *more: self._thing.judge.ask(name, self, *more)
+
+
+def _of_items(name: str, asked, here):
+    """A question about its items: `here`, of all at once, so that they cannot be others later."""
+
+    def ask(self, *more):
+        mine = self._thing
+        if mine.made or (name == "getitem" and type(*more) not in (int, slice)):
+            return asked(self, *more)
+        if mine.items is None:
+            mine.items = _exact(self, "list", list)
+        return here(mine.items, *more)
+
+    return ask
 
 
 def _operator(name: str, swapped: bool = False):
@@ -168,32 +165,26 @@ def _operator(name: str, swapped: bool = False):
     return operate
 
 
-def _asked(name: str, kind: type | None = None):
-    def ask(self, *more):
-        return _exact(self, name, kind, *more) if kind else self._thing.judge.ask(name, self, *more)
-
-    return ask
-
-
 _TO_VALUES = ("abs", "int", "float", "complex", "index", "round")
 _ANSWERS = ("lt", "le", "gt", "ge", *_TO_VALUES)
-for _name in _ANSWERS[:4]:
-    setattr(Handle, f"__{_name}__", _operator(_name))
-for _name, _kind in {"hash": int, "str": str, "repr": str, "format": str}.items():
-    setattr(Handle, f"__{_name}__", _asked(_name, _kind))
-for _name in ("setattr", "delattr"):
-    setattr(Handle, f"__{_name}__", _asked(_name))
+_FOR_ALL = {name: _operator(name) for name in _ANSWERS[:4]}
+_FOR_ALL |= {name: _asked(name, str) for name in ("str", "repr", "format")}
+_FOR_ALL |= {name: _asked(name) for name in ("setattr", "delattr")} | {"hash": _asked("hash", int)}
+for _name, _method in _FOR_ALL.items():
+    setattr(Handle, f"__{_name}__", _method)
 Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))
-for _name in ("setitem", "delitem"):
-    setattr(_Special, f"__{_name}__", _asked(_name))
-for _name in (*_TO_VALUES, "neg", "pos", "invert"):
-    setattr(_Special, f"__{_name}__", _operator(_name))
+_SOME = {name: _operator(name) for name in (*_TO_VALUES, "neg", "pos", "invert")}
+_SOME |= {name: _asked(name) for name in ("setitem", "delitem")}
+_SOME["len"] = _of_items("len", _asked("len", int), len)
+_SOME["iter"] = _of_items("iter", lambda self: iter(self._thing.judge.ask("iter", self)), iter)
+_SOME["contains"] = _of_items("contains", _asked("contains", bool), operator.contains)
+_SOME["getitem"] = _of_items("getitem", _asked("getitem"), operator.getitem)
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
     _plain = _name + "_" * (_name in ("and", "or"))  # as in the module `operator`
-    setattr(_Special, f"__{_name}__", _operator(_plain))
-    setattr(_Special, f"__r{_name}__", _operator(_plain, swapped=True))
-    setattr(_Special, f"__i{_name}__", _operator("i" + _name))
+    _SOME |= {_name: _operator(_plain), f"i{_name}": _operator(f"i{_name}")}
+    _SOME[f"r{_name}"] = _operator(_plain, swapped=True)
 SPECIAL = {name: method for name, method in vars(_Special).items() if callable(method)}
+SPECIAL |= {f"__{name}__": method for name, method in _SOME.items()}
 
 
 @functools.cache

@@ -694,8 +694,7 @@ def main() -> None:
     jail.be_first_to_go(500)  # after the candidates, before the caller
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:
-        jail.filter_calls()
-        jail.filter_for_one().install()
+        jail.filter_calls().install()
     wire.send(caller, walls)
     while True:
         job = wire.receive(caller)

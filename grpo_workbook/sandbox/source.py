@@ -17,23 +17,21 @@ except _workbook_error as _workbook_e: _workbook_failed(_workbook_e)"""
 # What a test may ask of a plain value: an object of the program's must not answer it.
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, range, decimal.Decimal)
 PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
-
-
-def name_of(call: ast.expr) -> str:
-    """The last name of what is called."""
-    return getattr(call, "attr", getattr(call, "id", ""))
-
-
-def _is_assertion(node: ast.stmt) -> bool:
-    """`assert ...`, `self.assertEqual(...)`, `np.testing.assert_allclose(...)`."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return name_of(node.value.func).startswith("assert")
-    return isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
-
-
 # What a test does in this process only: the program's is another.
 _ELSEWHERE = {"patch", "redirect_stdout", "redirect_stderr", "stdout", "warns", "assertWarns"}
 _ELSEWHERE |= {"assertLogs", "signature", "getsource"}
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFINITIONS = _FUNCTIONS | ast.ClassDef
+
+
+def _called(call: ast.AST) -> str:
+    """The last name of what a call calls."""
+    function = getattr(call, "func", None)
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 class Test:
@@ -41,7 +39,8 @@ class Test:
 
     def __init__(self, source: str, setup: str, entry_point: str):
         tree, start = ast.parse(source), ast.parse(setup)
-        tree.body = [s for s in tree.body if not _is_main(s)]
+        is_main = lambda s: isinstance(s, ast.If) and "__name__" in _names_in(s.test)  # noqa: E731
+        tree.body = [s for s in tree.body if not is_main(s)]
         self.source, self.root = source, re.split(r"[.(]", entry_point)[0]
         nodes, before = list(ast.walk(tree)), list(ast.walk(start))
         self._names([*nodes, *before])
@@ -51,7 +50,7 @@ class Test:
         used = {name for s in plain for name in _names_in(s)}
         defined = [s.name for s in tree.body if isinstance(s, _FUNCTIONS)]
         self.functions = [x for x in defined if re.match("check$|test", x) and x not in used]
-        self.asserts, self.cases = 0, None
+        self.asserts = 0
         tree.body = self._block(tree.body, False)
         self.code = compile(ast.fix_missing_locations(tree), "<test>", "exec", dont_inherit=True)
         self.setup = compile(setup, "<setup>", "exec", dont_inherit=True)
@@ -96,7 +95,7 @@ class Test:
         self.seeds, self.elsewhere = "seed" in asked, sorted(_ELSEWHERE & asked)
 
     def _is_call(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and name_of(node.func) in (self.root, "candidate")
+        return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
 
     def _looks_back(self, nodes: list) -> bool:
         """Whether it compares a variable that the program had, with what is not from the program.
@@ -106,17 +105,19 @@ class Test:
         """
         ours = {self.root, "candidate"}
         ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
-        calls = {n for n in nodes if isinstance(n, ast.Call) and _of_program(n.func, ours)}
+        # calls of the entry point, or of a method
+        calls = {
+            n for n in nodes if isinstance(n, ast.Call) and not _called(n).startswith("assert")
+        }
+        calls = {n for n in calls if isinstance(n.func, ast.Attribute) or _called(n) in ours}
         given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
         given = {a.id for a in given if isinstance(a, ast.Name)}
         answers = [n for n in nodes if isinstance(n, ast.Assign) and calls & {*ast.walk(n)}]
         results = {x for n in answers for t in n.targets for x in _names_in(t)}
         for node in nodes:
-            sides = []
+            sides = node.args[:2] if _called(node).startswith("assert") else []
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]
-            elif isinstance(node, ast.Call) and name_of(node.func).startswith("assert"):
-                sides = node.args[:2]
             names = [found for side in sides if (found := _names_in(side)) & (given | results)]
             asks = any(calls & {*ast.walk(side)} for side in sides)
             if not asks and len(names) == 1 and names[0] & given:
@@ -127,13 +128,18 @@ class Test:
         """The same statements, counted; an assert whose failure may be caught still raises."""
         out = []
         for node in statements:
-            if _is_assertion(node):
+            # `assert ...`, `self.assertEqual(...)`, `np.testing.assert_allclose(...)`
+            checks = isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
+            calls = isinstance(node, ast.Expr) and _called(node.value).startswith("assert")
+            if checks or calls:
                 self.asserts += 1
                 passed, attempt = ast.parse(COUNTED).body
                 attempt.body, attempt.orelse = [node], [passed]
                 out += [node, passed] if guarded else [attempt]
                 continue
-            catches = bool(getattr(node, "handlers", [])) or isinstance(node, _WITH)
+            catches = bool(getattr(node, "handlers", [])) or isinstance(
+                node, ast.With | ast.AsyncWith
+            )
             for part in [node, *getattr(node, "handlers", []), *getattr(node, "cases", [])]:
                 for name in ("body", "orelse", "finalbody"):
                     if isinstance(inner := getattr(part, name, None), list):
@@ -143,28 +149,7 @@ class Test:
         return out
 
 
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-_DEFINITIONS = _FUNCTIONS | ast.ClassDef
-_WITH = ast.With | ast.AsyncWith
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def _is_main(node: ast.stmt) -> bool:
-    """`if __name__ == "__main__":`"""
-    return isinstance(node, ast.If) and "__name__" in _names_in(node.test)
-
-
-def _of_program(function: ast.expr, ours: set[str]) -> bool:
-    """A call of the entry point, or of a method."""
-    name = name_of(function)
-    return name in ours or (isinstance(function, ast.Attribute) and not name.startswith("assert"))
-
-
-# ---- JSON with inputs and outputs
-
+# JSON with inputs and outputs, as Python: of a test that calls a function, or runs a script
 CALLS = """
 def _lists(x):
     if isinstance(x, dict):
@@ -173,11 +158,11 @@ def _lists(x):
 def check(candidate):
     for given, right in _workbook_pairs:
         assert _lists(candidate(*given)) in right
-"""  # Python for a JSON test that calls a function, and for one that runs a script
+"""
 SCRIPT = """
 def check(candidate):
     for given, right in _workbook_pairs:
-        assert _workbook_same(found := candidate(given), right), f"{found[:80]!r} is not {right[:80]!r}"
+        assert _workbook_same(found := candidate(given), right), f"it prints {found[:80]!r}"
 """
 
 
@@ -201,17 +186,11 @@ def read_json(test: str) -> tuple[list, str | None]:
         pairs = list(zip(*pairs, strict=True))
         if (name := data.get("fn_name")) is not None:
             # an output is sometimes in a list of its own
-            return [(a, [b, *(b if _is_single(b) else [])]) for a, b in pairs], str(name)
-    return [(_text(a), _text(b)) for a, b in pairs], None
-
-
-def _is_single(value) -> bool:
-    return isinstance(value, list) and len(value) == 1
-
-
-def _text(value) -> str:
-    """APPS has some inputs as lists of lines."""
-    return value if isinstance(value, str) else "\n".join(map(str, value))
+            single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
+            return [(a, [b, *single(b)]) for a, b in pairs], str(name)
+    # APPS has some inputs as lists of lines
+    text = lambda x: x if isinstance(x, str) else "\n".join(map(str, x))  # noqa: E731
+    return [(text(a), text(b)) for a, b in pairs], None
 
 
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -219,13 +198,13 @@ _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 def same_output(found: str, wanted: str) -> bool:
     """Equal but for white space; a number with a point or an exponent to 1e-6."""
-    ours, theirs = wanted.split(), found.split()
-    return len(ours) == len(theirs) and all(map(_same_token, theirs, ours))
-
-
-def _same_token(found: str, wanted: str) -> bool:
-    if found == wanted:
-        return True
-    if not re.search("[.eE]", wanted) or not (_FLOAT.fullmatch(found) and _FLOAT.fullmatch(wanted)):
+    pairs = list(zip(found.split(), wanted.split(), strict=False))
+    if len(found.split()) != len(wanted.split()):
         return False
-    return math.isclose(float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-6)
+    for a, b in pairs:
+        numbers = re.search("[.eE]", b) and _FLOAT.fullmatch(a) and _FLOAT.fullmatch(b)
+        if a != b and not (
+            numbers and math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-6)
+        ):
+            return False
+    return True
