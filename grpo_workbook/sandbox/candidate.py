@@ -1,8 +1,7 @@
 """The untrusted side: a server behind the walls of `jail.py` that forks a candidate for each job.
 
-It gets a byte for "begin", with the candidate's end of a socket pair, and a byte for "end", and
-never reads output of a candidate, which goes to /dev/null. After each job it kills all processes
-that are left. Standard library only.
+It gets a byte for "begin", with the candidate's end of a socket pair, and a byte for "end": then it
+kills all processes that are left. Standard library only.
 """
 
 import atexit
@@ -108,8 +107,6 @@ class Program(wire.Values):
                 return _Callback(self, *parts)
             case "E":
                 return getattr(builtins, parts[0])(*map(self.decode, parts[1:]))
-            case "e":
-                return self.own_class(parts[0])[parts[1]]
         return super().found(tag, *parts)
 
     def own_class(self, name: str) -> type:
@@ -193,10 +190,10 @@ def _event_loop():
     return asyncio.Runner()  # all coroutines have one loop
 
 
-def _random(state, of_numpy=None) -> None:
+def _random(state, *of_numpy) -> None:
     random.setstate(state)
-    if of_numpy:
-        sys.modules["numpy"].random.set_state(of_numpy)
+    for one in of_numpy:
+        sys.modules["numpy"].random.set_state(one)
 
 
 def _equal(*pairs) -> list:

@@ -10,22 +10,21 @@ library only.
 
 import functools
 import operator
+import types
 
 import wire
 
 _ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__")
 
 
-class Thing:
+class Thing(types.SimpleNamespace):
     """What the judge knows of an object: its number in the candidate, its classes, its rights."""
 
-    def __init__(self, judge, place: int, what: str, module="", names=(), fields=()):
-        self.judge, self.place, self.what, self.module = judge, place, what, module
-        self.names, self.fields = list(names), fields  # of a dataclass
-        # wanted: a class that the test names; narrow: its answer must be an object
-        self.made = self.wanted = self.narrow = False
-        self.items: list | None = None  # of one that the test has not made, all at once
-        self.recipe: tuple | None = None  # of one that the test has made: the class, the arguments
+    module, names, fields = "", (), ()  # the names of its classes, and of a dataclass's fields
+    # wanted: a class that the test names; narrow: its answer must be an object
+    made = wanted = narrow = False
+    items: list | None = None  # of one that the test has not made, all at once
+    recipe: tuple | None = None  # of one that the test has made: the class, the arguments
 
 
 class Handle:
@@ -62,11 +61,10 @@ class Handle:
         return not self._equals(other, functools.partial(self._thing.judge.ask, "eq"))
 
     def _equals(self, other, ask) -> bool:
-        mine, theirs = self._thing, getattr(other, "_thing", None)
-        if isinstance(other, Handle):
-            is_made = mine.recipe or theirs.recipe  # then: are perhaps all that are made one?
-            return (mine.place == theirs.place and not is_made) or ask(self, other) is True
-        if mine.made:
+        mine, theirs = self._thing, other._thing if isinstance(other, Handle) else None
+        if theirs and mine.place == theirs.place and not (mine.recipe or theirs.recipe):
+            return True  # of one that is made: are perhaps all that are made one?
+        if theirs or mine.made:
             return ask(self, other) is True
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")

@@ -63,10 +63,7 @@ def be_first_to_go(score: int = 1000) -> None:
 
 
 def enter_namespaces(visible: list[str]) -> None:
-    """Continue as process 1 in new namespaces without a network; the parent waits for its end.
-
-    After an OSError, which can come in the middle, nothing can be judged in this process.
-    """
+    """Continue as process 1 in new namespaces; after an OSError nothing can be judged here."""
     build_root(visible)
     if os.fork():  # only a child is in the new namespace of processes
         with contextlib.suppress(ChildProcessError):
@@ -109,10 +106,9 @@ def _read_only(path: str) -> None:
 
 
 def be_nobody() -> bool:
-    """For root: take a real user id of no account. Its threads are counted alone.
+    """For root, whose threads the kernel never limits: take a real user id of no account.
 
-    The kernel never limits the threads of root. The effective id, and so the access to files, stays
-    the same; the filter of system calls refuses the way back.
+    The effective id, and so the access to files, stays; the filter refuses the way back.
     """
     with contextlib.suppress(OSError):
         if os.geteuid() == 0:
@@ -205,10 +201,8 @@ _FOR_ALL = (
 )
 _FOR_ONE = (
     ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
-    ((57, None), 0, _JEQ, [], _NO, _NO),  # fork
-    ((58, None), 0, _JEQ, [], _NO, _NO),  # vfork
-    ((62, 129), 0, _JEQ, [], _NO, _NO),  # kill
-    ((234, 131), 0, _JEQ, [], _NO, _NO),  # tgkill
+    # fork, vfork, kill, tgkill
+    *((x, 0, _JEQ, [], _NO, _NO) for x in ((57, None), (58, None), (62, 129), (234, 131))),
 )
 
 
@@ -241,8 +235,7 @@ def _by_argument(calls: tuple) -> list:
 class Filter:
     """A program in the language of the kernel's packet filter, whose parts are (code, jt, jf, k).
 
-    At its beginning the call's number is loaded; at its end a call is allowed. It is made before
-    the fork that it is for: each page of memory that a fork writes to must be copied.
+    It is made before the fork that it is for: each page that a fork writes to must be copied.
     """
 
     def __init__(self, ops: list[tuple[int, int, int, int]]):

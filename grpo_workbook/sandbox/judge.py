@@ -49,15 +49,16 @@ class Late(BaseException):
 @contextlib.contextmanager
 def _within(seconds: float):
     """Raise Late after so many seconds, again and again, for a test may catch it."""
+
+    def late(*_):
+        raise Late
+
+    signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _late(*_):
-    raise Late
 
 
 def _parameters(function) -> list[dict]:
@@ -107,21 +108,17 @@ def _strict_numpy():
     return type("ndarray", (numpy.ndarray,), own)
 
 
-def _anything() -> MagicMock:
-    """Stands for every answer: it is equal to all."""
-    found = MagicMock()
+def count_cases(test: Test, job: dict, answers: list) -> int:
+    """How many cases the test has at most where the program's every answer is one of these."""
+    anything, counts = MagicMock(), []  # equal to all
     for name in "eq ne lt le gt ge contains bool".split():
-        getattr(found, f"__{name}__").return_value = True
-    return found
-
-
-def count_cases(test: Test, job: dict, answer) -> int:
-    """How many cases the test has where the program's every answer is this one."""
-    run = Judge(test, job)
-    program = lambda *_, **__: answer  # noqa: E731
-    with contextlib.suppress(Late), _within(COUNTING):
-        run.execute(lambda name: program if name else lambda _: program)
-    return run.passed + run.failed
+        getattr(anything, f"__{name}__").return_value = True
+    for answer in (anything, *answers):
+        run, program = Judge(test, job), lambda *_, answer=answer, **__: answer
+        with contextlib.suppress(Late), _within(COUNTING):
+            run.execute(lambda name, program=program: program if name else lambda _: program)
+        counts.append(run.passed + run.failed)
+    return max(counts)
 
 
 class Values(wire.Values):
@@ -129,7 +126,7 @@ class Values(wire.Values):
 
     def __init__(self, judge: "Judge"):
         super().__init__()
-        self.judge = judge
+        self.judge, self.own_class = judge, judge.own_class
 
     def special(self, value, kind: type):
         """What is no plain value: the program's object, a record, or a function to call back."""
@@ -156,13 +153,7 @@ class Values(wire.Values):
                 return self.judge.functions[parts[0]]
             case "E":
                 return self.judge.exception(*parts)
-            case "e":
-                return self.own_class(parts[0])[parts[1]]
         return super().found(tag, *parts)
-
-    def own_class(self, name: str) -> type | None:
-        """A class that the test's own code defines."""
-        return self.judge.own_class(name)
 
     def array(self, *given):
         """The program's array: an empty one must not fit the test's value of any shape."""
@@ -217,9 +208,11 @@ def like(value, step: int):
 class Judge:
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
+    error, same_output = Exception, staticmethod(same_output)  # for the compiled test
+
     def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, begin=None):
         self.test, self.passed, self.failed, self.raised = test, 0, 0, False
-        self.names: dict = {}
+        self.names, self.pairs = {}, job.get("pairs", ())
         self.job, self.sock, self.deadline, self.begin = job, sock, deadline, begin
         self.calls, self.seen = 0, {}  # and an answer of each type
         self.ready = self.answered = self.ended = self.unreached = False
@@ -228,7 +221,7 @@ class Judge:
         self.things: dict = {}
         self.errors: dict[str, type] = {}
         self.lock = threading.RLock()
-        self.module = handle(Thing(self, 0, "module"))
+        self.module = handle(Thing(judge=self, place=0, what="module"))
 
     def run(self) -> list:
         """The verdict on the program: the first five fields of pool.Verdict."""
@@ -250,25 +243,21 @@ class Judge:
             self.note("rejected", why, "test")
         if test.asserts and not (self.passed or self.failed or self.raised):
             self.note("failed", "no assertion of the test was reached")
-        asserts = max(test.asserts, len(self.job.get("pairs") or ()))
-        total = max(asserts, self.passed + self.failed, 1)
+        total = max(test.asserts, len(self.pairs), self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
         if test.elsewhere and self.first[2] == "program":
             why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
             self.first = "rejected", f"{why}; {self.first[1]}", "test"
         if self.unreached and self.passed:
-            total = max(count_cases(test, self.job, x) for x in (_anything(), *self.seen.values()))
-            total = max(total, asserts, self.passed + self.failed)
+            total = max(total, count_cases(test, self.job, [*self.seen.values()]))
         # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
     def execute(self, candidate) -> None:
         """Run all of the test; `candidate()` gives what stands for a name of the program."""
         test = self.test
-        self.names |= {"__name__": "__test__", "_workbook_error": Exception}
-        self.names |= {"_workbook_passed": self.pass_one, "_workbook_failed": self.fail_one}
-        self.names |= {"_workbook_pairs": self.job.get("pairs"), "_workbook_same": same_output}
+        self.names |= {"__name__": "__test__", "_workbook": self}
         solution = sys.modules["solution"] = types.ModuleType("solution")
         solution.__all__ = test.free  # for `from solution import *`
         if "numpy" in test.modules:
@@ -362,6 +351,12 @@ class Judge:
         """What the program prints, run as a script with this input in a process of its own."""
         output, reply = b"", ["value", [0, None]]
         self.calls += 1
+
+        def feed(ours):  # in a thread, for the program may not read it
+            with contextlib.suppress(OSError):
+                ours.sendall(text.encode("utf-8", "surrogateescape"))
+                ours.shutdown(socket.SHUT_WR)
+
         with self.begin() as self.sock:
             try:
                 wire.send(self.sock, ["__main__", self.job["program"]])
@@ -369,9 +364,7 @@ class Judge:
                 with ours:
                     with theirs:
                         socket.send_fds(self.sock, [b"o"], [theirs.fileno()])
-                    data = text.encode("utf-8", "surrogateescape")
-                    # a thread, for the program may not read it
-                    threading.Thread(target=_feed, args=[ours, data], daemon=True).start()
+                    threading.Thread(target=feed, args=[ours], daemon=True).start()
                     output = wire.read(ours, wire.MAX_MESSAGE, self.deadline, to_end=True)
                 reply = wire.receive(self.sock, self.deadline)
             except TimeoutError:
@@ -478,13 +471,13 @@ class Judge:
         if what == "coroutine":
             return self._wait(place)
         if what and place not in self.things:  # else the test has sent it
-            found = Thing(self, int(place), what, str(module), map(str, names), fields)
-            made = handle(found, special)
+            given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
+            made = handle(Thing(judge=self, place=int(place), what=what, **given), special)
             if what == "iterator":
                 made = self._pull(made)
             elif what == "class" and "BaseException" in names:
                 base = self._error_class(names[1:])
-                made = self.errors[names[0]] = type(found.names[0], (base,), {})
+                made = self.errors[names[0]] = type(str(names[0]), (base,), {})
             self.things[place] = made
         return self.things.get(place)
 
@@ -536,7 +529,7 @@ class Judge:
         self.stop("rejected", f"the program returned an iterator of more than {total:,} items")
 
     async def _wait(self, place: int):
-        return self.ask("wait", handle(Thing(self, place, "coroutine")))
+        return self.ask("wait", handle(Thing(judge=self, place=place, what="coroutine")))
 
     def _error_class(self, names: list) -> type:
         for name in names:
@@ -584,9 +577,6 @@ class Judge:
             self.sock.close()  # so that every later call ends here too
         raise Gone
 
-    def pass_one(self) -> None:
-        self.passed += 1
-
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
         """A case is lost; `outside` of an assertion, so that other cases were not reached."""
         if isinstance(error, Late):
@@ -616,12 +606,6 @@ class Judge:
         of_module = isinstance(getattr(error, "obj", None), types.ModuleType)
         skipped = type(error).__name__ in ("Skipped", "SkipTest")
         return isinstance(error, ImportError | OSError) or of_module or skipped
-
-
-def _feed(sock: socket.socket, data: bytes) -> None:
-    with contextlib.suppress(OSError):
-        sock.sendall(data)
-        sock.shutdown(socket.SHUT_WR)
 
 
 compiled = functools.lru_cache(maxsize=256)(Test)
@@ -687,7 +671,6 @@ def main() -> None:
     caller, options = wire.take_socket()
     sys.path += options["packages"]
     threading.Thread(target=leave_with, args=[caller], daemon=True).start()
-    signal.signal(signal.SIGALRM, _late)
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)

@@ -1,8 +1,4 @@
-"""A test's source: what it asks for, its cases, and the functions and classes to call.
-
-A test is Python, or JSON with inputs and outputs as in APPS, CodeContests and LiveCodeBench.
-Standard library only.
-"""
+"""A test's source, Python or JSON: what it asks for, and what to call. Standard library only."""
 
 import ast
 import builtins
@@ -11,9 +7,9 @@ import json
 import math
 import re
 
-COUNTED = """_workbook_passed()
+COUNTED = """_workbook.passed += 1
 try: pass
-except _workbook_error as _workbook_e: _workbook_failed(_workbook_e)"""
+except _workbook.error as _workbook_e: _workbook.fail_one(_workbook_e)"""
 # What a test may ask of a plain value: an object of the program's must not answer it.
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, range, decimal.Decimal)
 PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
@@ -156,13 +152,13 @@ def _lists(x):
         return {k: _lists(v) for k, v in x.items()}
     return [_lists(y) for y in x] if isinstance(x, list | tuple) else x
 def check(candidate):
-    for given, right in _workbook_pairs:
+    for given, right in _workbook.pairs:
         assert _lists(candidate(*given)) in right
 """
 SCRIPT = """
 def check(candidate):
-    for given, right in _workbook_pairs:
-        assert _workbook_same(found := candidate(given), right), f"it prints {found[:80]!r}"
+    for given, right in _workbook.pairs:
+        assert _workbook.same_output(found := candidate(given), right), repr(found[:80])
 """
 
 

@@ -77,10 +77,8 @@ def _tuple_class(name: str, *fields: str) -> type:
 class Values:
     """The values of one message and its answer: both sides number its mutable objects alike.
 
-    So an object that is there twice stays one object, and an argument that the program has changed
-    can be changed in the test. All of them follow behind the value, which keeps a long linked list
-    flat. Also objects of classes that the test's own code defines ("o") cross with their
-    attributes. Subclasses add what only they can send.
+    So an object that is there twice stays one, and an argument that the program has changed can be
+    changed in the test. All of them follow behind the value, which keeps a long linked list flat.
     """
 
     def __init__(self):
@@ -164,6 +162,8 @@ class Values:
             return kind
         if tag == "N":
             return self.array(*parts)
+        if tag == "e":
+            return self.own_class(parts[0])[parts[1]]
         if tag == "n":
             kind, items = _tuple_class(parts[0], *parts[1]), [self.decode(x) for x in parts[2:]]
             for name, item in zip(parts[1], items, strict=True):
