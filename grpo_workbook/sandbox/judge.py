@@ -323,8 +323,7 @@ class Judge:
             return self.run_script
         if not name:
             self.ready = not self.test.root
-            known = [*self.test.classes], "numpy" in sys.modules
-            self._understand(self._converse(["__candidate__", self.job["program"], *known]))
+            self._understand(self._converse(None))  # the program is loaded
             return self._member
         found = None
         if name == "candidate":  # perhaps Solution().f
@@ -357,9 +356,8 @@ class Judge:
                 ours.sendall(text.encode("utf-8", "surrogateescape"))
                 ours.shutdown(socket.SHUT_WR)
 
-        with self.begin() as self.sock:
+        with self.begin(["__main__", self.job["program"]]) as self.sock:
             try:
-                wire.send(self.sock, ["__main__", self.job["program"]])
                 ours, theirs = socket.socketpair()
                 with ours:
                     with theirs:
@@ -405,7 +403,8 @@ class Judge:
         """Send a message, do what the program asks of the test's functions; its answer."""
         with self.lock:
             try:
-                wire.send(self.sock, message)
+                if message:
+                    wire.send(self.sock, message)
                 while (reply := wire.receive(self.sock, self.deadline)) and reply[0] == "call":
                     wire.send(self.sock, ["result", *self._call_back(*reply[1:])])
                 return reply
@@ -615,12 +614,13 @@ def check(job: dict, control: socket.socket, tell) -> list:
     """The verdict on one job; ends its candidates. OSError: the servers are gone."""
 
     @contextlib.contextmanager
-    def begin():
+    def begin(first: list):
         ours, theirs = socket.socketpair()
         control.settimeout(5.0)
         with theirs:
             socket.send_fds(control, [b"b"], [theirs.fileno()])
         try:
+            wire.send(ours, first)
             wire.receive(ours, time.monotonic() + wire.START_LIMIT)
         except (OSError, EOFError):
             os._exit(1)  # `pool.py` starts other servers
@@ -651,7 +651,9 @@ def check(job: dict, control: socket.socket, tell) -> list:
         with contextlib.suppress(Exception):  # the test says what is wrong with it
             __import__(module)
     job |= {"entry_point": name, "tell": tell}
-    with contextlib.nullcontext() if is_script else begin() as sock:
+    known = [*test.classes], "numpy" in sys.modules
+    first = ["__candidate__", job["program"], *known]  # it is loaded while the setup runs here
+    with contextlib.nullcontext() if is_script else begin(first) as sock:
         tell("started")
         deadline = time.monotonic() + job["seconds"]
         return Judge(test, job, sock, deadline, begin if is_script else None).run()
