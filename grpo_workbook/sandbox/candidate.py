@@ -84,19 +84,11 @@ class Program(wire.Values):
             self.things.append(value)
         kind = value if isinstance(value, type) else type(value)
         what = "class" if kind is value else "coroutine" if inspect.iscoroutine(value) else "object"
-        if isinstance(value, Iterator) and id(kind) not in self.places:
-            what = "iterator"
+        what = "iterator" if isinstance(value, Iterator) and id(kind) not in self.places else what
         fields = [] if kind is value else list(getattr(kind, "__dataclass_fields__", ()))
         special = [x for x in SPECIAL if hasattr(type(value), x)]
-        return [
-            "h",
-            place,
-            what,
-            kind.__module__,
-            [c.__name__ for c in kind.__mro__],
-            fields,
-            special,
-        ]
+        names = [c.__name__ for c in kind.__mro__]
+        return ["h", place, what, kind.__module__, names, fields, special]
 
     def found(self, tag: str, *parts):
         """What the judge has sent by number, by name or as a record."""
@@ -137,17 +129,16 @@ class Program(wire.Values):
                 self.thing(result)
             same = not count or self.fresh(again=True).pack((arguments, named)) == packed
             return ["value", values.pack(result, count if same else 0)]
-        except wire.NotPlain as problem:
-            return ["not plain", str(problem)]
+        except wire.NotPlain:
+            raise
         except BaseException as error:
             return ["raised", self.raised(error)]
 
     def serve(self, until: str = "") -> list:
         """Answer requests until the message `until` comes: the result of a function of the test."""
         while (message := wire.receive(self.sock))[0] != until:
-            reply = self.answer(*message)
             try:
-                wire.send(self.sock, reply)
+                wire.send(self.sock, self.answer(*message))
             except wire.NotPlain as problem:
                 wire.send(self.sock, ["not plain", str(problem)])
         return message

@@ -187,13 +187,10 @@ def like(value, step: int):
     if kind is bool:
         return not value
     if isinstance(value, Handle):
-        made = value._thing.recipe
-        other = like(made, step)
-        return (
-            value
-            if other is made
-            else other[0]._thing.judge.ask("call", other[0], *other[1], **other[2])
-        )
+        if (recipe := like(value._thing.recipe, step)) is value._thing.recipe:
+            return value
+        kind, given, named = recipe
+        return kind._thing.judge.ask("call", kind, *given, **named)
     if isinstance(value, numbers.Number):
         changed = value + step
     elif kind is str:

@@ -264,7 +264,7 @@ def _unfit(job: Job) -> Verdict | None:
 
     def bad(words: str, value="", fault: str = "test") -> Verdict:
         shown = f"of type {type(value).__name__}"
-        with contextlib.suppress(ValueError):  # an int of 5,000 digits
+        with contextlib.suppress(Exception):  # an int of 5,000 digits
             shown = printable(repr(str(value)[:60]))
         return Verdict("rejected", words.format(shown), fault)
 
@@ -272,10 +272,8 @@ def _unfit(job: Job) -> Verdict | None:
         return bad("the job {} is no Job", job)
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         if not isinstance(text := getattr(job, part), str) or len(text) > limit:
-            fault = "program" if part == "program" else "test"
-            return bad(
-                f"the {part} is not a text of at most {limit:,} characters: {{}}", text, fault
-            )
+            words = f"the {part} is not a text of at most {limit:,} characters: {{}}"
+            return bad(words, text, "program" if part == "program" else "test")
     name = job.entry_point
     if not job.test.strip():
         return bad("there is no test: nothing can be judged")

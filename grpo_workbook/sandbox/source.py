@@ -102,9 +102,8 @@ class Test:
         ours = {self.root, "candidate"}
         ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
         # calls of the entry point, or of a method
-        calls = {
-            n for n in nodes if isinstance(n, ast.Call) and not _called(n).startswith("assert")
-        }
+        calls = [n for n in nodes if isinstance(n, ast.Call)]
+        calls = [n for n in calls if not _called(n).startswith("assert")]
         calls = {n for n in calls if isinstance(n.func, ast.Attribute) or _called(n) in ours}
         given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
         given = {a.id for a in given if isinstance(a, ast.Name)}
@@ -133,14 +132,13 @@ class Test:
                 attempt.body, attempt.orelse = [node], [passed]
                 out += [node, passed] if guarded else [attempt]
                 continue
-            catches = bool(getattr(node, "handlers", [])) or isinstance(
-                node, ast.With | ast.AsyncWith
-            )
-            for part in [node, *getattr(node, "handlers", []), *getattr(node, "cases", [])]:
+            handlers = getattr(node, "handlers", [])
+            catches = handlers or isinstance(node, ast.With | ast.AsyncWith)
+            for part in [node, *handlers, *getattr(node, "cases", [])]:
                 for name in ("body", "orelse", "finalbody"):
                     if isinstance(inner := getattr(part, name, None), list):
                         inside = catches and part is node and name == "body"
-                        setattr(part, name, self._block(inner, guarded or inside))
+                        setattr(part, name, self._block(inner, bool(guarded or inside)))
             out.append(node)
         return out
 

@@ -21,7 +21,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 MAX_MESSAGE = 16 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
@@ -178,9 +178,13 @@ class Values:
         if kind == "|O":
             flat = numpy.empty(len(data), dtype=object)
             flat[:] = [self.decode(x) for x in data]
-        elif _NUMBERS.fullmatch(kind):
+        elif not _NUMBERS.fullmatch(kind):
+            raise ValueError(f"an array of {kind}")
+        else:
             flat = numpy.frombuffer(bytearray.fromhex(*data), dtype=numpy.dtype(kind))
         return flat[0] if shape is None else flat.reshape(shape)
+
+    own_class: Callable[[str], type | None]  # a class that the test's own code defines
 
     def allow(self, kind: type, name: str, value) -> None:
         """Raise ValueError if the program may not give an object such an attribute."""
