@@ -495,8 +495,8 @@ class Judge:
         changing = one if isinstance(other, Handle) and not other._thing.recipe else other
         pairs, raised = [(one, other), (one, "a string")], self.raised
         # steps around 0, which is anywhere among them: so the true value is not the middle one
-        place = _ORDER.randrange(6)
-        for step in {*range(6)} - {place}:
+        place = _ORDER.randrange(10)
+        for step in {*range(10)} - {place}:
             with contextlib.suppress(Exception):
                 if (x := like(changing, step - place)) is not changing:
                     pairs.append((one, x) if changing is other else (x, other))
