@@ -81,6 +81,7 @@ models: $(STAMP)
 	$(BIN)/python data/build_word_problems.py
 	$(BIN)/python data/build_code_tasks.py
 	$(BIN)/python data/build_messages.py
+	$(BIN)/python data/build_orders.py
 	$(BIN)/python data/build_tiny_models.py
 	$(BIN)/python data/build_tiny_coder.py
 	$(BIN)/python data/build_tiny_tools.py

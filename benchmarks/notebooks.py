@@ -3,10 +3,12 @@
     python benchmarks/notebooks.py                 # every notebook alone: about 20 minutes
     python benchmarks/notebooks.py 00 04           # some
     python benchmarks/notebooks.py --write         # and into the texts; `00 --write` only that row
+    python benchmarks/notebooks.py --build --write # and keep what was executed: all notebooks, renewed
     python benchmarks/notebooks.py --side-by-side  # then two at a time, one thread each: the ratio
 
 Memory is the most that the kernel and everything it starts held together, shared pages counted once
-(Linux: PSS), looked at four times a second. The notebooks in the repository are not touched.
+(Linux: PSS), looked at four times a second. Without `--build` the notebooks in the repository are
+not touched; with it notebooks/build.py executes them, which adds its own start of a few seconds.
 
 `--write` writes the table of docs/measurements.md. From its seconds come the minutes in README.md
 and in each chapter's first lines, which the map in chapter 00 shows: then `python
@@ -43,7 +45,7 @@ def held(process: psutil.Process) -> int:
     return total
 
 
-def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
+def execute(notebook: Path, threads: int | None = None, build: bool = False) -> tuple[float, float]:
     """Seconds and the most megabytes of one execution. SystemExit, after what it printed, when a
     cell fails.
     """
@@ -65,12 +67,13 @@ def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
             "-q",
             "-p",
             "no:cacheprovider",
+            notebook.name,
         ]
+        if build:
+            command = [sys.executable, str(NOTEBOOKS / "build.py"), "--all", notebook.stem]
         began, most = time.monotonic(), 0
         with (Path(folder) / "said.txt").open("w+") as said:
-            process = psutil.Popen(
-                [*command, notebook.name], cwd=folder, env=env, stdout=said, stderr=said
-            )
+            process = psutil.Popen(command, cwd=folder, env=env, stdout=said, stderr=said)
             while process.poll() is None:
                 most = max(most, held(process))
                 time.sleep(0.25)
@@ -116,6 +119,7 @@ def main() -> int:
         "chapters", nargs="*", help="how their names begin (all when none is given)"
     )
     parser.add_argument("--side-by-side", action="store_true", help="measure two at a time as well")
+    parser.add_argument("--build", action="store_true", help="keep the executed notebooks")
     parser.add_argument("--write", action="store_true", help="write the numbers into the texts")
     args = parser.parse_args()
     found = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -130,7 +134,7 @@ def main() -> int:
     )
     total, kept, measured = 0.0, True, {}
     for notebook in chosen:
-        seconds, megabytes = execute(notebook)
+        seconds, megabytes = execute(notebook, build=args.build)
         total += seconds
         measured[notebook.stem] = f"{seconds:.0f}", f"{megabytes:.0f}"
         kept &= seconds <= SECONDS and megabytes <= MEGABYTES

@@ -1,4 +1,4 @@
-"""Generate the data of the project template: messages to a shop, to classify.
+"""Generate the data of the project template for classification: messages to a shop.
 
     python data/build_messages.py            # writes the data of templates/my_project
     python data/build_messages.py --check    # exit status 1 if the files differ from what this makes
@@ -16,6 +16,7 @@ import hashlib
 import json
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,38 +90,38 @@ def message(rng: random.Random) -> Row:
 # ---------------------------------------------------------------- pools, files
 
 
-def sample(rng: random.Random, pool: str) -> Row:
+def sample(rng: random.Random, pool: str, make: Callable[[random.Random], Row] = message) -> Row:
     """A random row from this pool only."""
     while True:
-        row = message(rng)
+        row = make(rng)
         bucket = int(hashlib.sha256(row.question.encode()).hexdigest(), 16) % 100
         if bucket in POOLS[pool]:
             return row
 
 
-def build(pool: str) -> list[Row]:
+def build(pool: str, make: Callable[[random.Random], Row] = message) -> list[Row]:
     """The rows of one file, all different."""
     rng, rows = random.Random(SEEDS[pool]), {}
     while len(rows) < SIZES[pool]:
-        row = sample(rng, pool)
+        row = sample(rng, pool, make)
         rows.setdefault(row.question, row)
     return list(rows.values())
 
 
-def files() -> dict[Path, str]:
+def files(folder: Path = TEMPLATE, make: Callable[[random.Random], Row] = message):
     """Every file and its content."""
     made = {}
     for pool in SIZES:
-        rows = [{"question": row.question, "answer": row.answer} for row in build(pool)]
-        made[TEMPLATE / f"{pool}.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
+        rows = [{"question": row.question, "answer": row.answer} for row in build(pool, make)]
+        made[folder / f"{pool}.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
     return made
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Make the data of the project template.")
+def main(texts: dict[Path, str]) -> int:
+    """Write the files that differ; with --check only name them."""
+    parser = argparse.ArgumentParser(description="Make the data of the project templates.")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
-    texts = files()
     different = [p for p, text in texts.items() if not p.is_file() or p.read_text() != text]
     for path in different:
         print(f"{path} differs" if check else f"{path} is written")
@@ -130,4 +131,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(files()))

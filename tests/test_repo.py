@@ -120,7 +120,7 @@ def test_notebooks_and_templates_import_from_the_package_and_the_doors_only():
 
     public = {*grpo_workbook.__all__, *grpo_workbook._MODULES}
     files = [*(REPO / "notebooks" / "source").glob("*.py"), *(REPO / "templates").rglob("*.py")]
-    texts = {p.name: p.read_text(encoding="utf-8") for p in files}
+    texts = {str(p): p.read_text(encoding="utf-8") for p in files}
     texts["README.md"] = "\n".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL))
     for name, text in texts.items():
         for node in ast.walk(ast.parse(text)):

@@ -86,6 +86,8 @@ def test_a_new_project_is_complete_and_trains(elsewhere):
     template, skip = REPO / "templates" / "my_project", {"__pycache__", ".pytest_cache", "outputs"}
     files = {p.relative_to(template) for p in template.rglob("*") if not skip & {*p.parts}}
     assert {p.relative_to(root / "mine") for p in (root / "mine").rglob("*")} == files
+    made = call(elsewhere, "new", "queries", "--task", "sql")
+    assert (root / "queries" / "shop.db").is_file(), made.stderr
     command = [python, "-m", "grpo_workbook", "run", "--config", "cpu.yaml"]
     trained = finished([*command, "--max-steps", "4", "--heldout", "32"], cwd=root / "mine")
     assert trained.returncode == 0, trained.stderr[-3000:]

@@ -1,7 +1,9 @@
 """Start a project of your own from a template.
 
 examples:
-  python -m grpo_workbook new my_project    classify messages, answer with JSON
+  python -m grpo_workbook new mine                     a text's label, as JSON
+  python -m grpo_workbook new mine --task extraction   a text's values, as JSON
+  python -m grpo_workbook new mine --task sql          a query on a database
 """
 
 import shutil
@@ -11,6 +13,12 @@ from grpo_workbook.cli import add_command
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, place_of, readable
 
+PROMPTS = {
+    "classification": 'Answer with JSON: {"label": billing, delivery, defect or account, '
+    '"urgent": true or false}',
+    "extraction": 'Answer with JSON: "name", "city", "item", "count" (a number), "day" (or null)',
+    "sql": "Answer with one SQLite query on orders (customer, city, item, count, price)",
+}
 NEXT = """{folder} is a project: its README.md says what to change. Next:
   cd {folder}
   make test     the rewards against right answers and cheats
@@ -22,6 +30,8 @@ def add_parser(commands) -> None:
     """Add new to the command line."""
     add = add_command(commands, "new", __doc__)
     add("folder", type=Path, help="the project's folder; it must be new or empty")
+    words = "default %(default)s; the other two need a real model"
+    add("--task", choices=PROMPTS, default="classification", help=words)
 
 
 def main(args) -> int:
@@ -33,5 +43,11 @@ def main(args) -> int:
     templates = inside if inside.is_dir() else REPO / "templates"
     skip = shutil.ignore_patterns("__pycache__", "outputs", "*.pyc", ".pytest_cache")
     shutil.copytree(templates / "my_project", folder, ignore=skip, dirs_exist_ok=True)
+    if args.task != "classification":  # whose folder has all that the tasks have in common
+        shutil.copytree(templates / args.task, folder, ignore=skip, dirs_exist_ok=True)
+    for path in folder.glob("*.yaml"):
+        text = path.read_text(encoding="utf-8")
+        text = text.replace(PROMPTS["classification"], PROMPTS[args.task])
+        path.write_text(text, encoding="utf-8")
     print(NEXT.format(folder=readable(folder)), end="")
     return 0
