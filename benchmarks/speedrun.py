@@ -110,7 +110,17 @@ def skip_zero_advantages(trainer) -> None:
     trainer._compute_loss = kept_loss
 
 
-TRICKS = {"sample_merged": sample_merged, "skip_zero_advantages": skip_zero_advantages}
+def share_heads(trainer) -> None:
+    """Attention reads the keys and values that heads share, where Transformers copies them first.
+
+    It does so wherever there is a mask, as on a GPU PyTorch would then take a slow kernel.
+    """
+    from transformers.integrations import sdpa_attention
+
+    sdpa_attention.use_gqa_in_sdpa = lambda attention_mask, key, value: True
+
+
+TRICKS = {f.__name__: f for f in (sample_merged, skip_zero_advantages, share_heads)}
 
 
 def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> dict:
