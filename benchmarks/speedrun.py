@@ -32,9 +32,12 @@ HASHES = {  # the model and the data are fixed
     "data/word_problems/train.jsonl": "f6977791aab562609f1b15755a40cbdf",
     "data/word_problems/heldout.jsonl": "777067dffc18fcdcb719533bd71a9f5b",
 }
-# What differs from the main run: fields of RunConfig, or of TRL's GRPOConfig.
+ONLY_FASTER = dict.fromkeys(("sample_merged", "skip_zero_advantages", "share_heads"), True)
+# What differs from the main run: the functions below, fields of RunConfig, or of TRL's GRPOConfig.
 RECORDS: dict[str, dict] = {
     "main": {},
+    "main, same steps": dict(ONLY_FASTER),
+    "80 steps": {"max_steps": 80, **ONLY_FASTER},
 }
 
 
@@ -70,29 +73,28 @@ def sample_merged(trainer) -> None:
     """While it samples, each adapted layer is one matrix: its unpacked 4-bit weights + adapters.
 
     The same function up to rounding in float32; without it a token costs 28 times the unpacking of
-    a layer and three products instead of one. The update trains the 4-bit layers as ever.
+    a layer and three products instead of one. Update and evaluation use the 4-bit layers.
     """
     import torch
     from bitsandbytes.functional import dequantize_4bit
     from peft.tuners.lora import LoraLayer
 
-    model = trainer.model
-    layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer)]
-    generate = model.generate
+    layers = [layer for layer in trainer.model.modules() if isinstance(layer, LoraLayer)]
+    sample = trainer._generate_single_turn
 
-    def merged_generate(*args, **kwargs):
+    def merged_sample(*args, **kwargs):
         for layer in layers:
             packed = layer.get_base_layer().weight
             matrix = dequantize_4bit(packed.data, packed.quant_state)
             matrix = matrix.float() + layer.get_delta_weight("default")
             layer.forward = partial(torch.nn.functional.linear, weight=matrix)
         try:
-            return generate(*args, **kwargs)
+            return sample(*args, **kwargs)
         finally:
             for layer in layers:
                 del layer.forward
 
-    model.generate = merged_generate
+    trainer._generate_single_turn = merged_sample
 
 
 def skip_zero_advantages(trainer) -> None:
