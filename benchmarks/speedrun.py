@@ -38,6 +38,7 @@ RECORDS: dict[str, dict] = {
     "main": {},
     "main, same steps": dict(ONLY_FASTER),
     "80 steps": {"max_steps": 80, **ONLY_FASTER},
+    "60 steps": {"max_steps": 60, **ONLY_FASTER},
 }
 
 
