@@ -3,7 +3,7 @@
     python benchmarks/notebooks.py                 # every notebook alone: about 20 minutes
     python benchmarks/notebooks.py 00 04           # some
     python benchmarks/notebooks.py --write         # and into the texts; `00 --write` only that row
-    python benchmarks/notebooks.py --build --write # and keep what was executed: all notebooks, renewed
+    python benchmarks/notebooks.py --build --write # and keep the notebooks as executed
     python benchmarks/notebooks.py --side-by-side  # then two at a time, one thread each: the ratio
 
 Memory is the most that the kernel and everything it starts held together, shared pages counted once
