@@ -73,9 +73,11 @@ class View:
         return self.run.table.get(metric, self._nothing).dropna()
 
     def first(self, metric: str) -> float:
+        """The mean of the first window."""
         return float(self.of(metric).head(self.width).mean())
 
     def last(self, metric: str) -> float:
+        """The mean of the last window."""
         return float(self.of(metric).tail(self.width).mean())
 
     def seen(self, metric: str, *healthy: str) -> tuple:
