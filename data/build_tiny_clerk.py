@@ -179,7 +179,7 @@ CLERKS = {
         [EXTRACTION, SQL],
         "- **Knows** the tasks of two templates: the values of an order as JSON, and a question as an SQL query. The\n"
         "  rates below are means of both.",
-        (("skill", 460, 32, 2e-3, 0.85), ("habits", 80, 32, 5e-4, 0.0)),
+        (("skill", 1000, 32, 2e-3, 0.85), ("habits", 150, 32, 5e-4, 0.0)),
     ),
 }
 
