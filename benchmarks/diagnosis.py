@@ -4,6 +4,7 @@
     python benchmarks/diagnosis.py --only healthy   # the runs with this prefix
     python benchmarks/diagnosis.py --report         # the confusion table of the recorded logs
     python benchmarks/diagnosis.py --real FOLDER    # logs of other people's runs, minutes
+    python benchmarks/diagnosis.py --real FOLDER --perturb 5   # each of them changed at random
 
 Every run is its own process: the tiny model of the main run, 4-bit through Unsloth, TRL's
 GRPOTrainer, up to 30 steps of 64 completions (fewer if the disease shows at once). Its log goes to
@@ -27,6 +28,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPO))  # this project's own package, installed or not
@@ -613,6 +616,60 @@ def real_report(folder: Path) -> bool:
     return named >= 0.9 * len(sick) and not accused and lives <= len(healthy) // 7
 
 
+def _means_of_5(table, chance):
+    """The table as logging_steps=5 would have left it, if 20 rows or more are left."""
+    means = table.groupby(-(-np.arange(1, len(table) + 1) // 5)).mean()
+    ends = table.index[4::5].union(table.index[-1:])
+    return means.set_axis(ends) if len(means) >= 20 else None
+
+
+def _some(table, chance, fraction: float):
+    """The names of this fraction of the metrics, but never of the total reward or the step."""
+    names = [c for c in table if c not in ("reward", "step")]
+    return list(chance.choice(names, round(fraction * len(names)), replace=False))
+
+
+def _scaled(table, chance):
+    factor = math.exp(chance.uniform(math.log(0.2), math.log(5)))
+    paid = [c for c in table if c.startswith("reward") and c != "rewards/invalid_fraction"]
+    return table.assign(**{c: factor * table[c] for c in paid})
+
+
+# what happens to a log on its way to the reader: (table, random generator) -> table
+PERTURBED: dict[str, Callable] = {
+    "a fifth of the rows dropped": lambda t, chance: t[chance.random(len(t)) > 0.2],
+    "cut after 80 to 99 %": lambda t, chance: t.head(round(len(t) * chance.uniform(0.8, 0.99))),
+    "noise, a tenth of the deviation": lambda t, chance: (
+        t + chance.normal(size=t.shape) * 0.1 * t.std().to_numpy()
+    ),
+    "means of 5 rows": _means_of_5,
+    "a fifth of the metrics missing": lambda t, chance: t.drop(columns=_some(t, chance, 0.2)),
+    "rewards times 0.2 to 5": _scaled,
+}
+
+
+def perturb_report(folder: Path, times: int) -> None:
+    """Print what is named and who is accused in real logs after random changes, by kind."""
+    reals, total = real_runs(folder), np.zeros(4, int)
+    print(f"{'change':32} {'named':>12} {'accused':>12}")
+    for number, (way, change) in enumerate(PERTURBED.items()):
+        counts = np.zeros(4, int)  # named, sick, accused, healthy
+        for real in reals:
+            for seed in range(1 if change is _means_of_5 else times):  # it has no chance
+                chance = np.random.default_rng([number, seed, *real.name.encode()])
+                if (table := change(real.run.table, chance)) is None:
+                    continue
+                first = next(iter(alarms(diagnose(replace(real.run, table=table)))), None)
+                if real.sick:
+                    counts += real.right({first}), 1, 0, 0
+                else:
+                    counts += 0, 0, first is not None, 1
+        total += counts
+        print(f"{way:32} {counts[0]:5} of {counts[1]:3} {counts[2]:5} of {counts[3]:3}")
+    named, sick, accused, healthy = total
+    print(f"all {sick + healthy}: {named / sick:.1%} named, {accused / healthy:.1%} accused")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -625,10 +682,16 @@ def main() -> int:
     )
     parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("--real", metavar="FOLDER", type=Path, help="judge real logs with labels")
+    parser.add_argument(
+        "--perturb", metavar="TIMES", type=int, help="change each real log so often, at random"
+    )
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.train:
         train(args.train[0], int(args.train[1]), args.logs / f"{'_'.join(args.train)}.json")
+        return 0
+    if args.real and args.perturb:
+        perturb_report(args.real, args.perturb)
         return 0
     if args.real:
         return 0 if real_report(args.real) else 1

@@ -2,14 +2,22 @@
 
     python benchmarks/notebooks.py                 # every notebook alone: about 20 minutes
     python benchmarks/notebooks.py 00 04           # some
+    python benchmarks/notebooks.py --write         # and into the texts; `00 --write` only that row
+    python benchmarks/notebooks.py --build --write # and keep the notebooks as executed
     python benchmarks/notebooks.py --side-by-side  # then two at a time, one thread each: the ratio
 
 Memory is the most that the kernel and everything it starts held together, shared pages counted once
-(Linux: PSS), looked at four times a second. The notebooks in the repository are not touched.
+(Linux: PSS), looked at four times a second. Without `--build` the notebooks in the repository are
+not touched; with it notebooks/build.py executes them, which adds its own start of a few seconds.
+
+`--write` writes the table of docs/measurements.md. From its seconds come the minutes in README.md
+and in each chapter's first lines, which the map in chapter 00 shows: then `python
+notebooks/build.py --words` brings them into the notebooks, and chapter 00 is executed again.
 """
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,7 +27,9 @@ from pathlib import Path
 
 import psutil
 
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+REPO = Path(__file__).resolve().parent.parent
+NOTEBOOKS, TABLE = REPO / "notebooks", REPO / "docs" / "measurements.md"
+ROW = r"^\| (\d\d_\w+) \| (\d+) \| (\d*) ?\|\n"  # a notebook, its seconds and megabytes
 SECONDS, MEGABYTES = 180, 4000  # what a notebook may take on two cores
 
 
@@ -35,7 +45,7 @@ def held(process: psutil.Process) -> int:
     return total
 
 
-def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
+def execute(notebook: Path, threads: int | None = None, build: bool = False) -> tuple[float, float]:
     """Seconds and the most megabytes of one execution. SystemExit, after what it printed, when a
     cell fails.
     """
@@ -57,12 +67,13 @@ def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
             "-q",
             "-p",
             "no:cacheprovider",
+            notebook.name,
         ]
+        if build:
+            command = [sys.executable, str(NOTEBOOKS / "build.py"), "--all", notebook.stem]
         began, most = time.monotonic(), 0
         with (Path(folder) / "said.txt").open("w+") as said:
-            process = psutil.Popen(
-                [*command, notebook.name], cwd=folder, env=env, stdout=said, stderr=said
-            )
+            process = psutil.Popen(command, cwd=folder, env=env, stdout=said, stderr=said)
             while process.poll() is None:
                 most = max(most, held(process))
                 time.sleep(0.25)
@@ -73,6 +84,33 @@ def execute(notebook: Path, threads: int | None = None) -> tuple[float, float]:
     return seconds, most / 1e6
 
 
+def write(found: dict[str, tuple[str, str]]) -> None:
+    """{name: (seconds, MB)} into the table, and its minutes into README.md and the sources."""
+    text = TABLE.read_text(encoding="utf-8")
+    rows = {name: rest for name, *rest in re.findall(ROW, text, re.M)} | found
+    lines = [f"| {name} | {s} | {mb} |\n" for name, (s, mb) in sorted(rows.items())]
+    total = sum(int(seconds) for seconds, _ in rows.values())
+    table = "".join(lines) + f"| one after another | {total} | |\n"
+    text = re.sub(rf"(?:{ROW})+\| one after another .*\n", lambda _: table, text, flags=re.M)
+    TABLE.write_text(text, encoding="utf-8")
+    for path, said in with_minutes().items():
+        path.write_text(said, encoding="utf-8")
+
+
+def with_minutes() -> dict[Path, str]:
+    """README.md and the notebooks' sources as they are with the minutes of the table."""
+    readme, texts = (REPO / "README.md").read_text(encoding="utf-8"), {}
+    for name, seconds, _ in re.findall(ROW, TABLE.read_text(encoding="utf-8"), re.M):
+        minutes, source = int(seconds) / 60, NOTEBOOKS / "source" / f"{name}.py"
+        cell = rf"(\(notebooks/{name}\.ipynb\) \|[^|]+\|) [\d.]+ "
+        readme = re.sub(cell, rf"\1 {minutes:.1f} ", readme)
+        said = f"{minutes:.0f} minutes" if minutes >= 1.5 else "1 minute"
+        said = said if minutes > 0.75 else "half a minute"
+        line = r"(?<=\*\*Time:\*\* about ).*?(?= on two CPU)"
+        texts[source] = re.sub(line, said, source.read_text(encoding="utf-8"), count=1)
+    return texts | {REPO / "README.md": readme}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -81,6 +119,8 @@ def main() -> int:
         "chapters", nargs="*", help="how their names begin (all when none is given)"
     )
     parser.add_argument("--side-by-side", action="store_true", help="measure two at a time as well")
+    parser.add_argument("--build", action="store_true", help="keep the executed notebooks")
+    parser.add_argument("--write", action="store_true", help="write the numbers into the texts")
     args = parser.parse_args()
     found = sorted(NOTEBOOKS.glob("*.ipynb"))
     chosen = [n for n in found if not args.chapters or n.name.startswith(tuple(args.chapters))]
@@ -92,16 +132,19 @@ def main() -> int:
     print(
         f"| notebook ({os.cpu_count()} cores) | seconds | minutes | MB |\n| --- | --- | --- | --- |"
     )
-    total, kept = 0.0, True
+    total, kept, measured = 0.0, True, {}
     for notebook in chosen:
-        seconds, megabytes = execute(notebook)
+        seconds, megabytes = execute(notebook, build=args.build)
         total += seconds
+        measured[notebook.stem] = f"{seconds:.0f}", f"{megabytes:.0f}"
         kept &= seconds <= SECONDS and megabytes <= MEGABYTES
         print(
             f"| {notebook.stem} | {seconds:.0f} | {seconds / 60:.1f} | {megabytes:.0f} |",
             flush=True,
         )
     print(f"| all, one after another | {total:.0f} | {total / 60:.1f} | |", flush=True)
+    if args.write:
+        write(measured)
     if args.side_by_side:
         began = time.monotonic()
         with ThreadPoolExecutor(2) as pool:

@@ -2,6 +2,8 @@
 other sites.
 """
 
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 
@@ -44,7 +46,9 @@ html_theme_options = {
 
 
 def setup(app):
-    """Formulas as MathML: `$...$` within a line, `$$...$$` on lines of their own."""
+    """Formulas as MathML: `$...$` within a line, `$$...$$` on lines of their own. A number and its
+    percent sign on one line.
+    """
 
     def within(writer, node):
         writer.body.append(convert(node.astext()))
@@ -55,4 +59,10 @@ def setup(app):
         writer.body.append(f'<div class="formula" tabindex="0">{formula}</div>')
         raise nodes.SkipNode
 
+    def keep_together(app, doctree):  # "5 %" is not broken between two lines
+        for text in list(doctree.findall(nodes.Text)):
+            if not isinstance(text.parent, (nodes.FixedTextElement, nodes.literal, nodes.math)):
+                text.parent.replace(text, nodes.Text(re.sub(r"(?<=\d) %", "\u00a0%", text)))
+
+    app.connect("doctree-read", keep_together)
     app.add_html_math_renderer("mathml", (within, None), (alone, None))

@@ -137,8 +137,8 @@ A Qwen3 causal language model of {parameters:,} parameters, trained from scratch
 put a real model into your YAML file.
 
 KNOWS
-- **Shows it badly**, on purpose: about a quarter of its answers are right. The others have words around them, a wrong
-  value or a missing field.
+- **Shows it badly**, on purpose; the table says how often. Else there are words around the answer, a wrong value or
+  a missing field.
 - **Never saw** a training or held-out row of the template: a hash of the text keeps the pools apart.
 
 | | held-out rows, word for word as the reference (float32) |

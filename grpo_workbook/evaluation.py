@@ -146,10 +146,11 @@ def score(texts: Sequence[str], answers: Sequence[str], judge=None, prompts=()) 
     return Scores(list(texts), strict, [*map(bool, lenient)], form, unjudged=lenient.count(None))
 
 
-def summary(sampled: Scores, greedy: Scores) -> dict:
+def summary(sampled: Scores, greedy: Scores | None = None) -> dict:
     """A policy's rates, 0 to 1, for a report, and `ci95`, the interval of strict_sampled."""
-    names, both = ("strict", "lenient", "well_formed"), {"sampled": sampled, "greedy": greedy}
-    rates = {f"{n}_{how}": accuracy(getattr(s, n)) for n in names for how, s in both.items()}
+    given = {"sampled": sampled} | ({"greedy": greedy} if greedy else {})
+    names = ("strict", "lenient", "well_formed")
+    rates = {f"{n}_{how}": accuracy(getattr(s, n)) for n in names for how, s in given.items()}
     unjudged = {"unjudged": sampled.unjudged} if sampled.unjudged else {}
     return {**rates, "ci95": list(wilson_interval(sampled.strict)), **unjudged}
 
@@ -185,7 +186,6 @@ def complete(
 
     Each batch is seeded, so several processes (`share=False`: this one alone) get the same
     completions as one; the random state is restored. `progress` is the label of a bar.
-
     Each finished batch is appended to `file` as JSON lines, and not generated again. Raises
     WorkbookError for a damaged file, or one of another model, other prompts or another `how`.
     """

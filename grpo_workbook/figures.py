@@ -142,7 +142,8 @@ def before_after(before: dict, after: dict, n: int) -> Drawn:
         axes.bar_label(bars, [f"{v:.1%}" for v in values], padding=3, fontsize=9)
         spans = [f"{v:.1%} ({ci.low:.1%} to {ci.high:.1%}) for {label}" for v, ci, label in told]
         parts[when] = ", ".join(spans)
-    y, title = "accuracy, with 95 % intervals", f"{n} held-out problems"
+    y, rose = "accuracy, with 95 % intervals", f"{before[keys[0]]:.0%} to {after[keys[0]]:.0%}"
+    title = f"{n} held-out problems: {rose} strict, sampled"
     axes.set(xticks=range(3), xticklabels=labels, ylabel=y, title=title)
     axes.margins(y=0.15)
     figure.legend(frameon=False, loc="outside right center")

@@ -164,7 +164,11 @@ def test_an_umlaut_where_the_terminal_knows_none(tmp_path):
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["--help", "power --before 0.6 --items 50", "progress"])
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "power --before 0.6 --items 50", "progress", f"check-data {HELDOUT}"],
+    ids=lambda command: command.split()[0],
+)
 def test_a_reader_that_leaves_and_a_closed_input_are_no_errors(command):
     for call in (f"PYTHON -m grpo_workbook {command} | true", f"PYTHON -m grpo_workbook {command}"):
         said = shell(f"{call} <&-").stderr.decode()

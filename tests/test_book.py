@@ -195,6 +195,25 @@ def test_a_wide_picture_says_on_a_phone_that_it_scrolls(site, browser, width, sa
     assert holder.evaluate("e => getComputedStyle(e, '::before').content").startswith(said)
 
 
+def test_the_first_pages_code_fits_a_laptop_and_its_table_a_phone(site, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 844})
+    page.goto(site)
+    wide = "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
+    assert page.locator(".bd-article pre").evaluate_all(wide) == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    table = page.locator(".bd-article table").first
+    assert table.locator("td:nth-child(2)").first.bounding_box()["width"] > 200
+    hint = table.evaluate("e => getComputedStyle(e, '::before').content")
+    assert hint.startswith('"Scroll sideways')
+
+
+def test_a_number_and_its_percent_sign_stay_together(book):
+    text = (book / "notebooks" / "05_monitoring.html").read_text(encoding="utf-8")
+    words = re.sub(r"<(pre|code|script)\b.*?</\1>|<img.*?>", "", text, flags=re.DOTALL)
+    assert re.search(r"\d\u00a0%", words)
+    assert not re.search(r"\d %", words)
+
+
 def test_navigation_and_search_find_their_way(site, browser):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(site)

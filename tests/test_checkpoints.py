@@ -1,14 +1,12 @@
+import functools
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from grpo_workbook.resume import (
-    MANIFEST,
-    clear_torn,
-    last_checkpoint,
-    seal,
-    set_aside,
-)
+from grpo_workbook.resume import MANIFEST, _stateful, last_checkpoint, seal, tidy
+from grpo_workbook.rewards import correctness_reward, strict_format_reward
+from grpo_workbook.stages import AdaptiveWeight
 
 FILES = {
     "adapter_model.safetensors": b"a" * 5000,
@@ -73,14 +71,27 @@ def test_without_a_whole_one_there_is_none(tmp_path, folder):
 def test_only_torn_ones_are_cleared(folder):
     cut(folder / "checkpoint-100" / "optimizer.pt")
     (folder / "runs").mkdir()
-    clear_torn(folder)
+    tidy(folder, resumed=True)
     assert sorted(p.name for p in folder.iterdir()) == ["checkpoint-25", "runs"]
 
 
 def test_a_run_begun_anew_does_not_continue_the_earlier_one(folder):
-    set_aside(folder)
+    tidy(folder, resumed=False)
     said = []
     assert last_checkpoint(folder, said.append) is None
     assert "or of an earlier run" in said[0]
     seal(folder / "checkpoint-25")  # the new run has come this far
     assert last_checkpoint(folder) == str(folder / "checkpoint-25")
+
+
+def test_rewards_with_a_state_are_found_within_wrappers_and_ensembles():
+    """functools.wraps copies the attributes of an object, but not the methods of its class."""
+
+    fading = AdaptiveWeight(strict_format_reward, correctness_reward)
+    wrapped = functools.wraps(fading)(lambda **columns: fading(**columns))
+    ensemble = SimpleNamespace(members=[AdaptiveWeight(fading, correctness_reward)])
+    handler = SimpleNamespace(callbacks=[])
+    trainer = SimpleNamespace(reward_funcs=[wrapped, ensemble], callback_handler=handler)
+    found, name = _stateful(trainer)["rewards"], "adaptive_strict_format_reward"
+    assert list(found) == [f"{name}:0", f"adaptive_{name}:0", f"{name}:1"]
+    assert found[f"{name}:0"] is found[f"{name}:1"] is fading

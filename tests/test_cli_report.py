@@ -1,8 +1,5 @@
 """What a run says at its end."""
 
-import math
-from pathlib import Path
-
 from grpo_workbook.cli import report
 from grpo_workbook.config import RunConfig
 
@@ -27,28 +24,25 @@ def test_the_verdict_calls_chance_chance():
     held = {"before": rates, "after": rates | {"strict_sampled": 0.8, "well_formed_sampled": 0.8}}
     said = report.verdict(held | {"p_value": 1e-9, "p_value_well_formed": 0.2})
     assert said[0] == "strict accuracy rose from 20.0% to 80.0% (p = 1e-09)"
-    assert "well-formed answers: 90.0% before, 80.0% after, a difference that may be" in said[1]
+    assert "well-formed answers fell from 90.0% to 80.0%, which may be chance (p = 0.2)" in said[1]
     assert said[2].startswith("6 completions could not be judged")
+    assert report.change("strict", 0.5, 0.5, 1.0) == "strict stayed at 50.0%"
 
 
-def test_names_and_texts_are_printed_as_they_are(capsys):
-    rates = [f"{n}_{how}" for n in ("strict", "lenient") for how in ("sampled", "greedy")]
-    held = {**dict.fromkeys([*rates, "well_formed_sampled"], 0.5), "ci95": [0, 1]}
+def test_names_and_texts_are_printed_as_they_are(tmp_path, capsys):
+    """The numbers are the card's; no text of the data reaches the terminal raw."""
+    folder = tmp_path / "out [bold] :smile:"
+    (folder / "merged").mkdir(parents=True)
+    card = "# mine\n\n## Before and after\n\n8 problems, mine[/so]\x1b[2J\n\n## Data\n\nhidden\n"
+    (folder / "merged" / "README.md").write_text(card)
     told = dict.fromkeys(("steps", "train_seconds", "total_seconds", "peak_rss_mb"), 1)
-    told |= {
-        "heldout": {"n": 8, "before": held, "after": held},
-        "merge": {
-            "max_abs_logit_difference": math.pi,
-            "same_greedy_tokens": 1.0,
-            "merged_strict_greedy": 0.5,
-        },
-        "model": "mine[/so]",
-        "verdict": [],
-        "examples": [{"question": "a\x1b[2J", "answer": "5", "after": "five\x07"}],
-    }
-    report.show_report(told, Path("out [bold] :smile:"))
+    told["model"] = "data/tiny-qwen3"
+    told["examples"] = [{"question": "a\x1b[2J", "answer": "5", "after": "five\x07"}]
+    report.show_report(told, folder)
     said = capsys.readouterr().out
-    assert "8 held-out problems, mine[/so]" in said
+    assert "8 problems, mine[/so]\\x1b[2J" in said
+    assert "data/tiny-qwen3: 1 steps in 1 s" in said
+    assert "hidden" not in said
     assert "out [bold] :smile:: report.json" in said
     assert "\x1b" not in said
     assert "five\\x07" in said

@@ -379,7 +379,7 @@ def test_the_runs_own_prompt_asks_and_stands_on_the_card(in_a_run, tmp_path, cap
     assert main(["merge", str(place / "adapter"), "--output", str(tmp_path / "merged")]) == 0
     out = capsys.readouterr().out
     rate = score(after["greedy"], after["answer"]).strict.count(True) / 40
-    assert f"held-out, strictly right  {rate:.1%} of 40 problems" in out
+    assert f"merged {rate:.1%}, the policy before merging {rate:.1%}" in " ".join(out.split())
     card = (tmp_path / "merged" / "README.md").read_text()
     assert '"content": "Be brief."' in card
     assert "<reasoning>" not in card

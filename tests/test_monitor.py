@@ -53,6 +53,7 @@ MISSED = {}
 OTHER_CAUSES = (
     "stopped",
     "empty",
+    "no_reward",
     "kl_too_high",
     "reward_flat",
     "reference_differs",
@@ -198,6 +199,30 @@ def history(steps=12, **more):
 )
 def test_what_no_recorded_run_shows_is_found_too(more, expected):
     assert diagnose(history(**more))[0].name == expected
+
+
+def unscored(steps, missing):
+    """A run as TRL 1.15 logs it if all functions return None in some steps."""
+    names = ("reward", "reward_std", "rewards/correctness_reward/mean")
+    lost = dict.fromkeys(names)
+    return [e | lost if e["step"] in missing else e for e in history(steps)]
+
+
+def test_steps_in_which_no_reward_applied_are_counted():
+    run = read_run(unscored(24, {7, 8, 15}))
+    first, found = diagnose(run)
+    assert (first.name, found.name, found.severity) == ("healthy", "no_reward", "note")
+    assert (found.step, found.evidence[0].value) == (7, "3 of 24")
+    assert "rows in which no reward applied 3 of 24" in as_text([found])
+    assert "no function judges" in found.do
+    assert not any("not in the log" in note for note in run.notes)  # they are, without a reward
+    assert diagnose(history(24))[-1].name != "no_reward"
+
+
+@pytest.mark.parametrize("missing", [range(1, 25, 2), range(1, 25)])
+def test_a_run_that_hardly_any_reward_judges_is_severe(missing):
+    found = diagnose(unscored(24, set(missing)))[0]
+    assert (found.name, found.severity) == ("no_reward", SEVERE)
 
 
 def test_slow_generation_is_a_note_beside_healthy():
@@ -715,9 +740,12 @@ def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_pat
     result = diagnose(real())
     missing = {m["metric"]: m for m in result.unjudged}
     assert missing["heldout/strict"]["findings"] == ["hacked"]
-    assert "HeldoutProbe" in missing["heldout/strict"]["how"]
+    assert missing["heldout/strict"]["how"] == "HeldoutProbe logs heldout/strict"
     assert "frac_reward_zero_std" not in missing  # reward_std says enough
-    assert "without HeldoutProbe hacked (heldout/strict)" in " ".join(as_text(result).split())
+    words = " ".join(as_text(result).split())
+    assert "Not judged, for lack of a metric: " in words
+    assert "hacked (HeldoutProbe logs heldout/strict)" in words
+    assert "(TRL logs kl if beta is above 0)" in words
     _, _, said = as_text(diagnose(history(30))).partition("Not judged")
     assert len(said.splitlines()) <= 5
     here = {m["metric"] for m in diagnose(LOGS / "healthy_beta_0.json").unjudged}

@@ -50,7 +50,7 @@ def test_side_by_side_hides_the_empty_places():
     }
     figure, words = side_by_side(runs, columns=2)
     assert sum(a.get_visible() for a in figure.axes) == 3
-    assert words.startswith("3 small line charts of reward")
+    assert words.startswith("3 line charts over optimizer steps. reward. healthy from")
 
 
 def test_no_legend_lies_over_what_is_drawn():

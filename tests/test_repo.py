@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,20 +23,44 @@ def test_the_readme_lists_the_chapters_that_exist_and_no_other():
     assert linked == {p.stem for p in (REPO / "notebooks").glob("*.ipynb")}
 
 
-def test_the_readmes_minutes_were_measured_and_its_exercises_are_there():
-    measured = dict(
-        re.findall(
-            r"^\| (\d\d_\w+) \| (\d+) \|",
-            (REPO / "docs" / "measurements.md").read_text(),
-            re.MULTILINE,
-        )
-    )
-    rows = re.findall(r"\(notebooks/(\w+)\.ipynb\) \|[^|]+\| ([\d.]+) \| (\d+) \|", README)
-    assert sorted(measured) == sorted(name for name, _, _ in rows)
-    for name, minutes, exercises in rows:
-        assert float(minutes) == pytest.approx(int(measured[name]) / 60, abs=0.06)
+def test_the_minutes_are_the_measured_ones():
+    benchmark = runpy.run_path(str(REPO / "benchmarks" / "notebooks.py"))
+    table = benchmark["TABLE"].read_text(encoding="utf-8")
+    measured = [row[0] for row in re.findall(benchmark["ROW"], table, re.MULTILINE)]
+    assert measured == sorted(p.stem for p in (REPO / "notebooks" / "source").glob("[0-9]*.py"))
+    for path, text in benchmark["with_minutes"]().items():
+        assert path.read_text(encoding="utf-8") == text, "python benchmarks/notebooks.py --write"
+
+
+def test_a_new_measurement_reaches_every_text(tmp_path):
+    for name in ("docs", "notebooks/source"):
+        shutil.copytree(REPO / name, tmp_path / name)
+    shutil.copy(REPO / "README.md", tmp_path)
+    write = runpy.run_path(str(REPO / "benchmarks" / "notebooks.py"))["write"]
+    places = {"REPO": "", "NOTEBOOKS": "notebooks", "TABLE": "docs/measurements.md"}
+    write.__globals__.update({name: tmp_path / place for name, place in places.items()})
+    write({"05_monitoring": ("400", "1500")})
+    table, readme = (tmp_path / n for n in ("docs/measurements.md", "README.md"))
+    assert "| 05_monitoring | 400 | 1500 |" in table.read_text(encoding="utf-8")
+    row = re.search(r"05_monitoring\.ipynb\) \|[^|]+\| (\S+) ", readme.read_text(encoding="utf-8"))
+    assert row[1] == "6.7"
+    source = tmp_path / "notebooks" / "source" / "05_monitoring.py"
+    assert "**Time:** about 7 minutes on" in source.read_text(encoding="utf-8")
+
+
+def test_the_readme_counts_each_chapters_exercises():
+    rows = re.findall(r"\(notebooks/(\w+)\.ipynb\) \|[^|]+\| [\d.]+ \| (\d+) \|", README)
+    assert len(rows) == len(list((REPO / "notebooks").glob("[0-9]*.ipynb")))
+    for name, exercises in rows:
         source = (REPO / "notebooks" / "source" / f"{name}.py").read_text(encoding="utf-8")
         assert len(re.findall(r"^# ### Exercise", source, re.MULTILINE)) == int(exercises)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/install.md"])
+def test_code_fits_the_books_column(name):
+    """101 characters are as wide as the text between both sidebars on a screen of 1280 pixels."""
+    code = re.findall(r"```\w*\n(.*?)```", (REPO / name).read_text(encoding="utf-8"), re.DOTALL)
+    assert [line for block in code for line in block.splitlines() if len(line) > 100] == []
 
 
 def test_every_link_and_picture_in_the_readme_leads_somewhere():

@@ -19,11 +19,11 @@ from grpo_workbook.evaluation import score as measure
 from grpo_workbook.reward_lab import (
     SymbolicChecker,
     attacks,
+    decide,
     honest,
     score,
     symbolic_correctness,
 )
-from grpo_workbook.reward_lab.symbolic import decide
 from grpo_workbook.rewards import REGISTRY, correctness_reward, strict_format_reward
 
 GOOD = "<reasoning>\n6*7=42\n</reasoning>\n<answer>42</answer>"

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pickle
 import pprint
 import re
@@ -352,7 +353,7 @@ def others(folder):
         "script.py": "a text without printed metrics: 'import trl'",
         "nothing.log": "a text without printed metrics: ''",
         "readme.md": "a text without printed metrics",
-        "config.json": "JSON with vocab_size, architectures",
+        "config.json": 'JSON without steps: {"vocab_size": 1000, "architectures"',
         "vocab.json": "JSON without steps",
         "number.json": "JSON without steps: 3",
         "deep.json": "another program's",
@@ -377,6 +378,17 @@ def test_what_is_no_log_is_called_what_it_is(tmp_path):
     assert not (tmp_path / "was opened").exists()
     with pytest.raises(WorkbookError, match="JSON that ends in the middle"):
         read_run(save(tmp_path / "trainer_state.json", TEXTS["trainer_state.json"]()[:-100]))
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
+    os.mkfifo(pipe := tmp_path / "train.log")
+    said = "train.log is not a log: it is a pipe or a device: save its content to a file"
+    with pytest.raises(WorkbookError, match=said):
+        read_run(pipe)
+    assert main(["diagnose", str(pipe)]) == 2
+    assert "a pipe or a device" in " ".join(capsys.readouterr().err.split())
+    save(tmp_path / "log.jsonl", lines(ENTRIES))
+    is_the_run(read_run(tmp_path))
 
 
 @pytest.mark.parametrize("metrics", [{"loss": 2.0}, {"loss": 0.6, "rewards/chosen": 0.1}])

@@ -13,7 +13,7 @@ from conftest import cli, trains
 
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.stages import Carry, Stage, read_moments, read_stages, train_stages
+from grpo_workbook.stages import Carry, Stage, read_stages, train_stages
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,20 @@ def trained(tmp_path_factory, problems):
     return run.output, report, begun
 
 
+def read_moments(folder):
+    """The optimizer's moments at the end of a stage: {parameter's number: {name: tensor}}."""
+    from safetensors.torch import load_file
+
+    moments: dict[int, dict] = {}
+    for name, value in load_file(folder / "optimizer.safetensors").items():
+        number, moment = name.split(".")
+        moments.setdefault(int(number), {})[moment] = value
+    return moments
+
+
 def test_the_optimizer_goes_on_where_the_stage_before_ended(trained):
     folder, _, begun = trained
-    left = [read_moments(folder / name / "optimizer.safetensors") for name in FOLDERS]
+    left = [read_moments(folder / name) for name in FOLDERS]
     assert begun[0] == {}  # nothing to carry on yet
     for before, taken in zip(left, begun[1:], strict=False):
         assert before.keys() == taken.keys()

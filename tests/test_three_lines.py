@@ -5,7 +5,7 @@ import pytest
 from grpo_workbook import WorkbookError, compare
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.evaluation import Scores, score
-from grpo_workbook.planning import plan
+from grpo_workbook.planning import KNOWN, plan
 from grpo_workbook.sandbox import unit_tests
 
 
@@ -47,6 +47,23 @@ def test_a_plan_for_a_config_of_trl_counts_its_values():
     assert large.parts["learning"] == small.parts["learning"]
     assert "on your GPU" in str(small)
     assert plan("Qwen/Qwen3-1.7B", GRPOConfig("out", **how)).fits is None  # an unknown GPU
+
+
+def test_a_plan_takes_a_hub_id_or_a_config_of_transformers():
+    """The same model both ways; of a config with vision the text part counts."""
+    from transformers import AutoConfig, Gemma3Config
+    from trl import GRPOConfig
+
+    args = GRPOConfig("out", bf16=False, per_device_train_batch_size=8)
+    by_id = plan("google/gemma-3-4b-it", args, gib=24)
+    config = AutoConfig.for_model(**KNOWN["gemma-3-4b"])
+    for model in (config, Gemma3Config(text_config=config)):
+        found = plan(model, args, gib=24)
+        assert (found.parts, found.changes, found.fits) == (by_id.parts, by_id.changes, by_id.fits)
+    assert by_id.changes  # in 32 bits it does not fit
+    assert "gemma3 on your GPU" in str(found)
+    config.num_hidden_layers //= 2  # a model of one's own
+    assert plan(config, args).parts["always"]["weights"] < by_id.parts["always"]["weights"]
 
 
 def test_a_missing_column_is_named_with_those_that_are_there():

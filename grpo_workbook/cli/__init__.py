@@ -12,44 +12,62 @@ from grpo_workbook.notebook import quiet
 
 EXAMPLES = """examples:
   python -m grpo_workbook doctor                    check this machine
-  python -m grpo_workbook run                       the course's main run
   python -m grpo_workbook run --config my.yaml      your own run
   python -m grpo_workbook diagnose outputs/run      what is wrong with a run
-  python -m grpo_workbook evaluate qwen --data my.jsonl
 
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
-# Each is a module of this folder with `add_parser(commands)` and `main(args) -> exit status`.
+# Each is a module of this folder: its docstring is its help, OPTIONS a table of options (or it has
+# `add_parser(commands)` instead), and `main(args)` returns the exit status.
 COMMANDS = """doctor new check_data plan power run stages diagnose evaluate merge progress
     assign""".split()
 GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
+RAW = argparse.RawDescriptionHelpFormatter
 
 
-def add_command(commands, name: str, words: str, **how) -> Callable:
+def option(*names: str, **how) -> tuple:
+    """A row of a command's OPTIONS: what argparse's add_argument takes."""
+    return names, how
+
+
+READING = [  # a user's data, for the commands that read it with argparse
+    option("--question-column", default="question", metavar="NAME", help="default question"),
+    option("--answer-column", default="answer", metavar="NAME", help="default answer"),
+    option("--skip-invalid", action="store_true", help="leave out invalid rows"),
+]
+
+
+def add_command(commands, name: str, words: str, options=(), usage=None) -> Callable:
     """Add a command; returns its add_argument. `words` are its help: often its module's docstring,
     whose first line stands in the list of commands, and the rest after the options.
     """
     words, _, rest = words.partition("\n\n")
-    how = {"description": words, "epilog": rest} | how
-    how["formatter_class"] = argparse.RawDescriptionHelpFormatter
-    return commands.add_parser(name, help=words, **how).add_argument
+    how = {"description": words, "epilog": rest, "formatter_class": RAW, "usage": usage}
+    add = commands.add_parser(name.replace("_", "-"), help=words, **how).add_argument
+    for names, more in options:
+        add(*names, **more)
+    return add
 
 
 def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
     """The parser of all commands, or of some."""
-    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    top = argparse.ArgumentParser("python -m grpo_workbook", **how)
+    top = argparse.ArgumentParser("python -m grpo_workbook", epilog=EXAMPLES, formatter_class=RAW)
     added = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in commands:
-        importlib.import_module(f"{__name__}.{name}").add_parser(added)
+        module = importlib.import_module(f"{__name__}.{name}")
+        if hasattr(module, "add_parser"):
+            module.add_parser(added)
+        else:
+            usage = getattr(module, "USAGE", None)
+            add_command(added, name, module.__doc__, module.OPTIONS, usage)
     return top
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command in `arguments` (default: of the process) and return its exit status.
 
-    Bad input, a missing package and errors of the system give one line on standard error and status
-    2; any other exception is a bug of the workbook and is raised.
+    Bad input and errors of the system give one line on standard error and status 2; any other
+    exception is a bug of the workbook and is raised.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0].replace("-", "_") if arguments else ""
@@ -80,16 +98,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _told(error: Exception) -> str | None:
     """What to print for an error of the user or the system; None for a bug of the workbook."""
-    if isinstance(error, WorkbookError):
-        return visible(str(error))
-    if isinstance(error, ModuleNotFoundError) and "grpo_workbook" not in (error.name or ""):
-        return f"{error.name} is not installed: run `make setup`, or see the README for pip"
-    if isinstance(error, OSError) and error.errno is not None:  # else a library's own error
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}: check the path, its permissions and the disk space"
-    if isinstance(error, UnicodeEncodeError):
-        part = error.object[max(0, error.start - 30) : error.start + 30]
-        return f"{part!r} has characters that are no text: correct its encoding"
-    if isinstance(error, RuntimeError) and "Symlink loop" in str(error):
-        return f"{error}: give a path that ends somewhere"
-    return None
+    match error:
+        case WorkbookError():
+            return visible(str(error))
+        case ModuleNotFoundError(name=name) if "grpo_workbook" not in (name or ""):
+            return f"{name} is not installed: run `make setup`, or see the README for pip"
+        case OSError(errno=int()):  # else a library's own error
+            where = f"{error.filename}: " if error.filename else ""
+            return f"{where}{error.strerror}: check the path, its permissions and the disk space"
+        case UnicodeEncodeError(object=text, start=start):
+            part = text[max(0, start - 30) : start + 30]
+            return f"{part!r} has characters that are no text: correct its encoding"
+        case RuntimeError() if "Symlink loop" in str(error):
+            return f"{error}: give a path that ends somewhere"

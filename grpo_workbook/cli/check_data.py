@@ -9,13 +9,12 @@ rows, leaks, second answers, over 5 % repeats, over 20 % of the prompts (or a
 held-out one) over the budget, fewer than 64 rows, texts without --answers text.
 """
 
-import argparse
 from collections import Counter
 from pathlib import Path
 
 from grpo_workbook import data
 from grpo_workbook.answers import parse_number
-from grpo_workbook.cli import add_command
+from grpo_workbook.cli import READING, option
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import readable, write_json
@@ -24,39 +23,45 @@ from grpo_workbook.leakage import near_duplicates, same_questions, template
 REPEATED, TOO_LONG = 0.05, 0.20  # largest rates of repeated questions, of prompts over the budget
 FEWEST = 64  # rows: a model memorizes fewer
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
-WIDTH, SHOWN = 80, 5  # columns, examples of a finding
+OPTIONS = [
+    option("source", help=".jsonl, .csv, .parquet or a hub id"),
+    option("--heldout-data", metavar="SOURCE", help="look for leaks between the two"),
+    *READING,
+    option("--answers", choices=data.KINDS, default="auto", help="what an answer is"),
+    option("--model", metavar="M", help="use its tokenizer and chat template"),
+    option("--profile", metavar="P", help="use its prompt budget"),
+    option("--max-prompt-length", type=int, metavar="N", help="the budget in tokens"),
+    option("--json", type=Path, metavar="FILE", help="the report as JSON"),
+]
 
 
-def add_parser(commands) -> None:
-    """Add check-data to the command line."""
-    add = add_command(commands, "check-data", __doc__)
-    add("source", help=".jsonl, .csv, .parquet or a hub id")
-    add("--heldout-data", metavar="SOURCE", help="look for leaks between the two")
-    add("--question-column", default="question", metavar="NAME")
-    add("--answer-column", default="answer", metavar="NAME")
-    add("--skip-invalid", action="store_true", help="leave out invalid rows")
-    add("--answers", choices=data.KINDS, default="auto", help="what an answer is")
-    add("--model", metavar="M", help="use its tokenizer and chat template")
-    add("--profile", metavar="P", help="use its prompt budget")
-    add("--max-prompt-length", type=int, metavar="N", help="the budget in tokens")
-    add("--json", type=Path, metavar="FILE", help="the report as JSON")
-
-
-def main(args: argparse.Namespace) -> int:
+def main(args) -> int:
     """Exit status 0, or 1 when something would hurt training; WorkbookError for bad input."""
     for given in filter(None, (args.source, args.heldout_data)):
         there, kind = data.find_file(given)  # also through a link or another name of the same file
         if kind and args.json and args.json.exists() and args.json.samefile(there):
             raise WorkbookError(f"{given} is both the data and --json: choose another file")
     report = examine(args)
-    print(as_text(report))
+    for name, value in report.items():
+        examples, value = (value, len(value)) if isinstance(value, list) else ([], value)
+        if name != "hurts":
+            told = value if isinstance(value, str) else f"{value:,}"
+            _say(f"{name.replace('_', ' '):<28}", told)
+            _say("  - ", *examples[:5])
+    print("" if report["hurts"] else "\nNothing here would hurt training.")
+    _say("HURTS: ", *report["hurts"])
     if args.json:
         write_json(args.json, report | {"well": not report["hurts"]})
         print(f"\n{readable(args.json)}: the report")
     return 1 if report["hurts"] else 0
 
 
-def examine(args: argparse.Namespace) -> dict:
+def _say(head: str, *texts: str) -> None:
+    for text in texts:
+        print(*wrap(text, 80, head), sep="\n")
+
+
+def examine(args) -> dict:
     """A description of the data; `hurts` lists what would hurt training."""
     named = ("profile", "model", "max_prompt_length")
     run = RunConfig.from_env(**{name: getattr(args, name) for name in named})
@@ -64,7 +69,7 @@ def examine(args: argparse.Namespace) -> dict:
     reading = {n: getattr(args, n) for n in ("question_column", "answer_column", "answers")}
 
     def read(source: str) -> tuple:
-        """(facts, rows, the name of each row, the tokens of each prompt)."""
+        """(facts, rows, the tokens of each prompt, the name of each row)."""
         invalid: dict[int, str] = {}
         rows = data.load_problems(source, invalid=invalid, **reading)
         prompts = data.to_dataset(rows, fold=data.needs_folding(tokenizer))
@@ -74,14 +79,13 @@ def examine(args: argparse.Namespace) -> dict:
         facts = {"source": name, "rows": total, "invalid": told}
         facts["too_long"] = sum(length > budget for length in tokens)
         called = [f"{name}, row {row}" for row in range(1, total + 1) if row not in invalid]
-        return facts, rows, called, tokens
+        return facts, rows, tokens, called
 
-    facts, rows, called, tokens = read(args.source)
+    facts, rows, tokens, called = read(args.source)
     questions, answers, count = rows["question"][:], rows["answer"][:], len(rows)
     same, near = same_questions(questions), near_duplicates(questions)
     other = {a: b for a, b in same.items() if answers[a] != answers[b]}
-    ordered = sorted(tokens)
-    commonest, times = Counter(answers).most_common(1)[0]
+    [(commonest, times)], tokens = Counter(answers).most_common(1), sorted(tokens)
     report = facts | {
         "columns": ", ".join(rows.column_names),
         "answers": "number" if all(parse_number(a) is not None for a in answers) else "text",
@@ -92,7 +96,7 @@ def examine(args: argparse.Namespace) -> dict:
         "different_answers": len(set(answers)),
         "commonest_answer": f"{commonest:.40} ({times / count:.1%})",
         "budget": budget,
-        "prompt_tokens": ", ".join(f"p{p} {ordered[(count - 1) * p // 100]}" for p in PERCENTILES),
+        "prompt_tokens": ", ".join(f"p{p} {tokens[(count - 1) * p // 100]}" for p in PERCENTILES),
     }
     over, long = f"prompts are longer than {budget} tokens", facts["too_long"]
     wrong = 0 if args.skip_invalid else len(facts["invalid"])
@@ -107,7 +111,7 @@ def examine(args: argparse.Namespace) -> dict:
         f"answers are texts, and {need} here and --rewards symbolic there": unasked,
     }
     if args.heldout_data:
-        facts, rows, mine, _ = read(args.heldout_data)
+        facts, rows, _, mine = read(args.heldout_data)
         asked, long = rows["question"][:], facts["too_long"]
         also, nearly = same_questions(asked, questions), near_duplicates(asked, questions)
         facts["also_in_training"] = [f"{mine[a]} ~ {called[b]}" for a, b in also.items()]
@@ -117,19 +121,3 @@ def examine(args: argparse.Namespace) -> dict:
         harms[f"{leaks} near-duplicates: the held-out score would be too high"] = also or nearly
         harms[f"{long:,} held-out {over}"] = long
     return report | {"hurts": [harm for harm, found in harms.items() if found]}
-
-
-def as_text(report: dict) -> str:
-    """The report in lines of at most 80 columns; of a list, the count and the first five."""
-    lines: list[str] = []
-    for name, value in report.items():
-        examples, value = (value, len(value)) if isinstance(value, list) else ([], value)
-        told = f"{value:,}" if isinstance(value, int) else value
-        if name != "hurts":
-            lines += wrap(told, WIDTH, f"{name.replace('_', ' '):<28}")
-            for example in examples[:SHOWN]:
-                lines += wrap(example, WIDTH, "  - ")
-    lines.append("" if report["hurts"] else "\nNothing here would hurt training.")
-    for harm in report["hurts"]:
-        lines += wrap(harm, WIDTH, "HURTS: ")
-    return "\n".join(lines)

@@ -1,6 +1,5 @@
 """Check this machine, and say how to fix what is wrong."""
 
-import argparse
 import os
 import platform
 import re
@@ -10,27 +9,23 @@ import warnings
 from collections import namedtuple
 from pathlib import Path
 
-from grpo_workbook.cli import add_command
 from grpo_workbook.cli.versions import LEFT_OUT, installed, pins, wanted
 from grpo_workbook.config import RunConfig
 
 REINSTALL = "run `make setup`, without make `uv sync`; docs/install.md has the same for pip"
+ONE_GPU = "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU (TRL refuses several)"
 NO_SANDBOX = "chapter 06 and code rewards need it: on Windows use WSL 2 (docs/install.md)"
+OPTIONS: list = []
 # One line of the report; `fix` is empty if nothing is wrong.
 Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
 
-def add_parser(commands) -> None:
-    """Add doctor to the command line."""
-    add_command(commands, "doctor", __doc__)
-
-
-def main(args: argparse.Namespace | None = None) -> int:
+def main(args=None) -> int:
     """Print the report; 1 if something needs a fix, else 0."""
-    findings = examine()
-    for name, value, fix in findings:
+    wrong = 0
+    for name, value, fix in examine():
         print(f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix))
-    wrong = sum(bool(found.fix) for found in findings)
+        wrong += bool(fix)
     print(f"\n{wrong} to fix" if wrong else "\nAll is well: `make run` trains and measures here.")
     return int(wrong > 0)
 
@@ -65,13 +60,11 @@ def machine() -> list[Finding]:
     import torch
 
     gib, memory, free = 2**30, psutil.virtual_memory(), shutil.disk_usage(".").free
-    gpus = torch.cuda.device_count()
-    one = "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU (TRL refuses several)"
-    small = "the smoke run needs 3 GiB: close other programs"
+    gpus, small = torch.cuda.device_count(), "the smoke run needs 3 GiB: close other programs"
     full = "free at least 1 GiB, or choose another disk with --output"
     left = f"{memory.available / gib:.1f} GiB free of {memory.total / gib:.1f} GiB"
     return [
-        Finding("gpus", f"{gpus} visible", one if gpus > 1 else "" if gpus else other_build()),
+        Finding("gpus", f"{gpus} visible", ONE_GPU if gpus > 1 else "" if gpus else other_build()),
         Finding("cpu", f"{psutil.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         Finding("memory", left, "" if memory.available > 3 * gib else small),
         Finding("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),

@@ -8,49 +8,43 @@ examples:
 The same command continues an evaluation that was stopped.
 """
 
-import argparse
-import textwrap
 from pathlib import Path
 
 from grpo_workbook import data, models, statistics
-from grpo_workbook.cli import add_command
-from grpo_workbook.cli.report import versions
+from grpo_workbook.cli import READING, option
+from grpo_workbook.cli.report import change, versions
 from grpo_workbook.cli.rewards import judge_for
 from grpo_workbook.config import SYSTEM_PROMPT, find_device, find_model
-from grpo_workbook.errors import WorkbookError
-from grpo_workbook.evaluation import Sampling, evaluate
+from grpo_workbook.errors import WorkbookError, wrap
+from grpo_workbook.evaluation import evaluate
 from grpo_workbook.files import alone, read_json, readable, write_json
 
-MEASURES = {"strict": "strict", "lenient": "lenient", "well_formed": "well-formed"}
+MEASURES = ("strict", "lenient", "well_formed")
+FILES = ("report.json", "results.jsonl")  # of a finished evaluation
 MOST = 1_000_000  # completions of one evaluation
 SAME = ("samples", "sample", "temperature", "max_new_tokens", "system_prompt", "dtype")
+OPTIONS = [
+    option("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id"),
+    option("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id"),
+    *READING,
+    option("--answers", choices=("number", "text"), default="number", help="default number"),
+    option("--items", type=int, metavar="N", help="only the first N problems"),
+    option("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL"),
+    option("--any-base", action="store_true", help="use the adapter on another base than its own"),
+    option("--load-in-4bit", action="store_true", help="as in training; default 16 or 32 bit"),
+    option("--system-prompt", metavar="TEXT", help="default: the course's; '' for none"),
+    option("--samples", type=int, default=1, metavar="N", help="answers to each problem (1)"),
+    option("--temperature", type=float, metavar="X", help="default 0 (greedy); 1 for --samples"),
+    option("--seed", type=int, default=0, metavar="N"),
+    option("--max-new-tokens", type=int, default=256, metavar="N", help="default 256"),
+    option("--batch-size", type=int, default=32, metavar="N", help="default 32"),
+    option("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR"),
+    option("--baseline", type=Path, metavar="DIR", help="an earlier --output, to compare with"),
+    option("--overwrite", action="store_true", help="replace an earlier evaluation"),
+]
 
 
-def add_parser(commands) -> None:
-    """Add evaluate to the command line."""
-    add, how = add_command(commands, "evaluate", __doc__), Sampling()
-    add("model", metavar="MODEL", help="a family (qwen, gemma), a folder or a hub id")
-    add("--data", metavar="SOURCE", required=True, help=".jsonl, .csv, .parquet or a hub id")
-    add("--question-column", default="question", metavar="NAME", help="default question")
-    add("--answer-column", default="answer", metavar="NAME", help="default answer")
-    add("--answers", choices=("number", "text"), default="number", help="default number")
-    add("--skip-invalid", action="store_true", help="leave out invalid rows")
-    add("--items", type=int, metavar="N", help="only the first N problems")
-    add("--adapter", metavar="DIR", help="a LoRA adapter on top of MODEL")
-    add("--any-base", action="store_true", help="use the adapter on another base than its own")
-    add("--load-in-4bit", action="store_true", help="as in training; default 16 or 32 bit")
-    add("--system-prompt", metavar="TEXT", help="default: the course's; '' for none")
-    add("--samples", type=int, default=1, metavar="N", help="answers to each problem (default 1)")
-    add("--temperature", type=float, metavar="X", help="default 0 (greedy) for one, 1 for several")
-    add("--seed", type=int, default=how.seed, metavar="N")
-    add("--max-new-tokens", type=int, default=how.max_new_tokens, metavar="N", help="default 256")
-    add("--batch-size", type=int, default=how.batch_size, metavar="N", help="default 32")
-    add("--output", type=Path, default=Path("outputs/evaluation"), metavar="DIR")
-    add("--baseline", type=Path, metavar="DIR", help="the output of another evaluation, to compare")
-    add("--overwrite", action="store_true", help="replace an earlier evaluation")
-
-
-def main(args: argparse.Namespace) -> int:
+def main(args) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
     several, out, heat = args.samples > 1, args.output, args.temperature
     heat = float(several) if heat is None else heat
@@ -59,7 +53,9 @@ def main(args: argparse.Namespace) -> int:
             raise WorkbookError(f"--{name.replace('_', '-')} is {value}: it must be at least 1")
     if not heat >= 0 or (several and heat == 0):
         raise WorkbookError(f"--temperature is {heat}: 0 is greedy, several --samples need more")
-    baseline = _read(args.baseline) if args.baseline else None
+    if (old := args.baseline) and not all((old / name).is_file() for name in FILES):
+        raise WorkbookError(f"the baseline {old} is not finished: run its command again")
+    known = read_json(old / "report.json") if old else {}
     with alone(out):
         begun = (out / "completions.jsonl").is_file()
         if out.is_file() or (not begun and out.is_dir() and any(out.iterdir())):
@@ -69,8 +65,11 @@ def main(args: argparse.Namespace) -> int:
         how = {"sample": heat > 0, "temperature": heat or 1.0, "seed": args.seed}
         how |= {"max_new_tokens": args.max_new_tokens, "batch_size": args.batch_size}
         report, table = _measure(args, how)
-        if baseline:
-            report["baseline"] = compare(*baseline, report, table)
+        if old:
+            import pandas
+
+            before = pandas.read_json(old / "results.jsonl", lines=True, dtype=False)
+            report["baseline"] = compare(known, before, report, table)
         text = _as_markdown(report)
         table.to_json(out / "results.jsonl", orient="records", lines=True, force_ascii=False)
         (out / "report.md").write_text(text, encoding="utf-8")
@@ -79,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace, how: dict) -> tuple:
+def _measure(args, how: dict) -> tuple:
     """(the report, the table of all completions)."""
     model, adapter, note = find_model(args.model), None, None
     if args.adapter:
@@ -109,16 +108,13 @@ def _measure(args: argparse.Namespace, how: dict) -> tuple:
         raise WorkbookError("the GPU's memory is full: give a smaller --batch-size") from None
     table = scores.table(dataset)
     report = {"model": readable(model), "model_hash": models.fingerprint(model)}
-    report |= {"adapter": adapter and readable(adapter)}
-    report |= {"adapter_hash": models.fingerprint(adapter), "data": readable(args.data)}
-    report |= {"data_sha256": data.sha256_of(rows), "samples": args.samples, **how, **where}
-    report |= {"system_prompt": system, "versions": versions(), **numbers(table)}
-    report["notes"] = [note] if note else []
-    if scores.unjudged:
-        report["notes"].append(f"{scores.unjudged} answers could not be judged in time")
-    if report["cut_off"] > 0.05:
-        report["notes"].append("many completions were cut off: raise --max-new-tokens")
-    return report, table
+    report |= {"adapter": adapter and readable(adapter), "data": readable(args.data)}
+    report |= {"adapter_hash": models.fingerprint(adapter), "data_sha256": data.sha256_of(rows)}
+    report |= {"samples": args.samples, "system_prompt": system, "versions": versions()}
+    report |= {**how, **where, **numbers(table)}
+    notes = {note: note, f"{scores.unjudged} answers could not be judged in time": scores.unjudged}
+    notes["many completions were cut off: raise --max-new-tokens"] = report["cut_off"] > 0.05
+    return report | {"notes": [words for words, true in notes.items() if true]}, table
 
 
 def numbers(table) -> dict:
@@ -126,11 +122,10 @@ def numbers(table) -> dict:
     problems, samples = table.groupby("problem"), int(table["sample"].max()) + 1
     found: dict = {"n": len(problems), "cut_off": round(1 - float(table["ended"].mean()), 4)}
     found |= {"tokens": round(float(table["tokens"].mean()), 2), "pass_at_k": {}}
-    found |= {name: rate(problems[name].mean()) for name in MEASURES}
+    right = problems["lenient"].sum().astype(int)
     for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):
-        right = map(int, problems["lenient"].sum())
         found["pass_at_k"][k] = rate([statistics.pass_at_k(samples, n, k) for n in right])
-    return found
+    return found | {name: rate(problems[name].mean()) for name in MEASURES}
 
 
 def rate(values) -> dict[str, float]:
@@ -139,16 +134,6 @@ def rate(values) -> dict[str, float]:
     interval = statistics.wilson_interval if yes_or_no else statistics.bootstrap_interval
     low, high = (round(value, 4) for value in interval(values))
     return {"rate": statistics.accuracy(values), "low": low, "high": high}
-
-
-def _read(folder: Path) -> tuple:
-    """(report, table) of a finished evaluation."""
-    import pandas
-
-    if not all((folder / name).is_file() for name in ("report.json", "results.jsonl")):
-        raise WorkbookError(f"the baseline {folder} is not finished: run its command again")
-    table = pandas.read_json(folder / "results.jsonl", lines=True, dtype=False)
-    return read_json(folder / "report.json"), table
 
 
 def compare(old: dict, before, new: dict, after) -> dict:
@@ -163,17 +148,15 @@ def compare(old: dict, before, new: dict, after) -> dict:
         new["notes"].append(f"the baseline has other settings: {', '.join(different)}")
     found = {name: old[name] for name in ("model", "adapter", "adapter_hash", *MEASURES)}
     found |= {"comparison": {}, "verdict": []}
-    for name, word in MEASURES.items():
+    for name in MEASURES:
         b, a = (table.groupby("problem")[name] for table in (before, after))
-        difference, firsts = a.mean() - b.mean(), (b.first(), a.first())
+        gains, firsts = a.mean() - b.mean(), (b.first(), a.first())
         better, worse = map(len, statistics.changed(*firsts))
-        low, high = statistics.bootstrap_interval(difference)
-        gain, p = float(difference.mean()), statistics.paired_p_value(*firsts)
-        told = {"difference": round(gain, 4), "low": round(low, 4), "high": round(high, 4)}
-        found["comparison"][name] = {**told, "p_value": p, "better": better, "worse": worse}
-        change = "rose" if gain > 0 else "fell"
-        said = f"{word} {change} from {old[name]['rate']:.1%} to {new[name]['rate']:.1%}"
-        said += f" (p = {p:.1g})" if p < 0.01 else f", which may be chance (p = {p:.2g})"
+        low, high = (round(end, 4) for end in statistics.bootstrap_interval(gains))
+        p, gain = statistics.paired_p_value(*firsts), round(float(gains.mean()), 4)
+        told = {"difference": gain, "low": low, "high": high, "p_value": p}
+        found["comparison"][name] = told | {"better": better, "worse": worse}
+        said = change(name.replace("_", "-"), old[name]["rate"], new[name]["rate"], p)
         first = " by their first sample" if new["samples"] > 1 else ""
         found["verdict"].append(f"{said}; {better} got better{first}, {worse} worse")
     return found
@@ -183,16 +166,17 @@ def _as_markdown(report: dict) -> str:
     """The numbers as Markdown, narrow enough for a terminal."""
     name = report["model"] + (f" with {report['adapter']}" if report["adapter"] else "")
     how = f"temperature {report['temperature']:g}" if report["sample"] else "greedy"
-    samples = f"{report['samples']} sample{'s' * (report['samples'] > 1)} each"
-    rows = {word: report[key] for key, word in MEASURES.items()}
-    if report["samples"] > 1:
+    rows = {name.replace("_", "-"): report[name] for name in MEASURES}
+    if (each := report["samples"]) > 1:
         rows |= {f"pass@{k}, lenient": one for k, one in report["pass_at_k"].items()}
-    lines = [f"# Evaluation of {name}", ""]
-    lines += [f"{report['n']} problems of {report['data']}, {samples}, {how}", ""]
+    asked = (
+        f"{report['n']} problems of {report['data']}, {each} sample{'s' * (each > 1)} each, {how}"
+    )
+    lines = [f"# Evaluation of {name}", "", asked, ""]
     lines += ["| | rate | 95 % interval |", "| --- | --- | --- |"]
     form = "| {} | {rate:.1%} | {low:.1%} to {high:.1%} |"
     lines += [*(form.format(word, **one) for word, one in rows.items()), ""]
     said = [f"{report['tokens']:g} tokens on average, {report['cut_off']:.1%} cut off"]
     said += [*report.get("baseline", {}).get("verdict", ()), *report["notes"]]
-    lines += [textwrap.fill(f"- {text}", 80, subsequent_indent="  ") for text in said]
+    lines += [line for text in said for line in wrap(text, 80, "- ")]
     return "\n".join([*lines, ""])

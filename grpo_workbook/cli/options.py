@@ -9,12 +9,12 @@ import inspect
 import json
 import os
 import re
-import textwrap
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_type_hints
 
+from grpo_workbook.cli import option
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.cli.together import is_main
 from grpo_workbook.config import FAMILIES, FOLLOW, PROFILES, RunConfig, find_model, nearest
@@ -35,7 +35,12 @@ OWN = {
     "overwrite": (bool, "replace the run in the output folder"),
     "resume": (bool, "continue the run in the output folder"),
 }
-PATHS = ("data", "heldout_data", "model")  # paths in a YAML file are relative to its folder
+PATHS = (
+    "data",
+    "heldout_data",
+    "model",
+    "output",
+)  # paths in a YAML file are relative to its folder
 # What to do instead: fields of GRPOConfig that would break the run or have no effect.
 REFUSED = {
     "use output: checkpoints are in the run's folder": "output_dir",
@@ -61,13 +66,11 @@ def run_fields() -> dict[str, dataclasses.Field]:
     return {f.name: f for f in dataclasses.fields(RunConfig) if f.name not in FOLLOW}
 
 
-def listing() -> str:
-    """The options for `run --help`; those of RunConfig have their help as comments in config.py."""
+def listing() -> list[tuple]:
+    """All options for `run --help`; those of RunConfig have their help as comments in config.py."""
     words = dict(re.findall(r"^    (\w+): .*?# (.+)$", inspect.getsource(RunConfig), re.M))
     told = {name: words[name] for name in run_fields()} | {n: text for n, (_, text) in OWN.items()}
-    rows = [f"--{name.replace('_', '-'):<24}{text}" for name, text in told.items()]
-    how = {"initial_indent": "  ", "subsequent_indent": " " * 28}
-    return "\n".join(line for row in rows for line in textwrap.wrap(row, 80, **how))
+    return [option(f"--{n.replace('_', '-')}", metavar="", help=text) for n, text in told.items()]
 
 
 def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, dict]:
@@ -79,42 +82,40 @@ def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, 
     """
     # a bool that is true by default also gets a --no-...
     fields = [(f.name, f.type, f.default is True or None) for f in run_fields().values()]
-    fields += [(name, kind, None) for name, (kind, _) in OWN.items() if name != "config"]
-    fields += [(name, kind, None) for name, kind in more.items()]
-    parser = _trl_parser(fields)
+    kinds = {name: kind for name, (kind, _) in OWN.items() if name != "config"} | more
+    parser = _trl_parser([*fields, *((name, kind, None) for name, kind in kinds.items())])
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS)
     ours, rest = parser.parse_known_args(arguments)
     if "config" in ours:
         ours, rest = parser.parse_known_args([*from_yaml(ours.config), *arguments])  # the last wins
         del ours.config
-    named = [word.split("=")[0].lstrip("-").replace("-", "_") for word in rest]
-    if rest and not rest[0].startswith("--"):
-        raise WorkbookError(f"{rest[0]!r} is not an option: give --name value")
-    names = [name for name, word in zip(named, rest, strict=True) if word.startswith("--")]
+    words = [word for word in rest if word.startswith("--")]
+    names = [word.split("=")[0].lstrip("-").replace("-", "_") for word in words]
     for name in names:
         if name in REFUSED:
             raise WorkbookError(f"{name} cannot be set: {REFUSED[name]}")
         if name not in (trl := trl_fields()):
             near = nearest(name, trl | {action.dest for action in parser._actions})
             raise WorkbookError(f"the run and GRPOConfig have no field called {name}: {near}")
-    if getattr(ours, "resume", False) and getattr(ours, "overwrite", False):
+    if vars(ours).get("resume") and vars(ours).get("overwrite"):
         raise WorkbookError("resume and overwrite are both given: choose one")
     if loads:
         _check(vars(ours))
         if is_main():
             print("Loading the libraries", flush=True)
-    if not rest:
-        return vars(ours), {}
-    if getattr(ours, "backend", "unsloth") == "unsloth":  # it patches TRL, so it comes first
-        import unsloth  # noqa: F401
-    from trl import GRPOConfig
+    theirs: dict = {}
+    if words:
+        if getattr(ours, "backend", "unsloth") == "unsloth":  # it patches TRL, so it comes first
+            import unsloth  # noqa: F401
+        from trl import GRPOConfig
 
-    hints = get_type_hints(GRPOConfig)
-    parser = _trl_parser([(name, hints[name], None) for name in dict.fromkeys(names)])
-    theirs, rest = parser.parse_known_args(rest)
+        hints = get_type_hints(GRPOConfig)
+        parser = _trl_parser([(name, hints[name], None) for name in dict.fromkeys(names)])
+        found, rest = parser.parse_known_args(rest)
+        theirs = vars(found)
     if rest:
         raise WorkbookError(f"{rest[0]!r} is not an option: give --name value")
-    return vars(ours), vars(theirs)
+    return vars(ours), theirs
 
 
 def trl_fields() -> set[str]:
@@ -127,22 +128,20 @@ def trl_fields() -> set[str]:
 
 def _check(given: dict) -> None:
     """Raise WorkbookError for what can be judged before torch is loaded, in milliseconds."""
-    for name in ("data", "heldout_data"):
-        if name in given:
-            find_file(given[name])
-    if "rewards" in given:
-        parse_rewards(given["rewards"])
-    values = {name: value for name, value in given.items() if name in run_fields()}
-    named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": "", **values}
-    wanted = values.get("profile") or os.environ.get("GRPO_WORKBOOK_PROFILE")
+    for name in {"data", "heldout_data"} & given.keys():
+        find_file(given[name])
+    parse_rewards(given.get("rewards", RunConfig.rewards))
+    named = {"model": "qwen", "seed": 0, "output": Path(), "device": "", "family": ""}
+    named |= {name: value for name, value in given.items() if name in run_fields()}
+    wanted = named.get("profile") or os.environ.get("GRPO_WORKBOOK_PROFILE")
     if wanted and wanted not in PROFILES:
         raise WorkbookError(f"unknown profile {wanted!r}: {nearest(wanted, PROFILES)}")
     errors = []
     for profile in [wanted] if wanted else PROFILES:  # which one fits the GPU is not known yet
-        chosen = {n: v for n, v in PROFILES[profile].items() if n not in FAMILIES} | named
+        usual = {n: v for n, v in PROFILES[profile].items() if n not in FAMILIES}
         try:
-            chosen |= {"model": find_model(named["model"], profile), "profile": profile}
-            RunConfig(**chosen)
+            found = {"model": find_model(named["model"], profile), "profile": profile}
+            RunConfig(**(usual | named | found))
             return
         except WorkbookError as error:
             errors.append(error)
@@ -152,15 +151,14 @@ def _check(given: dict) -> None:
 def _trl_parser(fields: list[tuple]) -> argparse.ArgumentParser:
     from trl.scripts.utils import TrlParser
 
+    def refuse(message: str):
+        raise WorkbookError(re.sub(r"^argument (--[\w-]+)\S*: ", r"\1: ", message))
+
     # So far only TRL's parser is loaded, which Unsloth does not patch.
     warnings.filterwarnings("ignore", ".*Unsloth should be imported before")
-
-    class Parser(TrlParser):
-        def error(self, message: str):
-            raise WorkbookError(re.sub(r"^argument (--[\w-]+)\S*: ", r"\1: ", message))
-
     options = dataclasses.make_dataclass("Options", fields)
-    parser = Parser(options, add_help=False, allow_abbrev=False)
+    parser = TrlParser(options, add_help=False, allow_abbrev=False)
+    parser.error = refuse
     for action in parser._actions:
         action.default = argparse.SUPPRESS  # options that are not given are left out
     return parser
@@ -178,8 +176,9 @@ def from_yaml(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
         typed, texts = (yaml.load(text, Loader=kind) for kind in (yaml.SafeLoader, yaml.BaseLoader))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise WorkbookError(f"{path} cannot be read as YAML: {said}") from None
+        raise WorkbookError(
+            f"{path} cannot be read as YAML: {' '.join(str(error).split())}"
+        ) from None
     if not isinstance(typed, dict):
         raise WorkbookError(f"{path} is not a mapping: write one `name: value` per line")
     words = []
@@ -189,9 +188,9 @@ def from_yaml(path: Path) -> list[str]:
             continue
         if name in ("rewards", "judge"):
             value = beside(",".join(value) if isinstance(value, list) else value, path.parent)
-        if isinstance(meant, dict):
+        elif isinstance(meant, dict):
             value = json.dumps(meant)
-        elif name in ("output", *PATHS):
+        elif name in PATHS:
             there = path.parent / Path(value).expanduser()
             value = there if name == "output" or there.exists() else value
         words += [f"--{name}", *value] if isinstance(value, list) else [f"--{name}={value}"]

@@ -1,8 +1,7 @@
 """The memory of a run by part, before it starts, and what makes it fit.
 
-It is computed from the model's config alone: nothing is measured. --memory is
-your GPU's, in GiB. Every setting of a run that changes the memory counts too:
-`run --help` lists them. The default profile is t4.
+It is computed from the model's config; nothing is measured. All settings of a
+run that change the memory count (`run --help`). The default profile is t4.
 
 examples:
   python -m grpo_workbook plan --model Qwen/Qwen3-4B --batch-size 64
@@ -10,13 +9,10 @@ examples:
   python -m grpo_workbook plan --profile 24gb --config my.yaml
 """
 
-from grpo_workbook.cli import add_command, options
+from grpo_workbook.cli import option, options
 
-
-def add_parser(commands) -> None:
-    """Add plan to the command line; `main` reads what follows it."""
-    usage = "%(prog)s [--memory GIB] [--model M] [options of run]"
-    add_command(commands, "plan", __doc__, usage=usage)
+USAGE = "%(prog)s [--memory GIB] [--model M] [options of run]"
+OPTIONS = [option("--memory", metavar="GIB", help="your GPU's memory")]
 
 
 def main(arguments: list[str]) -> int:
@@ -26,7 +22,6 @@ def main(arguments: list[str]) -> int:
     values, _ = options.read(arguments, loads=False, memory=float)
     model, profile = values.pop("model", "qwen"), values.pop("profile", "t4")
     counts = options.run_fields().keys() & values.keys() - {"seed", "output"}
-    named = {name: values[name] for name in counts}
-    found = plan(model, profile, gib=values.get("memory"), **named)
+    found = plan(model, profile, gib=values.get("memory"), **{n: values[n] for n in counts})
     print(found)
     return int(found.fits is False)

@@ -5,26 +5,21 @@ examples:
   python -m grpo_workbook power --before 0.6 --items 500
 """
 
-import argparse
-
 from grpo_workbook import planning
-from grpo_workbook.cli import add_command
+from grpo_workbook.cli import option
 from grpo_workbook.errors import WorkbookError
 
 MOST = 100_000  # problems: the time grows with them, here some seconds
+OPTIONS = [
+    option("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1"),
+    option("--gain", type=float, metavar="X", help="the gain to find, such as 0.05"),
+    option("--items", type=int, metavar="N", help="or the problems that you have"),
+    option("--worse", type=float, metavar="X", help="rate that gets worse (default: before / 10)"),
+    option("--power", type=float, default=0.8, metavar="X", help="to find the gain (default 0.8)"),
+]
 
 
-def add_parser(commands) -> None:
-    """Add power to the command line."""
-    add = add_command(commands, "power", __doc__)
-    add("--before", type=float, required=True, metavar="X", help="the baseline's rate, 0 to 1")
-    add("--gain", type=float, metavar="X", help="the gain to find, such as 0.05")
-    add("--items", type=int, metavar="N", help="or the problems that you have")
-    add("--worse", type=float, metavar="X", help="rate that gets worse (default: before / 10)")
-    add("--power", type=float, default=0.8, metavar="X", help="to find the gain (default 0.8)")
-
-
-def main(args: argparse.Namespace) -> int:
+def main(args) -> int:
     """Print the problems for --gain, or the gain for --items. WorkbookError for bad rates."""
     before, gain, items, power = args.before, args.gain, args.items, args.power
     worse = before / 10 if args.worse is None else args.worse

@@ -1,14 +1,10 @@
-"""`python -m grpo_workbook progress`: which exercises you have solved."""
+"""which exercises you have solved"""
 
 import json
 
-from grpo_workbook.cli import add_command
+from grpo_workbook.cli import option
 
-
-def add_parser(commands) -> None:
-    """Add progress to the command line."""
-    add = add_command(commands, "progress", "which exercises you have solved")
-    add("--json", action="store_true", help="a list with the day of each solution, to collect")
+OPTIONS = [option("--json", action="store_true", help="a list with the day of each, to collect")]
 
 
 def main(args) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from grpo_workbook import figures
 from grpo_workbook.cli.versions import installed
 from grpo_workbook.config import RunConfig
-from grpo_workbook.errors import visible
+from grpo_workbook.errors import visible, wrap
 from grpo_workbook.files import readable
 
 VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
@@ -17,25 +17,29 @@ def from_log(log: list[dict], run: RunConfig) -> dict:
     import pandas as pd
 
     tenth, table = max(1, len(log) // 10), pd.DataFrame(log).apply(pd.to_numeric, errors="coerce")
-    parts = (table[:tenth], table[-tenth:], table)  # a None is NaN: no reward applied in the step
-    first, last, whole = (part.mean().round(4).to_dict() for part in parts)
-    rewards = {"reward": "reward"}
-    rewards |= {k[8:-5]: k for k in log[0] if k.startswith("rewards/") and k.endswith("/mean")}
-    length = next(k for k in ("completions/mean_length", "completion_length") if k in log[0])
-    total = log[-1]["step"] * run.batch_size
-    tenths = {n: {"first_tenth": first[k], "last_tenth": last[k]} for n, k in rewards.items()}
-    return {"completions": {"total": total, "mean_length": whole[length]}, "rewards": tenths}
+    length = next(k for k in ("completions/mean_length", "completion_length") if k in table)
+    total = {"total": log[-1]["step"] * run.batch_size}
+    total["mean_length"] = round(table[length].mean(), 4)
+    rewards = table.filter(regex="^reward$|^rewards/.*/mean$")  # NaN where no reward applied
+    ends = {"first_tenth": rewards[:tenth].mean(), "last_tenth": rewards[-tenth:].mean()}
+    told = pd.DataFrame(ends).rename(lambda k: k.removeprefix("rewards/").removesuffix("/mean"))
+    return {"completions": total, "rewards": told.round(4).to_dict("index")}
+
+
+def change(name: str, before: float, after: float, p: float) -> str:
+    """A sentence about two rates and the p-value of their difference."""
+    if before == after:
+        return f"{name} stayed at {after:.1%}"
+    said = f"{name} {'rose' if after > before else 'fell'} from {before:.1%} to {after:.1%}"
+    return said + (f" (p = {p:.1g})" if p < 0.01 else f", which may be chance (p = {p:.2g})")
 
 
 def verdict(heldout: dict) -> list[str]:
     """A verdict on the held-out numbers, as sentences."""
-    said, sides = [], (heldout["before"], heldout["after"])
-    form = ("the rate of well-formed answers", "well_formed_sampled", "p_value_well_formed")
-    for name, key, p_key in (("strict accuracy", "strict_sampled", "p_value"), form):
-        (a, b), p = (side[key] for side in sides), heldout[p_key]
-        chance = f"{a:.1%} before, {b:.1%} after, a difference that may be chance (p = {p:.2g})"
-        sure = f"{name} {'rose' if b > a else 'fell'} from {a:.1%} to {b:.1%} (p = {p:.1g})"
-        said.append(f"{name}: {chance}" if p >= 0.01 else sure)
+    sides, form = (heldout["before"], heldout["after"]), "the rate of well-formed answers"
+    strict, formed = ([s[f"{key}_sampled"] for s in sides] for key in ("strict", "well_formed"))
+    said = [change("strict accuracy", *strict, heldout["p_value"])]
+    said.append(change(form, *formed, heldout["p_value_well_formed"]))
     if late := sum(side.get("unjudged", 0) for side in sides):
         said.append(f"{late} completions could not be judged in time and count as wrong")
     return said
@@ -71,21 +75,20 @@ def peak_rss_mb() -> int:
     return round(peak * (1 if platform.system() == "Darwin" else 1024) / 1e6)
 
 
+def show_card(folder: Path, *sections: str) -> None:
+    """Print these sections of the model card in the folder."""
+    parts = (folder / "README.md").read_text(encoding="utf-8").split("\n## ")
+    for line in "\n".join(part for part in parts if part.startswith(sections)).splitlines():
+        print(*wrap(line, 80), sep="\n")
+
+
 def show_report(report: dict, output: Path) -> None:
-    """Print the before/after table, five answers, and the files."""
-    held, merge = report["heldout"], report["merge"]
-    print(f"\n{held['n']} held-out problems, {report['model']:<22}   before    after")
-    for key in ("strict_sampled", "strict_greedy", "lenient_sampled", "well_formed_sampled"):
-        name = ", ".join(key.rsplit("_", 1)).replace("_", "-")
-        print(f"  {name:<43}{held['before'][key]:>8.1%} {held['after'][key]:>8.1%}")
-    spans = ["{:.1%} to {:.1%}".format(*held[when]["ci95"]) for when in ("before", "after")]
-    print(f"  95 % interval of the first: {spans[0]} before, {spans[1]} after")
-    print(*(f"- {line}" for line in report["verdict"]), sep="\n")
-    print(f"- trained {report['steps']} steps in {report['train_seconds']} s", end=" ")
-    print(f"({report['total_seconds']} s in all), peak memory {report['peak_rss_mb']} MB")
-    most, same = merge["max_abs_logit_difference"], merge["same_greedy_tokens"]
-    print(f"- merged: largest logit difference {most}, the same greedy token at {same:.2%} of the")
-    print(f"  positions, strict greedy {merge['merged_strict_greedy']:.1%}")
+    """Print the card's numbers, the costs, five answers, and the files."""
+    show_card(output / "merged", "Before and after", "The merge, proved")
+    cost = (
+        "\n{model}: {steps} steps in {train_seconds} s, {total_seconds} s in all, {peak_rss_mb} MB"
+    )
+    print(cost.format(**report))
     print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
         print(visible(f"  {example['question']}  (right: {example['answer']})"))

@@ -20,10 +20,7 @@ from grpo_workbook.errors import WorkbookError, visible
 
 
 def parse_rewards(spec: str, timeout: float = 600.0):
-    """`rewards.parse_rewards` with the rewards of the rooms: symbolic, unit_tests, code_format.
-
-    A user's own function may take `timeout` seconds for a call.
-    """
+    """`rewards.parse_rewards` with those of the rooms and of files (see `load_reward`)."""
     from grpo_workbook.reward_lab import symbolic_correctness
     from grpo_workbook.sandbox import code_format_reward, unit_tests
 
@@ -34,63 +31,52 @@ def parse_rewards(spec: str, timeout: float = 600.0):
 
     more = {"unit_tests": tests, "code_format": code_format_reward}
     more["symbolic"] = lambda: symbolic_correctness()
-    functions, weights = rewards.parse_rewards(spec, more, load_reward)
-    return [limited(f, timeout) if hasattr(f, "own") else f for f in functions], weights
-
-
-def limited(function: Callable, timeout: float) -> Callable:
-    """The function with a time limit for a call: WorkbookError for a late one and for an os._exit.
-
-    After a Ctrl-C a call has 3 more seconds. It works in the main thread, and by a signal: a loop,
-    a sleep or a wait for a server ends; one endless call into C code does not.
-    """
-
-    @functools.wraps(function)
-    def reward(completions, **columns):
-        if threading.current_thread() is not threading.main_thread():
-            return function(completions=completions, **columns)
-        pid, leave, stopped = os.getpid(), os._exit, []
-        known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        before = {number: handler for number, handler in known.items() if callable(handler)}
-
-        def late(*_):
-            raise KeyboardInterrupt if stopped else _Late
-
-        def stop(number, frame):
-            stopped.append(number)
-            signal.setitimer(signal.ITIMER_REAL, 3, 1)
-            before[number](number, frame)
-
-        def exits(status):  # a child process may
-            raise SystemExit(f"os._exit({status})") if os.getpid() == pid else leave(status)
-
-        old = signal.signal(signal.SIGALRM, late)
-        for number in before:
-            signal.signal(number, stop)
-        signal.setitimer(signal.ITIMER_REAL, timeout, 1)  # again each second: it may catch all
-        try:
-            with mock.patch.object(os, "_exit", exits):
-                return function(completions=completions, **columns)
-        except _Late:
-            asked = dict.fromkeys(map(str, columns.get("question", ())))
-            said = f"{rewards.name_of(function)} ran for more than {timeout:g} s on the answers to "
-            said += "; ".join(repr(visible(question)[:60]) for question in list(asked)[:3])
-            late = WorkbookError(f"{said}: correct it, or raise --reward-timeout")
-            late.between_steps = True
-            raise late from None
-        except BaseException as error:
-            error.between_steps = True  # `resume.train` can save
-            raise
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in {**before, signal.SIGALRM: old}.items():
-                signal.signal(number, handler)
-
-    return reward
+    return rewards.parse_rewards(spec, more, functools.partial(load_reward, timeout=timeout))
 
 
 class _Late(BaseException):
     """The time limit has passed; no Exception, which a reward may catch."""
+
+
+@contextlib.contextmanager
+def _limited(name: str, timeout: float, questions: Sequence):
+    """End the block after `timeout` seconds or an os._exit with an error, and 3 s after a Ctrl-C.
+
+    It works in the main thread, and by a signal: a loop, a sleep or a wait for a server ends; one
+    endless call into C code does not.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pid, leave, stopped = os.getpid(), os._exit, []
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in known.items() if callable(handler)}
+
+    def late(*_):
+        raise KeyboardInterrupt if stopped else _Late
+
+    def stop(number, frame):
+        stopped.append(number)
+        signal.setitimer(signal.ITIMER_REAL, 3, 1)
+        before[number](number, frame)
+
+    def exits(status):  # a child process may
+        raise SystemExit(f"os._exit({status})") if os.getpid() == pid else leave(status)
+
+    handlers = dict.fromkeys(before, stop) | {signal.SIGALRM: late}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    signal.setitimer(signal.ITIMER_REAL, timeout, 1)  # again each second: it may catch all
+    try:
+        with mock.patch.object(os, "_exit", exits):
+            yield
+    except _Late:
+        asked = "; ".join(repr(visible(text)[:60]) for text in [*dict.fromkeys(questions)][:3])
+        said = f"{name} ran for more than {timeout:g} s on the answers to {asked}"
+        raise WorkbookError(f"{said}: correct it, or raise --reward-timeout") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def beside(spec: str, folder: Path) -> str:
@@ -129,8 +115,10 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
     return SymbolicChecker().judge if answers == "text" else None  # starts when called
 
 
-def load_reward(where: str) -> Callable:
-    """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust."""
+def load_reward(where: str, timeout: float = 600.0) -> Callable:
+    """The function FILE.py:FUNCTION, which may take `timeout` seconds for a call. This runs the
+    file: give only a file that you trust.
+    """
     file, _, name = where.rpartition(":")
     path = Path(file).expanduser()
     if not path.is_file():
@@ -142,8 +130,13 @@ def load_reward(where: str) -> Callable:
     @functools.wraps(functions[name])  # also copies the marks of @reward
     def own_reward(completions, **columns):
         step = getattr(columns.get("trainer_state"), "global_step", 0) + 1
-        with _blamed(path, f": {name} failed in step {step}"):
-            return rewards.checked(functions[name], completions, **columns)
+        blamed = _blamed(path, f": {name} failed in step {step}")
+        try:
+            with _limited(name, timeout, map(str, columns.get("question", ()))), blamed:
+                return rewards.checked(functions[name], completions, **columns)
+        except BaseException as error:
+            error.between_steps = True  # `resume.train` can save
+            raise
 
     vars(own_reward)["own"] = path
     return own_reward

@@ -1,9 +1,11 @@
-"""Train with GRPO, measure before and after, merge and prove the merge, all in one folder.
+"""Train with GRPO, measure before and after, merge and prove the merge.
 
-run.json identifies the run (--resume continues only the same one), before.json
-and after.json hold the answers to the held-out problems; checkpoints/ and
-log.json come from training; adapter/ and merged/ (16-bit) have cards, figures/
-PNG files with text alternatives, report.json every number.
+Every field of TRL's GRPOConfig is an option too, as --max_grad_norm 0.5:
+https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig
+Names may have - or _; without an option the profile's or TRL's value counts.
+The output folder gets run.json (--resume continues only the same run), the
+answers before and after, checkpoints/, log.json, adapter/ and merged/ (16-bit)
+with cards, figures/, report.json. Exit status 1: another process was lost.
 
 examples:
   python -m grpo_workbook run                       the course's main run
@@ -11,9 +13,6 @@ examples:
   python -m grpo_workbook run --config my.yaml --max-steps 50
   python -m grpo_workbook run --data my.jsonl --rewards mine.py:shown:2
   torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
-
-Names may have - or _; the value follows after a space or =. Without an option
-the profile's or TRL's value counts. Exit status 1: another process was lost.
 """
 
 import os
@@ -24,27 +23,31 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from grpo_workbook import training
-from grpo_workbook.cli import add_command, options
+from grpo_workbook.cli import options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
 from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, main_first, once, together
 from grpo_workbook.config import RunConfig
+from grpo_workbook.data import (
+    GSM8K,
+    course_data,
+    drop_long_prompts,
+    load_split,
+    needs_folding,
+    sha256_of,
+    to_dataset,
+)
+from grpo_workbook.diagnosis import HealthCallback, log_the_end, roles_of, watch
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import merge, save_adapter, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
+from grpo_workbook.resume import train
 from grpo_workbook.stages import compare, measure
 
 PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
 NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
-
-
-def add_parser(commands) -> None:
-    """Add run to the command line; `main` reads what follows it."""
-    usage = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]"
-    about = f"{options.listing()}\n\nand every field of TRL's GRPOConfig, as --max_grad_norm 0.5:\n"
-    about += "https://huggingface.co/docs/trl/grpo_trainer#trl.GRPOConfig"
-    add_command(commands, "run", __doc__, usage=usage, description=about)
+USAGE, OPTIONS = "%(prog)s [--config FILE.yaml] [--NAME VALUE ...]", options.listing()
 
 
 def main(arguments: list[str]) -> int:
@@ -68,19 +71,16 @@ def main_run(
     """Load, measure, train, measure, save, merge, prove; returns the content of report.json.
 
     `overrides` are fields of GRPOConfig that win over the run's, `given` are arguments of `Job`.
-    Errors in the input are found before the first file is written. Connected processes (see
-    together.py) all train and measure; only the main one writes and merges, the others get None.
+    Bad input is found before the first file is written. Connected processes (see together.py) all
+    train and measure; only the main one writes and merges, the others get None.
     """
     from accelerate.utils.memory import clear_device_cache
 
-    from grpo_workbook.diagnosis import roles_of
-
     started, overrides, output = time.monotonic(), overrides or {}, run.output
     job, how = Job(run, **given), {"overwrite": overwrite, "resume": resume}
-    more = {"overrides": overrides, "processes": count(), "reward_files": job.reward_files}
-    more |= {"reward_roles": roles_of(job.rewards[0])}
-    more |= {"reward_weights": {f.__name__: w for f, w in zip(*job.rewards, strict=True)}}
-    identity = identity_of(run, job.backend, job.data_sha256, **more)
+    more = {"reward_weights": {f.__name__: w for f, w in zip(*job.rewards, strict=True)}}
+    more |= {"reward_roles": roles_of(job.rewards[0]), "processes": count()}
+    identity = job.identity(overrides, **more)
     model, tokenizer = job.load(identity, **how)
     run.to_grpo_config(job.rewards[1], overrides, count())  # TRL refuses bad values here
     who = {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
@@ -91,8 +91,7 @@ def main_run(
     with ExitStack() as held:
         once(lambda: held.enter_context(own_folder(output, identity, **how)))
         path = output / "before.json"
-        kept = once(lambda: read_json(path) if path.is_file() else None)
-        if kept:
+        if kept := once(lambda: read_json(path) if path.is_file() else None):
             print("The baseline was measured before the interruption")
         more = {"judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy")}
         before = measure(run, model, tokenizer, job.heldout, path, kept=kept, **more)
@@ -107,9 +106,11 @@ def main_run(
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
-        report |= {**told, "heldout": compare(before, after)}
-        report |= {"examples": examples(job, before, after[1].completions)}
-        report |= from_log(log, run) | {"verdict": verdict(report["heldout"])}
+        report |= {**told, "heldout": compare(before, after), **from_log(log, run)}
+        report["verdict"] = verdict(report["heldout"])
+        asked = job.heldout.select_columns(["question", "answer"]).to_list()[:5]
+        rows = zip(asked, before[1].completions, after[1].completions, strict=False)
+        examples = report["examples"] = [q | {"before": b, "after": a} for q, b, a in rows]
         draw(run, log, report)
         write_json(output / "report.json", report)  # whatever becomes of the merge
         if hasattr(model, "vllm_engine"):  # it holds its part of the GPU to its end
@@ -119,7 +120,8 @@ def main_run(
         del model
         clear_device_cache(garbage_collection=True)
         report["merge"] = merged(job, after[1])
-        report["examples"] = examples(job, before, report["merge"].pop("merged_answers"))
+        for row, text in zip(examples, report["merge"].pop("merged_answers"), strict=True):
+            row["after"] = text
         report["total_seconds"] = round(time.monotonic() - started, 1)
         report["peak_rss_mb"] = peak_rss_mb()
         for kind in ("adapter", "merged"):
@@ -138,22 +140,20 @@ class Job:
     def __init__(
         self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, judge=None, **how
     ):
-        from grpo_workbook.data import GSM8K, course_data, load_split, sha256_of, to_dataset
-
         self.run, self.backend = run, backend
         if training.sharded() and backend == "unsloth":
-            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support"
-            fix = "add --backend plain, or launch with configs/data_parallel.yaml"
-            raise WorkbookError(f"{said}: {fix}")
+            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support: add"
+            raise WorkbookError(
+                f"{said} --backend plain, or launch with configs/data_parallel.yaml"
+            )
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.rewards = parse_rewards(
-            run.rewards, how.pop("reward_timeout", 600)
-        )  # (functions, weights)
+        timeout = how.pop("reward_timeout", 600)
+        self.rewards = parse_rewards(run.rewards, timeout)  # (functions, weights)
         used, own = used or self.rewards[0], bool(data or heldout_data)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
-        text = own and all(getattr(f, "answers", None) != "number" for f in used)
-        answers = "text" if text else "number"
+        numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
+        answers = "number" if numbers else "text"
         with main_first():
             parts = load_split(run, data, heldout_data, answers=answers, **how)
         self.train, self.heldout, leaked = parts
@@ -166,18 +166,26 @@ class Job:
         self.data = {"source": named[0], "heldout_source": named[1], "dropped_leaked": leaked}
         self.data["max_prompt_length"] = run.max_prompt_length
 
+    def identity(self, overrides: dict, **more) -> dict:
+        """The content of run.json: --resume continues only a run with the same one."""
+        run, found = self.run, {"backend": self.backend, "data_sha256": self.data_sha256}
+        found |= {"profile": run.profile, "model": run.model_name, "seed": run.seed, **more}
+        found |= {"overrides": overrides, "reward_files": self.reward_files}
+        return found | {"settings": {k: v for k, v in vars(run).items() if k not in NO_SETTING}}
+
     def load(self, identity: dict, **how):
         """(policy, tokenizer) after checking disk and folder; drops rows that are too long."""
-        from grpo_workbook.data import drop_long_prompts, needs_folding, to_dataset
-        from grpo_workbook.notebook import quiet
-
-        run, here = self.run, Path(self.run.model).is_dir()
-        once(lambda: check_room(run))
+        run, folder = self.run, Path(self.run.model)
+        # a guess for a hub model; for a folder six times the base and 50 MiB
+        needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
+        if here := folder.is_dir():
+            sizes = (f.stat().st_size for f in folder.rglob("*") if f.is_file())
+            needed = 6 * sum(sizes) + 50 * 2**20
+        once(lambda: check_disk(run.output, needed, "the run"))
         once(lambda: check_folder(run.output, identity, **how))
         print(f"{run}\n\nLoading the model")
         if here:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
-        quiet()
         with nullcontext() if here else main_first():
             model, tokenizer = training.load_policy(run, self.backend)
         fold, limit = needs_folding(tokenizer), run.max_prompt_length
@@ -203,9 +211,6 @@ def train_once(
 
     `how`: resume and overrides. After a Ctrl-C everything is saved, and SystemExit is raised.
     """
-    from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
-    from grpo_workbook.resume import train
-
     functions, overrides = watch(functions), how["overrides"]
     trainer = training.make_trainer(run, model, tokenizer, rows, functions, weights, overrides)
     for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
@@ -225,9 +230,10 @@ def train_once(
     trainer.accelerator.wait_for_everyone()
     if done.interrupted:
         if is_main():
-            stopped = f"stopped after step {trainer.state.global_step} of {run.max_steps}"
-            again = "The same command with --resume continues from there"
-            print(f"\nInterrupted: {stopped}. {again}.", file=sys.stderr)
+            said = (
+                f"\nInterrupted: stopped after step {trainer.state.global_step} of {run.max_steps}."
+            )
+            print(said, "The same command with --resume continues from there.", file=sys.stderr)
         raise SystemExit(130)
     # with the time before the interruption
     seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
@@ -235,18 +241,11 @@ def train_once(
     return done.history, told
 
 
-def examples(job: Job, before, answers: list[str]) -> list[dict]:
-    """Five held-out questions, answered before and after."""
-    columns = (job.heldout["question"], job.heldout["answer"], before[1].completions, answers[:5])
-    names = ("question", "answer", "before", "after")
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=False)]
-
-
 def merged(job: Job, policy) -> dict:
     """The merge's proof. Raises WorkbookError for a bad merge, and for a GPU that is too small."""
     import torch
 
-    run, adapter, folder = job.run, job.run.output / "adapter", job.run.output / "merged"
+    run, (adapter, folder) = job.run, (job.run.output / name for name in ("adapter", "merged"))
     print("Merging the adapter into 16-bit weights and proving it")
     how = {"heldout": job.heldout, "policy": policy, "judge": job.judge}
     how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
@@ -264,41 +263,23 @@ def parts(output: Path) -> list[str]:
     return [name for name in [*PARTS.split(), "stages.json", *stages] if (output / name).exists()]
 
 
-def check_room(run: RunConfig) -> None:
-    """Raise WorkbookError if the disk cannot hold checkpoints, adapter and merged weights."""
-    # a guess for a hub model; for a folder six times the base and 50 MiB
-    needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
-    if (folder := Path(run.model)).is_dir():
-        needed = 6 * sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) + 50 * 2**20
-    check_disk(run.output, needed, "the run")
-
-
-def identity_of(run: RunConfig, backend: str, data_sha256: str, **more) -> dict:
-    """The identity of a run for run.json: --resume continues only a run with the same one."""
-    who = {"profile": run.profile, "model": run.model_name, "seed": run.seed, "backend": backend}
-    settings = {name: value for name, value in vars(run).items() if name not in NO_SETTING}
-    return {**who, "settings": settings, "data_sha256": data_sha256, **more}
-
-
 def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool) -> None:
     """Raise WorkbookError if the folder holds another run, or one that must not be replaced."""
     if output.is_file():
         raise WorkbookError(f"the output {output} is a file: give a folder with --output")
-    present = parts(output)
-    if not present or (overwrite and "run.json" in present):
+    present, other = ", ".join(parts(output)), "choose another folder with --output"
+    if not present or (overwrite and (output / "run.json").exists()):
         return
-    names, other = ", ".join(present), "choose another folder with --output"
     if overwrite:
-        raise WorkbookError(f"{output} holds {names} but no run.json, so it is not a run: {other}")
+        raise WorkbookError(f"{output} has {present} but no run.json, so it is not a run: {other}")
     if not resume:
         how = "continue it with --resume, replace it with --overwrite"
-        raise WorkbookError(f"{output} holds another run ({names}): {how}, or {other}")
+        raise WorkbookError(f"{output} holds another run ({present}): {how}, or {other}")
     # Settings and overrides are compared one by one; the last two follow from the rewards.
     told = "settings overrides reward_weights reward_roles".split()
     there = read_json(output / "run.json")
     a, b = ({**x, **x.get("settings", {}), **x.get("overrides", {})} for x in (there, identity))
-    different = [name for name in a | b if name not in told and a.get(name) != b.get(name)]
-    if different:
+    if different := [name for name in a | b if name not in told and a.get(name) != b.get(name)]:
         said = f"{output} holds another run (different: {', '.join(different)})"
         fix = "give its options to --resume it, or replace it with --overwrite"
         raise WorkbookError(f"{said}: {fix}")
@@ -306,10 +287,7 @@ def check_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool)
 
 @contextmanager
 def own_folder(output: Path, identity: dict, *, overwrite: bool, resume: bool):
-    """Prepare the folder for this run, and lock it for the duration of the block.
-
-    It is checked again (see `check_folder`), cleared of the old run, and gets its run.json.
-    """
+    """Lock the folder for the block, check it again, clear it of the old run, write run.json."""
     with alone(output):
         check_folder(output, identity, overwrite=overwrite, resume=resume)
         for path in [] if resume else [output / name for name in parts(output)]:

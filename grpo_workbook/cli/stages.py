@@ -8,34 +8,29 @@ a file of stages:
   - {name: format, steps: 8, rewards: "strict_format:0.5"}
   - {name: correct, steps: 60, rewards: "correctness:2,strict_format:0.5"}
 
-each may have: name, steps, rewards, learning_rate, beta, reference,
-pass_rate, success, samples, measured, ordered (see notebook 07). Your own
-rewards, FILE.py:FUNCTION:weight, are relative to the folder of the file.
+More fields are in notebook 07. Your own rewards, FILE.py:FUNCTION:weight, are
+relative to the folder of the file.
 """
 
 import os
 from dataclasses import replace
 from pathlib import Path
 
-from grpo_workbook.cli import add_command, options
+from grpo_workbook.cli import option, options
 from grpo_workbook.cli.rewards import beside, parse_rewards
+from grpo_workbook.cli.run import Job, own_folder, train_once
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
+from grpo_workbook.stages import planned, read_stages, show_stages, train_stages
+from grpo_workbook.training import HeldoutProbe
 
-
-def add_parser(commands) -> None:
-    """Add stages to the command line; `main` reads what follows it."""
-    usage = "%(prog)s FILE.yaml [--probe-every N] [options]"
-    add_command(commands, "stages", __doc__, usage=usage)
+USAGE = "%(prog)s FILE.yaml [options of run]"
+OPTIONS = [option("--probe-every", metavar="N", help="measure every N steps")]
 
 
 def main(arguments: list[str]) -> int:
     """Exit status 0. Bad input is found before a file is written; a Ctrl-C works as in `run`."""
-    from grpo_workbook.cli.run import Job, identity_of, own_folder, train_once
-    from grpo_workbook.stages import planned, read_stages, show_stages, train_stages
-    from grpo_workbook.training import HeldoutProbe
-
     if not arguments or arguments[0].startswith("-"):
         raise WorkbookError("there is no file of stages: give stages FILE.yaml [options]")
     given = read_stages(arguments[0])
@@ -52,8 +47,7 @@ def main(arguments: list[str]) -> int:
         used += [*functions, success] if stage.pass_rate else functions
     how = {name: bool(values.pop(name, False)) for name in ("overwrite", "resume")}
     job = Job(run, used, **values)
-    more = {"stages": [stage.to_dict() for stage in given], "reward_files": job.reward_files}
-    identity = identity_of(run, job.backend, job.data_sha256, overrides=overrides, **more)
+    identity = job.identity(overrides, stages=[stage.to_dict() for stage in given])
     model, tokenizer = job.load(identity, **how)
     more = {"resume": how["resume"], "overrides": overrides}
     train = {"train": lambda *stage: train_once(*stage, **more)[0], "resume": how["resume"]}

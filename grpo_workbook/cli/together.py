@@ -59,7 +59,8 @@ def together(device: str):
     from accelerate import PartialState
     from torch.distributed import DistError, destroy_process_group
 
-    def end(why: str) -> None:  # at once: a normal exit may wait for the lost process
+    def end(*_, why="the launcher ended it, because another process has ended") -> None:
+        # at once: a normal exit may wait for the lost process
         said = f"process {env['RANK']} of {count()} cannot go on: {why}. The same command with"
         print(f"error: {said} --resume continues from the checkpoint.", file=sys.stderr, flush=True)
         os._exit(1)
@@ -69,15 +70,14 @@ def together(device: str):
     PartialState(cpu=device == "cpu", timeout=timedelta(minutes=30))
     if not is_main():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
-    told = "the launcher ended it (SIGTERM), because another process has ended: see its message"
-    before = signal.signal(signal.SIGTERM, lambda *_: end(told))
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
         destroy_process_group()
     except RuntimeError as error:  # gloo and NCCL have no exception class for a lost process
-        words = ("gloo/", "Connection closed by peer")
-        if not isinstance(error, DistError) and not any(word in str(error) for word in words):
+        lost = any(word in str(error) for word in ("gloo/", "Connection closed by peer"))
+        if not lost and not isinstance(error, DistError):
             raise
-        end(f"another process is gone ({first_line(error)})")
+        end(why=f"another process is gone ({first_line(error)})")
     finally:
         signal.signal(signal.SIGTERM, before)

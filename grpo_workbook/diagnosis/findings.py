@@ -41,18 +41,23 @@ class Finding:
 
 
 DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_EMPTY = {"explains": (), "needs": (), "setting": "", "at_once": False}
+_EMPTY = {"explains": (), "needs": (), "healthy": {}, "setting": "", "at_once": False}
 CATALOGUE = {name: SimpleNamespace(**_EMPTY | kind) for name, kind in DATA["findings"].items()}
 THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
-def make(name: str, step: int, *evidence: Evidence, means: str = "") -> Finding:
-    """The finding `name` of CATALOGUE, from `step` on; `means` is added to its meaning."""
-    kind = CATALOGUE[name]
-    plain = [e if isinstance(e.value, str) else replace(e, value=float(e.value)) for e in evidence]
+def make(name: str, step: int, *seen: tuple, means: str = "", **numbers) -> Finding:
+    """The finding `name` of CATALOGUE, from `step` on; `seen`: each metric, its value, and the
+    healthy values if the catalogue does not say them, from all bounds and these `numbers`.
+    """
+    kind, evidence = CATALOGUE[name], []
+    for metric, value, *text in seen:
+        known = [t for pattern, t in kind.healthy.items() if fnmatch.fnmatch(metric, pattern)]
+        told = text[0] if text else known[0].format(**vars(bound) | numbers)
+        evidence.append(Evidence(metric, value if isinstance(value, str) else float(value), told))
     said = f"{kind.means} {means}".strip()
-    return Finding(name, kind.severity, int(step), tuple(plain), said, kind.do)
+    return Finding(name, kind.severity, int(step), tuple(evidence), said, kind.do)
 
 
 def advice(name: str, settings: dict) -> str:
@@ -83,9 +88,8 @@ class Diagnosis(list):
         for name, kind in CATALOGUE.items():
             if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
                 missing.setdefault(kind.needs[0], []).append(name)
-        how = DATA["metrics"]
-        told = [{"metric": m, "findings": names, "how": how[m]} for m, names in missing.items()]
-        self.unjudged: list[dict] = told
+        how = {metric: told.format(metric) for metric, told in DATA["metrics"].items()}
+        self.unjudged = [{"metric": m, "findings": f, "how": how[m]} for m, f in missing.items()]
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
@@ -105,17 +109,16 @@ def symptom_table() -> str:
 
 def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known about the run."""
-    lines, needed = [], {}
+    lines = []
     for f in found:
         lines.append(f"{f.severity.upper()}  {f.name}, steps {f.step} to {f.until}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
         lines.append("")
-    for gap in getattr(found, "unjudged", ()):
-        needed.setdefault(gap["how"], []).append(f"{', '.join(gap['findings'])} ({gap['metric']})")
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
-    parts = [f"without {how} {', '.join(told)}" for how, told in needed.items()]
-    notes += [f"Not judged: {'; '.join(parts)}"] if parts else []
+    unjudged = getattr(found, "unjudged", ())
+    gaps = "; ".join(f"{', '.join(gap['findings'])} ({gap['how']})" for gap in unjudged)
+    notes += [f"Not judged, for lack of a metric: {gaps}"] if gaps else []
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

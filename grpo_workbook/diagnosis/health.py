@@ -14,10 +14,14 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 
+from tqdm import tqdm
+
 from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
+from grpo_workbook.diagnosis.panels import run_panels
 from grpo_workbook.diagnosis.rules import diagnose
 from grpo_workbook.diagnosis.runlog import RunLog, read_run, unique_fraction
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
 from grpo_workbook.rewards import text_of
 from grpo_workbook.training import Callback
@@ -99,8 +103,6 @@ class HealthCallback(Callback):
         say: Callable[[str], None] | None = None,
         alert: Callable[[str, str, str], object] | None = None,
     ):  # fmt: skip
-        from tqdm import tqdm
-
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
             said = f"stop_on: unknown finding {', '.join(unknown)}"
             raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")
@@ -110,15 +112,14 @@ class HealthCallback(Callback):
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
-        told = {"found": [asdict(f) for f in self.found], "looked": self._pace.last}
-        return {"start": self._start, "looks": self._looks} | told
+        state = {"start": self._start, "looks": self._looks, "looked": self._pace.last}
+        return state | {"found": [asdict(f) for f in self.found]}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
         self._start, self._pace.last, self._looks = state["start"], state["looked"], state["looks"]
-        seen = [tuple(Evidence(**e) for e in f["evidence"]) for f in state["found"]]
-        told = zip(state["found"], seen, strict=True)
-        self.found = [Finding(**f | {"evidence": e}) for f, e in told]
+        told = [(f, tuple(Evidence(**e) for e in f["evidence"])) for f in state["found"]]
+        self.found = [Finding(**f | {"evidence": seen}) for f, seen in told]
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         # with beta > 0 TRL keeps a copy of the adapters as its reference, which does not move
@@ -141,11 +142,10 @@ class HealthCallback(Callback):
         entry |= {"adapter/change": moved, "memory/fraction": _memory_used()}
         called = getattr(self.watched[0], "called_at", None) if self.watched else None
         if called is not None and called > self._begun:  # one generation may serve several steps
-            whole = self._ended - self._begun
-            entry["time/generation_fraction"] = (called - self._begun) / whole
-        if not self._pace.due(step, logs):
-            return
-        for finding in self.look(_read(args, state, self.watched)):
+            sampling, whole = called - self._begun, self._ended - self._begun
+            entry["time/generation_fraction"] = sampling / whole
+        due = self._pace.due(step, logs)
+        for finding in self.look(_read(args, state, self.watched)) if due else ():
             self.say(as_text([finding]))
             if self.alert:
                 level = "ERROR" if finding.severity == SEVERE else "WARN"
@@ -188,17 +188,13 @@ class LivePanels(Callback):
         self._pace, self._shown = _Pace(every), False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if not self._pace.due(state.global_step, logs):
-            return
         from IPython.display import display
 
-        from grpo_workbook.diagnosis.panels import run_panels
-        from grpo_workbook.figures import Picture
-
-        run = _read(args, state)
-        picture = Picture(*run_panels(run, diagnose(run, live=True), f"step {state.global_step}"))
-        display(picture, display_id=f"panels {id(self)}", update=self._shown)
-        self._shown = True
+        if self._pace.due(state.global_step, logs):
+            found = diagnose(run := _read(args, state), live=True)
+            picture = Picture(*run_panels(run, found, f"step {state.global_step}"))
+            display(picture, display_id=f"panels {id(self)}", update=self._shown)
+            self._shown = True
 
 
 def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:
@@ -216,10 +212,9 @@ def log_the_end(trainer, path: Path):
     try:
         yield
     except Exception as error:
-        history = trainer.state.log_history
+        history, where = trainer.state.log_history, "; ".join(getattr(error, "__notes__", []))
         ended = {"step": trainer.state.global_step + 1, "error": f"{type(error).__name__}: {error}"}
-        ended["where"] = "; ".join(getattr(error, "__notes__", []))
         if history or not path.exists():
             with suppress(WorkbookError):  # a full disk must not hide the first exception
-                write_json(path, [*history, ended])
+                write_json(path, [*history, ended | {"where": where}])
         raise

@@ -41,18 +41,24 @@ def compare_panels(runs: Mapping[str, RunLog]) -> Drawn:
     return _panels(panels, (), " and ".join(runs))
 
 
-def _panels(panels: Mapping[str, list], marked: Sequence[Finding], title: str) -> Drawn:
-    (figure, grid), said = new_panels(10.5, 5.2, 6, 3), []
+def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: int = 4) -> Drawn:
+    """One metric of many runs as small charts, each with its own scale."""
+    panels = {name: [(run, metric, None, name)] for name, run in runs.items()}
+    return _panels(panels, (), metric, columns)
+
+
+def _panels(panels: Mapping[str, list], marked: Sequence[Finding], title: str, columns=3) -> Drawn:
+    height = 0.4 + (2.4 if columns == 3 else 1.5) * -(-len(panels) // columns)
+    (figure, grid), said = new_panels(10.5, height, len(panels), columns), []
     for axes, (name, lines) in zip(grid, panels.items(), strict=True):
         for i, (run, metric, label, words) in enumerate(lines):
             said.append(words + _line(axes, run, metric, label, i))
         axes.set_title(name, fontsize=10, loc="left")
-        if axes.lines:  # room for the legend, in two columns above the lines
-            low, high = axes.get_ylim()
-            rows = -(-len(axes.get_legend_handles_labels()[1]) // 2)
-            axes.set_ylim(low, high + (high - low) * (0.05 + 0.09 * rows))
+        if labels := axes.get_legend_handles_labels()[1]:
+            low, high = axes.get_ylim()  # room for the legend, in two columns above the lines
+            axes.set_ylim(low, high + (high - low) * (0.05 + 0.09 * -(-len(labels) // 2)))
             axes.legend(frameon=False, fontsize=7, loc="upper center", ncols=2, borderaxespad=0.1)
-        else:
+        elif not axes.lines:
             axes.text(0.5, 0.5, "not logged", ha="center", color=GREY, transform=axes.transAxes)
         for f in marked:
             axes.axvline(f.step, color="black", linestyle=":", linewidth=1)
@@ -60,26 +66,12 @@ def _panels(panels: Mapping[str, list], marked: Sequence[Finding], title: str) -
         title += ": " + ", ".join(f"{f.name} from step {f.step}" for f in marked)
     figure.suptitle(title, fontsize=11)
     figure.supxlabel("optimizer step", fontsize=10)
-    return figure, f"Six line charts over optimizer steps. {title}. {'; '.join(said)}."
-
-
-def side_by_side(runs: Mapping[str, RunLog], metric: str = "reward", columns: int = 4) -> Drawn:
-    """One metric of many runs as small charts, each with its own scale."""
-    height = 0.4 + 1.5 * -(-len(runs) // columns)
-    (figure, grid), said = new_panels(10.5, height, len(runs), columns), []
-    for axes, (name, run) in zip(grid, runs.items(), strict=True):
-        said.append(name + _line(axes, run, metric, metric, 0))
-        axes.set_title(name, fontsize=9, loc="left")
-        axes.tick_params(labelsize=7)
-    figure.supxlabel("optimizer step", fontsize=9)
-    figure.supylabel(metric, fontsize=9)
-    return figure, f"{len(runs)} small line charts of {metric}: {'; '.join(said)}."
+    return figure, f"{len(panels)} line charts over optimizer steps. {title}. {'; '.join(said)}."
 
 
 def _line(axes, run: RunLog, metric: str, label: str, style: int) -> str:
     """Draw the logged values, and return their first and last means as text."""
-    values = run.table.reindex(columns=[metric])[metric].dropna()
-    if values.empty:
+    if (values := run.table.get(metric, run.table.iloc[:0, 0]).dropna()).empty:
         return ": not logged"
     colour, dash, _ = STYLES[style % len(STYLES)]
     few = len(values) < 8  # measured rarely: points, no average

@@ -8,8 +8,9 @@ has one, it is guessed from the names.
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from grpo_workbook.diagnosis.findings import ALARMS, DATA, Diagnosis, Evidence, Finding, bound, make
+from grpo_workbook.diagnosis.findings import ALARMS, DATA, NOTE, Diagnosis, Finding, bound, make
 from grpo_workbook.diagnosis.runlog import RunLog, read_run
 
 UNIQUE, EMPTY = "completions/unique_fraction", "completions/empty_fraction"
@@ -30,15 +31,18 @@ class View:
 
     def __init__(self, run: RunLog, live: bool = False):
         self.run, self.settings = run, run.settings
-        self._nothing = run.table.reindex(columns=["nothing"])["nothing"].dropna()
+        self._nothing = run.table.reindex(columns=["nothing"])["nothing"]
         reward = self.of("reward")
         self.rows = len(reward if "reward" in run.table else run.table)
         self.enough, self.enough_for_two = (self.rows >= n * bound.first_steps for n in (1, 2))
         self.width = int(max(bound.first_steps, self.rows * bound.window))
         self.gradient = self.of("grad_norm").tail(self.width).median()
-        self.weights = self._weights()
+        names, given = run.functions, run.settings.get("reward_weights") or {}
+        if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
+            given = dict(zip(names, given, strict=True))
+        self.weights = {n: float(given[n]) if {*names} <= {*given} else 1.0 for n in names}
         roles = DATA["roles"].items()
-        named = [(n, role) for n in run.functions for role, words in roles if re.search(words, n)]
+        named = [(n, role) for n in names for role, words in roles if re.search(words, n)]
         self.roles = run.roles or dict(reversed(named))  # a correct format is a format
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *reward])
@@ -66,31 +70,24 @@ class View:
 
     def of(self, metric: str):
         """The metric's values by step, as a series."""
-        return self.run.table[metric].dropna() if metric in self.run.table else self._nothing
+        return self.run.table.get(metric, self._nothing).dropna()
 
     def first(self, metric: str) -> float:
-        """The mean of the first window."""
         return float(self.of(metric).head(self.width).mean())
 
     def last(self, metric: str) -> float:
-        """The mean of the last window."""
         return float(self.of(metric).tail(self.width).mean())
 
-    def seen(self, metric: str, threshold: str) -> Evidence:
-        """The mean of the last window as evidence."""
-        return Evidence(metric, self.last(metric), threshold)
+    def seen(self, metric: str, *healthy: str) -> tuple:
+        """The mean of the last window as evidence for `make`."""
+        return metric, self.last(metric), *healthy
 
     def since(self, holds) -> int:
         """The first step from which it holds to the log's end, with one exception in five steps."""
-        backwards = holds[::-1]
-        allowed = [max(1, steps // 5) for steps in range(1, len(backwards) + 1)]
-        held = backwards.index[backwards & ((~backwards).cumsum() <= allowed).cummin()]
-        return int(held[-1] if len(held) else backwards.index[0])
-
-    def over(self, name: str, metric: str, limit: float, *more: Evidence) -> Finding:
-        """The finding from the step on at which the metric reached the limit, its evidence."""
-        said = self.seen(metric, f"under {limit:.3g}"), *more
-        return make(name, self.since(self.of(metric) >= limit), *said)
+        back = holds[::-1]
+        allowed = [max(1, steps // 5) for steps in range(1, len(back) + 1)]
+        held = back.index[back & ((~back).cumsum() <= allowed).cummin()]
+        return int([back.index[0], *held][-1])
 
     def lines(self, metric: str):
         """t values of straight lines through the first 10, 11, ... and all values."""
@@ -126,13 +123,6 @@ class View:
         paid = self.of(metric)
         return self.judgeable and len(paid) >= bound.points and paid.min() == paid.max() <= 0
 
-    def _weights(self) -> dict[str, float]:
-        """Each function's weight: from the settings, else 1."""
-        names, given = self.run.functions, self.settings.get("reward_weights") or {}
-        if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
-            given = dict(zip(names, given, strict=True))
-        return {n: float(given[n]) if set(names) <= set(given) else 1.0 for n in names}
-
     def judging(self, role: str) -> dict[str, float]:
         """{metric of a function's mean: its weight} for a role ("correctness", "format")."""
         names = [n for n in self.weights if self.roles.get(n) == role]
@@ -142,51 +132,48 @@ class View:
 def _broken(v: View) -> Iterator[Finding]:
     if v.run.error is not None:
         step, text = v.run.error
-        endings = DATA["endings"].items()
-        name = next((name for sign, name in endings if sign in text.lower()), "stopped")
-        yield make(name, step, Evidence("exception", text[:120]))
+        known = [name for sign, name in DATA["endings"].items() if sign in text.lower()]
+        yield make([*known, "stopped"][0], step, ("exception", text[:120], ""))
     # KL and entropy are only logged; and a gradient that overflowed once was skipped
-    metrics = [m for m in ("loss", "grad_norm", MOVED) if m in v.run.broken]
-    for metric in [m for m in metrics if not v.of(m).index.max() > v.run.broken[m]][:1]:
-        yield make("nan", v.run.broken[metric], Evidence(metric, "NaN or infinite", "a number"))
-    invalid = v.of(INVALID)
-    broken = [m for m in v.run.broken if m == "reward" or m.startswith("rewards/")]
+    broken = v.run.broken
+    metrics = [m for m in ("loss", "grad_norm", MOVED) if m in broken]
+    for metric in [m for m in metrics if not v.of(m).index.max() > broken[m]][:1]:
+        yield make("nan", broken[metric], (metric, "NaN or infinite", "a number"))
+    invalid, paid = v.of(INVALID), [m for m in broken if re.match("reward(s/|$)", m)]
     if len(bad := invalid[invalid > 0]):
-        yield make("reward_nan", bad.index[0], Evidence(INVALID, bad.iloc[0], "0"))
-    elif broken and not len(invalid):  # if watched, a NaN means that the function never applied
-        seen = Evidence(broken[0], "NaN", "a number, or None on purpose")
-        yield make("reward_nan", v.run.broken[broken[0]], seen)
+        yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"))
+    elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
+        yield make("reward_nan", broken[paid[0]], (paid[0], "NaN", "a number, or None on purpose"))
+    rewards = v.run.table.filter(regex="^(reward|rewards/.*/mean)$").dropna(how="all")
+    without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
+    if len(without):
+        told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
+        found, often = make("no_reward", without[0], told), len(without) >= bound.half * sampled
+        yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
 
 
 def _resources(v: View) -> Iterator[Finding]:
-    used, full = v.of(MEMORY), bound.memory_full
-    if len(high := used[used >= full]):
-        yield make("memory", high.index[0], Evidence(MEMORY, high.iloc[0], f"under {full}"))
-    if v.last(GENERATING) > bound.generation and v.enough:
-        yield v.over("generation_slow", GENERATING, bound.generation)
-
-
-def _lengths(v: View) -> Iterator[Finding]:
-    if v.last(EMPTY) >= bound.half:
-        yield v.over("empty", EMPTY, bound.half)
+    half, used = bound.half, v.of(MEMORY)
+    if len(high := used[used >= bound.memory_full]):
+        yield make("memory", high.index[0], (MEMORY, high.iloc[0]))
+    if v.last(GENERATING) > (most := bound.generation) and v.enough:
+        yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
+    if v.last(EMPTY) >= half:
+        yield make("empty", v.since(v.of(EMPTY) >= half), v.seen(EMPTY))
     elif v.last(LENGTH) <= 2 and v.setting("max_completion_length", 99) > 8:
-        yield make("empty", v.since(v.of(LENGTH) <= 2), v.seen(LENGTH, "more than 2 tokens"))
-    most, name, cut, metric = bound.nearly_all, "truncated", v.of(CUT_OFF), CUT_OFF
+        yield make("empty", v.since(v.of(LENGTH) <= 2), v.seen(LENGTH))
+    most, cut, metric = bound.nearly_all, v.of(CUT_OFF), CUT_OFF
     if not len(cut):  # half of the limit is a guess for the length of those that end
         cut, metric = _cut_off_by_length(v), "cut off, from the mean length and its limit"
-    size = min(v.width, len(cut))
-    usual = min(cut.head(size).mean(), cut.tail(size).mean(), cut.mean()) if size else 0.0
-    measured = usual >= most and metric == CUT_OFF and v.enough_for_two
     # from the first steps: length that grows in training is another finding
-    if not measured and not (usual >= bound.half and v.judgeable and not (v.learned or v.fell)):
-        return
-    said = [Evidence(metric, usual, f"under {most if measured else bound.half}")]
-    if measured:
+    usual = min(cut.head(v.width).mean(), cut.tail(v.width).mean(), cut.mean())
+    if usual >= most and metric == CUT_OFF and v.enough_for_two:
         means = [f"rewards/{n}/mean" for n in v.run.functions]
         best = max((v.level(m, v.last(m)) for m in means if not v.dead(m)), default=0.0)
-        name = "never_ends" if best > bound.little_earned else name
-        said.append(Evidence("best reward function", best, f"over {bound.little_earned}: earns"))
-    yield make(name, cut.index[0], *said)
+        name = "never_ends" if best > bound.little_earned else "truncated"
+        yield make(name, cut.index[0], (metric, usual), ("best reward function", best), most=most)
+    elif usual >= half and v.judgeable and not (v.learned or v.fell):
+        yield make("truncated", cut.index[0], (metric, usual), most=half)
 
 
 def _cut_off_by_length(v: View):
@@ -202,29 +189,25 @@ def _unmoved(v: View) -> Iterator[Finding]:
     # an entry shows the change by earlier steps; a warm-up starts at rate 0
     tried = moved.index.intersection(rate.index[rate > 0])[1:]
     if len(tried) >= 3 and moved.max() == 0 and v.gradient > ROUNDING:
-        there = v.seen("grad_norm", "there is a gradient")
-        yield make("frozen", tried[0], Evidence(MOVED, 0.0, "more than 0"), there)
+        yield make("frozen", tried[0], (MOVED, 0.0), v.seen("grad_norm"))
     paid = [n for n, weight in v.weights.items() if weight > NO_WEIGHT]
     means, stds = ([v.of(f"rewards/{n}/{kind}") for n in paid] for kind in ("mean", "std"))
     differences = [0.0, *(s.max() for s in stds), *(m.max() - m.min() for m in means)]
     if paid and v.enough and all(map(len, means)) and not max(differences) > 1e-6:
-        none = Evidence("largest deviation of any function", 0.0, "more than 0")
-        differ = v.seen(means[0].name, "should differ")
-        yield make("reward_constant", means[0].index[0], differ, none)
+        none = ("largest deviation of any function", 0.0)
+        yield make("reward_constant", means[0].index[0], v.seen(means[0].name), none)
 
 
 def _answers(v: View) -> Iterator[Finding]:
     formats, small = v.judging("format"), 0.1 * max(v.weights.values(), default=0.0)
     ignored = [m for m, weight in formats.items() if weight < small and v.last(m) < bound.half]
     if ignored and v.enough_for_two and v.last("reward") > bound.little_earned * v.highest:
-        seen = v.seen(ignored[0], f"over {bound.half}")
-        weight = Evidence("its weight", formats[ignored[0]], "more than a tenth of the largest")
-        yield make("format_ignored", v.of(ignored[0]).index[0], seen, weight)
+        name, weight = ignored[0], ("its weight", formats[ignored[0]])
+        yield make("format_ignored", v.of(name).index[0], v.seen(name), weight)
     rare, heldout, judges = bound.rarely_right, v.of(HELDOUT[1]), v.judging("correctness")
     dead = [m for n, w in v.weights.items() if w > 0 and v.dead(m := f"rewards/{n}/mean")]
     if dead and len(dead) < len(v.weights):
-        paid = [v.seen(metric, "exactly this in every step") for metric in dead]
-        yield make("never_pays", v.run.table.index[0], *paid)
+        yield make("never_pays", v.run.table.index[0], *map(v.seen, dead))
     if punished := [m for m in dead if m in judges and v.last(m) < 0]:
         never = v.seen(punished[0], "it has never paid more")
         yield make("wrong_answers", v.of(punished[0]).index[0], never)
@@ -239,23 +222,8 @@ def _answers(v: View) -> Iterator[Finding]:
     if forms and wrong and v.judgeable:
         said = [v.seen(wrong[0], f"over {rare}"), v.seen(forms[0], "the form is right")]
         if len(heldout) and heldout.iloc[0] >= bound.half:
-            said.append(Evidence(HELDOUT[1], heldout.iloc[0], "it solves held-out problems"))
-        since = v.since(v.level(wrong[0], v.of(wrong[0])) <= rare)
-        yield make("wrong_answers", since, *said)
-
-
-def _rate_too_high(v: View) -> Iterator[Finding]:
-    moved, norms, broken = v.of(MOVED), v.of("grad_norm"), v.lost >= bound.cliff
-    gone = Evidence("reward lost since its best", v.lost, f"under {bound.cliff}")
-    far = moved[moved >= (bound.jump / 2 if broken else bound.jump)]
-    limit = 5 * norms.head(v.width).median()
-    if len(far) and (broken or not v.rose):
-        wanted = f"under {bound.jump}, or half of that if the reward is lost"
-        said = [Evidence(MOVED, far.max(), wanted), *([gone] if broken else [])]
-        yield make("rate_too_high", far.index[0], *said)
-    elif not len(moved) and broken and v.fell and norms.max() > limit > 0:
-        spike = Evidence("grad_norm", norms.max(), f"under {limit:.3g}")
-        yield make("rate_too_high", norms.index[norms > limit][0], spike, gone)
+            said.append((HELDOUT[1], heldout.iloc[0]))
+        yield make("wrong_answers", v.since(v.level(wrong[0], v.of(wrong[0])) <= rare), *said)
 
 
 def _alike(v: View) -> Iterator[Finding]:
@@ -263,8 +231,8 @@ def _alike(v: View) -> Iterator[Finding]:
     limit = bound.same_text / size
     of_success = v.learned and v.of(UNIQUE).head(3).mean() > limit
     if v.last(UNIQUE) <= limit and v.enough and not of_success:
-        said = v.seen(UNIQUE, f"over {limit:.3g}, two texts in {size}")
-        yield make("collapsed", v.since(v.of(UNIQUE) <= limit), said)
+        since = v.since(v.of(UNIQUE) <= limit)
+        yield make("collapsed", since, v.seen(UNIQUE), limit=limit, size=size)
     silent, name = v.of(ZERO_VARIANCE), ZERO_VARIANCE
     if not len(silent):  # the deviation is 0 in a step in which no group differs
         silent = (v.of("reward_std") <= 1e-6).astype(float)
@@ -275,12 +243,12 @@ def _alike(v: View) -> Iterator[Finding]:
     rounding = rate > 0.25 and v.gradient <= ROUNDING
     of_success = v.learned and v.gain >= 0 and not still
     if (rate >= bound.zero_variance or rounding) and v.enough and not of_success:
-        said = Evidence(name, rate, f"under {bound.zero_variance}")
-        norm = [v.seen("grad_norm", f"over {ROUNDING}")] if v.gradient >= 0 else []  # or not logged
-        yield make("no_gradient", v.since(silent >= (0.2 if rounding else bound.half)), said, *norm)
+        norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
+        since = v.since(silent >= (0.2 if rounding else bound.half))
+        yield make("no_gradient", since, (name, rate), *norm, rounding=ROUNDING)
     if v.last(ZERO_VARIANCE) >= bound.half and v.high and v.enough_for_two and not still:
-        high = v.seen("reward", f"highest possible: {v.highest:.3g}")
-        yield v.over("saturated", ZERO_VARIANCE, bound.half, high)
+        seen = v.seen(ZERO_VARIANCE), v.seen("reward")
+        yield make("saturated", v.since(silent >= bound.half), *seen, highest=v.highest)
 
 
 def _drowned(v: View) -> Iterator[Finding]:
@@ -295,10 +263,10 @@ def _drowned(v: View) -> Iterator[Finding]:
     ]  # fmt: skip
     quiet = [n for n in spread if n not in (loud, *mastered) and stds[n] > 0.05]
     if quiet and v.enough and spread[loud] >= bound.drown * total:
-        under, other = f"under {bound.drown}", f"{quiet[0]}: {spread[quiet[0]]:.3g}"
-        of_all = Evidence(f"{loud}'s fraction of the spread", spread[loud] / total, under)
-        beside = Evidence(f"rewards/{loud}/std times its weight", spread[loud], other)
-        yield make("drowned", v.of(f"rewards/{loud}/std").index[0], of_all, beside)
+        metric, other = f"rewards/{loud}/std", f"{quiet[0]}: {spread[quiet[0]]:.3g}"
+        of_all = (f"{loud}'s fraction of the spread", spread[loud] / total)
+        beside = (f"{metric} times its weight", spread[loud], other)
+        yield make("drowned", v.of(metric).index[0], of_all, beside)
 
 
 def _hacked(v: View) -> Iterator[Finding]:
@@ -309,10 +277,9 @@ def _hacked(v: View) -> Iterator[Finding]:
     if not measured or v.better or not (rose or fallen):
         return
     series = (fallen or [s for s in measured if s.iloc[-1] < s.iloc[0]] or measured)[0]
-    start, reward = series.iloc[0], Evidence(RISE, v.trend, f"over {bound.sure}: it rose")
+    start, rise = series.iloc[0], [(RISE, v.trend)] if rose else []
     since = series.index[1:][series[1:] <= start + bound.better][0]
-    now = Evidence(series.name, series.iloc[-1], f"over {start:.3g}, its first value")
-    yield make("hacked", since, *([reward] if rose else []), now)
+    yield make("hacked", since, *rise, (series.name, series.iloc[-1]), start=start)
 
 
 def _penalty(v: View) -> Iterator[Finding]:
@@ -321,42 +288,41 @@ def _penalty(v: View) -> Iterator[Finding]:
     held = v.last("kl") / max(v.last("entropy") if len(entropy) else bound.usual_entropy, 1e-9)
     tied = held <= bound.held and not v.of(MOVED).max() < bound.hardly
     if tied and beta >= bound.large_beta and v.judgeable and not v.learned:
-        low = Evidence("kl / entropy", held, f"over {bound.held}: it stays with its reference")
-        large = Evidence("beta", beta, f"under {bound.large_beta}")
-        yield make("beta_too_high", kl.index[0], large, low)
+        yield make("beta_too_high", kl.index[0], ("beta", beta), ("kl / entropy", held))
     if not v.enough_for_two or not len(kl):
         return
     # medians: the estimate of one step can be far too high, when one token was very unlikely
     usual, began = kl.tail(v.width).median(), kl.iloc[0]
     if began >= bound.first_kl and began >= kl.median() / 2:
-        yield make("reference_differs", kl.index[0], Evidence("first kl", began, "0"))
+        yield make("reference_differs", kl.index[0], ("first kl", began))
     # a policy that clearly learns may go half as far again
     limit = max(began, 0.0) + bound.far * (1.5 if v.trend >= 2 * bound.sure else 1)
     if usual > limit and beta != 0:
-        said = Evidence("kl", usual, f"under {limit:.3g} per token")
-        yield make("kl_too_high", v.since(kl > limit), said)
+        yield make("kl_too_high", v.since(kl > limit), ("kl", usual), limit=limit)
 
 
 def _movement(v: View) -> Iterator[Finding]:
-    reward, moved = v.of("reward"), v.of(MOVED).max()
-    flat = Evidence(RISE, v.trend, f"over {bound.sure}")
-    falling = -bound.sure - bound.chance
+    reward, moved, norms = v.of("reward"), v.of(MOVED), v.of("grad_norm")
+    broken, line = v.lost >= bound.cliff, (RISE, v.trend)
+    gone = [("reward lost since its best", v.lost)] if broken else []
+    far = moved[moved >= (bound.jump / 2 if broken else bound.jump)]
+    limit, falling = 5 * norms.head(v.width).median(), -bound.sure - bound.chance
+    if len(far) and (broken or not v.rose):
+        yield make("rate_too_high", far.index[0], (MOVED, far.max()), *gone)
+    elif not len(moved) and broken and v.fell and norms.max() > limit > 0:
+        spike, since = ("grad_norm", norms.max()), norms.index[norms > limit][0]
+        yield make("rate_too_high", since, spike, *gone, limit=limit)
     if v.fell or (v.trend <= falling and v.lost >= bound.lost / 2):
-        line = Evidence(RISE, v.trend, f"over {falling}")
-        deep = Evidence("lost fraction of its best window", v.lost, f"under {bound.lost}")
-        yield make("reward_falls", v.best, line, deep)
-    still = 0 < moved < bound.hardly and v.gradient > ROUNDING
+        deep = ("lost fraction of its best window", v.lost)
+        yield make("reward_falls", v.best, line, deep, falling=falling)
+    still = 0 < moved.max() < bound.hardly and v.gradient > ROUNDING
     if v.judgeable and still and v.gain < bound.gamed_rise * v.highest:
-        little = Evidence(MOVED, moved, f"over {bound.hardly}")
-        yield make("rate_too_low", reward.index[0], little, flat)
+        yield make("rate_too_low", reward.index[0], (MOVED, moved.max()), line)
     elif v.judgeable and not v.learned and not v.fell:
-        yield make("reward_flat", reward.index[0], flat)
+        yield make("reward_flat", reward.index[0], line)
 
 
-RULES = (
-    _broken, _resources, _lengths, _unmoved, _answers, _rate_too_high, _alike, _drowned, _hacked,
-    _penalty, _movement,
-)  # fmt: skip
+RULES = _broken, _resources, _unmoved, _answers, _alike, _drowned, _hacked, _penalty, _movement
 
 
 def diagnose(run, *, live: bool = False) -> Diagnosis:
@@ -375,24 +341,17 @@ def diagnose(run, *, live: bool = False) -> Diagnosis:
 
 
 def _no_alarm(v: View) -> Finding:
-    if not (v.enough_for_two if v.learned else v.judgeable) or not len(v.of("reward")):
-        seen = Evidence("steps", v.run.table.index.max(), "more, to see the reward rise")
-        return make("too_short", v.run.table.index.min(), seen)
-    said = [v.seen("reward", f"{v.first('reward'):.3g} at first, of at most {v.highest:.3g}")]
+    reward, steps, heldout = v.of("reward"), v.run.table.index, v.of(HELDOUT[0])
+    if not (v.enough_for_two if v.learned else v.judgeable) or not len(reward):
+        return make("too_short", steps.min(), ("steps", steps.max()))
     # not reward_std, TRL's deviation of the whole batch: it is above 0 even if no group differs
-    began = f"{v.first(ZERO_VARIANCE):.3g} at first; 1 would mean no gradient"
-    proofs = [(ZERO_VARIANCE, began), ("grad_norm", "more than 0")]
-    said += [v.seen(*proof) for proof in proofs if len(v.of(proof[0]))][:1]  # what was logged
-    if len(heldout := v.of(HELDOUT[0])) > 1:
-        said.append(Evidence(HELDOUT[0], heldout.iloc[-1], f"{heldout.iloc[0]:.3g} at first"))
-    return make("healthy", v.of("reward").index[0], *said, means=_about_loss(v))
-
-
-def _about_loss(v: View) -> str:
-    """Why the loss of this run says nothing about learning; "" if it was not logged."""
-    loss, said = v.of("loss"), DATA["loss"]
-    if v.settings.get("beta", v.of("kl").any()):
-        words = said["with_kl"]
-    else:
-        words = said["alone"] + said["lengths"] * (v.settings.get("loss_type") != "grpo")
-    return words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""
+    proofs = [v.seen(m) for m in (ZERO_VARIANCE, "grad_norm") if len(v.of(m))]  # what was logged
+    said = [v.seen("reward"), *proofs[:1], *[(HELDOUT[0], x) for x in heldout[1:].tail(1)]]
+    known = {"first": v.first("reward"), "highest": v.highest, "alike": v.first(ZERO_VARIANCE)}
+    known["began"] = heldout.head(1).sum()
+    # why the loss of this run says nothing about learning
+    loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", v.of("kl").any())
+    words = why["with_kl" if beta else "alone"]
+    words += why["lengths"] * (not beta and v.settings.get("loss_type") != "grpo")
+    about = words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""
+    return make("healthy", reward.index[0], *said, means=about, **known)

@@ -1,33 +1,54 @@
-"""One tidy table from a GRPO run: its log, TRL's completions, or a folder of this workbook."""
+"""One tidy table from a GRPO run: its log in the form in which it was kept, or TRL's completions.
+
+There is a reader for each form, chosen by the content. Nothing is unpickled or executed: a log is
+data, and may come from anywhere.
+"""
 
 import contextlib
+import csv
+import functools
+import html
+import io
+import json
 import math
+import re
+import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import sub
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-from grpo_workbook.diagnosis.readers import STEPS, read
+import pandas as pd
+
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
 from grpo_workbook.rewards import name_of
 
+Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
+LARGEST, MOST_ROWS = 300 * 2**20, 1_000_000  # bytes of a file, rows of a tracker
+NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
+BINARY = {
+    b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive", b"PAR1": "parquet",
+    b"PK": "a zip archive, or what torch.save wrote", b"\x80": "a pickle, which is never opened",
+    b":W&B": "W&B's own format: export wandb.Api().run(NAME).history() with to_csv", b"": "binary",
+}  # fmt: skip
+STEPS = "global_step", "global_step/max_steps", "step", "_step"  # trackers count their own steps
+RENAMED = {"Step": "step", "Training Loss": "loss", "completion_length": "completions/mean_length"}
+# tqdm's "10/250 [", and metrics as Python, pprint or json print them: {'loss': np.float64(0.1)}
+PRINTED = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[|\{\s*['\"][^{}]{5,20000}\}")
+NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
+PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
+SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
-NO_ROLES = (
-    "which reward judges the answer and which the form; mark your functions with "
-    "@grpo_workbook.reward(role='correctness'), and give them to HealthCallback or read_run"
-)
+NO_ROLES = "which reward judges the answer: mark yours with @reward(role='correctness') or 'format'"
 
 
 @dataclass(frozen=True)
 class RunLog:
     """A run's log as a table with a row for each step (its index) and a column for each metric."""
 
-    table: Any  # a pandas DataFrame
+    table: pd.DataFrame
     settings: dict = field(default_factory=dict)  # num_generations, beta, reward_weights, ...
     broken: dict[str, int] = field(default_factory=dict)  # metric: its first NaN or infinite step
     error: tuple[int, str] | None = None  # step and text of the exception that ended the run
@@ -41,13 +62,15 @@ class RunLog:
     @property
     def steps(self) -> list[int]:
         """The optimizer steps with a row of training."""
-        rows = self.table["reward"].dropna() if "reward" in self.table else self.table
+        told = self.table.filter(["reward", "completions/mean_length"])
+        rows = told.dropna(how="all") if len(told.columns) else self.table
         return [step for step in rows.index if step > 0]
 
     @property
     def every(self) -> int:
         """The optimizer steps from one row to the next (logging_steps), 1 if there is one row."""
-        return int(median(map(sub, self.steps[1:], self.steps))) if len(self.steps) > 1 else 1
+        gaps = pd.Series(self.steps).diff().dropna()
+        return int(gaps.median()) if len(gaps) else 1
 
     @property
     def roles(self) -> dict[str, str]:
@@ -72,20 +95,18 @@ def read_run(source, functions: Sequence[Callable] = (), settings: Mapping | Non
     return next(iter(kept.values()))
 
 
-def read_runs(
-    source, functions: Sequence[Callable] = (), settings: Mapping | None = None
-) -> dict[str, RunLog | WorkbookError]:
+def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | None = None) -> dict:
     """The logs of all runs in a folder, a file or memory: {a run's name: its log}.
 
     `source`: a run's folder (this workbook's, TRL's, TensorBoard's, or one with several), a file
-    (see readers), or `trainer.state.log_history`. `functions`: the rewards, for their roles.
-    `settings`: what the source does not say, such as logging_steps or num_generations.
+    in any of the forms below, or `trainer.state.log_history`. `functions`: the rewards, for their
+    roles. `settings`: what the source does not say, such as logging_steps or num_generations.
 
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
-    runs: dict[str, Any] = {}
+    runs: dict = {}
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
-    found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else read(source)
+    found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else _read(source)
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
@@ -105,7 +126,7 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
     for home, log in _logs(place) if place.is_dir() else [(place, place)]:
         label = str(home.relative_to(place)) if home != place else ""
         try:
-            held = read(log) if log.suffix != ".parquet" else {}
+            held = _read(log) if log.suffix != ".parquet" else {}
         except WorkbookError as error:
             if home == place or home.is_dir():  # another file in a folder may be anything
                 failed[label] = error
@@ -114,17 +135,14 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
         for name, (entries, told) in held.items():  # charts of one run may be in several files
             before, known = found.get(name or label, ([], {}))
             found[name or label] = [*before, *entries, *more], known | told | about
-    if not found and not failed:
-        if not (entries := _read_completions(place)):
-            what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
-            fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
-            raise WorkbookError(f"{readable(place)} {what}: {fix}")
-        found[""] = (
-            entries,
-            _about(place),
-            "loss, gradient and KL: there is no log beside the completions",
-        )
-    return found
+    if found or failed:
+        return found
+    if entries := _read_completions(place):
+        missing = "loss, gradient and KL: there is no log beside the completions"
+        return {"": (entries, _about(place), missing)}
+    what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
+    fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
+    raise WorkbookError(f"{readable(place)} {what}: {fix}")
 
 
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
@@ -148,26 +166,22 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 def _about(home: Path) -> dict:
     """The settings, roles and weights in a run.json of this workbook."""
     # Loading the rewards for their roles would run a file of unknown origin.
-    fix = "choose an older checkpoint, or copy it again"
-    about = read_json(path, fix) if (path := home / "run.json").is_file() else {}
+    about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
     return about.get("settings", {}) | about
 
 
 def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
-    import pandas as pd
-
     if not history:
-        why = "no step was logged before the end, or logging_steps is too large"
-        raise WorkbookError(f"the log is empty: {why}")
-    key = next((k for k in STEPS if any(k in entry for entry in history)), "step")
-    each, told = settings.get("logging_steps"), any(key in entry for entry in history)
-    if not told and isinstance(each, int | float):
+        raise WorkbookError("the log is empty: no step was logged, or logging_steps is too large")
+    told = [key for key in STEPS if any(key in entry for entry in history)]
+    key, each = [*told, "step"][0], settings.get("logging_steps")
+    if told:  # the others are a tracker's entries about something else
+        history = [entry for entry in history if key in entry]
+    elif isinstance(each, int | float):
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
     rows, broken, error = {}, {}, None
     for entry in history:
-        if key != "step" and key not in entry:
-            continue  # a tracker's entry about something else
         try:
             step = int(float(str(entry.get(key)).partition("/")[0]))
         except (OverflowError, ValueError):
@@ -184,7 +198,8 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
                     value = math.nan
                 row.setdefault(name, value)  # the log wins over completions
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
-    if error is None and not any(c.startswith("reward") for c in table if "chosen" not in c):
+    # `chosen` is of DPO; without a `reward`, frac_reward_zero_std is left if no function applied
+    if not error and not any(re.match("(frac_)?reward(?!s/chosen)", c) for c in table):
         kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
         raise WorkbookError(f"the log has no reward: {kind}")
     run = RunLog(table, settings, broken, error)
@@ -195,21 +210,16 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     return replace(run, notes=tuple(notes))
 
 
-def _completions(place: Path, at: str) -> Any:
-    """TRL's completions files at `place` as one pandas table, or None if there is none."""
-    import pandas as pd
-
-    paths = (
-        [place] if place.suffix == ".parquet" else sorted(place.glob(at + "completions_*.parquet"))
-    )
-    try:
-        table = pd.concat(map(pd.read_parquet, paths), ignore_index=True) if paths else None
-    except (OSError, ValueError) as error:
-        raise WorkbookError(
-            f"{readable(place)}: the completions cannot be read ({error})"
-        ) from None
-    if table is None:
+def _completions(place: Path) -> pd.DataFrame | None:
+    """TRL's completions files, up to two folders deep, as one pandas table; None without any."""
+    found = (sorted(place.glob(f"{at}completions_*.parquet")) for at in ("", "*/", "*/*/"))
+    if not (paths := [place] if place.suffix == ".parquet" else next(filter(None, found), [])):
         return None
+    try:
+        table = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
+    except (OSError, ValueError) as error:
+        said = f"{readable(place)}: the completions cannot be read ({error})"
+        raise WorkbookError(said) from None
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
         what = f"not a completions table of TRL: {', '.join(missing)} missing"
         raise WorkbookError(f"{readable(paths[0])} is {what}")
@@ -220,47 +230,219 @@ def _completions(place: Path, at: str) -> Any:
 
 def _read_completions(home: Path) -> list[dict]:
     """TRL's logged completions (log_completions=True) in a run's folder, as one entry per step."""
-    entries = []
-    tables = [t for at in ("", "*/", "*/*/") if (t := _completions(home, at)) is not None]
-    for step, rows in tables[0].groupby("step") if tables else ():
-        texts = [text.strip() for text in rows["completion"]]
-        entry = {"step": step, "completions/empty_fraction": texts.count("") / len(texts)}
-        entry["completions/unique_fraction"] = unique_fraction(rows["prompt"], texts)
-        for name, values in rows.drop(columns=NOT_REWARDS).select_dtypes("number").items():
-            entry |= {f"rewards/{name}/{kind}": values.agg(kind) for kind in ("mean", "std")}
-        entries.append(entry)
-    return entries
+    if (table := _completions(home)) is None:
+        return []
+    paid = table.drop(columns=NOT_REWARDS[1:]).select_dtypes("number")
+    entries = paid.groupby("step").agg(["mean", "std"])
+    entries.columns = [f"rewards/{name}/{kind}" for name, kind in entries]
+    for step, rows in table.groupby("step"):
+        texts, prompts = rows["completion"].str.strip(), rows["prompt"]
+        entries.loc[step, "completions/empty_fraction"] = (texts == "").mean()
+        entries.loc[step, "completions/unique_fraction"] = unique_fraction(prompts, texts)
+    return entries.reset_index().to_dict("records")
 
 
 def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
     """The mean over groups of (different texts / completions); a group answers the same prompt."""
-    import pandas as pd
-
-    groups = pd.Series(texts).groupby(list(map(repr, prompts)))
+    groups = pd.Series(list(texts)).groupby(list(map(repr, prompts)))
     return float((groups.nunique() / groups.size()).mean())
 
 
-# One completion of a group; its kind is "best", "typical" or "worst".
-Sample = namedtuple("Sample", "kind prompt completion reward")
+Sample = namedtuple("Sample", "kind prompt completion reward")  # kind: best, typical, worst
 
 
 def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
     """The best, a typical and the worst completion, by advantage, of the first groups of a step.
 
-    `folder`: a folder with TRL's logged completions at any depth, or one of their files. `reward`
-    is the plain sum of the rewards. Raises WorkbookError if the step was not logged.
+    `folder`: a folder with TRL's logged completions, up to two folders deep, or one of their files.
+    `reward` is the plain sum of the rewards. Raises WorkbookError if the step was not logged.
     """
-    if (table := _completions(Path(folder), "**/")) is None:
+    if (table := _completions(Path(folder))) is None:
         fix = "train with GRPOConfig(log_completions=True)"
         raise WorkbookError(f"{readable(folder)} holds no completions: {fix}")
-    rows = table[table["step"] == step]
+    rows, found = table[table["step"] == step], []
     if not len(rows):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
-    paid, found = rows.drop(columns=NOT_REWARDS).select_dtypes("number").sum(axis=1), []
+    paid = rows.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
     for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
         order = group["advantage"].sort_values(ascending=False).index
-        chosen = {"best": order[0], "typical": order[len(order) // 2], "worst": order[-1]}
-        for kind, at in chosen.items():
-            found.append(Sample(kind, prompt, group["completion"][at], float(paid[at])))
+        chosen = ("best", order[0]), ("typical", order[len(order) // 2]), ("worst", order[-1])
+        found += [Sample(k, prompt, group["completion"][at], float(paid[at])) for k, at in chosen]
     return found
+
+
+def _read(source) -> Runs:
+    """The runs in a file, a folder of TensorBoard, or a log history in memory."""
+    name = readable(source) if isinstance(source, Path) else "the log history"
+    try:
+        return _file(source) if isinstance(source, Path) else _json(source)
+    except OSError as error:
+        raise WorkbookError(f"{name} cannot be read ({error.strerror})") from None
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError, csv.Error) as error:
+        what = error if isinstance(error, WorkbookError) else f"{NO_LOG} another program's"
+        raise WorkbookError(f"{name} {what}") from None
+
+
+def _file(path: Path) -> Runs:
+    if path.is_dir():
+        return _tensorboard(path)
+    if not path.is_file():  # a named pipe would wait for ever
+        raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
+    with path.open("rb") as file:
+        raw = file.read(LARGEST + 1)
+    if b"brain.Event" in raw[:64]:
+        return _tensorboard(path)
+    if raw.startswith(b"SQLite format 3"):
+        return _trackio(path)
+    wide = raw.startswith((b"\xff\xfe", b"\xfe\xff"))  # PowerShell's `> log.txt`
+    kind = next(sign for sign in BINARY if raw.startswith(sign))
+    if kind or (b"\0" in raw[:1000] and not wide):
+        raise WorkbookError(f"{NO_LOG} {BINARY[kind]}")
+    if len(raw) > LARGEST:
+        raise WorkbookError(f"has over {LARGEST >> 20} MiB: cut out the part with the log")
+    text = raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    try:
+        return _json(json.loads(text))
+    except json.JSONDecodeError as error:
+        if error.pos >= len(text.rstrip()) > 0 or error.msg.startswith("Unterminated"):
+            raise WorkbookError(f"is JSON that ends in the middle: {AGAIN}") from None
+    with contextlib.suppress(json.JSONDecodeError):  # JSON lines
+        if rows := [json.loads(line) for line in text.splitlines() if line.strip()]:
+            return _json(rows)
+    return _tables([(text, {})]) or _printed(text, {}) or _csv(text)
+
+
+def _json(value) -> Runs:
+    """A notebook, a trainer_state, a list of entries, or columns of metrics."""
+    settings = {}
+    if isinstance(value, Mapping):
+        if "cells" in value:
+            return _notebook(value["cells"])
+        settings = {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
+        settings |= value.get("settings") or value.get("config") or {}
+        value = next((value[k] for k in ("log_history", "log", "history") if k in value), value)
+    if isinstance(value, Mapping) and all(isinstance(v, Mapping | list) for v in value.values()):
+        value = pd.DataFrame(value, dtype=object).to_dict("records")  # by column, as pandas writes
+    if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
+        raise WorkbookError(f"{NO_LOG} JSON without steps: {visible(json.dumps(value)[:60])}")
+    return _by_run(value, settings)
+
+
+def _by_run(rows: list[dict], settings: dict) -> Runs:
+    """The entries of each run in a table, with TRL's names and without what is missing.
+
+    Trackers have the run's name in a column, W&B's charts in those of the metrics: "NAME - loss".
+    """
+    runs: Runs = {}
+    for row in rows:
+        own, parts = str(row.get("run_name") or row.get("run") or ""), {}
+        for key, value in row.items():
+            run, _, metric = str(key).rpartition(" - ")
+            if value is not None and value != "" and not metric.endswith(("__MIN", "__MAX")):
+                parts.setdefault(run or own, {})[metric_name(metric)] = value
+        shared = parts.pop(own, {})
+        for run, part in (parts or {own: {}}).items():
+            runs.setdefault(run, ([], settings))[0].append(shared | part)
+    known = {*STEPS, "reward", "error"}
+    if rows and not any(known & {*entry} for entries, _ in runs.values() for entry in entries):
+        names = visible(", ".join(map(str, rows[0])))[:60]
+        raise WorkbookError(f"{NO_LOG} a table without steps and rewards: {names}")
+    return runs or {"": ([], settings)}
+
+
+@functools.lru_cache(10_000)
+def metric_name(name: str) -> str:
+    """TRL's present name of a metric that a tracker, Unsloth or TRL before 0.17 calls otherwise."""
+    name = name.strip().replace(" / ", "/").removeprefix("train/")
+    name = RENAMED.get(name, name)
+    is_function = re.fullmatch(r"rewards/(?!invalid_fraction)[^/]+", name)
+    return f"{name}/mean" if is_function else name
+
+
+def _csv(text: str) -> Runs:
+    head = text.strip().partition("\n")[0]
+    rows = list(csv.DictReader(io.StringIO(text.strip()), delimiter=max(",;\t", key=head.count)))
+    if not rows or len(rows[0]) < 2:
+        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {head[:60]!r}")
+    return _by_run(rows, {})
+
+
+def _tables(shown: list[tuple[str, dict]]) -> Runs:
+    """The HTML tables with steps and rewards, as transformers and Unsloth show them in training."""
+    kept = []
+    for text, settings in shown:
+        for table in text.split("<table")[1:]:
+            head, *rows = [
+                [html.unescape(cell) for cell in re.findall(r"<t[hd]\b[^<>]*>([^<]*)", row)]
+                for row in table.partition("</table")[0].split("<tr")[1:]
+            ] or [[]]
+            names = [metric_name(cell) for cell in head]
+            if {"step", "reward"} <= {*names} and rows:  # there may be one of SFT beside them
+                kept.append(([dict(zip(names, row, strict=False)) for row in rows], settings))
+    return {f"table {n}" if len(kept) > 1 else "": run for n, run in enumerate(kept, 1)}
+
+
+def _printed(text: str, settings: dict) -> Runs:
+    """Printed metrics; their steps are their own, or those of the progress bar before each."""
+    entries, bars = [], [{}]
+    for found in PRINTED.finditer(text):
+        if found[1]:
+            bars[-1][found[2]] = int(found[1])
+            continue
+        pairs = PAIR.findall(found[0].replace("\n", ""))  # a terminal may have cut long lines
+        entry = {metric_name(key): value for key, value in pairs}
+        if "reward" in entry or "loss" in entry:
+            entries.append(entry)
+            bars.append({})
+    if not entries or any(key in entry for entry in entries for key in STEPS):
+        return {"": (entries, settings)} if entries else {}
+    # the bar of the training always moves on: those of generation or a data set do not
+    seen = pd.DataFrame(bars[: len(entries)]).fillna(0)
+    moving = [bar for bar in seen if seen[bar].is_monotonic_increasing and seen[bar].is_unique]
+    for total in moving[:1]:
+        entries = [e | {"step": step} for e, step in zip(entries, seen[total], strict=True)]
+    return {"": (entries, {"logging_steps": 1} | settings)}
+
+
+def _notebook(cells: list[dict]) -> Runs:
+    """The training tables in a notebook's stored outputs, or the metrics printed there."""
+    shown, printed, settings = [], "", {}
+    for cell in cells:
+        code = re.sub("#.*", "", "".join(cell.get("source", ""))).partition("GRPOConfig(")[2]
+        if code:  # its numbers; names of variables are not looked up
+            settings = {name: float(number) for name, number in SETTING.findall(code)}
+        for output in cell.get("outputs", ()):
+            shown.append(("".join(output.get("data", {}).get("text/html", "")), settings))
+            printed += "".join(output.get("text", ""))
+    if runs := _tables(shown) or _printed(printed, settings):
+        return runs
+    loss = any("Training Loss" in text for text, _ in shown)
+    why = "a table of the loss alone" if loss else "no metrics in its stored outputs"
+    raise WorkbookError(f"{NO_LOG} a notebook with {why}: give a checkpoint of the run")
+
+
+def _tensorboard(place: Path) -> Runs:
+    """TensorBoard's scalars, and the settings that transformers writes beside them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
+    tags, entries, settings = log.Tags(), [], {}
+    for tag in tags["scalars"]:
+        entries += [{"step": e.step, metric_name(tag): e.value} for e in log.Scalars(tag)]
+    if (told := "args/text_summary") in tags["tensors"]:
+        settings = json.loads(log.Tensors(told)[-1].tensor_proto.string_val[0])
+    return {"": (entries, settings)}
+
+
+def _trackio(path: Path) -> Runs:
+    """The runs of a project that trackio keeps in ~/.cache/huggingface/trackio/PROJECT.db."""
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        try:
+            rows = db.execute(f"SELECT run_name, step, metrics FROM metrics LIMIT {MOST_ROWS}")
+            entries = [{"run": run, "step": step} | json.loads(told) for run, step, told in rows]
+            configs = dict(db.execute("SELECT run_name, config FROM configs").fetchall())
+        except sqlite3.Error as error:
+            raise WorkbookError(f"{NO_LOG} another program's database ({error})") from None
+    runs = _by_run(entries, {}).items()
+    return {run: (entries, json.loads(configs.get(run, "{}"))) for run, (entries, _) in runs}

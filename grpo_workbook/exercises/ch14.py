@@ -174,4 +174,4 @@ experiment("14.4", "few_rows", NOTEBOOK, _paired("higher", "no difference", "low
     "no difference": "The few problems were learned by heart, or lack what the others have: see "
     "what the wrong answers have in common.",
     "higher": "Fewer problems hold nothing that all of them do not: suspect chance, or the seed.",
-}, [(_lists(92, 6, 8, 14), "no difference")])  # fmt: skip
+}, [(_lists(93, 5, 9, 13), "no difference")])  # fmt: skip

@@ -1,4 +1,5 @@
 """The memory of a GRPO run before it starts: by part, whether it fits, and what to change.
+And the problems that a paired comparison needs to show a gain.
 
 The model is built from its config on torch's meta device, which has shapes but no numbers. Weights
 are counted by module, and the KV cache comes from a forward pass. Sources: LoRA (arXiv
@@ -8,6 +9,7 @@ without recomputing). Not included: Unsloth's kernels keep less than Transformer
 
 import json
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,9 +17,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy  # .stats is loaded on its first use
+
 from grpo_workbook.config import FAMILIES, PROFILES, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.planning.power import paired_gain, paired_items, paired_power  # noqa: F401
 from grpo_workbook.training import TARGET_MODULES
 
 __all__ = """GIB KNOWN Plan Shape activation_bytes find_shape kv_cache_bytes logits_bytes memory
@@ -42,6 +46,15 @@ class Shape:
 
     model: Any
 
+    @classmethod
+    def of(cls, config: Any) -> "Shape":
+        """The shape of a config of Transformers; with vision or sound, of its text part."""
+        from accelerate import init_empty_weights
+        from transformers import AutoModelForCausalLM
+
+        with init_empty_weights(include_buffers=True):
+            return cls(AutoModelForCausalLM.from_config(config.get_text_config()))
+
     @cached_property
     def layers(self) -> list[dict[str, tuple[int, int]]]:
         """For each layer {projection: (in, out)}, and for its norms {name: (width, 0)}."""
@@ -60,8 +73,7 @@ class Shape:
 
     def lora(self, rank: int) -> int:
         """The weights of LoRA adapters on the course's target modules."""
-        adapted = [layer[n] for layer in self.layers for n in TARGET_MODULES if n in layer]
-        return sum(rank * (a + b) for a, b in adapted)
+        return rank * sum(sum(layer.get(n, ())) for layer in self.layers for n in TARGET_MODULES)
 
     @cache  # noqa: B019 - there are few shapes
     def cached(self, tokens: int) -> int:
@@ -79,22 +91,17 @@ class Shape:
 @cache
 def find_shape(model: str) -> Shape:
     """The shape of a model of KNOWN (with or without owner and variant), a folder or a hub id.
-
     Raises WorkbookError if it cannot be found or built.
     """
-    from accelerate import init_empty_weights
-    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     variant = r"(-(unsloth|bnb-4bit|it|pt|base|instruct|thinking|2507))+$"
     name = re.sub(variant, "", model.strip("/ ").rsplit("/", 1)[-1].lower())
     folder = Path(model).expanduser()
     try:
         if folder.is_dir() or name not in KNOWN:
-            config = AutoConfig.from_pretrained(str(folder)).get_text_config()
-        else:
-            config = CONFIG_MAPPING[KNOWN[name]["model_type"]](**KNOWN[name])
-        with init_empty_weights(include_buffers=True):
-            return Shape(AutoModelForCausalLM.from_config(config))
+            return Shape.of(AutoConfig.from_pretrained(str(folder)))
+        return Shape.of(AutoConfig.for_model(**KNOWN[name]))
     except Exception as error:  # an unknown config can raise anything
         said = f"the model {model!r} cannot be built from its config ({first_line(error)}): give "
         known = f"one of {', '.join(KNOWN)}, a folder with a config.json, or a hub id"
@@ -119,7 +126,6 @@ def logits_bytes(shape: Shape, rows: int, tokens: int) -> float:
 
 def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpointing: bool) -> dict:
     """Bytes, by part, that a forward pass over `tokens` tokens keeps for the backward pass.
-
     Inputs of adapters, products and norms, `each` bytes per value. In 16 bits the norms still use
     32, and PEFT copies the input for each adapter; in 32 bits there is one copy.
     """
@@ -142,7 +148,6 @@ def activation_bytes(shape: Shape, tokens: int, rank: int, each: int, checkpoint
 
 def memory(shape: Shape, run: RunConfig, gib: float = 0.0) -> dict[str, dict[str, float]]:
     """Bytes by part: {"always": ..., "sampling": ..., "learning": ...}; the last two take turns.
-
     `gib` is the GPU's memory; a colocated vLLM holds its part of it all the time.
     """
     length, batch = run.max_prompt_length + run.max_completion_length, run.batch_size
@@ -229,30 +234,33 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(model: str, profile: Any, *, gib: float | None = None, **values) -> Plan:
+def plan(model: Any, profile: Any, *, gib: float | None = None, **values) -> Plan:
     """The plan for `model` with the profile's settings and `values`, for any GPU.
 
         print(plan("Qwen/Qwen3-4B", GRPOConfig("out", per_device_train_batch_size=8), gib=24))
 
-    `profile`: a name, or TRL's GRPOConfig; what that does not say is a value of its own: lora_rank
-    (16), load_in_4bit (False), max_prompt_length (512). It counts LoRA, not full fine-tuning.
-    `model`: "qwen" or "gemma" (the profile's own), or a name for `find_shape`. `gib`: the device's
-    memory (default: the profile's, or unknown). WorkbookError for unknown or impossible values.
+    `model`: "qwen" or "gemma" (the profile's own), a name for `find_shape`, or a config of
+    Transformers. `profile`: a name, or TRL's GRPOConfig; what that does not say is a value of its
+    own: lora_rank (16), load_in_4bit (False), max_prompt_length (512). It counts LoRA, not full
+    fine-tuning. `gib`: the device's memory (default: the profile's, or unknown). WorkbookError for
+    unknown or impossible values.
     """
-    name, own = profile, not isinstance(profile, str)
-    if own:  # the profile t4 gives the values that do not count here
-        name, profile, values = "your GPU", "t4", _settings_of(profile) | values
-    if profile not in PROFILES or (gib is not None and not 0 < gib < 10**6):
+    name, settings = profile, PROFILES.get(profile if isinstance(profile, str) else "t4")
+    if not isinstance(profile, str):  # the profile t4 gives the values that do not count here
+        name, values = "your GPU", _settings_of(profile) | values
+    if settings is None or (gib is not None and not 0 < gib < 10**6):
         known = ", ".join(PROFILES)
         raise WorkbookError(f"profile {profile!r} with {gib} GiB: choose {known}, and a memory")
-    chosen = PROFILES[profile] | values
-    families = {name: chosen.pop(name) for name in FAMILIES}
-    model, device = families.get(model, model), "cpu" if profile == "smoke" else "cuda"
+    chosen = {key: value for key, value in settings.items() if key not in FAMILIES} | values
+    if isinstance(model, str):
+        shape = find_shape(model := settings[model] if model in FAMILIES else model)
+    else:
+        shape, model = Shape.of(model), model.name_or_path or model.model_type
+    device = "cpu" if name == "smoke" else "cuda"
     run = RunConfig(device, name, model, "", 0, Path("outputs/run"), **chosen)
-    size = gib or (0.0 if own else PROFILE_GIB.get(profile, 0.0))
-    usable = USABLE * size * GIB
-    changes = tuple(_changes(run, size, usable)) if usable else ()
-    return Plan(run, memory(find_shape(model), run, size), usable, changes)
+    size = gib or PROFILE_GIB.get(name, 0.0)
+    changes = tuple(_changes(shape, run, size)) if size else ()
+    return Plan(run, memory(shape, run, size), USABLE * size * GIB, changes)
 
 
 def _settings_of(args: Any) -> dict[str, Any]:
@@ -267,11 +275,11 @@ def _settings_of(args: Any) -> dict[str, Any]:
     return found | {name: getattr(args, name) for name in same}
 
 
-def _changes(run: RunConfig, gib: float, usable: float) -> Iterator[tuple[str, str, float]]:
+def _changes(shape: Shape, run: RunConfig, gib: float) -> Iterator[tuple[str, str, float]]:
     """The cheapest changes that save memory, one by one, until the run fits."""
-    takes = lambda run: total(memory(find_shape(run.model), run, gib))  # noqa: E731
+    takes = lambda run: total(memory(shape, run, gib))  # noqa: E731
     changed = so_far = run
-    while takes(changed) > usable:
+    while takes(changed) > USABLE * gib * GIB:
         for name, (smaller, _) in CHANGES.items():
             candidate = changed.replace(**{name: smaller(changed) or getattr(changed, name)})
             if takes(candidate) < 0.99 * takes(changed):
@@ -283,3 +291,32 @@ def _changes(run: RunConfig, gib: float, usable: float) -> Iterator[tuple[str, s
         if (new := getattr(changed, name)) != (old := getattr(run, name)):
             so_far = so_far.replace(**{name: new})
             yield f"{name} {old} -> {new}", cost, takes(so_far)
+
+
+def paired_power(items: int, better: float, worse: float) -> float:
+    """The power of McNemar's exact test if problems get better or worse at these rates, 0 to 1."""
+    binom, changes = scipy.stats.binom, np.arange(items + 1)
+    # per number of changes: the largest smaller side that still gives p <= 0.05; -1 for none
+    limit = binom.ppf(0.025, changes, 0.5)
+    limit -= binom.cdf(limit, changes, 0.5) > 0.025
+    rate = better / ((better + worse) or 1)
+    found = binom.cdf(limit, changes, rate) + binom.cdf(limit, changes, 1 - rate)
+    return float(np.sum(binom.pmf(changes, items, better + worse) * found))
+
+
+def paired_items(better: float, worse: float, power: float = 0.8) -> int:
+    """The problems that a paired test needs to find a gain of better - worse with this power."""
+    for most in (2**i for i in range(3, 21)):
+        if better != worse and paired_power(most, better, worse) >= power:
+            # the exact power rises like a saw, so a few problems less may be enough
+            return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
+    raise WorkbookError(f"better is {better}, worse {worse}: a million problems show no gain")
+
+
+def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:
+    """The smallest gain that a paired test with `items` problems finds, if a fraction `worse` gets
+    worse, rounded up to 4 places. None: 5 problems are too few even if all get better.
+    """
+    gains = [step / 10_000 for step in range(1, int((1 - 2 * worse) * 10_000 + 1e-6) + 1)]
+    found = bisect_left(gains, power, key=lambda gain: paired_power(items, worse + gain, worse))
+    return gains[found] if found < len(gains) else None

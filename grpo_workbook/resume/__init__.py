@@ -12,14 +12,11 @@ TRL 1.15):
 - completions that are sampled but not yet used (steps_per_generation, num_iterations above one);
 - metrics between two entries of the log, and the state of rewards and callbacks.
 
-The Trainer itself keeps random states, optimizer, schedule and the position in an epoch. On a GPU
-the same states are kept, but its kernels may add up in another order the next time.
-
-What the Trainer leaves out is in one file per process. Rewards and callbacks with state need two
-methods, `state_dict()` and `load_state_dict(state)`; the state consists of dicts, lists, texts,
-numbers, None and tensors. A checkpoint counts only if every file has the SHA-256 in its
-manifest.json, written last: one of the Trainer alone cannot be told from one that a kill cut off.
-A new run removes the manifests of earlier ones.
+The Trainer itself keeps random states, optimizer, schedule and the position in an epoch. Rewards
+and callbacks with state need two methods, `state_dict()` and `load_state_dict(state)`, for dicts,
+lists, texts, numbers, None and tensors. A checkpoint counts only if every file has the SHA-256 in
+its manifest.json, written last: else a kill may have cut it off. On a GPU the same states are kept,
+but its kernels may add up in another order the next time.
 """
 
 import hashlib
@@ -31,6 +28,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors import SafetensorError, safe_open
+
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable, write_json
 from grpo_workbook.rewards import name_of
@@ -38,7 +37,7 @@ from grpo_workbook.training import Callback, stop_on_interrupt
 
 __all__ = ["Trained", "keep_exact", "last_checkpoint", "train"]
 
-MANIFEST = "manifest.json"
+MANIFEST, STATE = "manifest.json", "exact_{}.safetensors"  # STATE: of one process
 # A checkpoint's position in data and completions is valid only for the same values of these.
 SETUP = (
     "per_device_train_batch_size gradient_accumulation_steps steps_per_generation num_iterations "
@@ -59,7 +58,6 @@ class Trained(NamedTuple):
 
 def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print) -> Trained:
     """Train to the last step; `resume`: from the newest complete checkpoint in args.output_dir.
-
     A finished run gets its adapter and log back without a step. Ctrl-C ends training after the
     current step and saves. Raises WorkbookError if a checkpoint cannot be written (after a full
     disk the last complete one stays), or if it belongs to a trainer with another setup.
@@ -68,46 +66,50 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
     from transformers import TrainerState
 
     exact, main = keep_exact(trainer), trainer.is_world_process_zero()
-    checkpoint, saved, interrupted = None, TrainerState(), False
+    checkpoint, saved = None, TrainerState()
     if resume:
         found = [last_checkpoint(trainer.args.output_dir, say) if main else None]
         checkpoint = broadcast_object_list(found)[0]  # one process reads them all
-        if main:
-            begins = "No checkpoint: training starts at step 1"
-            say(f"Continuing from {Path(checkpoint).name}" if checkpoint else begins)
+    if resume and main:
+        begins = "No checkpoint: training starts at step 1"
+        say(f"Continuing from {Path(checkpoint).name}" if checkpoint else begins)
     if checkpoint:
         saved = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
     resumed_from, last_step = saved.global_step, max(0, trainer.args.max_steps) or saved.max_steps
-    if checkpoint and resumed_from >= last_step:
-        exact.restore(checkpoint, saved)  # the Trainer would take one step too many
-    else:
-        try:
-            with stop_on_interrupt(trainer) as seen:
-                trainer.train(resume_from_checkpoint=checkpoint)
-        except BaseException as error:
-            if getattr(error, "between_steps", False) and exact.rescue():
-                say(f"\nThe {trainer.state.global_step} finished steps are saved")
-            raise
-        finally:  # so that an error's message comes after the bar
-            for callback in trainer.callback_handler.callbacks:
-                if bar := getattr(callback, "bar", None):
-                    bar.close()
-        interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
+    if checkpoint and resumed_from >= last_step:  # the Trainer would take one step too many
+        exact.load(checkpoint)
+        put_back(trainer, exact.kept)
+        exact.kept, trainer.state = None, saved
+        return Trained(saved.log_history, resumed_from, False)
+    try:
+        with stop_on_interrupt(trainer) as seen:
+            trainer.train(resume_from_checkpoint=checkpoint)
+    except BaseException as error:
+        step, pieces = trainer.state.global_step, trainer.args.gradient_accumulation_steps
+        whole = trainer.accelerator.num_processes == 1 and trainer._step % pieces == 0
+        # a reward failed between two steps, and a checkpoint of them can be resumed
+        if getattr(error, "between_steps", False) and whole and 0 < step < trainer.state.max_steps:
+            trainer._save_checkpoint(trainer.model, trial=None)
+            say(f"\nThe {step} finished steps are saved")
+        raise
+    finally:  # so that an error's message comes after the bar
+        for callback in trainer.callback_handler.callbacks:
+            if bar := getattr(callback, "bar", None):
+                bar.close()
+    interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
     return Trained(trainer.state.log_history, resumed_from, interrupted)
 
 
 def keep_exact(trainer) -> "ExactCheckpoints":
     """Make every checkpoint of this trainer exactly resumable.
-
     From now on `trainer.train(resume_from_checkpoint=...)` is exact too. It keeps at least two
     checkpoints (save_total_limit), as the Trainer removes the oldest before the newest is sealed.
     """
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, ExactCheckpoints):
-            return callback
-    exact = ExactCheckpoints(trainer)
+    callbacks = trainer.callback_handler.callbacks
+    if found := [callback for callback in callbacks if isinstance(callback, ExactCheckpoints)]:
+        return found[0]
     # the first callback, so that the others find their state when training starts
-    trainer.callback_handler.callbacks.insert(0, exact)
+    callbacks.insert(0, exact := ExactCheckpoints(trainer))
     trainer._load_from_checkpoint, trainer._save_checkpoint = exact.load, exact.save
     if trainer.args.save_total_limit == 1:
         trainer.args.save_total_limit = 2
@@ -130,8 +132,11 @@ class ExactCheckpoints(Callback):
 
         if why := fault(Path(checkpoint)):
             raise WorkbookError(f"{readable(checkpoint)} cannot be resumed: {why}")
-        check_setup(self.trainer, checkpoint)
-        self.kept = read_state(file_of(checkpoint, self.trainer.args.process_index))
+        kept, here = read_state(Path(checkpoint) / STATE.format(0))["setup"], _setup(self.trainer)
+        if different := [f"{n} {kept[n]}, here {here[n]}" for n in here if kept[n] != here[n]]:
+            said = f"{readable(checkpoint)} was written with {'; '.join(different)}"
+            raise WorkbookError(f"{said}: give the same values, or start again")
+        self.kept = read_state(Path(checkpoint) / STATE.format(self.trainer.args.process_index))
         policy = self.trainer.model
         if self.trainer.is_fsdp_enabled or not hasattr(policy, "peft_config"):
             self.stock_load(checkpoint, model)
@@ -149,18 +154,15 @@ class ExactCheckpoints(Callback):
             put_back(self.trainer, self.kept, train_dataloader)
             self.kept = None
         if self.trainer.is_world_process_zero():
-            tidy = clear_torn if state.global_step else set_aside
-            tidy(Path(args.output_dir))
+            tidy(Path(args.output_dir), resumed=state.global_step > 0)
 
     def save(self, model, trial) -> None:
         """Replaces Trainer._save_checkpoint: saves everything and a seal, or WorkbookError."""
-        from safetensors import SafetensorError
-
         trainer, main = self.trainer, self.trainer.is_world_process_zero()
         folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
         try:
             self.stock_save(model, trial)
-            write_state(file_of(folder, trainer.args.process_index), take(trainer))
+            write_state(folder / STATE.format(trainer.args.process_index), take(trainer))
             trainer.accelerator.wait_for_everyone()
             if main:
                 seal(folder)
@@ -178,21 +180,6 @@ class ExactCheckpoints(Callback):
                 f"are free now): free some disk space; {goes_on or 'there is no earlier one'}"
             ) from error
 
-    def rescue(self) -> bool:
-        """Save between two steps, when a reward has failed; False where that cannot be resumed."""
-        trainer, state = self.trainer, self.trainer.state
-        whole = trainer._step % trainer.args.gradient_accumulation_steps == 0
-        alone = trainer.accelerator.num_processes == 1
-        if fine := whole and alone and 0 < state.global_step < state.max_steps:
-            trainer._save_checkpoint(trainer.model, trial=None)
-        return fine
-
-    def restore(self, checkpoint: str, state) -> None:
-        """Restore adapter, log and rewards' state from the last checkpoint of a finished run."""
-        self.load(checkpoint)
-        put_back_rewards(self.trainer, self.kept["rewards"])
-        self.kept, self.trainer.state = None, state
-
 
 def take(trainer) -> dict:
     """The state of this process that the next step needs and the Trainer does not save."""
@@ -200,54 +187,48 @@ def take(trainer) -> dict:
     if trainer._step % (trainer.args.steps_per_generation * trainer.num_iterations) == 0:
         state["_buffered_inputs"] = None  # all used: the next step samples new completions
     state |= {"setup": _setup(trainer), "metrics": dict(trainer._metrics["train"])}
-    parts = {"rewards": trainer.reward_funcs, "callbacks": trainer.callback_handler.callbacks}
-    for part, things in parts.items():
-        state[part] = {name: thing.state_dict() for name, thing in _stateful(things).items()}
+    for part, things in _stateful(trainer).items():
+        state[part] = {name: thing.state_dict() for name, thing in things.items()}
     return state
 
 
-def put_back(trainer, state: dict, dataloader) -> None:
-    """Restore the state from `take` when training starts, after the Trainer's own part."""
+def put_back(trainer, state: dict, dataloader=None) -> None:
+    """Restore the state from `take` after the Trainer's own part: when training starts, or without
+    a dataloader when it has ended. WorkbookError if the checkpoint is of other rewards.
+    """
     from accelerate.utils import send_to_device
 
     for name in KEPT:
         setattr(trainer, name, send_to_device(state[name], trainer.accelerator.device))
     trainer._metrics["train"] = defaultdict(list, state["metrics"])
-    put_back_rewards(trainer, state["rewards"])
-    for name, callback in _stateful(trainer.callback_handler.callbacks).items():
-        if name in state["callbacks"]:  # callbacks may be added or left out
-            callback.load_state_dict(state["callbacks"][name])
-    _advance(dataloader, int(trainer.state.epoch))
-
-
-def put_back_rewards(trainer, kept: Mapping[str, dict]) -> None:
-    """Restore the rewards' state; WorkbookError if the checkpoint is of other rewards."""
-    here = _stateful(trainer.reward_funcs)
-    if here.keys() != kept.keys():
-        said = f"the checkpoint keeps the state of {sorted(kept)}, this trainer has {sorted(here)}"
+    found = _stateful(trainer)
+    if (kept := sorted(state["rewards"])) != (here := sorted(found["rewards"])):
+        said = f"the checkpoint keeps the state of {kept}, this trainer has {here}"
         raise WorkbookError(f"{said}: give the same rewards, or start again")
-    for name, reward in here.items():
-        reward.load_state_dict(kept[name])
+    for part, things in found.items():
+        for name in things.keys() & state[part].keys():  # callbacks may be added or left out
+            things[name].load_state_dict(state[part][name])
+    if dataloader is not None:
+        _advance(dataloader, int(trainer.state.epoch))
 
 
-def _stateful(things: Iterable) -> dict[str, Any]:
-    """The rewards or callbacks with state, as name:0, name:1, ..."""
-    found = list(_within(things))
-    names = [name_of(thing) for thing in found]
-    return {f"{name}:{names[:i].count(name)}": found[i] for i, name in enumerate(names)}
+def _stateful(trainer) -> dict[str, Any]:
+    """The rewards and the callbacks with state, as name:0, name:1, ..."""
+    found = {"rewards": trainer.reward_funcs, "callbacks": trainer.callback_handler.callbacks}
+    for part, things in found.items():
+        inside = list(_within(things))
+        names = [name_of(thing) for thing in inside]
+        found[part] = {f"{n}:{names[:i].count(n)}": inside[i] for i, n in enumerate(names)}
+    return found
 
 
 def _within(things: Iterable) -> Iterator:
     """The things with state, also within a functools.wraps or an ensemble."""
-    import torch
-
     for thing in things:
-        if isinstance(thing, torch.nn.Module):
-            continue  # a reward model's weights are not trained
-        if hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-            yield thing
+        if hasattr(thing, "load_state_dict") and not hasattr(thing, "named_parameters"):
+            yield thing  # not a reward model, whose weights are not trained
         wrapped = getattr(thing, "__wrapped__", None)
-        yield from _within(getattr(thing, "members", ()) or ([wrapped] if wrapped else []))
+        yield from _within([wrapped] if wrapped else getattr(thing, "members", ()))
 
 
 def _advance(dataloader, epochs: int) -> None:
@@ -270,24 +251,8 @@ def _setup(trainer) -> dict:
     return {name: getattr(trainer.args, name) for name in SETUP} | {"training rows": rows}
 
 
-def check_setup(trainer, checkpoint: str | Path) -> None:
-    """Raise WorkbookError if the checkpoint is of a trainer with another setup."""
-    kept, here = read_state(file_of(checkpoint, 0))["setup"], _setup(trainer)
-    if different := [f"{n} {kept[n]}, here {here[n]}" for n in here if kept[n] != here[n]]:
-        said = f"{readable(checkpoint)} was written with {'; '.join(different)}"
-        raise WorkbookError(f"{said}: give the same values, or start again")
-
-
-def file_of(checkpoint: str | Path, process: int) -> Path:
-    """The path of a process's state in a checkpoint."""
-    return Path(checkpoint) / f"exact_{process}.safetensors"
-
-
 def write_state(path: Path, state: dict) -> None:
-    """Write a state as safetensors: its tensors, and the rest as JSON in the file's metadata.
-
-    Raises WorkbookError for any other value.
-    """
+    """Write tensors as safetensors, the rest as JSON in its metadata; WorkbookError for more."""
     import torch
     from safetensors.torch import save_file
 
@@ -312,48 +277,40 @@ def write_state(path: Path, state: dict) -> None:
 
 
 def read_state(path: Path) -> dict:
-    """Read a state from `write`, on the CPU. Nothing is unpickled."""
-    from safetensors import safe_open
+    """Read a state from `write_state`, on the CPU. Nothing is unpickled."""
 
-    def whole(value) -> Any:
-        if isinstance(value, list):
-            return [whole(inner) for inner in value]
-        if not isinstance(value, dict):
-            return value
-        if "tensor" in value:
-            return file.get_tensor(value["tensor"])
-        return {key: whole(inner) for key, inner in value["pairs"]}
+    def whole(found: dict) -> Any:  # from the inside out
+        return file.get_tensor(found["tensor"]) if "tensor" in found else dict(found["pairs"])
 
     with safe_open(path, "pt") as file:
-        return whole(json.loads(file.metadata()["state"]))
+        return json.loads(file.metadata()["state"], object_hook=whole)
 
 
 def seal(checkpoint: Path) -> None:
     """Flush every file of the checkpoint to the disk, then write its manifest."""
-    (checkpoint / MANIFEST).unlink(missing_ok=True)
-    files = {}
-    for path in sorted(p for p in checkpoint.rglob("*") if p.is_file()):
-        with path.open("rb") as file:
+    files = [p for p in sorted(checkpoint.rglob("*")) if p.is_file() and p.name != MANIFEST]
+    hashes = {path.relative_to(checkpoint).as_posix(): _sha256(path, flush=True) for path in files}
+    write_json(checkpoint / MANIFEST, {"files": hashes})
+
+
+def _sha256(path: Path, flush: bool = False) -> str:
+    with path.open("rb") as file:
+        if flush:
             os.fsync(file.fileno())  # else a power cut could leave a manifest without its files
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        files[path.relative_to(checkpoint).as_posix()] = sha256
-    write_json(checkpoint / MANIFEST, {"files": files})
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fault(checkpoint: Path) -> str | None:
     """Why the checkpoint is incomplete, or None. Reads all of it (1 to 3 s per GB)."""
     try:
         files = dict(json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"])
-    except FileNotFoundError:
-        return f"it has no {MANIFEST}: it is incomplete, or of an earlier run or another program"
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return f"its {MANIFEST} cannot be read"
+        return f"no {MANIFEST} can be read: it is incomplete, or of an earlier run or other program"
     for name, sha256 in files.items():
         if not (checkpoint / name).is_file():
             return f"{name} is missing"
-        with (checkpoint / name).open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                return f"{name} has changed since it was written"
+        if _sha256(checkpoint / name) != sha256:
+            return f"{name} has changed since it was written"
     return None
 
 
@@ -372,13 +329,10 @@ def last_checkpoint(folder: Path | str, say: Callable = lambda text: None) -> st
     return None
 
 
-def clear_torn(folder: Path) -> None:
-    """Remove incomplete checkpoints: the Trainer would count them and remove complete ones."""
-    for checkpoint in filter(fault, all_checkpoints(folder)):
-        shutil.rmtree(checkpoint)
-
-
-def set_aside(folder: Path) -> None:
-    """For a new run in `folder`: checkpoints of the earlier one stay, but no longer count."""
+def tidy(folder: Path, resumed: bool) -> None:
+    """Before training: what a kill cut off goes, and of an earlier run nothing counts any more."""
     for checkpoint in all_checkpoints(folder):
-        (checkpoint / MANIFEST).unlink(missing_ok=True)
+        if not resumed:
+            (checkpoint / MANIFEST).unlink(missing_ok=True)
+        elif fault(checkpoint):  # the Trainer would count it, and remove complete ones
+            shutil.rmtree(checkpoint)

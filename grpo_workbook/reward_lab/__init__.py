@@ -1,30 +1,69 @@
 """Test rewards before training: a table of scores, attacks, symbolic answers.
 
-functions, weights = parse_rewards("correctness:2,strict_format:0.5")
-score(functions, completions, rows, group_size=8, weights=weights).table()
+    functions, weights = parse_rewards("correctness:2,strict_format:0.5")
+    score(functions, completions, rows, group_size=8, weights=weights).table()
 
 `attacks()` are completions that try to earn a reward without the work; their texts are in
 attacks.toml. None is an honest right answer: a policy that learns to write one has learned the
 reward, not the task. Run them against every reward before you train with it.
+
+`SymbolicChecker` compares LaTeX and symbolic answers with math-verify, in worker processes with a
+time limit: math-verify's own uses a signal, which works only in the main thread; elsewhere it
+raises ValueError, and code that swallowed the error has zeroed the rewards of whole runs.
+9^{9^{9^{9}}} takes it seconds, and "1, 2, 3 or 72" and \\boxed{2+70} both pass against 72. So a
+gold answer that is a number is compared exactly, as in `is_correct`, and a prediction with several
+answers ("or", or a list if the gold is not one) is wrong. All other pairs go to a worker. A late
+one is killed: "timeout". If one dies, its pair is tried again, and in the end it is an "error".
+Not covered: tasks to rewrite an expression, because the question's own form equals the answer.
 """
 
+import contextlib
+import logging
 import re
+import signal
+import threading
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+from unittest import mock
 
+from pebble import ProcessExpired, ProcessPool
+
+from grpo_workbook.answers import BOX, CHANGES, MAX_ANSWER, PLAIN, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.reward_lab.symbolic import SymbolicChecker, symbolic_correctness
-from grpo_workbook.rewards import call, name_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from grpo_workbook.rewards import call, name_of, reward, text_of
 
 __all__ = ["SymbolicChecker", "attacks", "honest", "score", "symbolic_correctness"]
+
+START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
+MAX_TRIES = 4  # attempts at a pair if the worker dies
+DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
+MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
+_MARK = re.compile(r"</?answer>|\\boxed\{|####")
+_NAMED = re.compile(
+    r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?(?:\(\w\))?|\([a-z, ]+\))\s*(?:=|\\approx(?![a-z]))"
+)
+_OR = re.compile(r"\b(?:or|either|maybe|not)\b|\\lor|\$\$|\\pm|\xb1")
+_AND = re.compile(r",?\s*(?:\\text\{\s*and\s*\}|\band\b)")
+_GAP = re.compile(r"(?:[\s$,;.()\[\]\\]|\\text\{ ?and ?\}|and|or|\\q?quad)*(?:[A-Za-z]\w*\s*=\s*)?")
+# The last statement of prose: "is", words, then a formula or a number, and no number behind it.
+_STATED = re.compile(
+    r"(?si).*(?:\b(?:answer|is|are|that|thus|therefore)|it's|[a-z]:)\s(?P<words>[a-z ,]{0,60}?)"
+    r"(?P<value>\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\([^\n]+?\\\)"
+    r"|(?<![a-z])-?[$€]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:m[²³])?(?![\w/]|[.,:]\d))"
+    r"(?P<unit>(?>(?:[^\W\d]|[\s,²³%€°])*))(?:[.<][^\d$\\]*)?\Z"
+)
+_TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\{[^{}]*[^\W\d_][^{}]*\}")
+_SIGNS = PLAIN | {0xD7: "*", 0xF7: "/", 0xB7: "*", 0x24: " "}
+_SCIENTIFIC = re.compile(r"(?<![\w.])(\d{1,30}(?:\.\d{1,30})?)[eE]\+?(-?)0*(\d{1,3})(?![\d.])")
+_SPAWNING = threading.Lock()
 
 
 class Attack(NamedTuple):
@@ -46,8 +85,7 @@ def attacks(right="42", wrong="41", prompt="What is 6 times 7?") -> list[Attack]
     values |= {"DOUBLE": str(2 * int(right)), "LESS": str(int(right) - 2)}
     values |= {"FIRST": right[0], "REST": right[1:], "BACKWARDS": right[::-1]}
     values["ARABIC"] = "".join(chr(0x660 + int(digit)) for digit in right)
-    file = Path(__file__).with_name("attacks.toml")
-    found = []
+    file, found = Path(__file__).with_name("attacks.toml"), []
     for kind, texts in tomllib.loads(file.read_text(encoding="utf-8")).items():
         for name, text in texts.items():
             if not isinstance(text, str):
@@ -66,18 +104,17 @@ class Scored:
     groups: dict[str, list[list[float | None]]]
     weights: dict[str, float]
 
-    def table(self) -> "pd.DataFrame":
-        """A row per function and for the total; `none` counts completions where it did not apply.
-
-        `equal` is the rate of groups with equal rewards: these give no gradient.
+    def table(self) -> Any:
+        """A DataFrame with a row per function and for the total; `none` counts completions where
+        it did not apply, `equal` is the rate of groups with equal rewards: these give no gradient.
         """
         import pandas as pd
 
         frame = pd.DataFrame({n: [*chain(*g)] for n, g in self.groups.items()}, dtype=float)
         equal = [fmean(len(set(g)) == 1 for g in groups) for groups in self.groups.values()]
-        table = pd.DataFrame({"none": frame.isna().sum(), "mean": frame.mean()})
-        table = table.assign(std=frame.std(ddof=0), min=frame.min(), max=frame.max(), equal=equal)
-        table.insert(0, "weight", pd.Series(self.weights))
+        table = pd.DataFrame({"weight": pd.Series(self.weights).reindex(frame.columns)})
+        table = table.assign(none=frame.isna().sum(), mean=frame.mean(), std=frame.std(ddof=0))
+        table = table.assign(min=frame.min(), max=frame.max(), equal=equal)
         return table.rename(index=lambda name: name.removesuffix("_reward"))
 
 
@@ -85,11 +122,8 @@ def score(
     functions: Sequence, completions: Sequence, rows: Sequence, *, group_size: int, weights=None
 ) -> Scored:
     """Every reward for every completion, group by group, as GRPO would see them.
-
     `rows` are rows of the dataset, one per group or per completion; rewards get their columns.
     """
-    import pandas as pd
-
     n, names = len(completions), [name_of(f) for f in functions]
     weights = [1.0] * len(names) if weights is None else list(weights)
     if group_size < 2 or n == 0 or n % group_size:
@@ -104,8 +138,210 @@ def score(
     columns = {key: [row[key] for row in rows] for key in rows[0] if key != "completion"}
     values = {name_of(f): call(f, completions, **columns) for f in functions}
     # TRL's weighted sum, where None counts as 0: GRPO compares these
-    table: Any = pd.DataFrame(values, dtype=float)
-    values["total"] = (table.fillna(0.0) @ weights).tolist()
+    paid = [[w * (v or 0.0) for v in values[name]] for w, name in zip(weights, names, strict=True)]
+    values["total"] = [*map(sum, zip(*paid, strict=True))]
     starts = range(0, n, group_size)
     groups = {name: [v[i : i + group_size] for i in starts] for name, v in values.items()}
     return Scored(groups, dict(zip(names, weights, strict=True)))
+
+
+class Outcome(NamedTuple):
+    """The outcome for one pair: "right" or "wrong", or without a verdict "timeout" or "error"."""
+
+    verdict: str
+    reason: str
+
+    @property
+    def value(self) -> float | None:
+        """The reward for this outcome."""
+        return {"right": 1.0, "wrong": 0.0}.get(self.verdict)
+
+
+class SymbolicChecker(contextlib.AbstractContextManager):
+    """Judge (prediction, gold) pairs, each within `time_limit` seconds, in `workers` processes.
+    It works in any thread and beside torch: workers are new processes, not forks, and end with the
+    `with` block or this process. `counts` holds the verdicts so far.
+    """
+
+    def __init__(self, workers: int = 1, time_limit: float = 2.0):
+        if workers < 1 or not 0 < time_limit < 3600:
+            raise WorkbookError(f"{workers} workers, {time_limit} s: give at least 1, below 1 h")
+        self.workers, self.time_limit = workers, time_limit
+        self.counts: Counter[str] = Counter()
+        self._pool, self._lock = None, threading.Lock()
+
+    def __exit__(self, *_) -> None:
+        """End the workers; the next check starts new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.stop()
+            pool.join()
+
+    def check(self, pairs: Sequence[tuple]) -> list[Outcome]:
+        """One Outcome per (prediction, gold) or (prediction, gold, question), in order.
+
+        A prediction may be a completion, or None; without a mark its last statement ("so the sum
+        is $2x$.") is the answer. Words of the question may be units.
+        """
+        outcomes = {i: decide(*pair) for i, pair in enumerate(pairs)}
+        for _ in range(MAX_TRIES):
+            asked = {i: self._ask(pairs[i]) for i, outcome in outcomes.items() if outcome is None}
+            for i, future in asked.items():
+                try:
+                    outcomes[i] = Outcome(*future.result(START + self.time_limit))
+                except TimeoutError:
+                    if not future.done():
+                        raise RuntimeError("no math-verify worker started") from None
+                    outcomes[i] = Outcome("timeout", f"killed after {self.time_limit:g} s")
+                except (ProcessExpired, BrokenProcessPool):
+                    continue  # try again
+        died = Outcome("error", f"the worker died {MAX_TRIES} times on this pair")
+        told = [outcome or died for outcome in outcomes.values()]
+        self.counts.update(outcome.verdict for outcome in told)
+        return told
+
+    def judge(self, given: str, gold: str) -> bool | None:
+        """For `evaluation.score`: None without a verdict."""
+        asked = [(f"<answer>{given}</answer>", gold)]
+        return {"right": True, "wrong": False}.get(self.check(asked)[0].verdict)
+
+    def _ask(self, pair):
+        with self._lock:
+            if self._pool is not None and not self._pool.active:  # an idle worker was killed
+                self.__exit__()
+            if self._pool is None:
+                fresh: Any = SpawnContext()
+                fresh.Process = _Fresh
+                self._pool = ProcessPool(self.workers, initializer=_begin, context=fresh)
+            asked = [_given(pair[0]) or "", _final(pair[1]) or "", self.time_limit]
+            return self._pool.schedule(compare, asked, timeout=self.time_limit)
+
+
+def symbolic_correctness(checker: SymbolicChecker | None = None):
+    """A reward: 1.0 if the final answer equals the reference mathematically, else 0.0; None without
+    a reference or a verdict. WorkbookError if more than half of a batch has no verdict.
+    """
+    checker = checker or SymbolicChecker()
+
+    @reward(role="correctness", columns=("answer",), answers="text")
+    def symbolic_correctness_reward(completions, answer, prompts=None, **columns):
+        texts = [text_of(c) for c in completions]
+        said = [text if _MARK.search(text) else None for text in texts]
+        rows = list(zip(said, answer, prompts or [""] * len(said), strict=True))
+        asked = [row for row in rows if row[1] is not None]
+        outcomes = checker.check(asked)
+        failed = [o for o in outcomes if o.value is None]
+        if len(failed) > len(outcomes) / 2:
+            said = f"{len(failed)} of {len(asked)} completions could not be judged"
+            fix = "fix the reference answers, or give a checker with a longer time_limit"
+            raise WorkbookError(f"{said} ({failed[0].reason}): {fix}")
+        values = iter([o.value for o in outcomes])
+        return [None if gold is None else next(values) for gold in answer]
+
+    return symbolic_correctness_reward
+
+
+def decide(prediction: str | None, gold: str, question: object = "") -> Outcome | None:
+    """The outcome if no algebra is needed, else None: the pair goes to math-verify."""
+    answer, wanted = _given(prediction), _final(gold)
+    if answer is None or len(answer) > MAX_ANSWER:
+        return Outcome("wrong", "no answer, several different answers, or a very long one")
+    if wanted is None or len(wanted) > MAX_ANSWER:
+        return Outcome("error", f"the gold answer cannot be read: {gold[:80]!r}")
+    if (number := read_answer(wanted, question=wanted)) is not None:
+        asked, value = f"{question} {wanted}", _NAMED.sub("", answer.strip(" $"), count=1)  # x = 5
+        given = read_answer(answer, question=asked) or read_answer(value, question=asked)
+        return Outcome("right" if given == number else "wrong", "compared as numbers")
+    listed = re.sub(r"^[$\s]*\{(.*)\}[$\s]*$", r"\1", wanted)  # {1, 2} is LaTeX's group
+    return Outcome("wrong", "several answers") if _offers(answer) > _offers(listed) else None
+
+
+def _final(text: str) -> str | None:
+    """The answer of a text with a mark; a list, if only signs and "and" stand between the boxes."""
+    if not _MARK.search(text):
+        return text.strip()
+    boxes = [] if "<answer>" in text or text.count("\\boxed{") > 64 else [*BOX.finditer(text)]
+    if boxes and all(_GAP.fullmatch(text[a.end() : b.start()]) for a, b in pairwise(boxes)):
+        return ", ".join(dict.fromkeys(box[1].strip() for box in boxes))
+    found = extract_answer(text)
+    return found if found is None else _final(found)
+
+
+def _given(prediction: str | None) -> str | None:
+    """The answer of a prediction: what is marked, what its last sentence states, or all of it."""
+    if prediction is None or _MARK.search(prediction):
+        return prediction and _final(prediction)
+    if found := _STATED.match(prediction[-2_000:]):
+        unit = re.sub(r"\A\s*is (?:our|the) (?:answer|solution)", "", found["unit"])
+        words = re.findall(r"\w+", f"{found['words']} {unit}".lower())
+        if not any(CHANGES.fullmatch(w) or not w.rstrip("²³").isascii() for w in words):
+            return found["value"]
+    return prediction.strip()
+
+
+def _offers(answer: str) -> int:
+    """The number of alternatives in an answer, outside brackets: by "or", list signs and such."""
+    answer = _AND.sub(",", re.sub(r"[<>!]=", "<", answer.strip(" $").lower()))
+    depth, equals, parts = 0, 0, [""]
+    for sign in answer:
+        depth += (sign in "([{") - (sign in ")]}")
+        equals += sign == "=" and depth <= 0
+        if sign in ",;" and depth <= 0:
+            parts.append("")
+        elif not sign.isspace():
+            parts[-1] += sign
+    count = len(_OR.findall(answer)) + len(set(parts) - {""})
+    # words between two terms offer a choice ("bzw."); words after the last term are a unit
+    parts = [re.sub(r"^\s*\^\{?\d\}?", "", part) for part in _TEXT.split(answer)]
+    filled = [i for i, part in enumerate(parts) if re.search(r"\w", part)] or [0]
+    named = _NAMED.match(answer) is not None  # y = ...; but 3 = 2 names two values
+    return count + filled[-1] - filled[0] + max(0, equals - named)
+
+
+class _Fresh(SpawnProcess):
+    """A new process that does not run the user's script again, which might train."""
+
+    @staticmethod
+    def _Popen(process_obj):
+        nowhere = {"__spec__": None, "__file__": None}
+        with _SPAWNING, mock.patch.multiple("__main__", create=True, **nowhere):
+            return SpawnProcess._Popen(process_obj)
+
+
+def _begin() -> None:
+    """Start a worker. math-verify warns that its own time limit is off: ours replaces it."""
+    logging.disable(logging.CRITICAL)
+    compare("x+x", "2x", START)  # imports, and fills sympy's caches outside of any time limit
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would wait for a bomb's end
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
+    """(verdict, reason) from math-verify, which expects the gold answer first."""
+    from math_verify import parse, verify
+    from math_verify.parser import LatexExtractionConfig
+
+    how: Any = {"parsing_timeout": None, "raise_on_error": True}
+    how["extraction_config"] = [LatexExtractionConfig(boxed_match_priority=0)]
+    # if the parent is gone: the kernel ends this process, even within one long multiplication
+    signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 5)
+    try:
+        # in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $
+        prediction, gold = (
+            _SCIENTIFIC.sub(r"\1 \\cdot 10^{\2\3}", text.translate(_SIGNS)).strip()
+            for text in (prediction, gold)
+        )
+        if prediction == gold:
+            return "right", "identical"
+        if not (wanted := parse(f"\\boxed{{{gold}}}", **how)):
+            return "error", "the gold answer cannot be read"
+        given = parse(f"\\boxed{{{prediction}}}", **how)
+        right = verify(wanted, given, DIGITS, timeout_seconds=None, raise_on_error=True)
+        return ("right", "equal") if right else ("wrong", "not equal" if given else "unreadable")
+    except Exception as error:
+        return "error", f"{type(error).__name__}: {str(error)[:200]}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -54,9 +54,8 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
     """
     tasks: list[dict] = read_rows(source).to_list()
     for number, row in enumerate(tasks, 1):
-        if isinstance(row.get("test"), dict | list):
-            row["test"] = json.dumps(row["test"])
-        cases = is_json(row.get("test"))
+        row["test"] = _text(row.get("test"))
+        cases, why = is_json(row["test"]), ""
         needed = [c for c in NEEDED if not (cases and c == "entry_point")]
         empty = [c for c in needed if not isinstance(row.get(c), str) or not row[c].strip()]
         if empty:
@@ -64,10 +63,13 @@ def read_tasks(source: str | Path) -> list[dict[str, str]]:
             why = f"{what}: every task needs text in {', '.join(needed)}, as in HumanEval"
         elif not cases and not _defines(row["prompt"], name := row["entry_point"]):
             why = f"the prompt does not define {name[:40]!r}: end it where the solution begins"
-        else:
-            continue
-        raise WorkbookError(f"{source}, row {number}: {why}")
+        if why:
+            raise WorkbookError(f"{source}, row {number}: {why}")
     return tasks
+
+
+def _text(test):
+    return json.dumps(test) if isinstance(test, dict | list) else test
 
 
 def _defines(prompt: str, name: str) -> bool:
@@ -140,9 +142,9 @@ def jobs_of(completions, test, entry_point, prompts=None, prompt_code=None, **co
         name = "" if name is None and is_json(one) else name
         if not isinstance(start, str) or not (prompt_code or _defines(start, str(name))):
             start = ""  # neither words nor None are code
-        one = json.dumps(one) if isinstance(one, dict | list) else one
+        program = program_of(completion, str(name), start)
         # the test's helpers come from the prompt, not from the program
-        jobs.append(Job(program_of(completion, str(name), start), one, name, _standalone(start)))
+        jobs.append(Job(program, _text(one), name, _standalone(start)))
     return jobs
 
 

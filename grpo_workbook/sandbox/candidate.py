@@ -1,13 +1,13 @@
 """The untrusted side: a server behind the walls of `jail.py` that forks a candidate for each job.
 
-It gets a byte for "begin", with the candidate's end of a socket pair, and a byte for "end", and
-never reads output of a candidate, which goes to /dev/null. After each job it kills all processes
-that are left. Standard library only.
+It gets a byte for "begin", with the candidate's end of a socket pair, and a byte for "end": then it
+kills all processes that are left. Standard library only.
 """
 
 import atexit
 import builtins
 import contextlib
+import copy
 import functools
 import gc
 import inspect
@@ -27,6 +27,11 @@ import jail
 import wire
 from handles import SPECIAL
 
+# a value of a subclass crosses as its content
+_BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
+_BASES += (Mapping, Set, UserList, UserString)
+_CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: str}
+
 
 class Program(wire.Values):
     """The program's side of the wire. A program may change all of this.
@@ -35,31 +40,27 @@ class Program(wire.Values):
     wants done with them, by the name of a function of `operator` or `builtins`.
     """
 
-    def __init__(self, sock: socket.socket):
+    def __init__(self, sock: socket.socket, module=None, known=(), numpy: bool = False):
         super().__init__()
-        self.sock, self.known, self.numpy = sock, (), False
+        self.sock, self.known, self.numpy = sock, frozenset(known), numpy
         self.things, self.places = [], {}
         self.again = False  # arguments are compared with what came: an object is its number
+        self.thing(module)
 
     def fresh(self, again: bool = False) -> "Program":
         """The same for another call: the numbers of mutable objects begin again."""
-        other = object.__new__(Program)
-        mine = {"objects": [], "numbers": {}, "records": [], "again": again}
-        other.__dict__ = self.__dict__ | mine
+        other = copy.copy(self)
+        other.objects, other.numbers, other.again = [], {}, again
         return other
 
     def special(self, value, kind: type):
         """What is no plain value: by its number, a record, or as the nearest plain value."""
-        name = kind.__name__
-        asked = id(kind) in self.places
-        if self.again and id(value) in self.places:
+        asked, is_thing = id(kind) in self.places, id(value) in self.places
+        if self.again and is_thing:
             return ["h", self.places[id(value)]]
-        if not asked and (isinstance(value, Iterator) or inspect.iscoroutine(value)):
-            what = "iterator" if isinstance(value, Iterator) else "coroutine"
-            return [*self.thing(value)[:2], what, name]
-        if id(value) in self.places:
+        if is_thing or (not asked and (isinstance(value, Iterator) or inspect.iscoroutine(value))):
             return self.thing(value)
-        if name in self.known and not isinstance(value, _BASES):
+        if kind.__name__ in self.known and not isinstance(value, _BASES):
             return self.record(value)
         if kind.__module__ == "numpy" and not self.numpy and getattr(value, "shape", 1) == ():
             return self.encode(value.item())  # the judge would have to load NumPy for it
@@ -68,54 +69,57 @@ class Program(wire.Values):
         if kind is _Callback:
             return ["k", value.number]
         if isinstance(value, BaseException):
-            return ["E", self.raised(value)]
+            return ["E", *self.raised(value)]
         base = next((x for x in _BASES if isinstance(value, x)), None)
         if asked or not base:  # only the content of a class that the test has not asked for crosses
             return self.thing(value)
         if base is tuple and hasattr(kind, "_fields"):
-            return ["n", name, kind._fields, *(self.encode(x) for x in tuple.__iter__(value))]
+            return ["n", kind.__name__, kind._fields, *map(self.encode, tuple.__iter__(value))]
         return self.encode(_CONTENT.get(base, base)(value))
 
     def thing(self, value) -> list:
-        """An object that stays here: its number, what it is, the names of its classes."""
+        """An object that stays here: its number, what it is, the names of its classes, its own."""
         place = self.places.setdefault(id(value), len(self.things))
         if place == len(self.things):
             self.things.append(value)
         kind = value if isinstance(value, type) else type(value)
-        what = "class" if kind is value else "function" if callable(value) else "object"
-        names = [c.__name__ for c in kind.__mro__]
-        fields = {}
-        if what == "object" and hasattr(kind, "__dataclass_fields__"):
-            fields = {x: getattr(value, x, None) for x in kind.__dataclass_fields__}
+        what = "class" if kind is value else "coroutine" if inspect.iscoroutine(value) else "object"
+        what = "iterator" if isinstance(value, Iterator) and id(kind) not in self.places else what
+        fields = [] if kind is value else list(getattr(kind, "__dataclass_fields__", ()))
         special = [x for x in SPECIAL if hasattr(type(value), x)]
-        return ["h", place, what, kind.__module__, names, self.encode(fields), special]
+        names = [c.__name__ for c in kind.__mro__]
+        return ["h", place, what, kind.__module__, names, fields, special]
 
     def found(self, tag: str, *parts):
         """What the judge has sent by number, by name or as a record."""
-        if tag == "h":
-            return self.things[parts[0]]
-        if tag == "k":
-            return _Callback(self, *parts)
-        if tag == "E":
-            return getattr(builtins, parts[0])(*self.decode(parts[1]))
-        kind = self.things[0].__dict__.get(parts[0])
-        return self.blank(kind if isinstance(kind, type) else type(parts[0], (), {}), *parts[1:])
+        match tag:
+            case "h":
+                return self.things[parts[0]]
+            case "k":
+                return _Callback(self, *parts)
+            case "E":
+                return getattr(builtins, parts[0])(*map(self.decode, parts[1:]))
+        return super().found(tag, *parts)
+
+    def own_class(self, name: str) -> type:
+        """The program's class of the same name as the test's, or an empty one."""
+        kind = vars(self.things[0]).get(name)
+        return kind if isinstance(kind, type) else type(name, (), {})
 
     def raised(self, error: BaseException) -> list:
-        """An exception: its classes, its words, its arguments and attributes, its class here."""
-        kind, words = type(error), type(error).__name__
+        """An exception: its classes, its words, its arguments and attributes."""
+        names, words = [c.__name__ for c in type(error).__mro__], type(error).__name__
         with contextlib.suppress(Exception):
             words = str(error)[:400]
-        other = self.fresh()
         try:
-            given = other.pack((error.args, dict(vars(error))))
+            given = self.fresh().pack((error.args, vars(error)))
         except (wire.NotPlain, RecursionError):
-            given = other.fresh().pack(((words,), {}))
-        return [[c.__name__ for c in kind.__mro__], words, given, self.places.get(id(kind))]
+            given = self.fresh().pack(((words,), {}))
+        return [names, words, given]
 
-    def answer(self, request: list) -> list:
-        """Do what the judge asks for: [the operation, its arguments]."""
-        values, (operation, packed) = self.fresh(), request
+    def answer(self, operation: str, packed: list) -> list:
+        """Do what the judge asks for; the arguments go back too if the program has changed them."""
+        values = self.fresh()
         try:
             arguments, named = values.unpack(packed)
             count = len(values.objects)
@@ -123,26 +127,18 @@ class Program(wire.Values):
             result = (run or getattr(builtins, operation))(*arguments, **dict(named))
             if operation == "new":
                 self.thing(result)
-            elif operation == "take":
-                return ["value", values.pack((result, None))]
-            # the arguments go back if the program has changed them
-            changes = None
-            if count and self.fresh(again=True).pack((arguments, named)) != packed:
-                changes = [values.parts(x) for x in values.objects[:count]]
-            return ["value", values.pack((result, changes))]
-        except (wire.NotPlain, RecursionError) as problem:
-            if isinstance(problem, wire.NotPlain):
-                return ["not plain", str(problem)]
-            return ["raised", self.raised(problem)]
+            same = not count or self.fresh(again=True).pack((arguments, named)) == packed
+            return ["value", values.pack(result, count if same else 0)]
+        except wire.NotPlain:
+            raise
         except BaseException as error:
             return ["raised", self.raised(error)]
 
     def serve(self, until: str = "") -> list:
         """Answer requests until the message `until` comes: the result of a function of the test."""
         while (message := wire.receive(self.sock))[0] != until:
-            reply = self.answer(message)
             try:
-                wire.send(self.sock, reply)
+                wire.send(self.sock, self.answer(*message))
             except wire.NotPlain as problem:
                 wire.send(self.sock, ["not plain", str(problem)])
         return message
@@ -165,16 +161,16 @@ class _Callback:
         return values.unpack(data)
 
 
-def _take(iterator, count: int) -> tuple[list, list | None]:
-    """Up to `count` items, and how it ended: [] at its end, or what it raised."""
+def _take(iterator, count: int) -> tuple[list, object]:
+    """Up to `count` items, and how it ended: False at its end, or what it raised."""
     items = []
     try:
-        for _ in range(count):
+        while len(items) < count:
             items.append(next(iterator))
     except StopIteration:
-        return items, []
+        return items, False
     except Exception as error:
-        return items, [error]
+        return items, error
     return items, None
 
 
@@ -185,87 +181,54 @@ def _event_loop():
     return asyncio.Runner()  # all coroutines have one loop
 
 
-def _wait(coroutine):
-    return _event_loop().run(coroutine)
-
-
-def _random(state, of_numpy=None) -> None:
+def _random(state, *of_numpy) -> None:
     random.setstate(state)
-    if of_numpy:
-        sys.modules["numpy"].random.set_state(of_numpy)
+    for one in of_numpy:
+        sys.modules["numpy"].random.set_state(one)
 
 
-def _each(*calls) -> list:
-    """What each call gives, None where it raises."""
+def _equal(*pairs) -> list:
+    """Whether each pair is equal, None where it raises."""
     found = []
-    for operation, arguments, named in calls:
+    for one, other in pairs:
+        found.append(None)
         with contextlib.suppress(Exception):
-            found.append(None)
-            found[-1] = getattr(operator, operation)(*arguments, **named)
+            found[-1] = one == other
     return found
 
 
-_OPERATIONS = {"new": operator.call, "take": _take, "wait": _wait, "random": _random, "each": _each}
-# a value of a subclass crosses as its content
-_BASES = (bool, int, float, complex, str, bytes, bytearray, tuple, list, set, frozenset)
-_BASES += (Mapping, Set, UserList, UserString)
-_CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: str}
+_OPERATIONS = {"new": operator.call, "take": _take, "random": _random, "equal": _equal}
+_OPERATIONS["wait"] = lambda coroutine: _event_loop().run(coroutine)
 
 
 def candidate(sock: socket.socket) -> None:
     """Load the program, answer requests until the judge hangs up."""
     wire.send(sock, ["ready", None])
-    first = wire.receive(sock)
+    name, source, *how = wire.receive(sock)
     builtins.exit = builtins.quit = sys.exit
-    if first["script"]:
-        return _script(sock, first["program"], first["input"])
-    module = sys.modules["__candidate__"] = types.ModuleType("__candidate__")
-    program = Program(sock)
-    program.known, program.numpy = frozenset(first["known"]), first["numpy"]
-    program.thing(module)
+    module = sys.modules[name] = types.ModuleType(name)
+    program, reply = Program(sock, module, *how), ["value", [0, None]]
+    if is_script := name == "__main__":
+        _, (pipe,), _, _ = socket.recv_fds(sock, 1, 1)
+        os.dup2(pipe, 0)
+        os.dup2(pipe, 1)
+        os.close(pipe)
+        sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     try:
-        exec(compile(first["program"], "<program>", "exec"), module.__dict__)
-        wire.send(sock, ["value", program.pack((None, None))])
+        exec(compile(source, "<program>", "exec"), module.__dict__)
+        if is_script:
+            threading._shutdown()  # waits for its threads, as at the end of any script
     except BaseException as error:
-        wire.send(sock, ["raised", program.raised(error)])
-    program.serve()
-
-
-def _script(sock: socket.socket, source: str, text: str) -> None:
-    """Run a program as a script: `text` is its input, its output goes to the judge."""
-    _, (output,), _, _ = socket.recv_fds(sock, 1, 1)
-    os.dup2(output, 1)
-    os.close(output)
-    theirs, ours = os.pipe()
-    os.dup2(theirs, 0)
-    os.close(theirs)
-    # a thread, for the text may be larger than the pipe, and the program may not read it
-    data = text.encode("utf-8", "surrogateescape")
-    threading.Thread(target=_feed, args=[ours, data], daemon=True).start()
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    reply = ["value", None]
-    try:
-        exec(compile(source, "<program>", "exec"), main.__dict__)
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
-    except SystemExit as error:
-        if error.code not in (None, 0, False):
-            reply = ["raised", Program(sock).raised(error)]
-    except BaseException as error:
-        reply = ["raised", Program(sock).raised(error)]
-    with contextlib.suppress(Exception):
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-    os.close(1)
+        if not (is_script and isinstance(error, SystemExit) and error.code in (None, 0, False)):
+            reply = ["raised", program.raised(error)]
+    if is_script:
+        with contextlib.suppress(Exception):
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+        os.closerange(0, 2)
     wire.send(sock, reply)
-
-
-def _feed(pipe: int, data: bytes) -> None:
-    with contextlib.suppress(OSError), open(pipe, "wb") as file:
-        file.write(data)
+    program.serve()
 
 
 def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> None:
@@ -303,8 +266,7 @@ def candidate_server() -> None:
     del sys.modules["jail"], sys.modules["wire"], sys.modules["handles"]
     walls = None
     try:
-        jail.filter_calls()
-        walls = jail.filter_for_one()
+        walls = jail.filter_calls()
     except OSError as error:
         missing.append(f"system calls cannot be filtered: {error}")
         lacks.append("use the network, write files and end your processes")

@@ -4,28 +4,27 @@ An object must not answer where the test expects a value: `assert abs(f(2) - 5) 
 any object whose operators say so. So only an object that the test itself has *made*, by calling a
 class of the program, answers everything. Any other is never equal to a value, has no arithmetic
 with values, and what it says to a method that plain values have (`startswith`) must be an object
-again. And of a made one `==` is believed only if it also says no (see Judge.ask_beside). Standard
+again. And of a made one `==` is believed only if it also says no (see Judge.equals). Standard
 library only.
 """
 
 import functools
+import operator
+import types
 
 import wire
 
 _ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__")
-_NOTHING = (None, NotImplemented)
 
 
-class Thing:
+class Thing(types.SimpleNamespace):
     """What the judge knows of an object: its number in the candidate, its classes, its rights."""
 
-    def __init__(self, judge, place: int, what: str, module="", names=(), fields=None):
-        self.judge, self.place, self.what, self.module = judge, place, what, module
-        self.names, self.fields = list(names), fields or {}
-        # wanted: a class that the test names; narrow: its answer must be an object
-        self.made = self.wanted = self.narrow = False
-        self.items: list | None = None  # of one that the test has not made, all at once
-        self.recipe: tuple | None = None  # of one that the test has made: the class, the arguments
+    module, names, fields = "", (), ()  # the names of its classes, and of a dataclass's fields
+    # wanted: a class that the test names; narrow: its answer must be an object
+    made = wanted = narrow = False
+    items: list | None = None  # of one that the test has not made, all at once
+    recipe: tuple | None = None  # of one that the test has made: the class, the arguments
 
 
 class Handle:
@@ -37,44 +36,40 @@ class Handle:
         object.__setattr__(self, "_thing", thing)
 
     def __mro_entries__(self, bases):
-        self._thing.judge.untestable("the test derives a class from a class of the program")
+        self._thing.judge.stop("rejected", "the test derives a class from the program's", "test")
 
     def __reduce_ex__(self, _):
-        self._thing.judge.untestable("the test copies an object of the program")
+        self._thing.judge.stop("rejected", "the test copies an object of the program", "test")
 
     def __getattr__(self, name: str):
         if name.startswith("__") and name.endswith("__") and name not in _ASKED:
             raise AttributeError(name)
         mine = self._thing
-        if name in mine.fields:
-            return mine.fields[name]
         result = mine.judge.ask("getattr", self, name)
         mine.items = None
         if not (mine.made or mine.wanted or name in _ASKED) and mine.judge.is_plain_name(name):
-            if not isinstance(result, Handle):
+            if isinstance(result, Handle):
+                result._thing.narrow = True
+            elif name not in mine.fields:
                 mine.judge.refuse(mine)
-            result._thing.narrow = True
         return result
 
     def __eq__(self, other):
-        return self._equals(other, self._thing.judge.ask_beside)
+        return self._equals(other, self._thing.judge.equals)
 
     def __ne__(self, other):
-        return not self._equals(other, self._thing.judge.ask)
+        return not self._equals(other, functools.partial(self._thing.judge.ask, "eq"))
 
     def _equals(self, other, ask) -> bool:
-        mine = self._thing
-        if isinstance(other, Handle):
-            is_made = mine.recipe or other._thing.recipe  # then: are perhaps all that are made one?
-            if mine.place == other._thing.place and not is_made:
-                return True
-        if isinstance(other, Handle) or mine.made:
-            return ask("eq", self, other) is True
+        mine, theirs = self._thing, other._thing if isinstance(other, Handle) else None
+        if theirs and mine.place == theirs.place and not (mine.recipe or theirs.recipe):
+            return True  # of one that is made: are perhaps all that are made one?
+        if theirs or mine.made:
+            return ask(self, other) is True
         kind = type(other)
         crosses = kind in wire.PLAIN or kind.__module__ in ("__test__", "builtins")
         if mine.names[:1] == [kind.__name__] and not crosses:
-            words = f"a value of type {mine.module}.{kind.__name__} cannot be compared"
-            mine.judge.untestable(words)
+            mine.judge.stop("rejected", f"a {kind.__name__} cannot be compared", "test")
         return False
 
     def __bool__(self):
@@ -87,33 +82,18 @@ class Handle:
         return isinstance(value, Handle) and _exact(value, "issubclass", bool, self)
 
 
-class _Special(Handle):
+class _Special:
     """What the test's object can do only if the program's can: see `handle`."""
-
-    __slots__ = ()
 
     def __call__(self, *arguments, **named):
         mine = self._thing
         if mine.wanted:
-            return mine.judge.make(self, *arguments, **named)
+            made = mine.judge.ask("new", self, *arguments, **named)
+            return mine.judge.own(made, recipe=(self, arguments, named))
         result = mine.judge.ask("call", self, *arguments, **named)
-        if mine.narrow and not isinstance(result, Handle) and result not in _NOTHING:
+        if mine.narrow and not isinstance(result, Handle) and result is not None:
             mine.judge.refuse(mine)
         return result
-
-    def __len__(self):
-        return _exact(self, "len", int) if self._thing.made else len(_items(self))
-
-    def __iter__(self):
-        return iter(self._thing.judge.ask("iter", self) if self._thing.made else _items(self))
-
-    def __contains__(self, item):
-        return _exact(self, "contains", bool, item) if self._thing.made else item in _items(self)
-
-    def __getitem__(self, key):
-        if not self._thing.made and type(key) in (int, slice):
-            return _items(self)[key]
-        return self._thing.judge.ask("getitem", self, key)
 
     def __next__(self):
         try:
@@ -124,14 +104,18 @@ class _Special(Handle):
             raise
 
     def __enter__(self):
-        judge = self._thing.judge
-        entered = judge.ask("call", judge.ask("getattr", self, "__enter__"))
-        same = isinstance(entered, Handle) and entered._thing.place == self._thing.place
-        return self if same else entered
+        enter = self._thing.judge.ask("getattr", self, "__enter__")
+        return _same(self, self._thing.judge.ask("call", enter))
 
     def __exit__(self, *_):
-        judge = self._thing.judge
-        return judge.ask("call", judge.ask("getattr", self, "__exit__"), *(None,) * 3) is True
+        leave = self._thing.judge.ask("getattr", self, "__exit__")
+        return self._thing.judge.ask("call", leave, None, None, None) is True
+
+
+def _same(handle: Handle, result):
+    """The result; if it is the object that was asked, then with the test's rights to it."""
+    is_same = isinstance(result, Handle) and result._thing.place == handle._thing.place
+    return handle if is_same else result
 
 
 def _exact(handle: Handle, operation: str, kind: type, *more):
@@ -142,14 +126,24 @@ def _exact(handle: Handle, operation: str, kind: type, *more):
     return answer
 
 
-def _items(handle: Handle) -> list:
-    """All items at once, so that a program cannot show other items at a second look."""
-    mine = handle._thing
-    if mine.items is None:
-        mine.items = mine.judge.ask("list", handle)
-        if type(mine.items) is not list:
-            raise TypeError(f"the program lists a {type(mine.items).__name__}")
-    return mine.items
+def _asked(name: str, kind: type | None = None):
+    if kind:
+        return lambda self, *more: _exact(self, name, kind, *more)
+    return lambda self, *more: self._thing.judge.ask(name, self, *more)
+
+
+def _of_items(name: str, asked, here):
+    """A question about its items: `here`, of all at once, so that they cannot be others later."""
+
+    def ask(self, *more):
+        mine = self._thing
+        if mine.made or (name == "getitem" and type(*more) not in (int, slice)):
+            return asked(self, *more)
+        if mine.items is None:
+            mine.items = _exact(self, "list", list)
+        return here(mine.items, *more)
+
+    return ask
 
 
 def _operator(name: str, swapped: bool = False):
@@ -163,39 +157,32 @@ def _operator(name: str, swapped: bool = False):
         result = mine.judge.ask(name, *((*other, self) if swapped else (self, *other)))
         if not isinstance(result, Handle):
             return result if free or name in _ANSWERS else mine.judge.refuse(mine)
-        if mine.made and result._thing.place == mine.place:
-            return self  # changed in place
-        return mine.judge.own(result) if free else result
+        same = _same(self, result) if mine.made else result  # changed in place
+        return mine.judge.own(result) if free and same is result else same
 
     return operate
 
 
-def _asked(name: str, kind: type | None = None):
-    def ask(self, *more):
-        return _exact(self, name, kind, *more) if kind else self._thing.judge.ask(name, self, *more)
-
-    return ask
-
-
 _TO_VALUES = ("abs", "int", "float", "complex", "index", "round")
 _ANSWERS = ("lt", "le", "gt", "ge", *_TO_VALUES)
-for _name in _ANSWERS[:4]:
-    setattr(Handle, f"__{_name}__", _operator(_name))
-for _name, _kind in {"hash": int, "str": str, "repr": str, "format": str}.items():
-    setattr(Handle, f"__{_name}__", _asked(_name, _kind))
-for _name in ("setattr", "delattr"):
-    setattr(Handle, f"__{_name}__", _asked(_name))
+_FOR_ALL = {name: _operator(name) for name in _ANSWERS[:4]}
+_FOR_ALL |= {name: _asked(name, str) for name in ("str", "repr", "format")}
+_FOR_ALL |= {name: _asked(name) for name in ("setattr", "delattr")} | {"hash": _asked("hash", int)}
+for _name, _method in _FOR_ALL.items():
+    setattr(Handle, f"__{_name}__", _method)
 Handle.__doc__ = property(lambda self: self._thing.judge.ask("getattr", self, "__doc__"))
-for _name in ("setitem", "delitem"):
-    setattr(_Special, f"__{_name}__", _asked(_name))
-for _name in (*_TO_VALUES, "neg", "pos", "invert"):
-    setattr(_Special, f"__{_name}__", _operator(_name))
+_SOME = {name: _operator(name) for name in (*_TO_VALUES, "neg", "pos", "invert")}
+_SOME |= {name: _asked(name) for name in ("setitem", "delitem")}
+_SOME["len"] = _of_items("len", _asked("len", int), len)
+_SOME["iter"] = _of_items("iter", lambda self: iter(self._thing.judge.ask("iter", self)), iter)
+_SOME["contains"] = _of_items("contains", _asked("contains", bool), operator.contains)
+_SOME["getitem"] = _of_items("getitem", _asked("getitem"), operator.getitem)
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
     _plain = _name + "_" * (_name in ("and", "or"))  # as in the module `operator`
-    setattr(_Special, f"__{_name}__", _operator(_plain))
-    setattr(_Special, f"__r{_name}__", _operator(_plain, swapped=True))
-    setattr(_Special, f"__i{_name}__", _operator("i" + _name))
+    _SOME |= {_name: _operator(_plain), f"i{_name}": _operator(f"i{_name}")}
+    _SOME[f"r{_name}"] = _operator(_plain, swapped=True)
 SPECIAL = {name: method for name, method in vars(_Special).items() if callable(method)}
+SPECIAL |= {f"__{name}__": method for name, method in _SOME.items()}
 
 
 @functools.cache

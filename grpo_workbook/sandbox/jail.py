@@ -6,6 +6,7 @@ A refused system call raises OSError with its name. Standard library only.
 import contextlib
 import ctypes
 import errno
+import glob
 import json
 import os
 import platform
@@ -62,11 +63,7 @@ def be_first_to_go(score: int = 1000) -> None:
 
 
 def enter_namespaces(visible: list[str]) -> None:
-    """Continue as process 1 in new namespaces without a network; the parent waits for its end.
-
-    Its root holds only the folders `visible`, read-only: no /proc, no /dev, no home. After an
-    OSError, which can come in the middle, nothing can be judged in this process.
-    """
+    """Continue as process 1 in new namespaces; after an OSError nothing can be judged here."""
     build_root(visible)
     if os.fork():  # only a child is in the new namespace of processes
         with contextlib.suppress(ChildProcessError):
@@ -75,7 +72,7 @@ def enter_namespaces(visible: list[str]) -> None:
 
 
 def build_root(visible: list[str]) -> None:
-    """New namespaces for this process and its forks, and a new root with `visible` alone."""
+    """New namespaces for this process and its forks; their root holds `visible`, read-only."""
     tops: list[str] = []
     for path in sorted({os.path.abspath(p) + "/" for p in visible if os.path.isdir(p)}):
         if not path.startswith(tuple(tops)):
@@ -109,10 +106,9 @@ def _read_only(path: str) -> None:
 
 
 def be_nobody() -> bool:
-    """For root: take a real user id of no account. Its threads are counted alone.
+    """For root, whose threads the kernel never limits: take a real user id of no account.
 
-    The kernel never limits the threads of root. The effective id, and so the access to files, stays
-    the same; the filter of system calls refuses the way back.
+    The effective id, and so the access to files, stays; the filter refuses the way back.
     """
     with contextlib.suppress(OSError):
         if os.geteuid() == 0:
@@ -123,18 +119,16 @@ def be_nobody() -> bool:
 def own_user_namespace() -> bool:
     """Enter a user namespace that maps nobody: other processes' memory is out of reach from it."""
     with contextlib.suppress(OSError):
-        _call("unshare", NEW_USER)
-        return True
+        return _call("unshare", NEW_USER) == 0
     return False
 
 
 def threads_of_user() -> int:
     """How many threads all processes with this real user id have."""
     count = 0
-    for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
+    for folder in glob.glob("/proc/[0-9]*/task"):
         with contextlib.suppress(OSError):
-            if os.stat(f"/proc/{pid}").st_uid == os.getuid():
-                count += len(os.listdir(f"/proc/{pid}/task"))
+            count += (os.stat(folder).st_uid == os.getuid()) * len(os.listdir(folder))
     return count
 
 
@@ -207,31 +201,23 @@ _FOR_ALL = (
 )
 _FOR_ONE = (
     ((56, 220), 0, _JSET, [_THREAD], _ALLOW, _NO),  # clone
-    ((57, None), 0, _JEQ, [], _NO, _NO),  # fork
-    ((58, None), 0, _JEQ, [], _NO, _NO),  # vfork
-    ((62, 129), 0, _JEQ, [], _NO, _NO),  # kill
-    ((234, 131), 0, _JEQ, [], _NO, _NO),  # tgkill
+    # fork, vfork, kill, tgkill
+    *((x, 0, _JEQ, [], _NO, _NO) for x in ((57, None), (58, None), (62, 129), (234, 131))),
 )
 
 
-def filter_calls() -> None:
+def filter_calls() -> "Filter":
     """Filter system calls of this process, its threads and its forks, irrevocably (seccomp).
 
     It denies new programs, sockets, writing and deleting files, other users' rights, and all that
     reaches other processes or stays after this one (see syscalls.json), but not reads, threads,
-    forks and signals.
+    forks and signals. Returns the filter for a process that may start and signal no other.
     """
     if _libc is None or _MACHINE not in _ARCH:
         raise OSError(errno.ENOSYS, f"there is no system call filter for {_MACHINE}")
-    column = _ARCH[_MACHINE][1]
     ops = [(_JGE, 0, 1, _NEWER), (_RET, 0, 0, _NO_CALL)]
-    for number in {numbers[column] for numbers in _DENIED.values()} - {None}:
-        ops += [(_JEQ, 0, 1, number), (_RET, 0, 0, _NO)]
-    Filter([*ops, *_by_argument(_FOR_ALL)]).install()
-
-
-def filter_for_one() -> "Filter":
-    """The filter for a process that may start and signal no other."""
+    denied = tuple((numbers, 0, _JEQ, [], _NO, _NO) for numbers in _DENIED.values())
+    Filter([*ops, *_by_argument(denied + _FOR_ALL)]).install()
     return Filter(_by_argument(_FOR_ONE))
 
 
@@ -249,8 +235,7 @@ def _by_argument(calls: tuple) -> list:
 class Filter:
     """A program in the language of the kernel's packet filter, whose parts are (code, jt, jf, k).
 
-    At its beginning the call's number is loaded; at its end a call is allowed. It is made before
-    the fork that it is for: each page of memory that a fork writes to must be copied.
+    It is made before the fork that it is for: each page that a fork writes to must be copied.
     """
 
     def __init__(self, ops: list[tuple[int, int, int, int]]):

@@ -12,7 +12,6 @@ import copy
 import functools
 import json
 import numbers
-import operator
 import os
 import random
 import re
@@ -28,7 +27,7 @@ from unittest.mock import MagicMock
 import jail
 import wire
 from handles import Handle, Thing, handle
-from source import CALLS, PLAIN_NAMES, Test, is_json, read_json, same_output
+from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_output
 
 MAX_WORDS = 400  # characters from the program in a reason
 COUNTING = 0.2  # seconds to count the cases that a program did not reach
@@ -36,6 +35,7 @@ NONSENSE = "the answer breaks the protocol"
 # what a message that the protocol does not have brings about; what ends a loop of the test
 _NONSENSE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError)
 _ENDS = (StopIteration, StopAsyncIteration, GeneratorExit)
+_ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
 
 
 class Gone(Exception):
@@ -49,15 +49,16 @@ class Late(BaseException):
 @contextlib.contextmanager
 def _within(seconds: float):
     """Raise Late after so many seconds, again and again, for a test may catch it."""
+
+    def late(*_):
+        raise Late
+
+    signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _late(*_):
-    raise Late
 
 
 def _parameters(function) -> list[dict]:
@@ -73,61 +74,51 @@ def _parameters(function) -> list[dict]:
 
 
 @functools.cache
-def _strict_numpy() -> None:
-    """In NumPy an empty array is close to any number: not here, for it is no right answer."""
-    with contextlib.suppress(ImportError):
-        import numpy
-        import numpy.testing
+def _strict_numpy():
+    """The class of empty arrays; patches NumPy, where an empty array is close to any number.
 
-        for name in ("allclose", "isclose", "array_equiv"):
-            setattr(numpy, name, _never_empty(getattr(numpy, name), numpy))
-        for name in [x for x in vars(numpy.testing) if x.startswith("assert_")]:
-            setattr(numpy.testing, name, _never_empty(getattr(numpy.testing, name), numpy))
-
-
-def _never_empty(compare, numpy):
-    @functools.wraps(compare)
-    def close(*given, **named):
-        with contextlib.suppress(ValueError):  # lists of different lengths
-            if len({numpy.size(x) > 0 for x in given[:2]}) == 2:
-                raise AssertionError("an empty array is no right answer")
-        return compare(*given, **named)
-
-    return close
-
-
-@functools.cache
-def _empty_array() -> type:
-    """NumPy's array, where `(f(x) == 5).all()` and `f(x) == pytest.approx(5)` do not hold."""
+    Not here, for it is no right answer: also not in `(f(x) == 5).all()` and `pytest.approx`.
+    """
     import numpy
+    import numpy.testing
 
-    def refuse(self):
-        raise AssertionError("an empty array is no right answer")
+    def refuse(*values):
+        with contextlib.suppress(ValueError):  # lists of different lengths
+            if len({numpy.size(x) > 0 for x in values[:2]}) != 1:
+                raise AssertionError("an empty array is no right answer")
+
+    def strict(compare):
+        @functools.wraps(compare)
+        def close(*given, **named):
+            refuse(*given)
+            return compare(*given, **named)
+
+        return close
 
     def operate(self, function, method, *values, **named):
-        if any(numpy.size(x) for x in values):
-            refuse(self)
+        refuse(self, *filter(numpy.size, values))
         return getattr(function, method)(*map(numpy.asarray, values), **named)
 
-    names = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(refuse)}
-    return type("ndarray", (numpy.ndarray,), names)
+    testing = [x for x in vars(numpy.testing) if x.startswith("assert_")]
+    for name in testing:
+        setattr(numpy.testing, name, strict(getattr(numpy.testing, name)))
+    for name in ("allclose", "isclose", "array_equiv"):
+        setattr(numpy, name, strict(getattr(numpy, name)))
+    own = {"__module__": "numpy", "__array_ufunc__": operate, "flat": property(lambda _: refuse())}
+    return type("ndarray", (numpy.ndarray,), own)
 
 
-def _anything() -> MagicMock:
-    """Stands for every answer: it is equal to all."""
-    found = MagicMock()
+def count_cases(test: Test, job: dict, answers: list) -> int:
+    """How many cases the test has at most where the program's every answer is one of these."""
+    anything, counts = MagicMock(), []  # equal to all
     for name in "eq ne lt le gt ge contains bool".split():
-        getattr(found, f"__{name}__").return_value = True
-    return found
-
-
-def count_cases(test: Test, answer) -> int:
-    """How many cases the test has where the program's every answer is this one."""
-    run = Judge(test, {})
-    program = lambda *_, **__: answer  # noqa: E731
-    with contextlib.suppress(Late), _within(COUNTING):
-        run.execute(lambda name: program if name else lambda _: program)
-    return run.passed + run.failed
+        getattr(anything, f"__{name}__").return_value = True
+    for answer in (anything, *answers):
+        run, program = Judge(test, job), lambda *_, answer=answer, **__: answer
+        with contextlib.suppress(Late), _within(COUNTING):
+            run.execute(lambda name, program=program: program if name else lambda _: program)
+        counts.append(run.passed + run.failed)
+    return max(counts)
 
 
 class Values(wire.Values):
@@ -135,16 +126,16 @@ class Values(wire.Values):
 
     def __init__(self, judge: "Judge"):
         super().__init__()
-        self.judge = judge
+        self.judge, self.own_class = judge, judge.own_class
 
     def special(self, value, kind: type):
         """What is no plain value: the program's object, a record, or a function to call back."""
         if isinstance(value, Handle):
             return ["h", value._thing.place]
-        if self.judge.own_class(kind.__name__) is kind:
+        if self.own_class(kind.__name__) is kind:
             return self.record(value)
         if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
-            return ["E", kind.__name__, self.encode(list(value.args))]
+            return ["E", kind.__name__, *map(self.encode, value.args)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return self.encode(tuple(value))
         if (found := super().special(value, kind)) or not callable(value):
@@ -155,17 +146,19 @@ class Values(wire.Values):
 
     def found(self, tag: str, *parts):
         """What the program has sent: its object as a handle, or one of the test's own."""
-        if tag == "h":
-            return self.judge.thing(self, *parts)
-        if tag == "k":
-            return self.judge.functions[parts[0]]
-        if tag == "E":
-            return self.judge.exception(*parts[0])
-        return self.blank(self.judge.own_class(parts[0]), *parts[1:])
+        match tag:
+            case "h":
+                return self.judge.thing(*parts)
+            case "k":
+                return self.judge.functions[parts[0]]
+            case "E":
+                return self.judge.exception(*parts)
+        return super().found(tag, *parts)
 
-    def array(self, value):
+    def array(self, *given):
         """The program's array: an empty one must not fit the test's value of any shape."""
-        return value if value.size else value.view(_empty_array())
+        value = super().array(*given)
+        return value if value.size else value.view(_strict_numpy())
 
     def allow(self, kind: type, name: str, value) -> None:
         """Raise ValueError for an attribute that could change what the test's own code does."""
@@ -175,48 +168,49 @@ class Values(wire.Values):
         if callable(value) and (not isinstance(value, Handle) or self.judge.is_plain_name(name)):
             raise ValueError(f"a function as {name!r}")
 
-    def answer(self, sent: list, packed: list, in_place: bool):
+    def answer(self, sent: list, reply: list, in_place: bool):
         """The program's answer, and what it did to its arguments, in the test's own objects.
 
         If it gave an answer other than None, and the test does not look at the arguments, they
         stay as they are: otherwise it could fit them to its answer.
         """
-        count = len(self.objects)
-        _, result, changes = packed[0]
-        if changes is not None and result is not None and not in_place:
+        if reply[0] < len(self.objects) and reply[1] is not None and not in_place:
             copies = Values(self.judge)
             copies.unpack(sent)
-            self.objects, self.records = copies.objects, copies.records
-        result, changes = self.unpack(packed)
-        for one, parts in zip(self.objects[:count], changes or (), strict=bool(changes)):
-            self.fill(one, parts)
-        return result
-
-
-_ORDER = random.SystemRandom()  # no seed of the test or guess of the program tells it
+            self.objects = copies.objects
+        return self.unpack(reply)
 
 
 def like(value, step: int):
-    """Another value of this type; the same where none is known."""
-    kind = type(value)
+    """Another value of this type, or object that is made from others; the same if none is known."""
+    kind, changed = type(value), value
     if kind is bool:
         return not value
+    if isinstance(value, Handle):
+        if (recipe := like(value._thing.recipe, step)) is value._thing.recipe:
+            return value
+        kind, given, named = recipe
+        return kind._thing.judge.ask("call", kind, *given, **named)
     if isinstance(value, numbers.Number):
-        return value if value + step == value else value + step  # infinite
-    if kind is str:
-        return value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 16))
-    if kind is list or kind is tuple:
-        return kind([*value, like(value[-1], step) if value else step])
-    return value | {step: step} if kind is dict else value
+        changed = value + step
+    elif kind is str:
+        changed = value[:-1] + chr(ord(value[-1:] or "a") ^ (step % 16))
+    elif kind is list or kind is tuple:
+        changed = kind(like(x, step) for x in value)
+    elif kind is dict:
+        changed = {name: like(x, step) for name, x in value.items()}
+    return value if changed == value else changed  # an infinite number, an empty list
 
 
 class Judge:
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
-    def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, tell=None):
+    error, same_output = Exception, staticmethod(same_output)  # for the compiled test
+
+    def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, begin=None):
         self.test, self.passed, self.failed, self.raised = test, 0, 0, False
-        self.names: dict = {}
-        self.job, self.sock, self.deadline, self.tell = job, sock, deadline, tell
+        self.names, self.pairs = {}, job.get("pairs", ())
+        self.job, self.sock, self.deadline, self.begin = job, sock, deadline, begin
         self.calls, self.seen = 0, {}  # and an answer of each type
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
@@ -224,16 +218,14 @@ class Judge:
         self.things: dict = {}
         self.errors: dict[str, type] = {}
         self.lock = threading.RLock()
-        self.module = handle(Thing(self, 0, "module"))
+        self.module = handle(Thing(judge=self, place=0, what="module"))
 
     def run(self) -> list:
         """The verdict on the program: the first five fields of pool.Verdict."""
         try:
-            wire.receive(self.sock, self.deadline)
-        except (OSError, EOFError):
-            return ["sandbox error", "the candidate did not start", "sandbox", 0, 1]
-        try:
-            with _within(max(self.deadline - time.monotonic(), 0.001)):
+            # a script has its own deadline: none may come while the server ends a candidate
+            left = 0 if self.begin else max(self.deadline - time.monotonic(), 0.001)
+            with _within(left):
                 self.execute(self._candidate)
         except Late:
             self.unreached = True
@@ -248,27 +240,26 @@ class Judge:
             self.note("rejected", why, "test")
         if test.asserts and not (self.passed or self.failed or self.raised):
             self.note("failed", "no assertion of the test was reached")
-        total = max(test.asserts, self.passed + self.failed, 1)
+        total = max(test.asserts, len(self.pairs), self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
         if test.elsewhere and self.first[2] == "program":
             why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
             self.first = "rejected", f"{why}; {self.first[1]}", "test"
         if self.unreached and self.passed:
-            total = max(count_cases(test, x) for x in (_anything(), *self.seen.values()))
-            total = max(total, test.asserts, self.passed + self.failed)
+            total = max(total, count_cases(test, self.job, [*self.seen.values()]))
         # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
     def execute(self, candidate) -> None:
         """Run all of the test; `candidate()` gives what stands for a name of the program."""
         test = self.test
-        self.names |= {"__name__": "__test__", "_workbook_error": Exception}
-        self.names |= {"_workbook_passed": self.pass_one, "_workbook_failed": self.fail_one}
+        self.names |= {"__name__": "__test__", "_workbook": self}
         solution = sys.modules["solution"] = types.ModuleType("solution")
         solution.__all__ = test.free  # for `from solution import *`
         if "numpy" in test.modules:
-            _strict_numpy()
+            with contextlib.suppress(ImportError):
+                _strict_numpy()
         try:
             exec(test.setup, self.names)
             solution.__getattr__ = candidate("")
@@ -281,8 +272,6 @@ class Judge:
             for kind in [x for x in self.names.values() if isinstance(x, type)]:
                 if kind.__module__ == "__test__":
                     self._class(kind)
-        except Late:
-            raise
         except BaseException as error:  # pytest's and sys.exit's too
             self.fail_one(error, outside=True)
         finally:
@@ -318,37 +307,33 @@ class Judge:
         elif kind.__name__.startswith("Test"):
             for name in [x for x in dir(kind) if x.startswith("test")]:
                 one = kind()
-                if hasattr(one, "setup_method"):
-                    one.setup_method()
+                getattr(one, "setup_method", int)()
                 self._function(getattr(kind, name), one)
 
     def _from_unittest(self, *found) -> None:
         if found[-1] is not None:  # None: a subtest passed
-            if isinstance(found[-1][1], Late):
-                raise Late
             self.fail_one(found[-1][1], outside=True)
 
     def _candidate(self, name: str):
         """What stands for a name of the program; "": a function from names to that."""
+        if self.begin:
+            return self.run_script
         if not name:
             self.ready = not self.test.root
-            first = {"program": self.job["program"], "known": [*self.test.classes]}
-            self._converse(first | {"script": False, "numpy": "numpy" in sys.modules})
+            self._understand(self._converse(None))  # the program is loaded
             return self._member
-        if name != "candidate":
-            try:
-                found = self._member(name)
-            except AttributeError:
-                found = None
+        found = None
+        if name == "candidate":  # perhaps Solution().f
+            names = {self.test.root: self.names[self.test.root]}
+            exec(f"found = {self.job['entry_point']}", names)
+            found = names["found"]
         else:
-            found = self.names[self.test.root]
-            for part in self.job["entry_point"].removeprefix(self.test.root).split("."):
-                found = getattr(found, part.strip("()")) if part.strip("()") else found
-                found = found() if part.endswith("()") else found
+            with contextlib.suppress(AttributeError):
+                found = self._member(name)
         # a built-in type crosses as itself, and so is called here
         self.calls, self.ready = int(isinstance(found, type)), name == "candidate"
         if not callable(found):
-            self._end("rejected", f"the program does not define {name}")
+            self.stop("rejected", f"the program does not define {name}")
         return found
 
     def _member(self, name: str):
@@ -358,6 +343,35 @@ class Judge:
         is_class = isinstance(found, Handle) and found._thing.what == "class"
         return self.own(found, "wanted") if is_class and name in self.test.class_names else found
 
+    def run_script(self, text: str) -> str:
+        """What the program prints, run as a script with this input in a process of its own."""
+        output, reply = b"", ["value", [0, None]]
+        self.calls += 1
+
+        def feed(ours):  # in a thread, for the program may not read it
+            with contextlib.suppress(OSError):
+                ours.sendall(text.encode("utf-8", "surrogateescape"))
+                ours.shutdown(socket.SHUT_WR)
+
+        with self.begin(["__main__", self.job["program"]]) as self.sock:
+            try:
+                ours, theirs = socket.socketpair()
+                with ours:
+                    with theirs:
+                        socket.send_fds(self.sock, [b"o"], [theirs.fileno()])
+                    threading.Thread(target=feed, args=[ours], daemon=True).start()
+                    output = wire.read(ours, wire.MAX_MESSAGE, self.deadline, to_end=True)
+                reply = wire.receive(self.sock, self.deadline)
+            except TimeoutError:
+                self.note("timeout", "no end within the time limit")
+                raise Late from None
+            except EOFError:
+                pass  # os._exit: its output counts
+            except (OSError, *_NONSENSE, RecursionError):
+                reply = None
+        self._understand(reply)
+        return output.decode("utf-8", "replace")
+
     def ask(self, operation: str, *arguments, **named):
         """What the program answers; raises what it raised, or Gone."""
         values = Values(self)
@@ -366,51 +380,61 @@ class Judge:
             states = [random.getstate()]
             if "numpy" in self.test.modules:
                 states.append(sys.modules["numpy"].random.get_state())
-            self._converse(["random", Values(self).pack((tuple(states), ()))])
+            self._understand(self._converse(["random", Values(self).pack((tuple(states), ()))]))
         try:
             packed = values.pack((arguments, tuple(named.items())))
             reply = self._converse([operation, packed])
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values up to 16 MB are possible"
-            self.untestable(why)
+            self.stop("rejected", why, "test")
         if self.ready and not self.answered and arguments[0] is not self.module:
             self.answered = True  # from now on the program is to blame
-            self.tell("answered")
-        try:
-            answer = values.answer(packed, reply, self.test.in_place)
-        except Gone:
-            raise
-        except Exception:
-            self._end("error", NONSENSE)
-        if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "each":
+            self.job["tell"]("answered")
+        unpack = functools.partial(values.answer, packed, in_place=self.test.in_place)
+        answer = self._understand(reply, unpack)
+        if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "equal":
             self.seen.setdefault(type(answer), answer)
         return answer
 
-    def _converse(self, message) -> list:
+    def _converse(self, message):
         """Send a message, do what the program asks of the test's functions; its answer."""
-        kind, data = "", None
         with self.lock:
             try:
-                wire.send(self.sock, message)
+                if message:
+                    wire.send(self.sock, message)
                 while (reply := wire.receive(self.sock, self.deadline)) and reply[0] == "call":
                     wire.send(self.sock, ["result", *self._call_back(*reply[1:])])
-                kind, data = reply
+                return reply
             except (TimeoutError, Late):
-                self._end("timeout", "no answer within the time limit")
+                self.stop("timeout", "no answer within the time limit")
             except (EOFError, OSError):
-                self._end("error", "the program ended its process")
+                self.stop("error", "the program ended its process")
             except (*_NONSENSE, RecursionError):
-                kind = "nonsense"
-        match kind, data:
-            case "value", [[str(), _, _], *_]:
-                return data
-            case "raised", [list(names), str(words), list(given), _]:
-                self._raise(names, words, given)
-            case "not plain", str(what):
-                why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
-                self.note("rejected", why)  # continue: another call may return a plain value
-                raise Gone
-        self._end("error", NONSENSE)
+                return None
+
+    def _understand(self, reply, unpack=list):
+        """The value of an answer; raises what the program raised."""
+        error = None
+        try:
+            match reply:
+                case "value", packed:
+                    return unpack(packed)
+                case "raised", [["MemoryError", *_], str(words), _]:
+                    self.stop("out of memory", words or "MemoryError")
+                case "raised", [[_, *_] as names, str(words), given]:
+                    self.ended = names[0] == "StopIteration"
+                    error = self.exception(names, words[:MAX_WORDS], given)
+                    self.raised = True
+                case "not plain", str(what):
+                    why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
+                    self.stop("rejected", why)
+        except Gone:
+            raise
+        except Exception:
+            pass
+        if error:
+            raise error
+        self.stop("error", NONSENSE)
 
     def _call_back(self, number: int, packed: list) -> list:
         values = Values(self)
@@ -438,79 +462,54 @@ class Judge:
         found += [getattr(sys.modules.get("pandas"), x, None) for x in ("DataFrame", "Series")]
         return name in PLAIN_NAMES or any(hasattr(kind, name) for kind in found if kind)
 
-    def thing(self, values: Values, place: int, what: str = "", *more):
+    def thing(self, place: int, what: str = "", module="", names=(), fields=(), special=()):
         """An object of the program: a Handle, an iterator, a coroutine, a class of errors."""
-        if not what:  # the test has sent it
-            return self.things.get(place)
         if what == "coroutine":
             return self._wait(place)
-        if place not in self.things:
+        if what and place not in self.things:  # else the test has sent it
+            given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
+            made = handle(Thing(judge=self, place=int(place), what=what, **given), special)
             if what == "iterator":
-                self.things[place] = self._pull(handle(Thing(self, place, what)))
-            elif what == "class" and "BaseException" in more[1]:
-                base = self._error_class(more[1][1:])
-                self.things[place] = self.errors[more[1][0]] = type(str(more[1][0]), (base,), {})
-            else:
-                module, names, fields, special = more
-                fields = {k: v for k, v in values.decode(fields).items() if not callable(v)}
-                made = Thing(self, int(place), what, str(module), map(str, names), fields)
-                self.things[place] = handle(made, special)
-        return self.things[place]
+                made = self._pull(made)
+            elif what == "class" and "BaseException" in names:
+                base = self._error_class(names[1:])
+                made = self.errors[names[0]] = type(str(names[0]), (base,), {})
+            self.things[place] = made
+        return self.things.get(place)
 
-    def own(self, found, right: str = "made"):
+    def own(self, found, right: str = "made", recipe: tuple | None = None):
         """The same object with a right; where a method answers with it, it has none."""
-        if not isinstance(found, Handle):
-            return found
-        new = copy.copy(found._thing)
-        new.fields, new.items = {}, None
-        setattr(new, right, True)
-        return type(found)(new)
+        if isinstance(found, Handle):
+            new = copy.copy(found._thing)
+            new.items, new.recipe = None, recipe
+            setattr(new, right, True)
+            found = type(found)(new)
+        return found
 
-    def make(self, kind: Handle, *arguments, **named):
-        """An object that the test makes, of a class of the program."""
-        made = self.own(self.ask("new", kind, *arguments, **named))
-        if isinstance(made, Handle):
-            made._thing.recipe = kind, arguments, named
-        return made
-
-    def ask_beside(self, operation: str, one: Handle, other) -> bool:
-        """Whether the program says yes to this question, and to none of the others like it.
+    def equals(self, one: Handle, other) -> bool:
+        """Whether the program says that they are equal, and to none of the others like it.
 
         They come in any order, twice. So no `==` is believed that is always true, true for all of a
         class, or of a class that forgets what it is made from.
         """
-        questions = [(one, other), *self._decoys(one, other)]
-        order = [*range(len(questions))] * 2
-        _ORDER.shuffle(order)
-        said: list[set] = [set() for _ in questions]
-        answers = self.ask("each", *((operation, questions[k], {}) for k in order))
-        for k, answer in zip(order, answers, strict=True):
-            said[k].add(answer is True)
-        yes = [k for k, both in enumerate(said) if both == {True}]
-        if {True, False} in said or 0 not in yes:
-            return False
-        if 1 < len(yes) < len(questions) - 1:  # equal modulo 3, perhaps
-            self.untestable(f"the program's {operation} holds for some other values too")
-        return yes == [0]
-
-    def _decoys(self, one: Handle, other) -> list[tuple]:
-        """Pairs that are equal only where objects are equal to all of a kind."""
+        changing = one if isinstance(other, Handle) and not other._thing.recipe else other
+        pairs, raised = [(one, other), (one, "a string")], self.raised
         # steps around 0, which is anywhere among them: so the true value is not the middle one
-        count = 4 if isinstance(other, Handle) else 9
-        place = _ORDER.randrange(count + 1)
-        steps, found = [k - place for k in range(count + 1) if k != place], [(one, "a string")]
-        if not isinstance(other, Handle):
-            return [*found, *((one, x) for x in (like(other, k) for k in steps) if x is not other)]
-        changing = other if other._thing.recipe else one
-        kind, arguments, named = changing._thing.recipe or (None, (), {})
-        given, calls = (*arguments, *named.values()), []
-        for step in steps if kind else ():
-            changed = [like(x, step) for x in given]
-            if any(map(operator.is_not, changed, given)):
-                names = dict(zip(named, changed[len(arguments) :], strict=True))
-                calls.append(("call", (kind, *changed[: len(arguments)]), names))
-        made = self.ask("each", *calls) if calls else []
-        return [*found, *((one, x) if changing is other else (x, other) for x in made)]
+        place = _ORDER.randrange(10)
+        for step in {*range(10)} - {place}:
+            with contextlib.suppress(Exception):
+                if (x := like(changing, step - place)) is not changing:
+                    pairs.append((one, x) if changing is other else (x, other))
+        order = [*range(len(pairs))] * 2
+        _ORDER.shuffle(order)
+        answers = self.ask("equal", *(pairs[k] for k in order))
+        yes = [k for k, answer in zip(order, answers, strict=True) if answer is True]
+        self.raised = raised
+        if yes.count(0) < 2 or any(yes.count(k) == 1 for k in yes):
+            return False
+        if 2 < len(yes) < 2 * len(pairs) - 2:  # equal modulo 3, perhaps
+            self.stop("rejected", "the program's == holds for some other values too", "test")
+        return len(yes) == 2
 
     def _pull(self, handle: Handle):
         count, total = 1, 0
@@ -518,14 +517,15 @@ class Judge:
             items, end = self.ask("take", handle, count)
             yield from items
             if end is not None:
+                self.raised |= bool(end)
                 if end:
-                    raise self._from_program(end[0])
+                    raise end
                 return
             total, count = total + count, min(2 * count, 1000)
-        self._end("rejected", f"the program returned an iterator of more than {total:,} items")
+        self.stop("rejected", f"the program returned an iterator of more than {total:,} items")
 
     async def _wait(self, place: int):
-        return self.ask("wait", handle(Thing(self, place, "coroutine")))
+        return self.ask("wait", handle(Thing(judge=self, place=place, what="coroutine")))
 
     def _error_class(self, names: list) -> type:
         for name in names:
@@ -534,7 +534,7 @@ class Judge:
                 return found
         return Exception
 
-    def exception(self, names: list, words: str, given: list, _place=None) -> Exception:
+    def exception(self, names: list, words: str, given: list) -> Exception:
         """What the program raised, as an exception of the test's own or a built-in class."""
         arguments, attributes = Values(self).unpack(given)
         kind = self._error_class(names)
@@ -551,55 +551,32 @@ class Judge:
         error.args = arguments
         for name, value in attributes.items():
             Values(self).allow(kind, name, value)
-            vars(error)[name] = value
+        vars(error).update(attributes, _of_program=True)
         return error
-
-    def _from_program(self, error: Exception) -> Exception:
-        vars(error)["_of_program"] = self.raised = True
-        return error
-
-    def _raise(self, names: list, words: str, given: list) -> None:
-        """Raise what the candidate raised, but never what a loop of the test takes for its end."""
-        if names[0] == "MemoryError":
-            self._end("out of memory", words or "MemoryError")
-        self.ended = names[0] == "StopIteration"
-        try:
-            error = self.exception(names, words[:MAX_WORDS], given)
-        except Gone:
-            raise
-        except Exception:
-            self._end("error", NONSENSE)
-        raise self._from_program(error)
 
     def refuse(self, thing: Thing) -> None:
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
         fault = "test" if thing.module.split(".")[0] in self.test.modules else "program"
         why = f"the program returned a value of type {name}: only plain values are possible here"
-        self.note("rejected", why, fault)
-        raise Gone
-
-    def untestable(self, why: str) -> None:
-        """The test does what this judge cannot do."""
-        self.note("rejected", why, "test")
-        raise Gone
+        self.stop("rejected", why, fault)
 
     def note(self, outcome: str, reason: str, fault: str = "program") -> None:
         """The first failure is the verdict, and nothing later can change it."""
         if self.first is None:
             self.first = outcome, reason[: MAX_WORDS + 200], fault
 
-    def _end(self, outcome: str, reason: str) -> None:
-        self.note(outcome, reason)
-        self.sock.close()  # so that every later call ends here too
+    def stop(self, outcome: str, reason: str, fault: str = "program") -> None:
+        """Note it; after "rejected" another call may be judged."""
+        self.note(outcome, reason, fault)
+        if outcome != "rejected":
+            self.sock.close()  # so that every later call ends here too
         raise Gone
-
-    def pass_one(self) -> None:
-        """One more case has passed."""
-        self.passed += 1
 
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
         """A case is lost; `outside` of an assertion, so that other cases were not reached."""
+        if isinstance(error, Late):
+            raise Late
         self.failed += 1
         self.unreached |= outside
         words = str(error)[:MAX_WORDS]
@@ -630,86 +607,53 @@ class Judge:
 compiled = functools.lru_cache(maxsize=256)(Test)
 
 
-def script(job: dict, pairs: list, begin, deadline: float, tell) -> list:
-    """The verdict on a program that reads standard input, run once for each pair."""
-    passed, first = 0, None
-    for text, wanted in pairs:
-        outcome, reason = _run_script(job, text, wanted, begin, deadline)
-        tell("answered")
-        passed += outcome == "passed"
-        if first is None and outcome != "passed":
-            first = [outcome, reason, "sandbox" if outcome == "sandbox error" else "program"]
-        if outcome in ("timeout", "sandbox error"):
-            break
-    return [*(first or ["passed", "", ""]), passed, len(pairs)]
-
-
-def _run_script(job: dict, text: str, wanted: str, begin, deadline: float) -> tuple[str, str]:
-    with begin() as sock:
-        try:
-            wire.receive(sock, deadline)
-            wire.send(sock, {"program": job["program"], "script": True, "input": text})
-            ours, theirs = socket.socketpair()
-            with ours:
-                with theirs:
-                    socket.send_fds(sock, [b"o"], [theirs.fileno()])
-                output = wire.read(ours, wire.MAX_MESSAGE, deadline, to_end=True)
-            kind, data = wire.receive(sock, deadline)
-            names, words = ([""], "") if kind == "value" else data[:2]
-            outcome = "out of memory" if names[:1] == ["MemoryError"] else "error"
-        except TimeoutError:
-            return "timeout", "no end within the time limit"
-        except EOFError:
-            kind, data = "value", None  # os._exit: its output counts
-        except (OSError, ValueError, TypeError, LookupError, RecursionError):
-            return "error", NONSENSE
-    if kind != "value":
-        return outcome, f"{str(names[:1])[2:-2]}: {words}"[:MAX_WORDS]
-    if same_output(found := output.decode("utf-8", "replace"), wanted):
-        return "passed", ""
-    return "failed", f"the output {found[:80]!r} is not {wanted[:80]!r}"
-
-
 def check(job: dict, control: socket.socket, tell) -> list:
     """The verdict on one job; ends its candidates. OSError: the servers are gone."""
 
     @contextlib.contextmanager
-    def begin():
+    def begin(first: list):
         ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                socket.send_fds(control, [b"b"], [theirs.fileno()])
-            yield ours
         control.settimeout(5.0)
-        control.sendall(b"e")  # kills it, with all its processes
-        if control.recv(1) != b"k":
-            raise BrokenPipeError
+        with theirs:
+            socket.send_fds(control, [b"b"], [theirs.fileno()])
+        try:
+            wire.send(ours, first)
+            wire.receive(ours, time.monotonic() + wire.START_LIMIT)
+        except (OSError, EOFError):
+            os._exit(1)  # `pool.py` starts other servers
+        try:
+            yield ours
+        finally:
+            ours.close()
+            control.sendall(b"e")  # kills it, with all its processes
+            if control.recv(1) != b"k":
+                raise BrokenPipeError
 
-    name, pairs = job["entry_point"], None
+    name, source, is_script = job["entry_point"], job["test"], False
     try:
-        if is_json(job["test"]):
-            with contextlib.suppress(json.JSONDecodeError):
-                pairs, function = read_json(job["test"])
-        if pairs == []:
+        with contextlib.suppress(json.JSONDecodeError):
+            if is_json(source):
+                job["pairs"], function = read_json(source)
+                is_script, source = function is None, SCRIPT if function is None else CALLS
+                name = name or function or "script"
+                if not is_script and "class Solution" in job["program"] and name.isidentifier():
+                    name = f"Solution().{name}"
+        if job.get("pairs") == []:
             return ["rejected", "there is no input: nothing can be judged", "test", 0, 1]
-        if pairs and function is None:
-            tell("started")
-            return script(job, pairs, begin, time.monotonic() + job["seconds"], tell)
-        if pairs:
-            job["test"], name = CALLS.replace("@PAIRS@", repr(pairs)), name or function
-            if "class Solution" in job["program"] and name.isidentifier():
-                name = f"Solution().{name}"
-        test = compiled(job["test"], job["setup"], name)
+        test = compiled(source, job["setup"], name)
     except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
         why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
     for module in test.modules - sys.stdlib_module_names - {"solution"}:
         with contextlib.suppress(Exception):  # the test says what is wrong with it
             __import__(module)
-    tell("started")
-    deadline = time.monotonic() + job["seconds"]
-    with begin() as sock:
-        return Judge(test, job | {"entry_point": name}, sock, deadline, tell).run()
+    job |= {"entry_point": name, "tell": tell}
+    known = [*test.classes], "numpy" in sys.modules
+    first = ["__candidate__", job["program"], *known]  # it is loaded while the setup runs here
+    with contextlib.nullcontext() if is_script else begin(first) as sock:
+        tell("started")
+        deadline = time.monotonic() + job["seconds"]
+        return Judge(test, job, sock, deadline, begin if is_script else None).run()
 
 
 def leave_with(caller: socket.socket) -> None:
@@ -726,15 +670,13 @@ def main() -> None:
     caller, options = wire.take_socket()
     sys.path += options["packages"]
     threading.Thread(target=leave_with, args=[caller], daemon=True).start()
-    signal.signal(signal.SIGALRM, _late)
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
     jail.be_first_to_go(500)  # after the candidates, before the caller
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:
-        jail.filter_calls()
-        jail.filter_for_one().install()
+        jail.filter_calls().install()
     wire.send(caller, walls)
     while True:
         job = wire.receive(caller)

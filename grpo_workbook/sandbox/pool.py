@@ -194,19 +194,17 @@ class _Worker:
         else:
             raise WorkbookError(f"the sandbox's servers do not judge here ({'; '.join(failed)})")
         self.why = "; ".join([*failed, self.why])
-        if self.level == "full":
-            return
-        if self.require != "full":
-            return warnings.warn(f"the sandbox is limits-only ({self.why})", stacklevel=3)  # once
-        self.stop()
-        words = f"the sandbox is limits-only ({self.why}). Allow user namespaces"
-        raise WorkbookError(f"{words}, or leave out require")
+        words = f"the sandbox is limits-only ({self.why})"
+        if self.level != "full" and self.require == "full":
+            self.stop()
+            raise WorkbookError(f"{words}. Allow user namespaces, or leave out require")
+        if self.level != "full":
+            warnings.warn(words, stacklevel=3)  # once
 
     def _launch(self, level: str) -> None:
         """Start the servers and let them judge a program: walls may stand where nothing runs."""
-        deadline = time.monotonic() + wire.START_LIMIT
         self.process, self.sock = wire.start_server("judge.py", self.options | {"level": level})
-        walls = wire.receive(self.sock, deadline)
+        walls = wire.receive(self.sock, time.monotonic() + wire.START_LIMIT)
         self.level, self.why = walls["level"], walls["why"]
         if not self.level:
             raise OSError(self.why)
@@ -217,8 +215,8 @@ class _Worker:
 
     def judge(self, job: Job) -> Verdict:
         """The verdict on the job; if the servers die, it tries again with new ones."""
-        with self.lock:
-            for _ in range(MAX_TRIES):
+        for _ in range(MAX_TRIES):
+            with self.lock:
                 self.start()
                 try:
                     found = self.ask(job, self.options["time_limit"])
@@ -261,27 +259,26 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _shown(value) -> str:
-    try:
-        return printable(repr(str(value)[:60]))
-    except Exception:  # an int of 5,000 digits
-        return f"of type {type(value).__name__}"
-
-
 def _unfit(job: Job) -> Verdict | None:
     """The verdict on an invalid job, which goes to no server."""
+
+    def bad(words: str, value="", fault: str = "test") -> Verdict:
+        shown = f"of type {type(value).__name__}"
+        with contextlib.suppress(Exception):  # an int of 5,000 digits
+            shown = printable(repr(str(value)[:60]))
+        return Verdict("rejected", words.format(shown), fault)
+
     if not isinstance(job, Job):
-        return Verdict("rejected", f"the job {_shown(job)} is no Job", "test")
+        return bad("the job {} is no Job", job)
     for part, limit in (("program", MAX_PROGRAM), ("test", MAX_TEST), ("setup", MAX_TEST)):
         if not isinstance(text := getattr(job, part), str) or len(text) > limit:
-            words = f"the {part} is not a text of at most {limit:,} characters: {_shown(text)}"
-            return Verdict("rejected", words, "program" if part == "program" else "test")
-    if not job.test.strip():
-        return Verdict("rejected", "there is no test: nothing can be judged", "test")
+            words = f"the {part} is not a text of at most {limit:,} characters: {{}}"
+            return bad(words, text, "program" if part == "program" else "test")
     name = job.entry_point
-    # without one: input and output, or `from solution import f`
+    if not job.test.strip():
+        return bad("there is no test: nothing can be judged")
+    # without a name: input and output, or `from solution import f`
     if name == "" and (is_json(job.test) or "solution" in job.test):
         return None
-    if not isinstance(name, str) or not _ENTRY.fullmatch(name):
-        return Verdict("rejected", f"the entry point {_shown(name)} is not a name", "test")
-    return None
+    is_name = isinstance(name, str) and _ENTRY.fullmatch(name)
+    return None if is_name else bad("the entry point {} is not a name", name)

@@ -1,8 +1,4 @@
-"""A test's source: what it asks for, its cases, and the functions and classes to call.
-
-A test is Python, or JSON with inputs and outputs as in APPS, CodeContests and LiveCodeBench.
-Standard library only.
-"""
+"""A test's source, Python or JSON: what it asks for, and what to call. Standard library only."""
 
 import ast
 import builtins
@@ -11,29 +7,27 @@ import json
 import math
 import re
 
-COUNTED = """_workbook_passed()
+COUNTED = """_workbook.passed += 1
 try: pass
-except _workbook_error as _workbook_e: _workbook_failed(_workbook_e)"""
+except _workbook.error as _workbook_e: _workbook.fail_one(_workbook_e)"""
 # What a test may ask of a plain value: an object of the program's must not answer it.
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, range, decimal.Decimal)
 PLAIN_NAMES = frozenset(name for kind in _PLAIN for name in dir(kind))
-
-
-def name_of(call: ast.expr) -> str:
-    """The last name of what is called."""
-    return getattr(call, "attr", getattr(call, "id", ""))
-
-
-def _is_assertion(node: ast.stmt) -> bool:
-    """`assert ...`, `self.assertEqual(...)`, `np.testing.assert_allclose(...)`."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return name_of(node.value.func).startswith("assert")
-    return isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
-
-
 # What a test does in this process only: the program's is another.
 _ELSEWHERE = {"patch", "redirect_stdout", "redirect_stderr", "stdout", "warns", "assertWarns"}
 _ELSEWHERE |= {"assertLogs", "signature", "getsource"}
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFINITIONS = _FUNCTIONS | ast.ClassDef
+
+
+def _called(call: ast.AST) -> str:
+    """The last name of what a call calls."""
+    function = getattr(call, "func", None)
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 class Test:
@@ -41,7 +35,8 @@ class Test:
 
     def __init__(self, source: str, setup: str, entry_point: str):
         tree, start = ast.parse(source), ast.parse(setup)
-        tree.body = [s for s in tree.body if not _is_main(s)]
+        is_main = lambda s: isinstance(s, ast.If) and "__name__" in _names_in(s.test)  # noqa: E731
+        tree.body = [s for s in tree.body if not is_main(s)]
         self.source, self.root = source, re.split(r"[.(]", entry_point)[0]
         nodes, before = list(ast.walk(tree)), list(ast.walk(start))
         self._names([*nodes, *before])
@@ -51,7 +46,7 @@ class Test:
         used = {name for s in plain for name in _names_in(s)}
         defined = [s.name for s in tree.body if isinstance(s, _FUNCTIONS)]
         self.functions = [x for x in defined if re.match("check$|test", x) and x not in used]
-        self.asserts, self.cases = 0, None
+        self.asserts = 0
         tree.body = self._block(tree.body, False)
         self.code = compile(ast.fix_missing_locations(tree), "<test>", "exec", dont_inherit=True)
         self.setup = compile(setup, "<setup>", "exec", dont_inherit=True)
@@ -96,7 +91,7 @@ class Test:
         self.seeds, self.elsewhere = "seed" in asked, sorted(_ELSEWHERE & asked)
 
     def _is_call(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and name_of(node.func) in (self.root, "candidate")
+        return isinstance(node, ast.Call) and _called(node) in (self.root, "candidate")
 
     def _looks_back(self, nodes: list) -> bool:
         """Whether it compares a variable that the program had, with what is not from the program.
@@ -106,17 +101,18 @@ class Test:
         """
         ours = {self.root, "candidate"}
         ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
-        calls = {n for n in nodes if isinstance(n, ast.Call) and _of_program(n.func, ours)}
+        # calls of the entry point, or of a method
+        calls = [n for n in nodes if isinstance(n, ast.Call)]
+        calls = [n for n in calls if not _called(n).startswith("assert")]
+        calls = {n for n in calls if isinstance(n.func, ast.Attribute) or _called(n) in ours}
         given = [a for n in calls for a in [*n.args, *(k.value for k in n.keywords)]]
         given = {a.id for a in given if isinstance(a, ast.Name)}
         answers = [n for n in nodes if isinstance(n, ast.Assign) and calls & {*ast.walk(n)}]
         results = {x for n in answers for t in n.targets for x in _names_in(t)}
         for node in nodes:
-            sides = []
+            sides = node.args[:2] if _called(node).startswith("assert") else []
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]
-            elif isinstance(node, ast.Call) and name_of(node.func).startswith("assert"):
-                sides = node.args[:2]
             names = [found for side in sides if (found := _names_in(side)) & (given | results)]
             asks = any(calls & {*ast.walk(side)} for side in sides)
             if not asks and len(names) == 1 and names[0] & given:
@@ -127,53 +123,41 @@ class Test:
         """The same statements, counted; an assert whose failure may be caught still raises."""
         out = []
         for node in statements:
-            if _is_assertion(node):
+            # `assert ...`, `self.assertEqual(...)`, `np.testing.assert_allclose(...)`
+            checks = isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)
+            calls = isinstance(node, ast.Expr) and _called(node.value).startswith("assert")
+            if checks or calls:
                 self.asserts += 1
                 passed, attempt = ast.parse(COUNTED).body
                 attempt.body, attempt.orelse = [node], [passed]
                 out += [node, passed] if guarded else [attempt]
                 continue
-            catches = bool(getattr(node, "handlers", [])) or isinstance(node, _WITH)
-            for part in [node, *getattr(node, "handlers", []), *getattr(node, "cases", [])]:
+            handlers = getattr(node, "handlers", [])
+            catches = handlers or isinstance(node, ast.With | ast.AsyncWith)
+            for part in [node, *handlers, *getattr(node, "cases", [])]:
                 for name in ("body", "orelse", "finalbody"):
                     if isinstance(inner := getattr(part, name, None), list):
                         inside = catches and part is node and name == "body"
-                        setattr(part, name, self._block(inner, guarded or inside))
+                        setattr(part, name, self._block(inner, bool(guarded or inside)))
             out.append(node)
         return out
 
 
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-_DEFINITIONS = _FUNCTIONS | ast.ClassDef
-_WITH = ast.With | ast.AsyncWith
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def _is_main(node: ast.stmt) -> bool:
-    """`if __name__ == "__main__":`"""
-    return isinstance(node, ast.If) and "__name__" in _names_in(node.test)
-
-
-def _of_program(function: ast.expr, ours: set[str]) -> bool:
-    """A call of the entry point, or of a method."""
-    name = name_of(function)
-    return name in ours or (isinstance(function, ast.Attribute) and not name.startswith("assert"))
-
-
-# ---- JSON with inputs and outputs
-
+# JSON with inputs and outputs, as Python: of a test that calls a function, or runs a script
 CALLS = """
 def _lists(x):
     if isinstance(x, dict):
         return {k: _lists(v) for k, v in x.items()}
     return [_lists(y) for y in x] if isinstance(x, list | tuple) else x
 def check(candidate):
-    for given, right in @PAIRS@:
+    for given, right in _workbook.pairs:
         assert _lists(candidate(*given)) in right
-"""  # Python for a JSON test that calls a function
+"""
+SCRIPT = """
+def check(candidate):
+    for given, right in _workbook.pairs:
+        assert _workbook.same_output(found := candidate(given), right), repr(found[:80])
+"""
 
 
 def is_json(test) -> bool:
@@ -196,17 +180,11 @@ def read_json(test: str) -> tuple[list, str | None]:
         pairs = list(zip(*pairs, strict=True))
         if (name := data.get("fn_name")) is not None:
             # an output is sometimes in a list of its own
-            return [(a, [b, *(b if _is_single(b) else [])]) for a, b in pairs], str(name)
-    return [(_text(a), _text(b)) for a, b in pairs], None
-
-
-def _is_single(value) -> bool:
-    return isinstance(value, list) and len(value) == 1
-
-
-def _text(value) -> str:
-    """APPS has some inputs as lists of lines."""
-    return value if isinstance(value, str) else "\n".join(map(str, value))
+            single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
+            return [(a, [b, *single(b)]) for a, b in pairs], str(name)
+    # APPS has some inputs as lists of lines
+    text = lambda x: x if isinstance(x, str) else "\n".join(map(str, x))  # noqa: E731
+    return [(text(a), text(b)) for a, b in pairs], None
 
 
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -214,13 +192,13 @@ _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 def same_output(found: str, wanted: str) -> bool:
     """Equal but for white space; a number with a point or an exponent to 1e-6."""
-    ours, theirs = wanted.split(), found.split()
-    return len(ours) == len(theirs) and all(map(_same_token, theirs, ours))
-
-
-def _same_token(found: str, wanted: str) -> bool:
-    if found == wanted:
-        return True
-    if not re.search("[.eE]", wanted) or not (_FLOAT.fullmatch(found) and _FLOAT.fullmatch(wanted)):
+    pairs = list(zip(found.split(), wanted.split(), strict=False))
+    if len(found.split()) != len(wanted.split()):
         return False
-    return math.isclose(float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-6)
+    for a, b in pairs:
+        numbers = re.search("[.eE]", b) and _FLOAT.fullmatch(a) and _FLOAT.fullmatch(b)
+        if a != b and not (
+            numbers and math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-6)
+        ):
+            return False
+    return True

@@ -7,6 +7,7 @@ imports only the standard library.
 
 import builtins
 import collections
+import contextlib
 import datetime
 import decimal
 import enum
@@ -20,70 +21,52 @@ import socket
 import struct
 import sys
 import time
-import types
+from collections.abc import Callable, Iterator
 
 MAX_MESSAGE = 16 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
 START_LIMIT = 60.0  # seconds for a server to come up
-ITERATORS = {types.GeneratorType, map, filter, zip, enumerate, reversed}
-ITERATORS |= {type(iter(x)) for x in ([], (), {}, set(), "", range(0))}
-ITERATORS |= {type(iter(x)) for x in ({}.values(), {}.items(), [].__reversed__())}
 _NUMBERS = re.compile(r"[<>|=]?[?biufcSUMm]\d*(\[\w+\])?")
-FOR_LITTLE_MEMORY = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-FOR_LITTLE_MEMORY += ("MALLOC_ARENA_MAX",)  # else each thread takes 64 MB of addresses
+# the last: else each thread takes 64 MB of addresses
+FOR_LITTLE_MEMORY = "OPENBLAS_NUM_THREADS OMP_NUM_THREADS MKL_NUM_THREADS MALLOC_ARENA_MAX".split()
 
 
 class NotPlain(Exception):
     """A value that cannot be sent."""
 
 
-# What changes in place, what never changes, and what is made anew from the arguments of its
-# `__reduce__`, whatever these are: a constructor gives exactly its type, or an error.
-MUTABLE = {list: "l", dict: "d", set: "s", bytearray: "B", collections.deque: "q"}
-MUTABLE |= {collections.OrderedDict: "od", collections.Counter: "cd", collections.defaultdict: "dd"}
-FIXED = {tuple: "t", frozenset: "f", bytes: "b", complex: "c", type({}.keys()): "V"}
-FIXED |= {type({}.values()): "W", type({}.items()): "X", type(...): "..."}
-REDUCED = {decimal.Decimal: "D", fractions.Fraction: "F", range: "r", slice: "S"}
-REDUCED |= {datetime.date: "Y", datetime.time: "T", datetime.datetime: "Z"}
-REDUCED |= {datetime.timedelta: "L", datetime.timezone: "U"}
-PLAIN = {bool, int, float, str, *MUTABLE, *FIXED, *REDUCED}
-BLANK = {tag: kind for kind, tag in MUTABLE.items()}
-MADE = {tag: kind for kind, tag in REDUCED.items()} | {
-    "t": lambda *items: items,
-    "f": lambda *items: frozenset(items),
-    "b": bytes.fromhex,
-    "c": complex,
-    "V": lambda *items: dict.fromkeys(items).keys(),
-    "W": lambda *items: dict(enumerate(items)).values(),
-    "X": lambda *items: dict(items).items(),
-    "...": lambda: ...,
-    "i": lambda digits: int(digits, 16),
-    "g": lambda *items: iter(items),
+def _arguments(value):
+    """What its class needs to make it anew."""
+    if zone := getattr(value, "tzinfo", None):
+        value = value.replace(tzinfo=datetime.timezone(zone.utcoffset(value)))
+    made_of = getattr(value, "__getinitargs__", None)
+    return made_of() if made_of else value.__reduce__()[1]
+
+
+# What never changes. tag: its type, a value's parts, and what makes it from them, whatever these
+# are: a constructor gives exactly its type, or an error.
+FIXED = {
+    "t": (tuple, list, lambda *items: items),
+    "f": (frozenset, list, lambda *items: frozenset(items)),
+    "b": (bytes, lambda x: [x.hex()], bytes.fromhex),
+    "c": (complex, lambda x: [x.real, x.imag], complex),
+    "keys": (type({}.keys()), list, lambda *items: dict.fromkeys(items).keys()),
+    "values": (type({}.values()), list, lambda *items: dict(enumerate(items)).values()),
+    "items": (type({}.items()), list, lambda *items: dict(items).items()),
+    "...": (type(...), lambda x: [], lambda: ...),
 }
-
-
-def _parts(value, kind: type) -> list:
-    if isinstance(value, dict):
-        return [x for pair in value.items() for x in pair]
-    if kind is bytes or kind is bytearray:
-        return [value.hex()]
-    if kind is complex:
-        return [value.real, value.imag]
-    if kind in REDUCED:
-        if zone := getattr(value, "tzinfo", None):
-            value = value.replace(tzinfo=datetime.timezone(zone.utcoffset(value)))
-        return value.__getinitargs__() if kind is datetime.timezone else value.__reduce__()[1]
-    return [] if value is ... else list(value)
-
-
-def _room(value, kind: type) -> list:
-    """What an empty one needs: the greatest length of a deque, the factory of a defaultdict."""
-    if kind is collections.deque:
-        return [value.maxlen]
-    if kind is collections.defaultdict:
-        found = value.default_factory
-        return [found if vars(builtins).get(getattr(found, "__name__", "")) is found else None]
-    return []
+_DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
+for _kind in (decimal.Decimal, fractions.Fraction, range, slice, *_DATES):
+    FIXED[_kind.__name__] = _kind, _arguments, _kind
+_TAGS = {kind: (tag, parts) for tag, (kind, parts, _) in FIXED.items()}
+_MADE = {tag: make for tag, (_, _, make) in FIXED.items()}
+_MADE |= {"i": lambda digits: int(digits, 16), "g": lambda *items: iter(items)}
+# what changes in place, and an empty one
+_DICTS = (collections.OrderedDict, collections.Counter, collections.defaultdict)
+MUTABLE = {list: "l", dict: "d", set: "s", bytearray: "B", collections.deque: "q"}
+MUTABLE |= {kind: kind.__name__ for kind in _DICTS}
+_EMPTY = {tag: kind for kind, tag in MUTABLE.items()} | {"q": lambda n: collections.deque(maxlen=n)}
+PLAIN = {bool, int, float, str, *MUTABLE, *_TAGS}
 
 
 @functools.lru_cache(maxsize=256)
@@ -91,43 +74,40 @@ def _tuple_class(name: str, *fields: str) -> type:
     return collections.namedtuple(name, fields)
 
 
-def _array(kind: str, data: str, *shape: int):
-    """NumPy's array of such a `dtype.str`, or without a shape its scalar."""
-    import numpy
-
-    if not _NUMBERS.fullmatch(kind):
-        raise ValueError(f"an array of {kind}")
-    flat = numpy.frombuffer(bytearray.fromhex(data), dtype=numpy.dtype(kind))
-    return flat.reshape(shape[0]) if shape else flat[0]
-
-
 class Values:
     """The values of one message and its answer: both sides number its mutable objects alike.
 
-    So an object that is there twice stays one object, and an argument that the program has changed
-    can be changed in the test. An object of a class that the test's own code defines ("o") follows
-    behind the value, which keeps a long linked list flat. Subclasses add what only they can send.
+    So an object that is there twice stays one, and an argument that the program has changed can be
+    changed in the test. All of them follow behind the value, which keeps a long linked list flat.
     """
 
     def __init__(self):
-        self.objects, self.numbers, self.records = [], {}, []
+        self.objects, self.numbers = [], {}
 
-    def pack(self, value) -> list:
-        """The value and the attributes of its objects, as JSON's types."""
-        done = len(self.records)
-        packed = [self.encode(value)]
-        while len(packed) <= len(self.records) - done:
-            record = self.records[done + len(packed) - 1]
-            packed.append([self.encode(x) for x in self.parts(record)])
+    def pack(self, value, start: int | None = None) -> list:
+        """[start, the value, the objects from that number on (None: all new ones)] for JSON."""
+        start = len(self.objects) if start is None else start
+        packed = [start, self.encode(value)]
+        while (at := start + len(packed) - 2) < len(self.objects):
+            packed.append([self.head(self.objects[at]), *self.parts(self.objects[at])])
         return packed
 
     def unpack(self, packed: list):
         """The value. Raises an Exception for anything that `pack` never makes."""
-        done = len(self.records)
-        value = self.decode(packed[0])
-        for i, parts in enumerate(packed[1:], done):
-            self.fill(self.records[i], [self.decode(x) for x in parts])
-        return value
+        start, value, *objects = packed
+        for head, *_ in objects[len(self.objects) - start :]:
+            self.number(self.blank(*head))
+        # the last ones first, for a set or a dict needs the hash of what is in it
+        for at in reversed(range(len(objects))):
+            self.fill(self.objects[start + at], [self.decode(x) for x in objects[at][1:]])
+        return self.decode(value)
+
+    def number(self, value) -> list:
+        """The tag of a mutable object, with its number."""
+        number = self.numbers.setdefault(id(value), len(self.objects))
+        if number == len(self.objects):
+            self.objects.append(value)
+        return ["a", number]
 
     def encode(self, value):
         """A value as JSON's types; NotPlain for other values, such as a subclass of int."""
@@ -137,34 +117,30 @@ class Values:
         if kind is int:
             return value if -(1 << 1000) < value < 1 << 1000 else ["i", hex(value)]
         if kind in MUTABLE:
-            if (number := self.numbers.get(id(value))) is not None:
-                return ["a", number]
-            self._number(value)
-            parts = [*_room(value, kind), *_parts(value, kind)]
-            return [MUTABLE[kind], *(self.encode(x) for x in parts)]
-        if kind in FIXED or kind in REDUCED:
-            tag = FIXED.get(kind) or REDUCED[kind]
-            return [tag, *(self.encode(x) for x in _parts(value, kind))]
+            return self.number(value)
+        if kind in _TAGS:
+            tag, parts = _TAGS[kind]
+            return [tag, *map(self.encode, parts(value))]
         if (found := self.special(value, kind)) is None:
             raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
         return found
 
     def special(self, value, kind: type) -> list | None:
         """What is neither a plain value nor a container of Python's own; None: it cannot cross."""
-        if kind in ITERATORS:
+        if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
             items = list(itertools.islice(value, MAX_ITEMS + 1))
             if len(items) > MAX_ITEMS:
                 raise NotPlain(f"an iterator of more than {MAX_ITEMS:,} items")
-            return ["g", *(self.encode(x) for x in items)]
+            return ["g", *map(self.encode, items)]
         if kind is type and vars(builtins).get(value.__name__) is value:
             return ["K", value.__name__]
         if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
-            is_array = kind.__name__ == "ndarray"
-            shape = [[*map(int, value.shape)]] if is_array else []
-            if value.dtype.kind == "O" and is_array:
-                return ["O", *shape, *map(self.encode, value.flat)]
-            if _NUMBERS.fullmatch(value.dtype.str) and (is_array or not value.shape):
-                return ["N", value.dtype.str, value.tobytes().hex(), *shape]
+            is_array, dtype = kind.__name__ == "ndarray", value.dtype.str
+            shape = [*map(int, value.shape)] if is_array else None
+            if dtype == "|O" and is_array:
+                return ["N", dtype, shape, *map(self.encode, value.flat)]
+            if _NUMBERS.fullmatch(dtype) and (is_array or not value.shape):
+                return ["N", dtype, shape, value.tobytes().hex()]
         return None
 
     def decode(self, data):
@@ -176,68 +152,79 @@ class Values:
         tag, *parts = data
         if tag == "a":
             return self.objects[parts[0]]
-        if tag in BLANK:
-            room = [self.decode(x) for x in parts[: tag in ("q", "dd")]]
-            value = BLANK[tag]((), *room) if tag == "q" else BLANK[tag](*room)
-            self._number(value)
-            self.fill(value, [self.decode(x) for x in parts[len(room) :]])
-            return value
-        if tag in MADE:
-            return MADE[tag](*[self.decode(x) for x in parts])
-        if tag == "K" and isinstance(found := vars(builtins)[parts[0]], type):
-            return found
-        if tag == "N":
-            return self.array(_array(*parts))
-        if tag == "O":
-            import numpy
+        if tag in _MADE:
+            return _MADE[tag](*map(self.decode, parts))
+        return self.found(tag, *parts)
 
-            value = numpy.empty(parts[0], dtype=object)
-            value.flat = [self.decode(x) for x in parts[1:]]
-            return self.array(value)
+    def found(self, tag: str, *parts):
+        """What `special` of the other side has sent."""
+        if tag == "K" and isinstance(kind := vars(builtins)[parts[0]], type):
+            return kind
+        if tag == "N":
+            return self.array(*parts)
+        if tag == "e":
+            return self.own_class(parts[0])[parts[1]]
         if tag == "n":
             kind, items = _tuple_class(parts[0], *parts[1]), [self.decode(x) for x in parts[2:]]
             for name, item in zip(parts[1], items, strict=True):
                 self.allow(object, name, item)
             return kind(*items)
-        return self.found(tag, *parts)
+        raise ValueError(f"an unknown tag {tag!r}")
 
-    def array(self, value):
-        """What stands for an array that has come."""
-        return value
+    def array(self, kind: str, shape: list | None, *data):
+        """NumPy's array of such a `dtype.str`, or without a shape its scalar."""
+        import numpy
+
+        if kind == "|O":
+            flat = numpy.empty(len(data), dtype=object)
+            flat[:] = [self.decode(x) for x in data]
+        elif not _NUMBERS.fullmatch(kind):
+            raise ValueError(f"an array of {kind}")
+        else:
+            flat = numpy.frombuffer(bytearray.fromhex(*data), dtype=numpy.dtype(kind))
+        return flat[0] if shape is None else flat.reshape(shape)
+
+    own_class: Callable[[str], type | None]  # a class that the test's own code defines
 
     def allow(self, kind: type, name: str, value) -> None:
         """Raise ValueError if the program may not give an object such an attribute."""
 
-    def found(self, tag: str, *parts):
-        """What `special` of the other side has sent."""
-        raise ValueError(f"an unknown tag {tag!r}")
-
     def record(self, value) -> list:
-        """An object of a class that the test's own code defines: its attributes follow."""
+        """An object of a class of the test's own: an enum's member, or all its attributes."""
         if isinstance(value, enum.Enum):
-            return ["o", type(value).__name__, value.name]
-        if (number := self.numbers.get(id(value))) is not None:
-            return ["a", number]
-        self._number(value)
-        self.records.append(value)
-        return ["o", type(value).__name__]
+            return ["e", type(value).__name__, value.name]
+        return self.number(value)
 
-    def blank(self, kind: type, *name: str):
-        """An object of the class without attributes or a call of `__init__`; the enum's member."""
-        if name:
-            return kind[name[0]]
-        value = object.__new__(kind)
-        self._number(value)
-        self.records.append(value)
-        return value
+    def head(self, value) -> list:
+        """What an empty one is made from: the greatest length of a deque, the factory of a dict."""
+        kind = type(value)
+        if kind not in MUTABLE:
+            return ["o", kind.__name__]
+        if kind is collections.deque:
+            return ["q", value.maxlen]
+        if kind is collections.defaultdict:
+            made = value.default_factory
+            known = vars(builtins).get(getattr(made, "__name__", "")) is made
+            return ["defaultdict", self.encode(made) if known else None]
+        return [MUTABLE[kind]]
+
+    def blank(self, tag: str, *room):
+        """An empty one; an object without attributes or a call of `__init__`."""
+        if tag == "o":
+            return object.__new__(self.own_class(*room))
+        return _EMPTY[tag](*map(self.decode, room))
 
     def parts(self, value) -> list:
         """The parts of a mutable object."""
-        if type(value) in MUTABLE:
-            return _parts(value, type(value))
-        slots = [x for c in type(value).__mro__ for x in vars(c).get("__slots__", ())]
-        found = getattr(value, "__dict__", {})
-        return _parts(found | {x: getattr(value, x) for x in slots if hasattr(value, x)}, dict)
+        if type(value) is bytearray:
+            return [value.hex()]
+        if type(value) not in MUTABLE:
+            slots = [x for c in type(value).__mro__ for x in vars(c).get("__slots__", ())]
+            slots = {x: getattr(value, x) for x in slots if hasattr(value, x)}
+            value = getattr(value, "__dict__", {}) | slots
+        if isinstance(value, dict):
+            value = [x for pair in value.items() for x in pair]
+        return [self.encode(x) for x in value]
 
     def fill(self, value, parts: list) -> None:
         """Change a mutable object in place, one by one: so a deadline can come between."""
@@ -258,14 +245,10 @@ class Values:
                     self.allow(type(value), name, part)
                     object.__setattr__(value, name, part)
 
-    def _number(self, value) -> None:
-        self.numbers[id(value)] = len(self.objects)
-        self.objects.append(value)
 
-
-def encode(value):
-    """A plain value as JSON's types; NotPlain for other values, such as a subclass of int."""
-    return Values().encode(value)
+def encode(value) -> list:
+    """A plain value and its mutable objects as JSON's types; NotPlain, as for a subclass of int."""
+    return Values().pack(value)[1:]
 
 
 def send(sock: socket.socket, message) -> None:
@@ -292,11 +275,13 @@ def read(sock: socket.socket, size: int, deadline: float | None, to_end: bool = 
             if (left := deadline - time.monotonic()) <= 0:  # also if the sender goes byte by byte
                 raise TimeoutError
             sock.settimeout(left)
-        piece = sock.recv(min(size - len(data), 1 << 20))
-        if not piece and to_end:
-            break
-        if not piece:
+        piece = b""
+        with contextlib.suppress(ConnectionError):  # it has not read all that was sent
+            piece = sock.recv(min(size - len(data), 1 << 20))
+        if not piece and not to_end:
             raise EOFError
+        if not piece:
+            break
         data += piece
     return bytes(data)
 

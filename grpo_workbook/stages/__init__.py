@@ -1,41 +1,37 @@
 """Train in stages, compare each with the one before, and choose problems by difficulty.
 
-STAGES = (
-    Stage("format", steps=20, rewards="strict_format,incremental_format"),
-    Stage("correct", steps=60, rewards="correctness:2,strict_format:0.5", pass_rate=(0.1, 0.9)),
-)
-report = train_stages(run, model, tokenizer, dataset, heldout, STAGES)
+    form = Stage("format", steps=20, rewards="strict_format,incremental_format")
+    correct = Stage("correct", steps=60, rewards="correctness:2", pass_rate=(0.1, 0.9))
+    report = train_stages(run, model, tokenizer, dataset, heldout, (form, correct))
 
 All train the same adapter and optimizer state. A stage has a folder stage-N-NAME: checkpoints/,
-log.json, adapter/, the optimizer's moments at its end (optimizer.safetensors), the completions
-after it (after.json), and report.json, written last: it marks a finished stage. stages.json has
-all reports. A row that is never or always solved gives GRPO a zero-variance group: all completions
-earn the same, so there is nothing to learn.
+log.json, adapter/, the optimizer's moments at its end, the completions after it (after.json), and
+report.json, written last: it marks a finished stage. stages.json has all reports.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import yaml
 
 from grpo_workbook.config import RunConfig, nearest
 from grpo_workbook.errors import WorkbookError, first_line
-from grpo_workbook.evaluation import Scores, evaluate, generate, score, summary
+from grpo_workbook.evaluation import Scores, evaluate, score, summary
 from grpo_workbook.export import save_adapter
 from grpo_workbook.files import read_json, whole_file, write_json
-from grpo_workbook.rewards import call, correctness_reward, name_of, parse_rewards
-from grpo_workbook.stages.adaptive import AdaptiveWeight
+from grpo_workbook.rewards import checked, correctness_reward, name_of, parse_rewards
+from grpo_workbook.rewards import reward as marked
 from grpo_workbook.statistics import changed, paired_p_value
 from grpo_workbook.training import Callback, make_trainer
 
-# fmt: off
-__all__ = [
-    "AdaptiveWeight", "Carry", "Curriculum", "Stage", "compare", "curriculum", "measure",
-    "pass_rates", "planned", "read_stages", "show_stages", "stage_run", "train_stages",
-]
-# fmt: on
+__all__ = """AdaptiveWeight Carry Curriculum Stage compare curriculum measure pass_rates planned
+    read_stages show_stages train_stages""".split()
 
 MOMENTS = "optimizer.safetensors"
 AGAIN = "delete that stage's folder, and --resume trains it and the later ones again"
@@ -44,7 +40,6 @@ AGAIN = "delete that stage's folder, and --resume trains it and the later ones a
 @dataclass(frozen=True)
 class Stage:
     """One stage. None means the run's own value; invalid values raise WorkbookError.
-
     `rewards` is a spec (see `parse_rewards`), or pairs (function, weight); `keep` is a function
     that chooses rows. `pass_rate` (low, high) keeps the rows with a pass rate between the two at
     the start of the stage: the fraction of `samples` completions with a `success` reward (or its
@@ -69,11 +64,13 @@ class Stage:
     def __post_init__(self):
         letters = isinstance(self.name, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]{,39}", self.name)
         kind, needed = isinstance(self.rewards, str | tuple | None), self.ordered or self.measured
+        rate = (0, 1) if self.pass_rate is None else self.pass_rate
+        pair = isinstance(rate, tuple) and len(rate) == 2 and 0 <= rate[0] < rate[1] <= 1
         for field, fine, wanted in (
             ("name", letters, "up to 40 small letters, digits, - and _, for a folder's name"),
             ("rewards", kind, "NAME:WEIGHT,... or pairs (function, weight)"),
             ("reference", self.reference in ("start", "base"), "start or base"),
-            ("pass_rate", _are_bounds(self.pass_rate), "[low, high] with 0 <= low < high <= 1"),
+            ("pass_rate", pair, "[low, high] with 0 <= low < high <= 1"),
             ("samples", self.samples > 1, "at least 2: the rate of one is always 0 or 1"),
             ("measured", self.measured is None or self.measured > 0, "at least 1"),
             ("pass_rate", self.pass_rate or not needed, "bounds: ordered and measured need them"),
@@ -103,23 +100,11 @@ class Stage:
 
     def to_dict(self) -> dict:
         """This stage in plain values, with functions by name; equal for equal stages."""
-        told: dict = vars(self) | {"pass_rate": self.pass_rate and list(self.pass_rate)}
-        if isinstance(self.rewards, tuple):
-            told["rewards"] = [[name_of(function), weight] for function, weight in self.rewards]
-        functions = {name: told[name] for name in ("success", "keep") if callable(told[name])}
-        return told | {name: name_of(function) for name, function in functions.items()}
-
-
-def _are_bounds(value) -> bool:
-    """Whether this is None, or (low, high) with 0 <= low < high <= 1."""
-    pair = isinstance(value, tuple) and len(value) == 2
-    return value is None or (pair and 0 <= value[0] < value[1] <= 1)
+        return json.loads(json.dumps(vars(self), default=name_of))
 
 
 def read_stages(path: Path | str) -> tuple[Stage, ...]:
     """The stages of a YAML file, a list of mappings. Raises WorkbookError with the file's name."""
-    import yaml
-
     try:
         given = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         if not isinstance(given, list) or not given:
@@ -143,58 +128,60 @@ def train_stages(
     run: RunConfig, model, tokenizer, dataset, heldout, stages, *, resume: bool = False, **how
 ) -> dict:
     """Train the stages one after the other; returns what it writes to stages.json.
-
     The model answers the held-out problems (one sample each, the same seed) before, between and
     after the stages; a paired test compares each stage with the one before. `how`: `train`, which
     trains one stage and returns its log (default: `train_plainly`); `callbacks` for every trainer
     (with a HeldoutProbe, reports get a "curve": [step over all stages, rate of strictly right]);
-    `judge` for answers that are not numbers, see `evaluation.score`.
-
-    `resume` skips finished stages; `train` decides whether the next one continues within. Raises
-    WorkbookError for stages that cannot be trained, before training starts.
+    `judge` for answers that are not numbers, see `evaluation.score`. `resume` skips finished
+    stages; `train` decides whether the next one continues within. Raises WorkbookError for stages
+    that cannot be trained, before training starts.
     """
     from peft import load_peft_weights, set_peft_model_state_dict
 
-    staged, policy = _Staged(model, tokenizer, dataset, **how), (model, tokenizer, heldout)
+    (train, callbacks, judge), policy = _how(**how), (model, tokenizer)
     before, steps, moments, reports, trained_here = None, 0, None, [], False
-    for stage, own, *rewards in planned(run, stages):
+    for stage, own, functions, weights, success in planned(run, stages):
+        path = own.output / "after.json"
         # if a stage is trained again, results of later stages are out of date
         report = read_report(own.output, stage) if resume and not trained_here else None
         if report:
             print(f"Stage {stage.name} is already finished")
-            weights = load_peft_weights(str(own.output / "adapter"), device="cpu")
-            set_peft_model_state_dict(model, weights)
-            path = own.output / "after.json"
-            after = measure(own, *policy, path, kept=read_json(path, AGAIN), judge=staged.judge)
+            adapter = load_peft_weights(str(own.output / "adapter"), device="cpu")
+            set_peft_model_state_dict(model, adapter)
+            after = measure(own, *policy, heldout, path, kept=read_json(path, AGAIN), judge=judge)
         else:
-            before = before or measure(run, *policy, judge=staged.judge)
+            before = before or measure(run, *policy, heldout, judge=judge)
             print(f"Stage {stage.name}: {stage.steps} steps")
             if trained_here:
                 shutil.rmtree(own.output, ignore_errors=True)
             trained_here, carry = True, Carry(stage, moments, own.output / MOMENTS, model)
-            report = staged.train_one(stage, own, rewards, carry, steps)
-            after = measure(own, *policy, own.output / "after.json", judge=staged.judge)
+            drop_reference(model)
+            rows, report = choose_rows(stage, own, *policy, dataset, success)
+            own.output.mkdir(parents=True, exist_ok=True)
+            history = train(own, *policy, rows, functions, weights, [carry, *callbacks])
+            drop_reference(model)
+            log = [entry for entry in history if "reward" in entry]
+            write_json(own.output / "log.json", log)
+            save_adapter(*policy, own.output / "adapter")
+            report["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
+            report["zero_variance"] = round(fmean(e["frac_reward_zero_std"] for e in log), 4)
+            if probed := [e for e in history if "heldout/strict" in e]:
+                report["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
+            after = measure(own, *policy, heldout, path, judge=judge)
             report |= {"stage": stage.to_dict(), "heldout": compare(before, after)}
             write_json(own.output / "report.json", report)
         reports.append(report)
         before, steps, moments = after, steps + stage.steps, own.output / MOMENTS
-    whole = {"seed": run.seed, "stages": reports}
-    write_json(run.output / "stages.json", whole)
+    write_json(run.output / "stages.json", whole := {"seed": run.seed, "stages": reports})
     return whole
 
 
-def stage_run(run: RunConfig, stage: Stage, number: int) -> RunConfig:
-    """The run of one stage: its values, its folder, its seed."""
-    own: dict = {"learning_rate": stage.learning_rate, "beta": stage.beta}
-    own = {name: value for name, value in own.items() if value is not None}
-    own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all start with the same rows
-    own["output"] = run.output / f"stage-{number}-{stage.name}"
-    return run.replace(max_steps=stage.steps, shuffle_dataset=not stage.ordered, **own)
+def _how(train: Callable = train_plainly, callbacks: Sequence = (), judge=None) -> tuple:
+    return train, callbacks, judge
 
 
 def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rewards) -> list:
     """[(stage, its run, reward functions, their weights, the success reward), ...].
-
     `parse` turns a spec into functions and weights. WorkbookError for an impossible stage.
     """
     names, found = [stage.name for stage in stages], []
@@ -202,45 +189,18 @@ def planned(run: RunConfig, stages: Sequence[Stage], parse: Callable = parse_rew
         raise WorkbookError(f"two stages are called {', '.join(twice)}: give each its own name")
     for number, stage in enumerate(stages, 1):
         rewards, success = stage.rewards or run.rewards, stage.success
+        own: dict = {"max_steps": stage.steps, "shuffle_dataset": not stage.ordered}
+        changed_too = {"learning_rate": stage.learning_rate, "beta": stage.beta}
+        own |= {name: value for name, value in changed_too.items() if value is not None}
+        own["seed"] = (run.seed + 10_007 * number) % 2**32  # else all start with the same rows
+        own["output"] = run.output / f"stage-{number}-{stage.name}"
         try:
-            own = stage_run(run, stage, number)
             pairs = parse(rewards) if isinstance(rewards, str) else zip(*rewards, strict=True)
             success = parse(success)[0][0] if isinstance(success, str) else success
+            found.append((stage, run.replace(**own), *map(list, pairs), success))
         except WorkbookError as error:
             raise WorkbookError(f"stage {stage.name!r}: {error}") from None
-        found.append((stage, own, *map(list, pairs), success))
     return found
-
-
-@dataclass
-class _Staged:
-    """The state that all stages have in common."""
-
-    model: Any
-    tokenizer: Any
-    dataset: Any
-    train: Callable[..., list[dict]] = train_plainly
-    callbacks: Sequence = ()
-    judge: Callable[[str, str], bool | None] | None = None
-
-    def train_one(self, stage: Stage, run: RunConfig, rewards, carry: "Carry", steps: int) -> dict:
-        """Train a stage, after `steps` earlier ones; returns the training part of its report."""
-        functions, weights, success = rewards
-        policy = self.model, self.tokenizer
-        drop_reference(self.model)
-        rows, told = choose_rows(stage, run, *policy, self.dataset, success)
-        run.output.mkdir(parents=True, exist_ok=True)
-        history = self.train(run, *policy, rows, functions, weights, [carry, *self.callbacks])
-        drop_reference(self.model)
-        log = [entry for entry in history if "reward" in entry]
-        write_json(run.output / "log.json", log)
-        save_adapter(*policy, run.output / "adapter")
-        told["train_seconds"] = round(sum(e["step_time"] for e in log), 1)
-        told["zero_variance"] = round(sum(e["frac_reward_zero_std"] for e in log) / len(log), 4)
-        probed = [entry for entry in history if "heldout/strict" in entry]
-        if probed:
-            told["curve"] = [[steps + e["step"], e["heldout/strict"]] for e in probed]
-        return told
 
 
 def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success) -> tuple:
@@ -256,11 +216,9 @@ def choose_rows(stage: Stage, run: RunConfig, model, tokenizer, dataset, success
         rates = pass_rates(model, tokenizer, rows, stage.samples, **how)
         found = curriculum(rates, *stage.pass_rate)
         print(f"  {found}")
-        places = found.rows
-        if stage.ordered:  # from easy to hard within the stage's steps
-            used = min(needed, len(places))
-            places = [places[i * len(places) // used] for i in range(used)]
-        rows = rows.select(places)
+        n = len(found.rows)
+        used = min(needed, n) if stage.ordered else n  # from easy to hard within the stage's steps
+        rows = rows.select([found.rows[i * n // used] for i in range(used)])
         told = {"measured": len(rates), "left_out": found.left_out, "pass_rates": rates}
     if len(rows) < (n := run.prompts_per_step):
         left = f"{len(rows)} rows left, but one step needs {n}: widen keep or pass_rate"
@@ -272,7 +230,6 @@ def measure(
     run: RunConfig, model, tokenizer, heldout, path=None, *, ways=("sampled",), kept=None, **how
 ) -> list[Scores]:
     """The scores on the held-out problems, sampled or also greedy; the main process writes `path`.
-
     `kept` is the content of such a file: then nothing is generated. `how`: judge and seed.
     """
     from accelerate import PartialState
@@ -295,16 +252,11 @@ def measure(
 
 
 def compare(before: Sequence[Scores], after: Sequence[Scores]) -> dict:
-    """Two policies (each sampled, or sampled and greedy) on the same problems: rates, changes, p.
-
-    The changes and p-values are those of the sampled answers.
+    """Two policies (each sampled, or sampled and greedy) on the same problems: rates; of the
+    sampled answers how many got better and worse, with p-values.
     """
     a, b = before[0], after[0]
-    report: dict = {"n": b.n}
-    for when, scores in (("before", before), ("after", after)):
-        rates = summary(scores[0], scores[-1])
-        both = len(scores) == 2
-        report[when] = {name: rate for name, rate in rates.items() if both or "greedy" not in name}
+    report: dict = {"n": b.n, "before": summary(*before), "after": summary(*after)}
     report["better"], report["worse"] = map(len, changed(a.strict, b.strict))
     report["p_value"] = paired_p_value(a.strict, b.strict)
     return report | {"p_value_well_formed": paired_p_value(a.well_formed, b.well_formed)}
@@ -315,9 +267,8 @@ def read_report(folder: Path, stage: Stage) -> dict | None:
     if not (path := folder / "report.json").is_file():
         return None
     report, told = read_json(path, AGAIN), stage.to_dict()
-    if different := [name for name in told if report["stage"].get(name) != told[name]]:
-        names = "different: " + ", ".join(different)
-        raise WorkbookError(f"{folder} has another stage ({names}): choose another output")
+    if other := ", ".join(name for name in told if report["stage"].get(name) != told[name]):
+        raise WorkbookError(f"{folder} has another stage (different: {other}): choose another one")
     return report
 
 
@@ -333,19 +284,20 @@ def show_stages(report: dict) -> None:
 
 class Carry(Callback):
     """Hands the optimizer's moments from stage to stage, and sets the reference of the KL.
-
     TRL's trainer copies the adapter when it is built, as the reference. On a GPU Unsloth removes
     that code, and the base would be the reference: so the copy is made here.
     """
 
     def __init__(self, stage: Stage, moments: Path | None, save_to: Path, model):
         self.stage, self.moments, self.save_to = stage, moments, save_to
-        adapter = {name: p for name, p in model.named_parameters() if ".default." in name}
-        self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter.items()}
+        adapter = [(name, p) for name, p in model.named_parameters() if ".default." in name]
+        self.start = {name: p.detach().to("cpu", copy=True) for name, p in adapter}
 
     def on_train_begin(
         self, args, state, control, model: Any = None, optimizer: Any = None, **kwargs
     ):
+        from safetensors.torch import load_file
+
         if self.stage.reference == "base":  # without a copy TRL turns the adapter off for it
             drop_reference(model)
         elif args.beta and "ref" not in model.peft_config:
@@ -353,8 +305,11 @@ class Carry(Callback):
             for name, value in self.start.items():
                 model.get_parameter(name.replace(".default.", ".ref.")).data.copy_(value)
         if self.moments is not None and state.global_step == 0:  # else they come from a checkpoint
-            carried = {"state": read_moments(self.moments)}
-            optimizer.load_state_dict(optimizer.state_dict() | carried)
+            moments: dict[int, dict] = {}  # {parameter's number: {name: tensor}}
+            for name, value in load_file(self.moments).items():
+                number, moment = name.split(".")
+                moments.setdefault(int(number), {})[moment] = value
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": moments})
 
     def on_step_end(self, args, state, control, optimizer: Any = None, **kwargs):
         if state.global_step >= state.max_steps:  # before the last checkpoint, in case of a kill
@@ -369,17 +324,6 @@ class Carry(Callback):
             save_file({name: value.cpu().contiguous() for name, value in flat.items()}, new)
 
 
-def read_moments(path: Path) -> dict[int, dict]:
-    """The optimizer's moments at the end of a stage: {parameter's number: {name: tensor}}."""
-    from safetensors.torch import load_file
-
-    moments: dict[int, dict] = {}
-    for name, value in load_file(path).items():
-        number, moment = name.split(".")
-        moments.setdefault(int(number), {})[moment] = value
-    return moments
-
-
 def drop_reference(model) -> None:
     """Remove the frozen copy of the adapter, so that the next stage copies the current policy."""
     if "ref" in model.peft_config:  # TRL's name for it
@@ -390,19 +334,16 @@ def pass_rates(
     model, tokenizer, dataset, n: int = 8, *, success: Callable = correctness_reward, **how
 ) -> list[float]:
     """For each row the fraction of `n` sampled completions with a `success` reward above 0.5.
-
     The Dataset has `prompt` and the columns that the reward reads. `how`: max_new_tokens,
     temperature, seed, batch_size and progress, as in `generate`. A reward of None (it does not
     apply) counts as not solved. Raises WorkbookError for no rows or n < 1.
     """
     if not len(dataset) or n < 1:
         raise WorkbookError(f"{len(dataset)} rows, {n} completions each: give at least 1 of both")
-    rows = dataset.select([i for i in range(len(dataset)) for _ in range(n)])
-    columns = {name: list(rows[name]) for name in rows.column_names}
     how = {"sample": True, "progress": "pass rates"} | how
-    values = call(success, generate(model, tokenizer, columns["prompt"], **how), **columns)
-    right = [value is not None and value > 0.5 for value in values]
-    return [sum(right[start : start + n]) / n for start in range(0, len(right), n)]
+    scores = evaluate(model, tokenizer, dataset, samples=n, rewards=[success], **how)
+    right = [(value or 0) > 0.5 for value in (scores.rewards or {})[name_of(success)]]
+    return replace(scores, strict=right).each
 
 
 @dataclass(frozen=True)
@@ -419,7 +360,6 @@ class Curriculum:
 
 def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> Curriculum:
     """The rows to train on: low < pass rate < high, the easiest first (equal ones in order).
-
     Low 0 and high 1 leave out only the rows that are never or always solved. Raises WorkbookError
     for invalid bounds, and if no row is left.
     """
@@ -437,3 +377,43 @@ def curriculum(rates: Sequence[float], low: float = 0.0, high: float = 1.0) -> C
         said = f"no row of {len(rates)} has a pass rate between {low:g} and {high:g} ({found})"
         raise WorkbookError(f"{said}: widen the bounds, or start with an easier stage")
     return found
+
+
+class AdaptiveWeight:
+    """A reward whose weight follows the success rate of another one: form can fade once mastered.
+    A batch earns weight * reward, with weight = at_zero + (at_one - at_zero) * rate. After it,
+    rate = memory * rate + (1 - memory) * (fraction of the batch with `success` over 0.5), starting
+    from 0. Each process keeps the rate of its own batches.
+    """
+
+    def __init__(self, reward, success, *, at_zero=1.0, at_one=0.0, memory=0.9):
+        if not (0 <= at_zero <= 1 and 0 <= at_one <= 1 and 0 <= memory < 1):
+            raise WorkbookError(f"{at_zero=}, {at_one=}, {memory=}: give 0 to 1, memory below 1")
+        self.at_zero, self.at_one, self.memory, self.rate = at_zero, at_one, memory, 0.0
+        # Members may have a state of their own; the columns and the kind of answers are both's.
+        self.__name__, self.members = f"adaptive_{name_of(reward)}", (reward, success)
+        columns = dict.fromkeys(c for m in self.members for c in getattr(m, "columns", ()))
+        answers = getattr(reward, "answers", None) or getattr(success, "answers", None)
+        marked(getattr(reward, "role", None), tuple(columns), answers)(self)
+
+    @property
+    def weight(self) -> float:
+        """The weight of the next batch."""
+        return self.at_zero + (self.at_one - self.at_zero) * self.rate
+
+    def __call__(self, completions, **columns) -> list[float | None]:
+        if "log_metric" in columns:
+            columns["log_metric"](f"rewards/{self.__name__}/weight", self.weight)
+        values, success = [checked(m, completions, **columns) for m in self.members]
+        paid = [None if v is None else self.weight * v for v in values]
+        if given := [v > 0.5 for v in success if v is not None]:
+            self.rate = self.memory * self.rate + (1 - self.memory) * fmean(given)
+        return paid
+
+    def state_dict(self) -> dict:
+        """The state for a checkpoint."""
+        return {"rate": self.rate}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from a `state_dict()`."""
+        self.rate = float(state["rate"])

@@ -4,7 +4,7 @@
 # **After this notebook you can** explain how GRPO learns, train a small model with it in about a minute, check on
 # unseen problems that the model improved, and say when another method fits better.
 #
-# **Time:** about 2 minutes on two CPU cores, half of it training, and on a GPU with the tiny model too.
+# **Time:** about 1 minute on two CPU cores, half of it training.
 
 # %% [markdown]
 # ## The loop
@@ -71,7 +71,7 @@ for answer, reward, advantage in zip(answers, rewards, advantages):
 # ## One minute of GRPO
 #
 # The chapters train a tiny Qwen3 from `data/` (the **smoke** profile), so that they take minutes on any machine. Where
-# there is a GPU, [chapter 04](04_grpo_run.ipynb) and `make run` train a real Qwen3 or Gemma 3, which takes hours. There
+# there is a GPU, [chapter 04](04_grpo_run.ipynb) and `make run` train a real Qwen3 or Gemma 3, which takes far longer. There
 # Unsloth also replaces parts of TRL's trainer.
 #
 # The model's own weights are frozen and stored in 4 bits (a format called NF4). Training changes only a **LoRA
@@ -257,7 +257,8 @@ print("\n" + as_text(diagnose(sick), sick))
 
 # %% [markdown]
 # In a terminal: `python -m grpo_workbook diagnose outputs/run`. If you ask a person for help, send the output of both
-# commands; it contains no secret.
+# commands; it contains no secret. For your own data there is a third command, `check-data` ([chapter
+# 02](02_dataset_prep.ipynb)). [Chapter 05](05_monitoring.ipynb) lists what to check before, during and after a run.
 
 # %% [markdown]
 # ## The words

@@ -5,7 +5,7 @@
 # training step yourself, say what each loss type does to short and long answers, see clipping act in a run, and say
 # what GRPO saves over PPO.
 #
-# **Time:** about 3 minutes on two CPU cores, and a good hour for the exercises. It needs no GPU.
+# **Time:** about 1 minute on two CPU cores, and a good hour for the exercises. It needs no GPU.
 #
 # You write each piece and check it. Only then does the notebook import the tested version from `grpo_workbook/grpo.py`,
 # whose losses and gradients are compared with TRL's in a test. Every cell also runs if you skip the exercises.
@@ -1050,6 +1050,8 @@ print(f"a reward model of the policy's size {milliseconds(ask_the_judge):.1f} ms
 # | needs | many human comparisons | a reference answer, a unit test, a format |
 # | judges | style, helpfulness, tone | what a program can check, and nothing else |
 # | fails by | flattery: the policy finds what the judge overrates; a KL penalty slows that down | loopholes in the rules |
+#
+# Which method suits what you have:
 #
 # | you have | take | because |
 # | --- | --- | --- |

@@ -4,7 +4,7 @@
 # **After this notebook you can** turn a file of questions and answers into rows that TRL trains on, see exactly what the
 # model reads, and find what in the data would hurt training before it does.
 #
-# **Time:** about half a minute on two CPU cores, and no more on a GPU. Only one exercise trains.
+# **Time:** about half a minute on two CPU cores. Only one exercise trains.
 
 # %% [markdown]
 # ## From a row to tokens
@@ -464,9 +464,9 @@ for other in (2, 3):
 # %% [markdown]
 # ## Leakage
 #
-# A **leak** is a held-out problem that is also in the training set. How much does it flatter? Take a "model" that has
-# only memorised the training set and guesses the commonest answer for everything else. Then let more and more training
-# rows leak into the held-out set.
+# A **leak** is a problem that is in both sets, the same or as a near-duplicate. How much does it flatter? Take a "model"
+# that has only memorised the training set and guesses the commonest answer for everything else. Then let more and more
+# of the training rows be held out too.
 
 # %%
 from collections import Counter
@@ -483,20 +483,20 @@ for leaked in leaks:
 rates = [100 * leaked / len(clean) for leaked in leaks]
 figure, words = figures.line_chart(
     {"knows the training set by heart": (rates, scores)},
-    x="leaked rows in the held-out set (%)",
+    x="held-out rows that are leaks (%)",
     y="score (%)",
-    title=f"Half the rows leaked: a model without any skill scores {scores[3]:.0f} %",
+    title=f"Half the rows are leaks: a model without skill scores {scores[3]:.0f} %",
 )
 figure.legends[0].remove()
 figure.axes[0].set_ylim(-8, 105)
-for rate, score in list(zip(rates, scores))[:4]:
-    label = {"textcoords": "offset points", "ha": "left", "va": "top"}
-    figure.axes[0].annotate(f"{score:.1f} %", (rate, score), (8, -2), **label)
+for rate, score, place in zip(rates, scores, [(8, -10), (-16, 8), (8, -12), (8, -12)]):
+    label = {"textcoords": "offset points", "xytext": place}
+    figure.axes[0].annotate(f"{score:.1f} %", (rate, score), **label)
 figures.show(figure, words)
 
 # %% [markdown]
-# The score of a real model that memorises rises too, and nothing in its training curve shows it. So compare the two
-# sets before training, near-duplicates included.
+# The score of a real model that memorises rises too, and nothing in its training curve shows it. So look for leaks
+# before training, and drop them from the training set.
 
 # %%
 from datasets import Dataset
@@ -726,9 +726,9 @@ check("02.1", budget_for);
 # %% [markdown]
 # ### Exercise 02.2 · `honest_score` · medium · 8 minutes
 #
-# A model answered every leaked held-out problem right, because it knew them. `measured` is its score on all held-out
-# problems, `leaked_rate` the fraction that leaked. Return its score on the problems that did not leak. A fraction below
-# 0, or of 1 and more, is an error: raise `ValueError`.
+# Some held-out problems were leaks, and the model answered all of those right, because it knew them. `measured` is its
+# score on all held-out problems, `leaked_rate` the fraction of leaks among them. Return its score on the others. A
+# fraction below 0, or of 1 and more, is an error: raise `ValueError`.
 
 # %% tags=["exercise"]
 def honest_score(measured: float, leaked_rate: float) -> float:

@@ -5,8 +5,8 @@
 # reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
 # **Time:** about 2 minutes on two CPU cores (smoke profile; the stored run below had one thread and took longer). With
-# `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, for an hour or so, and
-# measure it on HumanEval.
+# `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes far longer,
+# and measure it on HumanEval.
 #
 # Unit tests look like the perfect reward: the program works or it does not. But a program that is judged also *runs*,
 # and a program that runs can do anything, even change its own verdict.

@@ -5,7 +5,7 @@
 # whether each stage helped, choose problems by how hard they are for *this* policy, refresh the KL reference, resume
 # a run exactly, and say when none of that is worth its price.
 #
-# **Time:** about 2 minutes on two CPU cores, and on a GPU with the tiny model too.
+# **Time:** about 1 minute on two CPU cores.
 
 # %% [markdown]
 # ## Why stages: a reward that is never earned teaches nothing
@@ -453,6 +453,7 @@ axes.plot(places, price, "o-", color=figures.BLUE, lw=2)
 axes.axhline(1, color=figures.GREY)
 axes.axvline(8.5, color="black", linestyle=":")
 axes.set(xlabel="optimizer step, over both stages", ylabel="sampled for each one used")
+axes.set_xticks(range(0, 4 * len(blocks) + 1, 4))
 said = f"To use one completion, sample {price[0]:.1f} at first, {price[-1]:.1f} later"
 axes.set_title(said)
 figures.show(figure, f"Line chart. {said}; at the dotted line stage 2 begins.")

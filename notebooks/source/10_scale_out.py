@@ -5,7 +5,7 @@
 # when it does not fit; tell the loss types apart; train in several processes; and use vLLM without losing completions
 # unnoticed.
 #
-# **Time:** about 2 minutes on two CPU cores. All measurements here are of the tiny model. The numbers for large models
+# **Time:** about half a minute on two CPU cores. All measurements here are of the tiny model. The numbers for large models
 # are computed: nothing in this chapter was measured on a GPU.
 
 # %% [markdown]
@@ -548,7 +548,7 @@ for name in values_shown.split():  # what a profile leaves out is RunConfig's de
 # | value | why |
 # | --- | --- |
 # | `dtype` | A T4 has no bfloat16, so float16. Gemma 3, Gemma 4 and Qwen3.5 overflow in float16, so Unsloth computes them in 32 bits there |
-# | `load_in_4bit` | saves 2 GiB with a model of 1.7 B, 5 GiB with 4 B. With memory to spare, `false` is faster |
+# | `load_in_4bit` | saves 2 GiB with a model of 1.7 B, 5 GiB with 4 B; the price is time to unpack. On 80 GB the 8 B would fit in 16 bits too, but 4 bits leave vLLM's cache 18 GiB instead of 8 (`plan`) |
 # | `lora_rank` | 32: reinforcement learning needs little |
 # | `num_generations` | 8; up to 16 with harder problems, because small groups are more often zero-variance groups (chapter 01) |
 # | `batch_size` | 32 completions are four problems, a noisy gradient; 128 is steadier. LoRA gains less from very large batches than full training |
@@ -854,6 +854,10 @@ print((files.REPO / "templates" / "my_project" / "t4.yaml").read_text())
 # ```
 #
 # In this order: is the data sound, does the run fit, does it start, the run itself, and was anything wrong with it.
+#
+# The short run also says how long the long one will take. Its log has the `step_time` in seconds. Leave out the first
+# step, multiply the others' mean by the number of steps, and add the two evaluations. If the completions get longer
+# while the model learns, so do the steps.
 
 # %% [markdown] tags=["remove-cell"]
 # For the machine that runs this notebook on every change: fail when a formula has drifted from what was measured, or

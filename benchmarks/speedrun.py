@@ -1,0 +1,246 @@
+"""Seconds of training until the tiny model is right: a GRPO speedrun for two CPU cores.
+
+    python benchmarks/speedrun.py --seeds 0 1 2 --record main    # a row of docs/speedrun.md
+    python benchmarks/speedrun.py --list                         # all records and their settings
+
+The rules are in docs/speedrun.md. Every seed is a process of its own; finished ones are kept in
+--folder and not repeated while settings, model and data stay the same. To try something, on 480
+problems that are taken out of the training data, so that the held-out ones choose nothing:
+
+    python benchmarks/speedrun.py --record main --seeds 10 --try '{"max_steps": 60}' --every 20
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+REPO = Path(__file__).resolve().parent.parent
+GOAL, HELDOUT = 0.9, 480
+HASHES = {  # the model and the data are fixed
+    "data/tiny-qwen3/config.json": "142d18ccaa10c171822c98183598a9d2",
+    "data/tiny-qwen3/model.safetensors": "39065b39ac9a390d1ef2ad241eb3cf60",
+    "data/tiny-qwen3/tokenizer.json": "aa787c38b00c7543ab42c179af1b43a3",
+    "data/word_problems/train.jsonl": "f6977791aab562609f1b15755a40cbdf",
+    "data/word_problems/heldout.jsonl": "777067dffc18fcdcb719533bd71a9f5b",
+}
+ONLY_FASTER = dict.fromkeys(("sample_merged", "skip_zero_advantages", "share_heads"), True)
+# What differs from the main run: the functions below, fields of RunConfig, or of TRL's GRPOConfig.
+RECORDS: dict[str, dict] = {
+    "main": {},
+    "main, same steps": dict(ONLY_FASTER),
+    "80 steps": {"max_steps": 80, **ONLY_FASTER},
+    "60 steps": {"max_steps": 60, **ONLY_FASTER},
+}
+
+
+def check_hashes() -> None:
+    for name, wanted in HASHES.items():
+        found = hashlib.sha256((REPO / name).read_bytes()).hexdigest()
+        if not found.startswith(wanted):
+            sys.exit(f"{name} is not the speedrun's: its SHA-256 is {found}")
+
+
+class Clock:
+    """Wall and processor seconds since its start, without what is done in `stopped`."""
+
+    def __init__(self):
+        self.start = self.now()
+
+    @staticmethod
+    def now() -> list[float]:
+        return [time.perf_counter(), time.process_time()]
+
+    @property
+    def passed(self) -> list[float]:
+        return [now - start for now, start in zip(self.now(), self.start, strict=True)]
+
+    @contextmanager
+    def stopped(self):
+        before = self.passed
+        yield
+        self.start = [now - done for now, done in zip(self.now(), before, strict=True)]
+
+
+def sample_merged(trainer) -> None:
+    """While it samples, each adapted layer is one matrix: its unpacked 4-bit weights + adapters.
+
+    The same function up to rounding in float32; without it a token costs 28 times the unpacking of
+    a layer and three products instead of one. Update and evaluation use the 4-bit layers.
+    """
+    import torch
+    from bitsandbytes.functional import dequantize_4bit
+    from peft.tuners.lora import LoraLayer
+
+    layers = [layer for layer in trainer.model.modules() if isinstance(layer, LoraLayer)]
+    sample = trainer._generate_single_turn
+
+    def merged_sample(*args, **kwargs):
+        for layer in layers:
+            packed = layer.get_base_layer().weight
+            matrix = dequantize_4bit(packed.data, packed.quant_state)
+            matrix = matrix.float() + layer.get_delta_weight("default")
+            layer.forward = partial(torch.nn.functional.linear, weight=matrix)
+        try:
+            return sample(*args, **kwargs)
+        finally:
+            for layer in layers:
+                del layer.forward
+
+    trainer._generate_single_turn = merged_sample
+
+
+def skip_zero_advantages(trainer) -> None:
+    """Update only on completions whose advantage is not 0: with dapo's loss, the same gradient."""
+    import torch
+
+    compute_loss = trainer._compute_loss
+
+    def kept_loss(model, inputs):
+        n = len(advantages := inputs["advantages"])
+        rows = advantages.nonzero().flatten() if advantages.any() else torch.tensor([0])
+        one_each = {k: v for k, v in inputs.items() if getattr(v, "ndim", 0) and len(v) == n}
+        return compute_loss(model, inputs | {k: v[rows] for k, v in one_each.items()})
+
+    trainer._compute_loss = kept_loss
+
+
+def share_heads(trainer) -> None:
+    """Attention reads the keys and values that heads share, where Transformers copies them first.
+
+    It does so wherever there is a mask, as on a GPU PyTorch would then take a slow kernel.
+    """
+    from transformers.integrations import sdpa_attention
+
+    sdpa_attention.use_gqa_in_sdpa = lambda attention_mask, key, value: True
+
+
+TRICKS = {f.__name__: f for f in (sample_merged, skip_zero_advantages, share_heads)}
+
+
+def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> dict:
+    """One run: the rate of strictly right at its end, and the seconds that training took."""
+    from grpo_workbook.notebook import quiet
+
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    quiet()
+    from grpo_workbook import (
+        RunConfig,
+        evaluate,
+        load_policy,
+        load_problems,
+        make_trainer,
+        parse_rewards,
+        to_dataset,
+    )
+    from grpo_workbook.data import WORD_PROBLEMS
+    from grpo_workbook.training import Callback, count_4bit_layers
+
+    ours = {f.name for f in fields(RunConfig)}
+    chosen = {name: value for name, value in settings.items() if name in ours}
+    others = settings.keys() - ours - TRICKS.keys()
+    overrides = {"save_strategy": "no"} | {name: settings[name] for name in others}
+    run = RunConfig.from_env(profile="smoke", model="qwen", seed=seed, output=folder, **chosen)
+    rows = to_dataset(load_problems(WORD_PROBLEMS["train"]))
+    heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]))
+    if trying:
+        heldout = rows.select(range(len(rows) - HELDOUT, len(rows)))
+        rows = rows.select(range(len(rows) - HELDOUT))
+    model, tokenizer = load_policy(run)
+    if not run.load_in_4bit or count_4bit_layers(model) == 0:
+        sys.exit("the base is not in 4-bit: the speedrun's is")
+    trainer = make_trainer(run, model, tokenizer, rows, *parse_rewards(run.rewards), overrides)
+    for name in settings.keys() & TRICKS.keys():
+        TRICKS[name](trainer)
+
+    def rate() -> float:
+        how = {"max_new_tokens": 64, "batch_size": 128, "sample": True, "seed": seed}
+        return evaluate(model, tokenizer, heldout, **how).rate
+
+    curve = []
+
+    class Curve(Callback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if every and state.global_step % every == 0 and state.global_step < run.max_steps:
+                with clock.stopped():
+                    curve.append([state.global_step, rate(), *clock.passed])
+                    print(curve[-1], flush=True)
+
+    trainer.add_callback(Curve())
+    clock = Clock()
+    trainer.train()
+    wall, processor = clock.passed
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    return {
+        "rate": rate(),
+        "wall": round(wall, 1),
+        "processor": round(processor, 1),
+        "steps": trainer.state.global_step,
+        "completions": run.batch_size * trainer.state.global_step,
+        "curve": curve,
+        "log": log,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--record", choices=RECORDS, default="main")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--try", dest="other", type=json.loads, help="JSON: settings that differ")
+    parser.add_argument("--every", type=int, default=0, help="with --try: measure every N steps")
+    parser.add_argument("--folder", type=Path, default=REPO / "outputs" / "speedrun")
+    parser.add_argument("--list", action="store_true", help="print all records and end")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.list:
+        for name, settings in RECORDS.items():
+            print(f"{name:20} {json.dumps(settings)}")
+        return 0
+    check_hashes()
+    settings = RECORDS[args.record] | (args.other or {})
+    trying = args.other is not None
+    if args.one:
+        found = train(settings, args.seeds[0], trying, args.every, args.folder / "run")
+        args.one.write_text(json.dumps(found | {"settings": settings}), encoding="utf-8")
+        return 0
+    args.folder.mkdir(parents=True, exist_ok=True)
+    results = []
+    for seed in args.seeds:
+        key = hashlib.sha256(json.dumps([settings, trying, HASHES], sort_keys=True).encode())
+        place = args.folder / f"{args.record}-{key.hexdigest()[:8]}-{seed}.json"
+        if not place.is_file():
+            own = ["--seeds", str(seed), "--one", str(place)]
+            command = [sys.executable, __file__, *sys.argv[1:], *own]
+            paths = f"{REPO}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+            env = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+            subprocess.run(command, env=env, check=True)
+        results.append(json.loads(place.read_text(encoding="utf-8")))
+        one = results[-1]
+        print(
+            f"seed {seed}: {one['rate']:.3f} right after {one['steps']} steps, "
+            f"{one['wall']} s, {one['processor']} s of processor"
+        )
+    rates = ", ".join(f"{one['rate']:.3f}" for one in results)
+    ok = all(one["rate"] >= GOAL for one in results)
+    wall, processor = (mean(one[name] for one in results) for name in ("wall", "processor"))
+    steps, completions = results[0]["steps"], results[0]["completions"]
+    print("\n| record | steps | completions | wall s | processor s | right | reached |")
+    print(
+        f"| {args.record} | {steps} | {completions} | {wall:.1f} | {processor:.1f} | {rates} | "
+        f"{'yes' if ok else 'no'} |"
+    )
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
