@@ -90,10 +90,9 @@ def test_the_project_trains_where_it_is_and_changed_rewards_are_another_run(proj
     result = cli(*call, cwd=project, PYTHONPATH=str(REPO))
     assert result.returncode == 0, result.stderr[-3000:]
     report = report_of(project / "outputs" / "cpu")
-    assert report["steps"] == 2
-    if project.name == "classification":  # what the tiny model knows; judged by its own reward
-        assert 0.1 < report["heldout"]["before"]["strict_sampled"] < 0.7
-        assert report["merge"]["merged_strict_greedy"] > 0
+    before = report["heldout"]["before"]
+    assert 0.1 < before["strict_sampled"] < 0.7  # judged by the project's own reward
+    assert report["merge"]["merged_strict_greedy"] > 0
     rewards = project / "rewards.py"
     rewards.write_text(rewards.read_text() + "\n# changed\n")
     again = cli(*call, "--resume", cwd=project, PYTHONPATH=str(REPO))

@@ -19,6 +19,9 @@ PROMPTS = {
     "extraction": 'Answer with JSON: "name", "city", "item", "count" (a number), "day" (or null)',
     "sql": "Answer with one SQLite query on orders (customer, city, item, count, price)",
 }
+# Folders of templates: a task has all down to its own, each copied over the ones before. So the
+# Makefile, the workflow and the YAML files are there once, and sql has extraction's tiny model.
+LAYERS = {"classification": "my_project", "extraction": "extraction", "sql": "sql"}
 NEXT = """{folder} is a project: its README.md says what to change. Next:
   cd {folder}
   make test     the rewards against right answers and cheats
@@ -30,8 +33,7 @@ def add_parser(commands) -> None:
     """Add new to the command line."""
     add = add_command(commands, "new", __doc__)
     add("folder", type=Path, help="the project's folder; it must be new or empty")
-    words = "default %(default)s; the other two need a real model"
-    add("--task", choices=PROMPTS, default="classification", help=words)
+    add("--task", choices=PROMPTS, default="classification", help="default %(default)s")
 
 
 def main(args) -> int:
@@ -42,9 +44,10 @@ def main(args) -> int:
     inside = Path(__file__).parent.parent / "templates"  # an installed package has its own copy
     templates = inside if inside.is_dir() else REPO / "templates"
     skip = shutil.ignore_patterns("__pycache__", "outputs", "*.pyc", ".pytest_cache")
-    shutil.copytree(templates / "my_project", folder, ignore=skip, dirs_exist_ok=True)
-    if args.task != "classification":  # whose folder has all that the tasks have in common
-        shutil.copytree(templates / args.task, folder, ignore=skip, dirs_exist_ok=True)
+    for task, layer in LAYERS.items():
+        shutil.copytree(templates / layer, folder, ignore=skip, dirs_exist_ok=True)
+        if task == args.task:
+            break
     for path in folder.glob("*.yaml"):
         text = path.read_text(encoding="utf-8")
         text = text.replace(PROMPTS["classification"], PROMPTS[args.task])
