@@ -1,10 +1,10 @@
 """Load a model in 4-bit with adapters, build TRL's GRPOTrainer for it, and the callbacks."""
 
 import os
-import signal
 import sys
 import time
-from contextlib import contextmanager
+from functools import partial
+from types import MethodType
 from typing import Any
 
 from grpo_workbook.config import RunConfig
@@ -25,7 +25,44 @@ def load_policy(run: RunConfig, backend: str = "unsloth") -> tuple[Any, Any]:
         raise WorkbookError(f"unknown backend {backend!r}: choose one of unsloth, plain")
     rank, targets = run.lora_rank, list(TARGET_MODULES)
     lora = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "target_modules": targets}
-    return _load_unsloth(run, lora) if backend == "unsloth" else _load_plain(run, lora)
+    load = _load_unsloth if backend == "unsloth" else _load_plain
+    model, tokenizer = load(run, lora)
+    if run.device == "cpu" and model.get_memory_footprint() < 2**27:  # 1 GiB in float32
+        model.generate = MethodType(_generate_unpacked, model)
+    return model, tokenizer
+
+
+def _generate_unpacked(model, *args, **kwargs):
+    """`generate`, in which each 4-bit layer with its adapter is one float32 matrix.
+
+    The same function up to rounding, in 0.6 of the time on a CPU: packed, each token unpacks every
+    layer again and takes three products instead of one. Training uses the packed layers.
+    """
+    import torch
+    from bitsandbytes.functional import dequantize_4bit
+    from peft.tuners.lora import LoraLayer
+    from transformers.integrations import sdpa_attention
+
+    layers = []
+    for layer in (m for m in model.modules() if isinstance(m, LoraLayer)):
+        packed = layer.get_base_layer().weight
+        if getattr(packed, "quant_state", None) is None or layer.disable_adapters:
+            continue
+        with torch.no_grad():
+            matrix = dequantize_4bit(packed.data, packed.quant_state).float()
+            for name in layer.active_adapters:
+                matrix += layer.get_delta_weight(name)
+        layer.forward = partial(torch.nn.functional.linear, weight=matrix)
+        layers.append(layer)
+    # Transformers copies keys and values for the heads that share them; PyTorch's kernel need not.
+    copies = sdpa_attention.use_gqa_in_sdpa
+    sdpa_attention.use_gqa_in_sdpa = lambda *given: True
+    try:
+        return type(model).generate(model, *args, **kwargs)
+    finally:
+        sdpa_attention.use_gqa_in_sdpa = copies
+        for layer in layers:
+            del layer.forward
 
 
 def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:
@@ -231,40 +268,3 @@ class HeldoutProbe(Callback):
 
         rose = reward(state.global_step) > reward(self.best["step"])
         return rose and paired_p_value(self.best["strict"], strict) < 0.05
-
-
-@contextmanager
-def stop_on_interrupt(trainer: Any):
-    """The first Ctrl-C ends training after the current step and saves; the second stops at once.
-
-    So does a SIGTERM, as clusters send it, unless there are several processes: these all stop after
-    the same step. Yields a dict; its "interrupted" is True after a stop.
-    """
-    from accelerate.utils import gather_object
-
-    seen = {"interrupted": False}
-
-    class Stop(Callback):
-        def on_step_end(self, args, state, control, **kwargs):
-            seen["interrupted"] = any(gather_object([seen["interrupted"]]))
-            if seen["interrupted"]:
-                control.should_save = control.should_training_stop = True
-            return control
-
-    def handle(signum, frame):
-        if seen["interrupted"]:
-            raise KeyboardInterrupt
-        seen["interrupted"] = True
-        name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
-        print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
-
-    trainer.add_callback(stop := Stop())
-    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # a launcher's means a lost process
-    stops = [signal.SIGINT, signal.SIGTERM][: 1 + alone]
-    before = {number: signal.signal(number, handle) for number in stops}
-    try:
-        yield seen
-    finally:
-        trainer.remove_callback(stop)
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -57,6 +57,37 @@ def test_generating_does_not_spoil_the_gradient(family):
     assert all(torch.allclose(before[n], after[n], rtol=1e-4, atol=1e-7) for n in before)
 
 
+@pytest.mark.parametrize("family", ["qwen", "gemma"])
+def test_unpacked_sampling_answers_as_the_packed_model_does(family):
+    import torch
+
+    from grpo_workbook.data import chat_prompt
+    from grpo_workbook.evaluation import generate
+
+    def answers(model):
+        prompts = [chat_prompt(f"Ada has {n} pens and buys 3. How many?") for n in range(8)]
+        how = {"max_new_tokens": 24, "sample": True}
+        return generate(model, tokenizer, prompts, **how)
+
+    model, tokenizer = load_policy(RunConfig.from_env(model=family))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.02)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in (p for name, p in twin.named_parameters() if "lora_B" in name):
+            parameter.zero_()
+    fast, copied = answers(model), answers(twin)
+    with model.disable_adapter():
+        base = answers(model)
+    with pytest.raises(AttributeError):
+        model.generate(input_ids=["no tensor"])
+    del model.generate  # the library's own
+    assert answers(model) == fast != copied == base
+    with model.disable_adapter():
+        assert answers(model) == base
+
+
 def test_fresh_adapters_change_nothing_and_follow_the_seed():
     import torch
 

@@ -23,8 +23,10 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,9 +35,9 @@ from safetensors import SafetensorError, safe_open
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import readable, write_json
 from grpo_workbook.rewards import name_of
-from grpo_workbook.training import Callback, stop_on_interrupt
+from grpo_workbook.training import Callback
 
-__all__ = ["Trained", "keep_exact", "last_checkpoint", "train"]
+__all__ = ["Trained", "keep_exact", "last_checkpoint", "stop_on_interrupt", "train"]
 
 MANIFEST, STATE = "manifest.json", "exact_{}.safetensors"  # STATE: of one process
 # A checkpoint's position in data and completions is valid only for the same values of these.
@@ -98,6 +100,43 @@ def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print
                 bar.close()
     interrupted = seen["interrupted"] and trainer.state.global_step < trainer.state.max_steps
     return Trained(trainer.state.log_history, resumed_from, interrupted)
+
+
+@contextmanager
+def stop_on_interrupt(trainer: Any):
+    """The first Ctrl-C ends training after the current step and saves; the second stops at once.
+
+    So does a SIGTERM, as clusters send it, unless there are several processes: these all stop after
+    the same step. Yields a dict; its "interrupted" is True after a stop.
+    """
+    from accelerate.utils import gather_object
+
+    seen = {"interrupted": False}
+
+    class Stop(Callback):
+        def on_step_end(self, args, state, control, **kwargs):
+            seen["interrupted"] = any(gather_object([seen["interrupted"]]))
+            if seen["interrupted"]:
+                control.should_save = control.should_training_stop = True
+            return control
+
+    def handle(signum, frame):
+        if seen["interrupted"]:
+            raise KeyboardInterrupt
+        seen["interrupted"] = True
+        name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
+        print(f"\n{name}: finishing this step, then saving (again: stop at once)", flush=True)
+
+    trainer.add_callback(stop := Stop())
+    alone = int(os.environ.get("WORLD_SIZE") or 1) == 1  # a launcher's means a lost process
+    stops = [signal.SIGINT, signal.SIGTERM][: 1 + alone]
+    before = {number: signal.signal(number, handle) for number in stops}
+    try:
+        yield seen
+    finally:
+        trainer.remove_callback(stop)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def keep_exact(trainer) -> "ExactCheckpoints":

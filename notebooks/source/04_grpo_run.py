@@ -468,7 +468,7 @@ figures.show(figure, "Line chart: rounding removes a fraction of the updates of 
 
 # %%
 from transformers import PrinterCallback
-from grpo_workbook import stop_on_interrupt
+from grpo_workbook.resume import stop_on_interrupt
 
 trainer.remove_callback(PrinterCallback)
 trainer.add_callback(training.RewardBar())

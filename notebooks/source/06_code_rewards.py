@@ -484,7 +484,8 @@ print({name: before[name] for name in ("sampled", "ci95", "greedy", "form")})
 # `entry_point` and `prompt_code` to the rewards by name. The bar shows the mean reward, at most 2.5.
 
 # %%
-from grpo_workbook import make_trainer, stop_on_interrupt, training
+from grpo_workbook import make_trainer, training
+from grpo_workbook.resume import stop_on_interrupt
 
 trainer = make_trainer(run, model, tokenizer, train_set, functions, weights)
 with stop_on_interrupt(trainer):

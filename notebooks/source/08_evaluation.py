@@ -256,7 +256,8 @@ print(f"bare sums before: {sum(sums_before)} of {len(sums)} right")
 # 40 steps, with the rewards of chapter 03.
 
 # %%
-from grpo_workbook import make_trainer, parse_rewards, stop_on_interrupt
+from grpo_workbook import make_trainer, parse_rewards
+from grpo_workbook.resume import stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)
 train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))

@@ -148,7 +148,8 @@ print(f"before: {mean(before.strict):.1%} strict, sampled, of {len(rows)}")
 # Train:
 
 # %%
-from grpo_workbook import make_trainer, parse_rewards, stop_on_interrupt
+from grpo_workbook import make_trainer, parse_rewards
+from grpo_workbook.resume import stop_on_interrupt
 
 functions, weights = parse_rewards(run.rewards)
 train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))

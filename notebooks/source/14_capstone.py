@@ -441,7 +441,8 @@ print(before_sampled.completions[0])
 # lost. `HeldoutProbe` looks at a few held-out problems now and then. It only watches: choose no checkpoint by it.
 
 # %%
-from grpo_workbook import HeldoutProbe, make_trainer, stop_on_interrupt
+from grpo_workbook import HeldoutProbe, make_trainer
+from grpo_workbook.resume import stop_on_interrupt
 from grpo_workbook.diagnosis import HealthCallback, roles_of, watch
 
 watched = watch(functions)
