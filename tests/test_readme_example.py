@@ -41,7 +41,11 @@ def prove(folder, python, **env):
     assert "GiB are usable" in said
     assert "tests [1.0, 0.0]" in said
     missing = re.findall(r"^missing: .*", said, re.M)
-    there = ("'test'; the data has code", "'solution', only gold", "'prompt', only text, solution")
+    there = (
+        "'test'; the data has only code",
+        "'solution'; the data has only gold",
+        "'prompt', only text",
+    )
     assert len(missing) == 3
     for line, words in zip(missing, there, strict=True):
         assert words in line

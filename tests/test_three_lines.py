@@ -1,11 +1,16 @@
 """The helpers for one's own TRL script, as far as they need no model (test_readme_example.py)."""
 
+import inspect
+
 import pytest
 
-from grpo_workbook import WorkbookError, compare
+from grpo_workbook import WorkbookError, answer_reward, compare, correctness_reward, reward
 from grpo_workbook.cli.rewards import judge_for
+from grpo_workbook.diagnosis import watch
+from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.evaluation import Scores, score
 from grpo_workbook.planning import KNOWN, plan
+from grpo_workbook.reward_lab import symbolic_correctness
 from grpo_workbook.sandbox import unit_tests
 
 
@@ -68,8 +73,52 @@ def test_a_plan_takes_a_hub_id_or_a_config_of_transformers():
 
 def test_a_missing_column_is_named_with_those_that_are_there():
     tests = unit_tests(setup_column="setup")
-    with pytest.raises(WorkbookError, match="'setup'; the data has test, entry_point"):
+    with pytest.raises(WorkbookError, match="'setup'; the data has only test, entry_point: rename"):
         tests([[]], test=["assert True"], entry_point=["f"])
+
+
+@pytest.mark.parametrize(
+    ("made", "missing"),
+    [
+        (correctness_reward, "answer"),
+        (answer_reward("solution", "####"), "solution"),
+        (unit_tests(), "test"),
+        (symbolic_correctness(), "answer"),
+        (answer_after_tools(), "answer"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_every_reward_names_the_column_that_it_lacks_when_trl_calls_it(made, missing):
+    """In a stock script nothing tries the rewards first: TRL passes the data's columns by name."""
+    data = {"prompts": ["a?"], "completion_ids": [[1]], "gold": ["4"], "trainer_state": None}
+    said = rf"needs the column '{missing}'; the data has only gold: rename one"
+    for function in (made, *watch([made])):
+        with pytest.raises(WorkbookError, match=said):
+            function(completions=["4"], **data)
+    del data["gold"]
+    with pytest.raises(WorkbookError, match="the data has only the prompt: "):
+        made(completions=["4"], **data)
+
+
+def test_a_reward_of_ones_own_is_marked_and_stays_what_it_is():
+    @reward("correctness", columns=("gold", "level"))
+    def mine(prompts, completions, gold, level, **kwargs):
+        """Right."""
+        return [float(a == b) for a, b in zip(completions, gold, strict=True)]
+
+    @reward("style", columns=("gold",))
+    async def later(completions, gold, **kwargs):
+        return [1.0]
+
+    with pytest.raises(
+        WorkbookError, match="mine needs the column 'level'; the data has only gold"
+    ):
+        mine(prompts=["?"], completions=["4"], gold=["4"])
+    by_name = {"prompts": ["?"], "completions": ["4"], "gold": ["4"], "level": [1]}
+    assert mine(**by_name) == mine(*by_name.values()) == [1.0]  # by hand, in their order
+    assert (mine.__name__, mine.__doc__, mine.role) == ("mine", "Right.", "correctness")
+    assert inspect.iscoroutinefunction(later)  # TRL awaits it
+    assert later.columns == ("gold",)
 
 
 def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):
