@@ -197,8 +197,7 @@ def agreed(answers: list[str]) -> str | None:
     inside = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, answers[:65])]
     found = [answer for answer in inside if answer]
     one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
-    few = len(answers) <= 64  # more are spam
-    return found[-1] if one and few and len(found[-1]) <= MAX_ANSWER else None
+    return found[-1] if one and len(answers) <= 64 and len(found[-1]) <= MAX_ANSWER else None
 
 
 def reference_answer(solution: str) -> str | None:

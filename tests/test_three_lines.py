@@ -1,8 +1,10 @@
 """The helpers for one's own TRL script, as far as they need no model (test_readme_example.py)."""
 
 import inspect
+import os
 
 import pytest
+from conftest import REPO, environment
 
 from grpo_workbook import WorkbookError, answer_reward, compare, correctness_reward, reward
 from grpo_workbook.cli.rewards import judge_for
@@ -130,3 +132,45 @@ def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):
     )
     found = score(["[a]", "a", "x [a]"], ["a"] * 3, judge_for("text", f"{file}:says"))
     assert found.strict == found.lenient == [True, False, False]
+
+
+OWN = """
+from grpo_workbook import reward
+
+@reward("correctness", columns=("answer",))
+def right(completions, answer, **kwargs):
+    return [VALUE for _ in completions]
+"""
+CELL = """
+%load_ext autoreload
+%autoreload 2
+from my_own_rewards import right
+paid = {"of a trainer": right}
+"""
+
+
+@pytest.mark.slow
+def test_a_reward_file_that_is_edited_beside_a_notebook_counts_where_it_is_held(tmp_path):
+    """IPython's autoreload changes functions in place: also the one that a trainer holds."""
+    from jupyter_client.manager import start_new_kernel
+
+    file, said = tmp_path / "my_own_rewards.py", []
+    file.write_text(OWN.replace("VALUE", "0.25"))
+    manager, client = start_new_kernel(cwd=str(tmp_path), env=environment(PYTHONPATH=str(REPO)))
+    show = "print([f(completions=['a'], answer=['b']) for f in (right, *paid.values())])"
+    wrong = "paid['of a trainer'](completions=['a'], gold=['b'])"
+    keep = lambda message: said.append(str(message["content"]))  # noqa: E731
+    try:
+        client.execute_interactive(CELL + show, output_hook=keep)
+        file.write_text(OWN.replace("VALUE", "0.75"))
+        later = file.stat().st_mtime + 5
+        os.utime(file, (later, later))  # autoreload goes by the time of the change
+        client.execute_interactive(show, output_hook=keep)
+        client.execute_interactive(wrong, output_hook=keep)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    found = " ".join(said)
+    assert "[[0.25], [0.25]]" in found
+    assert "[[0.75], [0.75]]" in found
+    assert "right needs the column 'answer'; the data has only gold" in found
