@@ -197,8 +197,7 @@ def agreed(answers: list[str]) -> str | None:
     inside = [(BOX.fullmatch(a) or (a, a))[1].strip() for a in map(str.strip, answers[:65])]
     found = [answer for answer in inside if answer]
     one = len({a if (n := read_answer(a, question=a)) is None else n for a in found}) == 1
-    few = len(answers) <= 64  # more are spam
-    return found[-1] if one and few and len(found[-1]) <= MAX_ANSWER else None
+    return found[-1] if one and len(answers) <= 64 and len(found[-1]) <= MAX_ANSWER else None
 
 
 def reference_answer(solution: str) -> str | None:
@@ -209,16 +208,13 @@ def reference_answer(solution: str) -> str | None:
 
 def tagged_answer(text: str) -> str | None:
     """The text in the only <answer> block; None if there are several, or none."""
-    if text.count(TAGS[2]) != 1 or text.count(TAGS[3]) != 1:
-        return None
-    inside, closed, _ = text.partition(TAGS[2])[2].partition(TAGS[3])
-    return inside.strip() if closed else None
+    one = text.count(TAGS[2]) == text.count(TAGS[3]) == 1
+    return found[0].strip() if one and (found := _PAIR.findall(text)) else None
 
 
 def lenient_answer(text: str) -> str | None:
     """The answer as a lenient reader finds it: the block, else after ####, else the last number."""
-    inside = tagged_answer(text)
-    if inside is not None and read_answer(inside, question=inside) is not None:
+    if (inside := tagged_answer(text)) and read_answer(inside, question=inside) is not None:
         return inside
     if "####" in text and (final := reference_answer(text)) is not None:
         return final
@@ -228,7 +224,5 @@ def lenient_answer(text: str) -> str | None:
 
 def is_well_formed(text: str) -> bool:
     """Whether the text is one filled reasoning block, then one filled answer block, and no more."""
-    if any(text.count(tag) != 1 for tag in TAGS) or _TAG.findall(text) != [*TAGS]:
-        return False
-    before, reasoning, between, answer, after = map(str.strip, _TAG.split(text))
-    return bool(reasoning and answer) and not (before or between or after)
+    filled = [bool(part.strip()) for part in _TAG.split(text)]
+    return _TAG.findall(text) == [*TAGS] and filled == [False, True, False, True, False]

@@ -36,10 +36,7 @@ TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_id
 
 
 def find_file(source: str | Path) -> tuple[Path, str | None]:
-    """(the path of a source, the kind of file: None for a hub id). WorkbookError for no such file.
-
-    It reads nothing.
-    """
+    """(path of a source, kind of file: None for a hub id), unread. WorkbookError for no file."""
     path = place_of(source)
     kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if kind and not (path.is_file() and path.stat().st_size):
@@ -71,11 +68,8 @@ def read_rows(source: Any) -> "Dataset":
             return load_dataset(name, config or None, split=part or "train")
         if kind == "csv":
             return _read_csv(path)
-        if path.suffix.lower() == ".jsonl":
-            with path.open("rb") as lines:
-                if (most := max(map(len, lines))) > LONGEST_LINE:
-                    said = f"a line has {most:,} bytes, at most {LONGEST_LINE:,}"
-                    raise ValueError(f"{said}: write one problem per line")
+        if ".jsonl" in path.name.lower() and (why := _wrong_line(path, quick=True)):
+            raise ValueError(why)
         # The table is deleted when the process ends; TMPDIR chooses the disk.
         place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
@@ -103,16 +97,23 @@ def _read_csv(path: Path) -> "Dataset":
         return Dataset.from_pandas(pd.read_csv(path, index_col=False, **how), preserve_index=False)
 
 
-def _wrong_line(path: Path) -> str:
-    """The first line of a JSONL file that cannot be read, and why; "" if there is none."""
+def _wrong_line(path: Path, quick=False) -> str | None:
+    """The first line of a JSONL file that cannot be read, and why; `quick` parses one row."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    row = None
     with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
         for number, line in enumerate(file, 1):
+            if len(line) > LONGEST_LINE:
+                said = f"line {number} has {len(line):,} bytes, at most {LONGEST_LINE:,}"
+                return f"{said}: write one problem per line"
             try:
-                json.loads(line.decode("utf-8-sig").strip() or "null")
-            except ValueError as error:
-                return f"line {number} is not JSON in UTF-8 ({error})"
-    return ""
+                if line.strip() and not (quick and row):  # a first row of null crashes the reader
+                    row = json.loads(line.decode("utf-8-sig"))
+                    if not isinstance(row, list) and len({**row}) > MOST_COLUMNS:
+                        return f"line {number} has {len(row):,} columns, at most {MOST_COLUMNS:,}"
+            except (ValueError, RecursionError, TypeError) as error:
+                return f"line {number} is not a JSON object in UTF-8 ({error})"
+        return "" if row else "it has no rows"
 
 
 def load_problems(
@@ -147,8 +148,8 @@ def load_problems(
         made = [_checked(*row, answers, columns) for row in zip(questions, solutions, strict=True)]
         return {name: [row[i] for row in made] for i, name in enumerate((*CORE, "_why"))}
 
-    taken = TAKEN & {*rows.column_names} - {*columns}
-    rows = rows.rename_columns({column: f"{column}_original" for column in taken})
+    taken = TAKEN & (own := {*rows.column_names}) - {*columns}
+    rows = rows.rename_columns({c: f"{c}_original" + "2" * (f"{c}_original" in own) for c in taken})
     types = dict.fromkeys((*CORE, "_why"), Value("string"))
     types |= {column: type for column, type in rows.features.items() if column not in columns}
     rows = rows.map(

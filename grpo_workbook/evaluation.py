@@ -16,7 +16,7 @@ from grpo_workbook import answers as reading
 from grpo_workbook.data import render
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable, whole_file
-from grpo_workbook.rewards import call, name_of
+from grpo_workbook.rewards import call, name_of, require_columns
 from grpo_workbook.statistics import accuracy, bootstrap_interval, paired_p_value, wilson_interval
 
 if TYPE_CHECKING:
@@ -96,10 +96,8 @@ def evaluate(
     `share` (see `complete`). Several `samples` per problem need sample=True. A stopped evaluation
     continues from its `completions_file`; several processes divide the work.
     """
-    for column in ("prompt",) if rewards else ("prompt", "answer"):
-        if column not in dataset.column_names:
-            there = ", ".join(dataset.column_names)
-            raise WorkbookError(f"the data has no column {column!r}, only {there}: rename one")
+    needed = ("prompt",) if rewards else ("prompt", "answer")
+    require_columns("evaluate", needed, dataset.column_names)
     if samples < 1 or (samples > 1 and not how.get("sample")):
         raise WorkbookError(f"samples is {samples}: give at least 1, and sample=True for several")
     rows = dataset.select([i for i in range(len(dataset)) for _ in range(samples)])

@@ -235,14 +235,12 @@ def _log_probabilities(read: list):
 
 
 def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
-    """How much of what training changed, by the log-probabilities of the record, is in the merge;
-    1 where the change is so small that it drowns in the rounding of the merged weights.
-    """
+    """How much of what training changed is in the merge, by the log-probabilities of the record."""
     import numpy as np
 
     trained = np.array(record["policy"], float) - np.array(record["base"], float)
     plain, before, after = (_log_probabilities(read[: len(base)]) for read in (base, ours, merged))
-    if trained @ trained <= 16 * np.square(after - before).sum():
+    if trained @ trained <= 16 * np.square(after - before).sum():  # it drowns in the rounding
         return {"effect_kept": 1.0}
     return {"effect_kept": round(float(trained @ (after - plain) / (trained @ trained)), 3)}
 
@@ -278,18 +276,15 @@ def write_card(folder: str | Path, report: Mapping, settings: Mapping, *, base: 
     held, hub = report.get("heldout", {}), _hub_id(base)
     named = [report.get("data", {}).get(name) for name in ("heldout_source", "source")]
     source = next(filter(None, named), "word_problems")
-    adapter = (Path(folder) / "adapter_config.json").is_file()
-
-    def interval(rate: float) -> list[float]:
-        return list(wilson_interval([i < round(rate * held["n"]) for i in range(held["n"])]))
-
+    adapter, n = (Path(folder) / "adapter_config.json").is_file(), held.get("n", 0)
     sets = sorted({*filter(None, map(_hub_id, named))}) or None
     metadata = ModelCardData(base_model=hub, datasets=sets, pipeline_tag="text-generation")
     metadata.library_name = "peft" if adapter else "transformers"
     metadata.tags = ["grpo", "trl"] if held else None
     prompt = data.chat_prompt(QUESTION.format(7, 5), settings.get("system_prompt"))
     prompt = data.fold_system(prompt) if data.needs_folding(data.load_tokenizer(folder)) else prompt
-    facts = {"report": report, "settings": settings, "adapter": adapter, "interval": interval}
+    facts = {"report": report, "settings": settings, "adapter": adapter}
+    facts |= {"interval": lambda p: [*wilson_interval([i < round(p * n) for i in range(n)])]}
     facts |= {"base": hub or readable(base), "base_hash": models.fingerprint(base)}
     facts |= {"source": Path(source).name, "dataset": _hub_id(source) or Path(source).stem}
     facts |= {"messages": json.dumps(prompt, indent=4, ensure_ascii=False)}

@@ -8,6 +8,7 @@ Rewards go from 0 to 1, penalties from -1 to 0, and none hides an error.
 
 import contextlib
 import functools
+import inspect
 import json
 import math
 import re
@@ -26,14 +27,32 @@ RewardFunction = Callable[..., list[float | None]]
 
 def reward(role: str | None = None, columns: Sequence[str] = (), answers: str | None = None):
     """Decorator: what a reward judges ("correctness", "format", "length", "style" or your own word,
-    for the diagnosis), which columns it needs, and whether the answers must be "number"s.
+    for the diagnosis), which columns it needs (called as by TRL without one of them it raises
+    WorkbookError, with those that are there), and whether the answers must be "number"s.
     """
 
     def mark(function: Any) -> Any:
-        function.role, function.columns, function.answers = role, tuple(columns), answers
-        return function
+        @functools.wraps(function)
+        def checks(*given, **named):
+            if len(given) < 2:  # else by hand, with the columns in order
+                require_columns(name_of(marked), marked.columns, named)
+            return marked.__wrapped__(*given, **named)  # autoreload replaces it, but no closure
+
+        plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
+        marked: Any = checks if plain else function  # TRL awaits async ones; an object stays itself
+        marked.role, marked.columns, marked.answers = role, tuple(columns), answers
+        return marked
 
     return mark
+
+
+def require_columns(who: str, needed: Sequence[str], columns: Mapping | Sequence[str]) -> None:
+    """Raise WorkbookError for the first column that is needed and missing; it names the others."""
+    if missing := [name for name in needed if name not in columns]:
+        made = "prompts completions completion_ids trainer_state log_extra log_metric"  # by TRL
+        there = ", ".join(name for name in columns if name not in made.split()) or "the prompt"
+        said = f"{who} needs the column {missing[0]!r}; the data has only {there}"
+        raise WorkbookError(f"{said}: rename one, or name another column")
 
 
 def name_of(function: Callable) -> str:
@@ -95,20 +114,13 @@ def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None
     """
     find = _finder(marker)
 
-    def gold_of(value: object) -> str | None:
-        text = "" if value is None else str(value)
-        return (find(text) or [text])[-1].strip() or None
-
     @reward(role="correctness", columns=(column,))
     def marked_answer_reward(completions, prompts=None, **columns) -> list[float | None]:
-        if column not in columns:
-            there = [k for k, v in columns.items() if isinstance(v, list) and k != "completion_ids"]
-            said = f"the data has no column {column!r}, only {', '.join(there) or 'the prompt'}"
-            raise WorkbookError(f"{said}: answer_reward(column=...) takes one of them")
         said = [agreed(find(text_of(c))) for c in completions]
-        golds = map(gold_of, columns[column])
+        texts = ["" if value is None else str(value) for value in columns[column]]
+        golds = [(find(text) or [text])[-1].strip() for text in texts]
         rows = zip(said, golds, prompts or [""] * len(said), strict=True)
-        return [None if g is None else float(is_correct(s, g, q, or_text=True)) for s, g, q in rows]
+        return [float(is_correct(s, g, q, or_text=True)) if g else None for s, g, q in rows]
 
     marked_answer_reward.__name__ = name or f"{column}_answer_reward"
     return marked_answer_reward
@@ -204,8 +216,8 @@ def parse_rewards(
 def _named(called: str, known: Mapping[str, Callable]) -> RewardFunction:
     name, equals, argument = (x.strip() for x in called.partition("="))
     if name not in known:
-        which = nearest(name, [*known, "FILE.py:FUNCTION"])
-        raise WorkbookError(f"unknown reward {name!r}: {which}")
+        near = nearest(name, [*known, "FILE.py:FUNCTION"])
+        raise WorkbookError(f"unknown reward {name!r}: {near}")
     if hasattr(known[name], "role"):
         if equals:
             raise WorkbookError(f"the reward {name!r} takes no argument: leave out ={argument}")

@@ -10,6 +10,7 @@ from typing import Any
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import load_tokenizer
 from grpo_workbook.errors import WorkbookError, first_line
+from grpo_workbook.evaluation import evaluate
 from grpo_workbook.export import save_adapter
 from grpo_workbook.models import load_base, text_part
 from grpo_workbook.statistics import paired_p_value
@@ -241,8 +242,6 @@ class HeldoutProbe(Callback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step % self.every:
             return
-        from grpo_workbook.evaluation import evaluate
-
         started = time.perf_counter()
         scores = evaluate(self.model, self.tokenizer, self.dataset, sample=True, **self.how)
         self.seen.append((state.global_step, scores.completions))

@@ -7,6 +7,7 @@ import sys
 import pytest
 from conftest import REPO, cli, environment
 
+from grpo_workbook.cli import main
 from grpo_workbook.cli.options import REFUSED, from_yaml, listing, read, run_fields, trl_fields
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
@@ -216,3 +217,9 @@ def test_a_batch_that_fits_another_profile_is_not_refused_early():
 def test_a_run_speaks_before_it_loads(capsys):
     read(["--max-steps", "3"])
     assert capsys.readouterr().out == "Loading the libraries\n"
+
+
+def test_an_output_that_is_empty_is_not_this_folder(capsys):
+    """As in --output "$UNSET": the run would be written into whatever folder it is started from."""
+    assert main(["run", "--output", ""]) == 2
+    assert "the output '' is no folder's name: give one (--output)" in capsys.readouterr().err

@@ -83,6 +83,9 @@ def test_a_hub_id_offline_says_so():
     assert "Offline" in said
 
 
+MANY = json.dumps(GOOD[0] | dict.fromkeys(map(str, range(1000)), 0)) + "\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -90,12 +93,30 @@ def test_a_hub_id_offline_says_so():
         ("e.jsonl", "", "is empty"),
         ("header.csv", "question,answer\n", "header.csv"),
         ("text.txt", LINES, "is not a data file: give one with .jsonl"),
-        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not JSON in UTF-8"),
+        ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not a JSON object in UTF-8"),
         ("latin.csv", "question,answer\na,1\ncafé,2\n".encode("latin-1"), "can't decode byte 0xe9"),
-        ("latin.jsonl", (LINES + '{"question": "é"}').encode("latin-1"), "line 7 is not JSON"),
-        ("cut.jsonl", LINES + '{"question": "wh', "line 7 is not JSON in UTF-8 (Unterminated"),
+        (
+            "latin.jsonl",
+            (LINES + '{"question": "é"}').encode("latin-1"),
+            "line 7 is not a JSON object",
+        ),
+        (
+            "cut.jsonl",
+            LINES + '{"question": "wh',
+            "line 7 is not a JSON object in UTF-8 (Unterminated",
+        ),
         ("half.jsonl", '{"question": "a \\ud83d", "answer": "1"}\n', "surrogate pair"),
         ("twice.jsonl", '{"answer": "1", "question": "a", "answer": "2"}\n', "specified twice"),
+        ("null.jsonl", "\nnull\n" + LINES, "line 2 is not a JSON object in UTF-8"),
+        ("texts.jsonl", LINES + '"a"\n', "line 7 is not a JSON object in UTF-8"),
+        ("blank.jsonl", "\n\n", "it has no rows"),
+        ("none.json", "[]", "it has no rows"),
+        (
+            "deep.jsonl",
+            LINES + '{"a": ' + "[" * 2000 + "]" * 2000 + "}",
+            "line 7 is not a JSON object",
+        ),
+        ("many.jsonl.gz", gzip.compress(MANY.encode()), "line 1 has 1,002 columns, at most 1,000"),
         ("cut.jsonl.gz", gzip.compress(LINES.encode())[:-10], "cut.jsonl.gz cannot be read"),
         ("no.parquet", "PAR1 or so", "no.parquet cannot be read"),
         ("ragged.csv", "question,answer\na,1\nb,2,3\n", "Expected 2 fields in line 3, saw 3"),
@@ -211,6 +232,8 @@ def test_columns_are_named_and_others_come_along():
         "meta",
     ]
     assert found[0]["meta"] == {"a": [1]}
+    both = load_problems([GOOD[0] | {"prompt": "p", "prompt_original": "o"}])
+    assert (both[0]["prompt_original2"], both[0]["prompt_original"]) == ("p", "o")
     knowledge = load_problems(KNOWLEDGE_BASE, answer_column="expert_answer")
     assert (len(knowledge), knowledge.column_names) == (100, ["question", "answer", "solution"])
 

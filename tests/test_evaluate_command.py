@@ -294,6 +294,7 @@ def test_power_answers_before_the_run(capsys):
     for option, value, words in (
         ("--gain", "0.5", "after is 1.1"),
         ("--items", "0", "--items is 0"),
+        ("--gain", "0", "--gain is 0.0"),
     ):
         assert main(["power", "--before", "0.6", option, value]) == 2
         assert words in capsys.readouterr().err

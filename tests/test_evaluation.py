@@ -83,7 +83,9 @@ def test_a_plain_model_and_a_dataset_are_enough(tiny):
     assert list(table["strict"]) == scores.strict
     assert table.groupby("steps")["lenient"].count().sum() == 20
     assert "prompt" not in table
-    with pytest.raises(WorkbookError, match="no column 'answer', only prompt, gold"):
+    with pytest.raises(
+        WorkbookError, match="needs the column 'answer'; the data has only prompt, gold"
+    ):
         evaluate(
             model,
             tokenizer,

@@ -23,6 +23,9 @@ for broken in (lambda: tests(said, code=["a"] * 2), lambda: right(said, gold=["a
 import importlib, sys
 for name in [n for n in sys.modules if n.startswith("grpo_workbook")]:
     importlib.reload(sys.modules[name])  # as a notebook's autoreload does
+texts, columns = [r"\\boxed{4}", "<answer>4</answer>"], {"solution": ["4", "4"]}
+import grpo_workbook.rewards as again
+print("reloaded", right(texts, **columns), again.answer_reward("solution")(texts, **columns))
 """
 
 
@@ -40,8 +43,13 @@ def prove(folder, python, **env):
     assert float(re.search(r"same greedy token at ([\d.]+)%", said)[1]) >= 98
     assert "GiB are usable" in said
     assert "tests [1.0, 0.0]" in said
+    assert "reloaded [0.0, 1.0] [1.0, 0.0]" in said
     missing = re.findall(r"^missing: .*", said, re.M)
-    there = ("'test'; the data has code", "'solution', only gold", "'prompt', only text, solution")
+    there = (
+        "'test'; the data has only code",
+        "'solution'; the data has only gold",
+        "'prompt'; the data has only text, solution",
+    )
     assert len(missing) == 3
     for line, words in zip(missing, there, strict=True):
         assert words in line

@@ -229,7 +229,7 @@ def test_it_says_what_it_is_and_what_it_lacks():
     assert reward.__name__ == "gold_answer_reward"
     assert answer_reward(name="right").__name__ == "right"
     columns = {"answer": ["42"], "level": [1], "completion_ids": [[1]], "trainer_state": None}
-    with pytest.raises(WorkbookError, match="no column 'gold', only answer, level: answer_reward"):
+    with pytest.raises(WorkbookError, match="column 'gold'; the data has only answer, level: "):
         reward(completions=["#### 42"], prompts=["?"], **columns)
     with pytest.raises(WorkbookError, match="has 0 groups: give it exactly 1"):
         answer_reward(marker="Answer:")
@@ -404,7 +404,7 @@ def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("wants_level", r"needs the column 'level', but the data has prompt, .*levle"),
+        ("wants_level", r"needs the column 'level'; the data has only prompt, .*levle"),
         ("too_few", "too_few broke the contract: for 4 completions"),
         ("breaks", r"breaks failed in step 1: ZeroDivisionError: .* \(line 23\)"),
         ("closed", r"closed failed in step 1: TypeError: .*add \*\*kwargs"),

@@ -1,11 +1,18 @@
 """The helpers for one's own TRL script, as far as they need no model (test_readme_example.py)."""
 
-import pytest
+import inspect
+import os
 
-from grpo_workbook import WorkbookError, compare
+import pytest
+from conftest import REPO, environment
+
+from grpo_workbook import WorkbookError, answer_reward, compare, correctness_reward, reward
 from grpo_workbook.cli.rewards import judge_for
+from grpo_workbook.diagnosis import watch
+from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.evaluation import Scores, score
 from grpo_workbook.planning import KNOWN, plan
+from grpo_workbook.reward_lab import symbolic_correctness
 from grpo_workbook.sandbox import unit_tests
 
 
@@ -68,8 +75,52 @@ def test_a_plan_takes_a_hub_id_or_a_config_of_transformers():
 
 def test_a_missing_column_is_named_with_those_that_are_there():
     tests = unit_tests(setup_column="setup")
-    with pytest.raises(WorkbookError, match="'setup'; the data has test, entry_point"):
+    with pytest.raises(WorkbookError, match="'setup'; the data has only test, entry_point: rename"):
         tests([[]], test=["assert True"], entry_point=["f"])
+
+
+@pytest.mark.parametrize(
+    ("made", "missing"),
+    [
+        (correctness_reward, "answer"),
+        (answer_reward("solution", "####"), "solution"),
+        (unit_tests(), "test"),
+        (symbolic_correctness(), "answer"),
+        (answer_after_tools(), "answer"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_every_reward_names_the_column_that_it_lacks_when_trl_calls_it(made, missing):
+    """In a stock script nothing tries the rewards first: TRL passes the data's columns by name."""
+    data = {"prompts": ["a?"], "completion_ids": [[1]], "gold": ["4"], "trainer_state": None}
+    said = rf"needs the column '{missing}'; the data has only gold: rename one"
+    for function in (made, *watch([made])):
+        with pytest.raises(WorkbookError, match=said):
+            function(completions=["4"], **data)
+    del data["gold"]
+    with pytest.raises(WorkbookError, match="the data has only the prompt: "):
+        made(completions=["4"], **data)
+
+
+def test_a_reward_of_ones_own_is_marked_and_stays_what_it_is():
+    @reward("correctness", columns=("gold", "level"))
+    def mine(prompts, completions, gold, level, **kwargs):
+        """Right."""
+        return [float(a == b) for a, b in zip(completions, gold, strict=True)]
+
+    @reward("style", columns=("gold",))
+    async def later(completions, gold, **kwargs):
+        return [1.0]
+
+    with pytest.raises(
+        WorkbookError, match="mine needs the column 'level'; the data has only gold"
+    ):
+        mine(prompts=["?"], completions=["4"], gold=["4"])
+    by_name = {"prompts": ["?"], "completions": ["4"], "gold": ["4"], "level": [1]}
+    assert mine(**by_name) == mine(*by_name.values()) == [1.0]  # by hand, in their order
+    assert (mine.__name__, mine.__doc__, mine.role) == ("mine", "Right.", "correctness")
+    assert inspect.iscoroutinefunction(later)  # TRL awaits it
+    assert later.columns == ("gold",)
 
 
 def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):
@@ -81,3 +132,45 @@ def test_a_reward_of_ones_own_judges_the_whole_held_out_answer(tmp_path):
     )
     found = score(["[a]", "a", "x [a]"], ["a"] * 3, judge_for("text", f"{file}:says"))
     assert found.strict == found.lenient == [True, False, False]
+
+
+OWN = """
+from grpo_workbook import reward
+
+@reward("correctness", columns=("answer",))
+def right(completions, answer, **kwargs):
+    return [VALUE for _ in completions]
+"""
+CELL = """
+%load_ext autoreload
+%autoreload 2
+from my_own_rewards import right
+paid = {"of a trainer": right}
+"""
+
+
+@pytest.mark.slow
+def test_a_reward_file_that_is_edited_beside_a_notebook_counts_where_it_is_held(tmp_path):
+    """IPython's autoreload changes functions in place: also the one that a trainer holds."""
+    from jupyter_client.manager import start_new_kernel
+
+    file, said = tmp_path / "my_own_rewards.py", []
+    file.write_text(OWN.replace("VALUE", "0.25"))
+    manager, client = start_new_kernel(cwd=str(tmp_path), env=environment(PYTHONPATH=str(REPO)))
+    show = "print([f(completions=['a'], answer=['b']) for f in (right, *paid.values())])"
+    wrong = "paid['of a trainer'](completions=['a'], gold=['b'])"
+    keep = lambda message: said.append(str(message["content"]))  # noqa: E731
+    try:
+        client.execute_interactive(CELL + show, output_hook=keep)
+        file.write_text(OWN.replace("VALUE", "0.75"))
+        later = file.stat().st_mtime + 5
+        os.utime(file, (later, later))  # autoreload goes by the time of the change
+        client.execute_interactive(show, output_hook=keep)
+        client.execute_interactive(wrong, output_hook=keep)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    found = " ".join(said)
+    assert "[[0.25], [0.25]]" in found
+    assert "[[0.75], [0.75]]" in found
+    assert "right needs the column 'answer'; the data has only gold" in found

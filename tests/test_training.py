@@ -155,6 +155,7 @@ def test_a_bar_that_an_error_left_open_pushes_the_next_one_nowhere(capsys):
 def test_the_bar_knows_trls_name_of_the_length_and_unsloths_on_a_gpu(name, capsys):
     bar, state = RewardBar(), SimpleNamespace(max_steps=4, global_step=1)
     bar.on_train_begin(None, state, None)
+    bar.on_log(None, state, None, logs={"reward": None, name: 9.0})  # no reward applied
     bar.on_log(None, state, None, logs={"reward": 0.5, name: 27.0})
     bar.on_train_end(None, state, None)
     assert "reward=0.50, tokens=27" in capsys.readouterr().err

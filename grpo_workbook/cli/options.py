@@ -82,8 +82,9 @@ def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, 
     an unknown name (with the nearest), a wrong value, a refused field (and why): before torch is
     loaded, but for the values of GRPOConfig's fields. `loads`: say that it takes time.
     """
-    # a bool that is true by default also gets a --no-...
-    fields = [(f.name, f.type, f.default is True or None) for f in run_fields().values()]
+    # a bool that is true by default also gets a --no-...; an empty path would be this folder
+    types = {name: str if f.type is Path else f.type for name, f in run_fields().items()}
+    fields = [(n, types[n], f.default is True or None) for n, f in run_fields().items()]
     kinds = {name: kind for name, (kind, _) in OWN.items() if name != "config"} | more
     parser = _trl_parser([*fields, *((name, kind, None) for name, kind in kinds.items())])
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS)

@@ -25,7 +25,7 @@ def main(args) -> int:
     worse = before / 10 if args.worse is None else args.worse
     if items and items > MOST:
         raise WorkbookError(f"--items is {items:,}: at most {MOST:,}, which show any gain of use")
-    if (gain is None) == (items is None) or not (gain or items) > 0:
+    if (gain is None) == (items is None) or not (gain or items or 0) > 0:
         raise WorkbookError(f"--gain is {gain}, --items is {items}: give one of them, above 0")
     if not 0 <= before <= before + (gain or 0) <= 1:
         raise WorkbookError(f"--before is {before}, after is {before + (gain or 0)}: give 0 to 1")

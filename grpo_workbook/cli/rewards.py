@@ -178,10 +178,8 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
     texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     for function in functions:
-        if missing := set(getattr(function, "columns", ())) - columns.keys():
-            said = f"but the data has {', '.join(columns)}: rename one, or choose another reward"
-            raise WorkbookError(
-                f"{rewards.name_of(function)} needs the column {missing.pop()!r}, {said}"
-            )
+        rewards.require_columns(
+            rewards.name_of(function), getattr(function, "columns", ()), columns
+        )
         if hasattr(function, "own"):
             rewards.call(function, texts, **columns)
