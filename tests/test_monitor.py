@@ -8,6 +8,7 @@ import sys
 import pytest
 from conftest import REPO, cli
 
+import grpo_workbook.diagnosis.health as health
 from grpo_workbook.cli import main
 from grpo_workbook.diagnosis import (
     CATALOGUE,
@@ -25,7 +26,7 @@ from grpo_workbook.diagnosis import (
     symptom_table,
     watch,
 )
-from grpo_workbook.diagnosis.findings import in_order
+from grpo_workbook.diagnosis.findings import Diagnosis
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import judge
 from grpo_workbook.exercises.ch05 import CLINIC
@@ -163,7 +164,7 @@ def test_no_two_findings_explain_each_other_away():
     found = [
         f for log in ("rate_times_100_0", "wrong_sign_0") for f in diagnose(LOGS / f"{log}.json")
     ]
-    assert in_order(found)[0].name == "rate_too_high"
+    assert Diagnosis(found, read_run(history()).table, {})[0].name == "rate_too_high"
 
 
 def history(steps=12, **more):
@@ -464,14 +465,15 @@ def test_reward_models_and_async_functions_stay_as_they_are():
     assert watch(functions) == functions
 
 
-def steps_of_looks(callback, logging_steps, steps=30):
+def steps_of_looks(monkeypatch, callback, logging_steps, steps=30):
     """At which steps the callback looks at a log that is written every so many steps."""
     from types import SimpleNamespace
 
     import torch
 
-    looks, due = [], callback._pace.due
-    callback._pace.due = lambda step, logs: looks.append(step) if due(step, logs) else None
+    looks, due = [], health._due
+    look = lambda who, step, logs: looks.append(step) if due(who, step, logs) else None  # noqa: E731
+    monkeypatch.setattr(health, "_due", look)
     state = SimpleNamespace(global_step=0, log_history=[])
     callback.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
     for state.global_step in range(logging_steps, steps + 1, logging_steps):
@@ -490,8 +492,10 @@ def steps_of_looks(callback, logging_steps, steps=30):
         (10, 4, [12, 24]),
     ],
 )
-def test_it_looks_at_the_first_log_after_so_many_steps(made, every, logging_steps, expected):
-    assert steps_of_looks(made(every=every), logging_steps) == expected
+def test_it_looks_at_the_first_log_after_so_many_steps(
+    monkeypatch, made, every, logging_steps, expected
+):
+    assert steps_of_looks(monkeypatch, made(every=every), logging_steps) == expected
 
 
 def names_hide_roles(kind):

@@ -74,7 +74,7 @@ def advice(name: str, settings: dict) -> str:
 
 
 class Diagnosis(list):
-    """The findings, the most severe first.
+    """The findings, the most severe first, without those that another one explains.
 
     `unjudged`: each metric that was not logged, the findings that need it, and what logs it, as
     dicts with the keys "metric", "findings" and "how".
@@ -83,21 +83,16 @@ class Diagnosis(list):
     def __init__(self, found: Sequence[Finding], table, settings: dict):
         last = max([0, *map(int, table.index), *(f.step for f in found)])
         told = [replace(f, until=last, do=advice(f.name, settings)) for f in found]
-        super().__init__(in_order(told))
+        explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
+        order = [SEVERE, WARNING, FINE, NOTE, *CATALOGUE]  # of two, the cause before its symptom
+        told.sort(key=lambda f: (order.index(f.severity), order.index(f.name)))
+        super().__init__(f for f in told if f.name not in explained)
         logged, missing = list(table.columns[table.notna().any()]), {}
         for name, kind in CATALOGUE.items():
             if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
                 missing.setdefault(kind.needs[0], []).append(name)
         how = {metric: told.format(metric) for metric, told in DATA["metrics"].items()}
         self.unjudged = [{"metric": m, "findings": f, "how": how[m]} for m, f in missing.items()]
-
-
-def in_order(found: Sequence[Finding]) -> list[Finding]:
-    """The findings without symptoms of others; the most severe first, causes before symptoms."""
-    explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
-    order = [SEVERE, WARNING, FINE, NOTE, *CATALOGUE]
-    kept = [f for f in found if f.name not in explained]
-    return sorted(kept, key=lambda f: (order.index(f.severity), order.index(f.name)))
 
 
 def symptom_table() -> str:

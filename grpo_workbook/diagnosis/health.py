@@ -19,7 +19,7 @@ from tqdm import tqdm
 from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.panels import run_panels
 from grpo_workbook.diagnosis.rules import diagnose
-from grpo_workbook.diagnosis.runlog import RunLog, read_run, unique_fraction
+from grpo_workbook.diagnosis.runlog import RunLog, read_run, text_metrics
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
@@ -36,6 +36,12 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     completions/unique_fraction   different texts in a group / its size (1 / size: all are equal)
     completions/empty_fraction    the fraction of completions of white space alone
     rewards/invalid_fraction      the fraction of reward values that are not finite numbers
+
+    and where tools are called, per completion:
+
+    tools/calling, tools/lost_results   the fractions that call, and that end in a call
+    tools/result_frequency        results: fewer than TRL's tools/call_frequency if some are lost
+    tools/out_of_turns            the fraction whose environment has a true `out_of_turns`
 
     An exception passes through, with a note that names the function. Reward models and async
     functions stay as they are.
@@ -58,28 +64,39 @@ def _watched(function: Callable) -> Callable:
             raise
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
-            texts = [text_of(c).strip() for c in completions]
-            log("rewards/invalid_fraction", sum(bad) / max(1, len(bad)))
-            log("completions/unique_fraction", unique_fraction(prompts, texts))
-            log("completions/empty_fraction", texts.count("") / len(texts))
+            texts = [str(c) if _calls(c) else text_of(c) for c in completions]
+            found = {"rewards/invalid_fraction": sum(bad) / max(1, len(bad))}
+            found |= text_metrics(prompts, texts)
+            found |= _acting(completions, columns.get("environments") or ())
+            for name, value in found.items():
+                log(name, value)
         return values
 
     reward.called_at = None
     return reward
 
 
-class _Pace:
-    """When to check: at the first log that is at least `every` steps after the last check."""
+def _calls(completion) -> bool:
+    return not isinstance(completion, str) and any(m.get("tool_calls") for m in completion)
 
-    def __init__(self, every: int):
-        if every < 1:  # it would end training at the first step
-            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
-        self.every, self.last = every, 0
 
-    def due(self, step: int, logs: dict) -> bool:
-        if due := "reward" in logs and step - self.last >= self.every:
-            self.last = step
-        return due
+def _acting(completions: Sequence, environments: Sequence) -> dict[str, float]:
+    """What became of the calls of a batch, per completion; {} if there was none."""
+    calling = [c for c in completions if _calls(c)]
+    counts = {
+        "calling": len(calling),
+        "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
+        "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
+        "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments),
+    }
+    return {f"tools/{k}": n / len(completions) for k, n in counts.items()} if calling else {}
+
+
+def _due(callback, step: int, logs: dict) -> bool:
+    """Whether this log is the first that is at least `every` steps after the last one looked at."""
+    if due := "reward" in logs and step - callback.looked >= callback.every:
+        callback.looked = step
+    return due
 
 
 class HealthCallback(Callback):
@@ -106,18 +123,20 @@ class HealthCallback(Callback):
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
             said = f"stop_on: unknown finding {', '.join(unknown)}"
             raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")
+        if every < 1:
+            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
-        self.alert, self._pace, self.found = alert, _Pace(every), []
+        self.alert, self.every, self.looked, self.found = alert, every, 0, []
         self._start, self._looks = None, []
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
-        state = {"start": self._start, "looks": self._looks, "looked": self._pace.last}
+        state = {"start": self._start, "looks": self._looks, "looked": self.looked}
         return state | {"found": [asdict(f) for f in self.found]}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
-        self._start, self._pace.last, self._looks = state["start"], state["looked"], state["looks"]
+        self._start, self.looked, self._looks = state["start"], state["looked"], state["looks"]
         told = [(f, tuple(Evidence(**e) for e in f["evidence"])) for f in state["found"]]
         self.found = [Finding(**f | {"evidence": seen}) for f, seen in told]
 
@@ -144,7 +163,7 @@ class HealthCallback(Callback):
         if called is not None and called > self._begun:  # one generation may serve several steps
             sampling, whole = called - self._begun, self._ended - self._begun
             entry["time/generation_fraction"] = sampling / whole
-        due = self._pace.due(step, logs)
+        due = _due(self, step, logs)
         for finding in self.look(_read(args, state, self.watched)) if due else ():
             self.say(as_text([finding]))
             if self.alert:
@@ -185,12 +204,12 @@ class LivePanels(Callback):
     """Shows the run's six panels in a notebook, and updates them every `every` steps."""
 
     def __init__(self, every: int = 10):
-        self._pace, self._shown = _Pace(every), False
+        self.every, self.looked, self._shown = every, 0, False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         from IPython.display import display
 
-        if self._pace.due(state.global_step, logs):
+        if _due(self, state.global_step, logs):
             found = diagnose(run := _read(args, state), live=True)
             picture = Picture(*run_panels(run, found, f"step {state.global_step}"))
             display(picture, display_id=f"panels {id(self)}", update=self._shown)

@@ -13,8 +13,7 @@ import json
 import math
 import re
 import sqlite3
-from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -236,39 +235,40 @@ def _read_completions(home: Path) -> list[dict]:
     entries = paid.groupby("step").agg(["mean", "std"])
     entries.columns = [f"rewards/{name}/{kind}" for name, kind in entries]
     for step, rows in table.groupby("step"):
-        texts, prompts = rows["completion"].str.strip(), rows["prompt"]
-        entries.loc[step, "completions/empty_fraction"] = (texts == "").mean()
-        entries.loc[step, "completions/unique_fraction"] = unique_fraction(prompts, texts)
+        said = text_metrics(rows["prompt"], rows["completion"])
+        entries.loc[step, list(said)] = list(said.values())
     return entries.reset_index().to_dict("records")
 
 
-def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
-    """The mean over groups of (different texts / completions); a group answers the same prompt."""
-    groups = pd.Series(list(texts)).groupby(list(map(repr, prompts)))
-    return float((groups.nunique() / groups.size()).mean())
+def text_metrics(prompts: Iterable, completions: Iterable[str]) -> dict[str, float]:
+    """The rate of empty texts, and the mean over groups (equal prompts) of different / all."""
+    texts = pd.Series(list(completions)).str.strip()
+    groups = texts.groupby(list(map(repr, prompts)))
+    unique = float((groups.nunique() / groups.size()).mean())
+    empty = float((texts == "").mean())
+    return {"completions/unique_fraction": unique, "completions/empty_fraction": empty}
 
 
-Sample = namedtuple("Sample", "kind prompt completion reward")  # kind: best, typical, worst
-
-
-def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
+def samples(folder: str | Path, step: int, groups: int = 1) -> list:
     """The best, a typical and the worst completion, by advantage, of the first groups of a step.
 
     `folder`: a folder with TRL's logged completions, up to two folders deep, or one of their files.
-    `reward` is the plain sum of the rewards. Raises WorkbookError if the step was not logged.
+    Tuples of kind, prompt, completion and reward, the plain sum of the rewards. Raises
+    WorkbookError if the step was not logged.
     """
     if (table := _completions(Path(folder))) is None:
         fix = "train with GRPOConfig(log_completions=True)"
         raise WorkbookError(f"{readable(folder)} holds no completions: {fix}")
-    rows, found = table[table["step"] == step], []
-    if not len(rows):
+    if not len(rows := table[table["step"] == step]):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
     paid = rows.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
-    for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
-        order = group["advantage"].sort_values(ascending=False).index
-        chosen = ("best", order[0]), ("typical", order[len(order) // 2]), ("worst", order[-1])
-        found += [Sample(k, prompt, group["completion"][at], float(paid[at])) for k, at in chosen]
+    rows, found = rows.assign(reward=paid), []
+    for _, group in list(rows.groupby("prompt", sort=False))[:groups]:
+        chosen = group.sort_values("advantage", ascending=False).iloc[[0, len(group) // 2, -1]]
+        chosen = chosen.assign(kind=["best", "typical", "worst"])
+        told = chosen[["kind", "prompt", "completion", "reward"]]
+        found += told.itertuples(index=False, name="Sample")
     return found
 
 
@@ -330,10 +330,8 @@ def _json(value) -> Runs:
 
 
 def _by_run(rows: list[dict], settings: dict) -> Runs:
-    """The entries of each run in a table, with TRL's names and without what is missing.
-
-    Trackers have the run's name in a column, W&B's charts in those of the metrics: "NAME - loss".
-    """
+    """The entries of each run in a table, with TRL's names and without what is missing."""
+    # trackers have the run's name in a column, W&B's charts in those of the metrics: "NAME - loss"
     runs: Runs = {}
     for row in rows:
         own, parts = str(row.get("run_name") or row.get("run") or ""), {}
