@@ -293,7 +293,7 @@ def _paid_calls():
     return [*_answer()[0], calls_reward], [1.0, 0.5]
 
 
-ACTING = {"max_steps": 20, "batch_size": 32, "max_completion_length": 128}
+ACTING = {"max_steps": 12, "batch_size": 32, "max_completion_length": 128}
 GAME = ACTING | {"max_steps": 24, "max_completion_length": 220}
 
 CASES: dict[str, Case] = {
@@ -407,9 +407,14 @@ CASES: dict[str, Case] = {
     "two_guesses": Case(
         "turns_used_up", "two guesses in the game of four", GAME, acts=partial(_game, 2)
     ),
-    "healthy_tools": Case(None, "a calculator", ACTING, rewards=_answer, acts=_acts),
+    "healthy_tools": Case(
+        None, "a calculator", ACTING | {"max_steps": 20}, rewards=_answer, acts=_acts
+    ),
     "healthy_priced": Case(
-        None, "a call costs half of a right answer", ACTING, rewards=partial(_answer, 0.5),
+        None,
+        "a call costs half of a right answer",
+        ACTING | {"max_steps": 20},
+        rewards=partial(_answer, 0.5),
         acts=_acts,
     ),
     "healthy_game": Case(None, "the game of four guesses", GAME, acts=_game),

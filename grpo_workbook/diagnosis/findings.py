@@ -88,9 +88,11 @@ class Diagnosis(list):
         told.sort(key=lambda f: (order.index(f.severity), order.index(f.name)))
         super().__init__(f for f in told if f.name not in explained)
         logged, missing = list(table.columns[table.notna().any()]), {}
+        acts = "tools/call_frequency" in logged
         for name, kind in CATALOGUE.items():
-            if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
-                missing.setdefault(kind.needs[0], []).append(name)
+            needs = [m for m in kind.needs if acts or not m.startswith("tools/")]
+            if needs and not any(fnmatch.filter(logged, metric) for metric in needs):
+                missing.setdefault(needs[0], []).append(name)
         how = {metric: told.format(metric) for metric, told in DATA["metrics"].items()}
         self.unjudged = [{"metric": m, "findings": f, "how": how[m]} for m, f in missing.items()]
 

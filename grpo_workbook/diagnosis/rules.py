@@ -19,6 +19,8 @@ ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
 INVALID, RISE = "rewards/invalid_fraction", "t of a line through the reward"
 HELDOUT = "heldout/strict", "heldout/lenient"
+TOOLS = "call_frequency failure_frequency calling lost_results result_frequency out_of_turns broken"
+TOOLS = CALLS, FAILED, CALLING, ENDED, RESULTS, LATE, DOWN = [f"tools/{n}" for n in TOOLS.split()]
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
 
 
@@ -186,6 +188,36 @@ def _cut_off_by_length(v: View):
     return (2 * length / limit - 1).clip(0)
 
 
+def _tools(v: View) -> Iterator[Finding]:
+    calls, most = v.of(CALLS), math.inf
+    # steps without a call say nothing of calls: a model whose calls always fail stops calling
+    table = v.run.table.reindex(calls.index[calls > 0], columns=TOOLS).fillna(0.0)
+    if not v.enough or not len(table):
+        return
+    recent = table.tail(v.width).mean()
+    if recent[CALLING] > 0:  # `watch` counts
+        most = bound.half * recent[CALLING]
+    dropped = recent[CALLS] - recent[RESULTS] >= recent[ENDED] / 2
+    late = v.judgeable and not v.learned and recent[ENDED] < most
+    for name, metric, bad in (
+        ("tool_down", DOWN, bound.tool_down),
+        ("calls_fail", FAILED, bound.half),
+        ("results_lost" if dropped else "turns_used_up", ENDED, most),
+        ("turns_used_up", LATE, most if late else math.inf),
+    ):
+        if recent[metric] >= bad:
+            seen = metric, recent[metric], f"under {bad:.2g}"
+            yield make(name, v.since(table[metric] >= bad), seen)
+    first, last, helped = v.first(CALLS), v.last(CALLS), v.learned
+    if judges := v.judging("correctness"):
+        helped = max(v.lines(m).tail(1).sum() for m in judges) >= bound.sure
+    if v.enough_for_two and first >= bound.some_calls:
+        if last <= first * bound.calls_gone and not (v.better or v.high):
+            yield make("calls_die", v.since(calls <= first / 2), v.seen(CALLS), first=first)
+        if last >= max(first / bound.calls_gone, 1.0) and not helped:
+            yield make("calls_explode", v.since(calls >= last / 2), v.seen(CALLS), first=first)
+
+
 def _unmoved(v: View) -> Iterator[Finding]:
     moved, rate = v.of(MOVED), v.of("learning_rate")
     # an entry shows the change by earlier steps; a warm-up starts at rate 0
@@ -324,7 +356,8 @@ def _movement(v: View) -> Iterator[Finding]:
         yield make("reward_flat", reward.index[0], line)
 
 
-RULES = _broken, _resources, _unmoved, _answers, _alike, _drowned, _hacked, _penalty, _movement
+RULES = [_broken, _resources, _tools, _unmoved, _answers, _alike, _drowned, _hacked, _penalty]
+RULES.append(_movement)
 
 
 def diagnose(run, *, live: bool = False) -> Diagnosis:

@@ -146,14 +146,10 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
 
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
     """(folder or file of a run, its log), for all runs in a folder and in those inside it."""
-    own = folder / "log.json"
     states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
-    if own.is_file():
-        yield folder, own
-    elif states:
-        yield folder, max(states, key=lambda path: path.stat().st_size)
-    elif any(folder.glob("events.out.tfevents.*")):
-        yield folder, folder
+    events = [folder] * any(folder.glob("events.out.tfevents.*"))
+    if logs := [*folder.glob("log.json")] or states or events:
+        yield folder, max(logs, key=lambda path: path.stat().st_size)
     else:
         for path in sorted(folder.iterdir()):
             if path.is_dir() and depth and not path.name.startswith("."):
@@ -164,7 +160,7 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 
 def _about(home: Path) -> dict:
     """The settings, roles and weights in a run.json of this workbook."""
-    # Loading the rewards for their roles would run a file of unknown origin.
+    # loading the rewards for their roles would run a file of unknown origin
     about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
     return about.get("settings", {}) | about
 
