@@ -261,14 +261,12 @@ def _sometimes_down():
     return _acts(tools=[half])
 
 
-def _game(turns=4):
+def _game(turns=4, **more):
     from grpo_workbook.environments import GuessNumber
 
-    class Game(GuessNumber):
-        max_turns = turns
-
     asked = "Find my number from 1 to 15. You have 4 guesses."
-    return _acts([{"question": asked, "seed": i} for i in range(2000)], environment=Game)
+    rows = [{"question": asked, "seed": i} for i in range(2000)]
+    return _acts(rows, environment=type("Game", (GuessNumber,), {"max_turns": turns, **more}))
 
 
 def _one_turn(kinds=("total",)):
@@ -286,11 +284,15 @@ def _answer(price=0.0):
 
 
 def _paid_calls():
+    @reward(role="correctness")
+    def found_reward(environments, **columns):
+        return [float(game._found) for game in environments]
+
     @reward(role="other")
     def calls_reward(completions, **columns):
         return [float(sum(len(m.get("tool_calls") or ()) for m in c)) for c in completions]
 
-    return [*_answer()[0], calls_reward], [1.0, 0.5]
+    return [found_reward, calls_reward], [1.0, 0.5]
 
 
 ACTING = {"max_steps": 12, "batch_size": 32, "max_completion_length": 128}
@@ -374,10 +376,10 @@ CASES: dict[str, Case] = {
     ),
     "paid_calls": Case(
         "calls_explode",
-        "a call earns half of a right answer",
-        {**ACTING, "max_completion_length": 400, "max_tool_calling_iterations": 8},
+        "a guess earns half as much as the number",
+        GAME | {"max_completion_length": 420, "max_tool_calling_iterations": 10},
         rewards=_paid_calls,
-        acts=_acts,
+        acts=partial(_game, 10, get_reward=None),
     ),
     "failing_tool": Case(
         "calls_fail",
@@ -387,7 +389,10 @@ CASES: dict[str, Case] = {
         acts=partial(_acts, tools=[_server_down]),
     ),
     "broken_tool": Case(
-        "tool_down", "@tool raises for half of the numbers", ACTING, rewards=_answer,
+        "tool_down",
+        "@tool raises for half of the numbers",
+        ACTING,
+        rewards=_answer,
         acts=_sometimes_down,
     ),
     "narrow_tools": Case(
@@ -456,13 +461,13 @@ def train(name: str, seed: int, out: Path) -> None:
         if case.acts:
             rows, acts = case.acts()
             dataset, overrides = Dataset.from_list(rows), overrides | turns
-            if hasattr(acts.get("environment_factory"), "get_reward"):
-                functions, weights = [], []
+        if getattr(acts.get("environment_factory"), "get_reward", None):
+            functions, weights = [], []
         if case.prepare:
             case.prepare(model, tokenizer)
-        watched = watch(functions)
-        trainer = make_trainer(run, model, tokenizer, dataset, watched, weights, overrides, **acts)
-        trainer.reward_funcs = watched = watched or watch(trainer.reward_funcs)
+        given = (run, model, tokenizer, dataset, functions, weights, overrides)
+        trainer = make_trainer(*given, **acts)
+        trainer.reward_funcs = watched = watch(trainer.reward_funcs)
         if case.optimizer:
             trainer.optimizer = case.optimizer(model)
         how = {"max_new_tokens": run.max_completion_length, "every": 10, "problems": 64}

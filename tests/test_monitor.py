@@ -8,7 +8,6 @@ import sys
 import pytest
 from conftest import REPO, cli
 
-import grpo_workbook.diagnosis.health as health
 from grpo_workbook.cli import main
 from grpo_workbook.diagnosis import (
     CATALOGUE,
@@ -16,7 +15,6 @@ from grpo_workbook.diagnosis import (
     THRESHOLDS,
     WARNING,
     HealthCallback,
-    LivePanels,
     as_text,
     diagnose,
     log_the_end,
@@ -465,24 +463,6 @@ def test_reward_models_and_async_functions_stay_as_they_are():
     assert watch(functions) == functions
 
 
-def steps_of_looks(monkeypatch, callback, logging_steps, steps=30):
-    """At which steps the callback looks at a log that is written every so many steps."""
-    from types import SimpleNamespace
-
-    import torch
-
-    looks, due = [], health._due
-    look = lambda who, step, logs: looks.append(step) if due(who, step, logs) else None  # noqa: E731
-    monkeypatch.setattr(health, "_due", look)
-    state = SimpleNamespace(global_step=0, log_history=[])
-    callback.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
-    for state.global_step in range(logging_steps, steps + 1, logging_steps):
-        state.log_history.append({"step": state.global_step, "reward": 0.5})
-        callback.on_log(SimpleNamespace(), state, None, logs={"reward": 0.5})
-    return looks
-
-
-@pytest.mark.parametrize("made", [HealthCallback, LivePanels])
 @pytest.mark.parametrize(
     ("every", "logging_steps", "expected"),
     [
@@ -492,10 +472,26 @@ def steps_of_looks(monkeypatch, callback, logging_steps, steps=30):
         (10, 4, [12, 24]),
     ],
 )
-def test_it_looks_at_the_first_log_after_so_many_steps(
-    monkeypatch, made, every, logging_steps, expected
-):
-    assert steps_of_looks(monkeypatch, made(every=every), logging_steps) == expected
+def test_it_looks_at_the_first_log_after_so_many_steps(monkeypatch, every, logging_steps, expected):
+    """And draws its panels then, each time in the place of the first."""
+    from types import SimpleNamespace
+
+    import IPython.display
+    import torch
+
+    shown, state = [], SimpleNamespace(global_step=0, log_history=[])
+
+    def display(picture, display_id, update):
+        assert display_id == f"panels {id(callback)}"
+        shown.append((state.global_step, update))
+
+    monkeypatch.setattr(IPython.display, "display", display)
+    callback = HealthCallback(every=every, panels=True)
+    callback.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
+    for state.global_step in range(logging_steps, 31, logging_steps):
+        state.log_history.append({"step": state.global_step, "reward": 0.5})
+        callback.on_log(SimpleNamespace(), state, None, logs={"reward": 0.5})
+    assert shown == [(step, step != expected[0]) for step in expected]
 
 
 def names_hide_roles(kind):

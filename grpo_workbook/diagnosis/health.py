@@ -37,10 +37,8 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     completions/empty_fraction    the fraction of completions of white space alone
     rewards/invalid_fraction      the fraction of reward values that are not finite numbers
 
-    and where tools are called, per completion:
-
-    tools/calling, tools/lost_results   the fractions that call, and that end in a call
-    tools/result_frequency        results: fewer than TRL's tools/call_frequency if some are lost
+    tools/calling, tools/lost_results   where tools are called: the fractions that do, that end so
+    tools/result_frequency        results per completion: fewer than TRL's call_frequency if lost
     tools/out_of_turns            the fraction whose environment has a true `out_of_turns`
 
     An exception passes through, with a note that names the function. Reward models and async
@@ -92,23 +90,16 @@ def _acting(completions: Sequence, environments: Sequence) -> dict[str, float]:
     return {f"tools/{k}": n / len(completions) for k, n in counts.items()} if calling else {}
 
 
-def _due(callback, step: int, logs: dict) -> bool:
-    """Whether this log is the first that is at least `every` steps after the last one looked at."""
-    if due := "reward" in logs and step - callback.looked >= callback.every:
-        callback.looked = step
-    return due
-
-
 class HealthCallback(Callback):
     """Diagnoses the log every few steps, reports alarms once they stand, can stop the run.
 
     A severe finding or a warning is reported at the third check in a row that makes it, or after a
     tenth of all checks if that is more; a broken number at once. `found` holds the reported ones in
-    order. `every`: the steps between two checks, of some 15 ms each. `say` prints; the default
-    works beside a tqdm bar. `alert` sends title, text and level ("ERROR" or "WARN") on: give
-    `wandb.alert`, or `lambda title, text, level: trackio.alert(title, text, trackio.AlertLevel[
-    level])`. Raises WorkbookError for an unknown finding in `stop_on`, and for `every` below 1.
-    Each entry of the log also gets:
+    order. `every`: the steps between two checks, of some 15 ms each. `panels`: redraw the run's six
+    panels in a notebook at each check. `say` prints; the default works beside a tqdm bar. `alert`
+    sends title, text and level ("ERROR" or "WARN") on: give `wandb.alert`, or `lambda title, text,
+    level: trackio.alert(title, text, trackio.AlertLevel[level])`. Raises WorkbookError for an
+    unknown finding in `stop_on`, and for `every` below 1. Each entry of the log also gets:
 
     adapter/change            the adapters' distance from their start, relative to their norm
     memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
@@ -117,7 +108,7 @@ class HealthCallback(Callback):
 
     def __init__(
         self, watched: Sequence[Callable] = (), *, stop_on: Collection[str] = (), every: int = 5,
-        say: Callable[[str], None] | None = None,
+        panels: bool = False, say: Callable[[str], None] | None = None,
         alert: Callable[[str, str, str], object] | None = None,
     ):  # fmt: skip
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
@@ -127,7 +118,7 @@ class HealthCallback(Callback):
             raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
         self.alert, self.every, self.looked, self.found = alert, every, 0, []
-        self._start, self._looks = None, []
+        self.panels, self._drawn, self._start, self._looks = panels, False, None, []
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
@@ -163,8 +154,10 @@ class HealthCallback(Callback):
         if called is not None and called > self._begun:  # one generation may serve several steps
             sampling, whole = called - self._begun, self._ended - self._begun
             entry["time/generation_fraction"] = sampling / whole
-        due = _due(self, step, logs)
-        for finding in self.look(_read(args, state, self.watched)) if due else ():
+        if step - self.looked < self.every:
+            return
+        self.looked, run = step, _read(args, state, self.watched)
+        for finding in self.look(run):
             self.say(as_text([finding]))
             if self.alert:
                 level = "ERROR" if finding.severity == SEVERE else "WARN"
@@ -172,6 +165,12 @@ class HealthCallback(Callback):
             if finding.name in self.stop_on:
                 self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")
                 control.should_training_stop = True
+        if self.panels:
+            from IPython.display import display
+
+            picture = Picture(*run_panels(run, self.found, f"step {step}"))
+            display(picture, display_id=f"panels {id(self)}", update=self._drawn)
+            self._drawn = True
 
     def look(self, run: RunLog) -> list[Finding]:
         """Check the log of the run so far; the alarms that stand now and were not reported yet."""
@@ -198,22 +197,6 @@ def _memory_used() -> float:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties(0).total_memory
     return psutil.Process().memory_info().rss / psutil.virtual_memory().total
-
-
-class LivePanels(Callback):
-    """Shows the run's six panels in a notebook, and updates them every `every` steps."""
-
-    def __init__(self, every: int = 10):
-        self.every, self.looked, self._shown = every, 0, False
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        from IPython.display import display
-
-        if _due(self, state.global_step, logs):
-            found = diagnose(run := _read(args, state), live=True)
-            picture = Picture(*run_panels(run, found, f"step {state.global_step}"))
-            display(picture, display_id=f"panels {id(self)}", update=self._shown)
-            self._shown = True
 
 
 def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:

@@ -1,8 +1,6 @@
 """The rules of the diagnosis: each looks at a View of the run and yields findings.
 
-Their bounds are in findings.toml. A rule is skipped if its metric was not logged: `unjudged` says
-which. What a reward function judges is its role (see grpo_workbook.rewards.reward); if no function
-has one, it is guessed from the names.
+Their bounds are in findings.toml. A rule is skipped if its metric was not logged: `unjudged`.
 """
 
 import math
@@ -43,9 +41,9 @@ class View:
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
             given = dict(zip(names, given, strict=True))
         self.weights = {n: float(given[n]) if {*names} <= {*given} else 1.0 for n in names}
-        roles = DATA["roles"].items()
-        named = [(n, role) for n in names for role, words in roles if re.search(words, n)]
-        self.roles = run.roles or dict(reversed(named))  # a correct format is a format
+        roles = [*DATA["roles"].items()][::-1]  # a correct format is a format
+        guessed = {n: role for role, words in roles for n in names if re.search(words, n)}
+        self.roles = run.roles or guessed
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
@@ -58,9 +56,8 @@ class View:
         self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
         self.rose = (rose or self.better) and not self.fell
         self.learned = self.rose or self.high
-        patience, planned = bound.flat_after, self.setting("max_steps", 0)
-        if planned > 0:
-            patience = min(planned / 2, math.inf if live else bound.flat_most)
+        planned, most = self.setting("max_steps", 0), math.inf if live else bound.flat_most
+        patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
         self.judgeable = self.rows >= bound.points and covered >= max(bound.flat_least, patience)
@@ -189,32 +186,33 @@ def _cut_off_by_length(v: View):
 
 
 def _tools(v: View) -> Iterator[Finding]:
-    calls, most = v.of(CALLS), math.inf
+    calls = v.of(CALLS)
     # steps without a call say nothing of calls: a model whose calls always fail stops calling
     table = v.run.table.reindex(calls.index[calls > 0], columns=TOOLS).fillna(0.0)
     if not v.enough or not len(table):
         return
     recent = table.tail(v.width).mean()
-    if recent[CALLING] > 0:  # `watch` counts
-        most = bound.half * recent[CALLING]
     dropped = recent[CALLS] - recent[RESULTS] >= recent[ENDED] / 2
-    late = v.judgeable and not v.learned and recent[ENDED] < most
+    if not dropped:  # nothing but a turn was missing
+        recent[LATE], table[LATE] = recent[LATE] + recent[ENDED], table[LATE] + table[ENDED]
+    most = bound.half * recent[CALLING] or math.inf  # 0: nobody counted (`watch` does)
     for name, metric, bad in (
         ("tool_down", DOWN, bound.tool_down),
         ("calls_fail", FAILED, bound.half),
-        ("results_lost" if dropped else "turns_used_up", ENDED, most),
-        ("turns_used_up", LATE, most if late else math.inf),
+        ("results_lost", ENDED, most if dropped else math.inf),
+        ("turns_used_up", LATE, most if v.judgeable and not v.learned else math.inf),
     ):
         if recent[metric] >= bad:
             seen = metric, recent[metric], f"under {bad:.2g}"
             yield make(name, v.since(table[metric] >= bad), seen)
-    first, last, helped = v.first(CALLS), v.last(CALLS), v.learned
-    if judges := v.judging("correctness"):
+    helped, judges = v.learned, v.judging("correctness")
+    if judges:
         helped = max(v.lines(m).tail(1).sum() for m in judges) >= bound.sure
+    first, last = v.first(CALLS), v.last(CALLS)
     if v.enough_for_two and first >= bound.some_calls:
         if last <= first * bound.calls_gone and not (v.better or v.high):
             yield make("calls_die", v.since(calls <= first / 2), v.seen(CALLS), first=first)
-        if last >= max(first / bound.calls_gone, 1.0) and not helped:
+        if last >= max(first * bound.calls_grown, 1.0) and not helped:
             yield make("calls_explode", v.since(calls >= last / 2), v.seen(CALLS), first=first)
 
 

@@ -6,7 +6,6 @@ data, and may come from anywhere.
 
 import contextlib
 import csv
-import functools
 import html
 import io
 import json
@@ -240,9 +239,8 @@ def text_metrics(prompts: Iterable, completions: Iterable[str]) -> dict[str, flo
     """The rate of empty texts, and the mean over groups (equal prompts) of different / all."""
     texts = pd.Series(list(completions)).str.strip()
     groups = texts.groupby(list(map(repr, prompts)))
-    unique = float((groups.nunique() / groups.size()).mean())
-    empty = float((texts == "").mean())
-    return {"completions/unique_fraction": unique, "completions/empty_fraction": empty}
+    found = {"unique": groups.nunique() / groups.size(), "empty": texts == ""}
+    return {f"completions/{name}_fraction": float(each.mean()) for name, each in found.items()}
 
 
 def samples(folder: str | Path, step: int, groups: int = 1) -> list:
@@ -345,7 +343,6 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
     return runs or {"": ([], settings)}
 
 
-@functools.lru_cache(10_000)
 def metric_name(name: str) -> str:
     """TRL's present name of a metric that a tracker, Unsloth or TRL before 0.17 calls otherwise."""
     name = name.strip().replace(" / ", "/").removeprefix("train/")
