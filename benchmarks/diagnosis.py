@@ -405,7 +405,7 @@ CASES: dict[str, Case] = {
     "one_turn": Case(
         "turns_used_up",
         "two calls are needed, and one is allowed",
-        {**ACTING, "max_tool_calling_iterations": 1},
+        {**ACTING, "max_steps": 20, "max_tool_calling_iterations": 1},
         rewards=_answer,
         acts=_one_turn,
     ),

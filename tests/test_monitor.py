@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import REPO, cli
@@ -431,6 +432,77 @@ def test_watched_rewards_are_the_same_and_counted():
     with pytest.raises(KeyError) as raised:
         watch([bad_reward])[0](prompts=["p"], completions=["a"])
     assert raised.value.__notes__ == ["raised by the reward function bad_reward"]
+
+
+def called(*contents, end=None):
+    """A conversation: a call, its result, a call, ...; `end` is the answer."""
+    messages = []
+    for content in contents:
+        call = {"type": "function", "function": {"name": "lookup", "arguments": {"item": content}}}
+        messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        messages.append({"role": "tool", "name": "lookup", "content": content})
+    return [*messages, {"role": "assistant", "content": end}] if end else messages[:-1]
+
+
+def test_watched_rewards_count_what_became_of_calls():
+    from types import SimpleNamespace
+
+    def none_reward(completions, **columns):
+        return [0.0] * len(completions)
+
+    (watched,) = watch([none_reward])
+    said = [{"role": "assistant", "content": "5"}]
+    completions = [called("a", end="5"), called("a", "b", end="5"), called("c"), said]
+    games = [SimpleNamespace(out_of_turns=late) for late in (False, False, True)] + [object()]
+    given, logged = {"prompts": ["p"] * 4, "environments": games}, {}
+    watched(completions=completions, log_metric=logged.__setitem__, **given)
+    assert {k: v for k, v in logged.items() if k.startswith("tools/")} == {
+        "tools/calling": 0.75,
+        "tools/lost_results": 0.25,  # ends in a call
+        "tools/result_frequency": 0.75,  # TRL counts the call without a result, too
+        "tools/out_of_turns": 0.25,
+    }
+    assert logged["completions/unique_fraction"] == 1.0  # the same answer after other calls
+    assert logged["completions/empty_fraction"] == 0.0  # a call is no empty completion
+    logged.clear()
+    watched(completions=[said] * 4, log_metric=logged.__setitem__, **given)
+    assert not any(name.startswith("tools/") for name in logged)
+
+
+def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is():
+    tools = {name for name, kind in CATALOGUE.items() if "tools/lost_results" in kind.needs}
+    assert tools == {"results_lost", "turns_used_up"}
+    plain, acting = diagnose(history(30)), diagnose(history(30, tools__call_frequency=lambda s: 1))
+    assert not [m for m in plain.unjudged if "tools" in m["metric"]]
+    (missing,) = [m for m in acting.unjudged if "tools" in m["metric"]]
+    assert set(missing["findings"]) == tools
+    assert missing["how"] == "watch logs tools/lost_results where tools are called"
+    for path in LOGS.glob("*.json"):
+        run = read_run(path)
+        table = run.table.drop(columns=run.table.filter(like="tools/").columns)
+        found = {f.name for f in diagnose(replace(run, table=table))}
+        assert not found & (tools | {"tool_down", "calls_fail", "calls_die", "calls_explode"})
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        # what TRL logs is enough for these three
+        ({"tools__failure_frequency": lambda s: 0.8, "reward": lambda s: 0.1}, "calls_fail"),
+        ({"tools__call_frequency": lambda s: 1.0 if s < 20 else 0.1, "reward": lambda s: 0.1},
+         "calls_die"),
+        ({"tools__call_frequency": lambda s: 0.2 * s, "rewards__correctness_reward__mean":
+          lambda s: 0.3}, "calls_explode"),
+        # more calls and more right answers, or few calls and all right: nothing is wrong
+        ({"tools__call_frequency": lambda s: 0.2 * s}, None),
+        ({"tools__call_frequency": lambda s: 1.0 if s < 20 else 0.1, "reward": lambda s: 0.95},
+         None),
+    ],
+)  # fmt: skip
+def test_calls_are_judged_by_what_trl_logs_and_by_right_answers(more, expected):
+    names = [f.name for f in diagnose(history(30, **{"tools__call_frequency": lambda s: 1} | more))]
+    ours = {"tool_down", "calls_fail", "calls_die", "calls_explode", "results_lost"}
+    assert [n for n in names if n in ours] == ([expected] if expected else [])
 
 
 def test_a_reward_that_is_an_object_is_watched_too():
