@@ -22,7 +22,6 @@ from grpo_workbook.diagnosis import (
     read_run,
     roles_of,
     samples,
-    symptom_table,
     watch,
 )
 from grpo_workbook.diagnosis.findings import Diagnosis
@@ -147,8 +146,7 @@ def test_findings_say_all_that_is_needed():
         assert len(first.means) > 30
         assert len(first.do) > 30
     assert {c.expected for c in CASES.values()} - {None} == set(CATALOGUE) - set(OTHER_CAUSES)
-    for name in CATALOGUE:
-        assert f"| `{name}` |" in symptom_table()
+    assert all(len(kind.symptom) > 10 for kind in CATALOGUE.values())
     assert all(len(t.reason) > 20 for t in THRESHOLDS.values())
 
 

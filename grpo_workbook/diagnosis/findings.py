@@ -97,13 +97,6 @@ class Diagnosis(list):
         self.unjudged = [{"metric": m, "findings": f, "how": how[m]} for m, f in missing.items()]
 
 
-def symptom_table() -> str:
-    """Symptom, cause and cure of every finding, as Markdown."""
-    rows = ["| finding | what you see | what it means | what to do |", "| --- | --- | --- | --- |"]
-    rows += [f"| `{n}` | {k.symptom} | {k.means} | {k.do} |" for n, k in CATALOGUE.items()]
-    return "\n".join(rows)
-
-
 def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:
     """The findings for a terminal of 80 columns, then what is not known about the run."""
     lines = []

@@ -156,7 +156,10 @@ class HealthCallback(Callback):
             entry["time/generation_fraction"] = sampling / whole
         if step - self.looked < self.every:
             return
-        self.looked, run = step, _read(args, state, self.watched)
+        settings = {name: value for name, value in vars(args).items() if value is not None}
+        settings["max_steps"] = getattr(state, "max_steps", 0) or math.inf
+        told = {"log_history": state.log_history, "settings": settings}
+        self.looked, run = step, read_run(told, self.watched)
         for finding in self.look(run):
             self.say(as_text([finding]))
             if self.alert:
@@ -197,12 +200,6 @@ def _memory_used() -> float:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties(0).total_memory
     return psutil.Process().memory_info().rss / psutil.virtual_memory().total
-
-
-def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:
-    settings = {name: value for name, value in vars(args).items() if value is not None}
-    settings["max_steps"] = getattr(state, "max_steps", 0) or math.inf
-    return read_run({"log_history": state.log_history, "settings": settings}, functions)
 
 
 @contextmanager

@@ -205,9 +205,8 @@ def _tools(v: View) -> Iterator[Finding]:
         if recent[metric] >= bad:
             seen = metric, recent[metric], f"under {bad:.2g}"
             yield make(name, v.since(table[metric] >= bad), seen)
-    helped, judges = v.learned, v.judging("correctness")
-    if judges:
-        helped = max(v.lines(m).tail(1).sum() for m in judges) >= bound.sure
+    trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
+    helped = max(trends) >= bound.sure if trends else v.learned
     first, last = v.first(CALLS), v.last(CALLS)
     if v.enough_for_two and first >= bound.some_calls:
         if last <= first * bound.calls_gone and not (v.better or v.high):

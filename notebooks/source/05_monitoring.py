@@ -566,9 +566,12 @@ figures.show(figure, "Decision tree of the diagnosis, six questions from top to 
 
 # %%
 from IPython.display import Markdown, display
-from grpo_workbook.diagnosis import symptom_table
+from grpo_workbook.diagnosis import CATALOGUE
 
-display(Markdown(symptom_table()))
+rows = ["| finding | what you see | what it means | what to do |", "| --- " * 4 + "|"]
+for name, kind in CATALOGUE.items():
+    rows.append(f"| `{name}` | {kind.symptom} | {kind.means} | {kind.do} |")
+display(Markdown("\n".join(rows)))
 
 # %% [markdown]
 # Each bound has its reason, and most compare the run with itself:
