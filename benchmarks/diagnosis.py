@@ -377,7 +377,7 @@ CASES: dict[str, Case] = {
     "paid_calls": Case(
         "calls_explode",
         "a guess earns half as much as the number",
-        GAME | {"max_completion_length": 420, "max_tool_calling_iterations": 10},
+        ACTING | {"batch_size": 16, "max_completion_length": 340, "max_tool_calling_iterations": 8},
         rewards=_paid_calls,
         acts=partial(_game, 10, get_reward=None),
     ),

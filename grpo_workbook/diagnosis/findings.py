@@ -48,9 +48,8 @@ bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()
 
 
 def make(name: str, step: int, *seen: tuple, means: str = "", **numbers) -> Finding:
-    """The finding `name` of CATALOGUE, from `step` on; `seen`: each metric, its value, and the
-    healthy values if the catalogue does not say them, from all bounds and these `numbers`.
-    """
+    """The finding `name` of CATALOGUE, from `step` on; `seen`: each metric and its value."""
+    # the healthy values come with them, or from the catalogue, with all bounds and these `numbers`
     kind, evidence = CATALOGUE[name], []
     for metric, value, *text in seen:
         known = [t for pattern, t in kind.healthy.items() if fnmatch.fnmatch(metric, pattern)]

@@ -63,9 +63,8 @@ def _watched(function: Callable) -> Callable:
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
             texts = [str(c) if _calls(c) else text_of(c) for c in completions]
-            found = {"rewards/invalid_fraction": sum(bad) / max(1, len(bad))}
-            found |= text_metrics(prompts, texts)
-            found |= _acting(completions, columns.get("environments") or ())
+            found = text_metrics(prompts, texts) | _acting(completions, columns.get("environments"))
+            found["rewards/invalid_fraction"] = sum(bad) / max(1, len(bad))
             for name, value in found.items():
                 log(name, value)
         return values
@@ -78,14 +77,14 @@ def _calls(completion) -> bool:
     return not isinstance(completion, str) and any(m.get("tool_calls") for m in completion)
 
 
-def _acting(completions: Sequence, environments: Sequence) -> dict[str, float]:
+def _acting(completions: Sequence, environments: Sequence | None) -> dict[str, float]:
     """What became of the calls of a batch, per completion; {} if there was none."""
     calling = [c for c in completions if _calls(c)]
     counts = {
         "calling": len(calling),
         "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
         "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
-        "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments),
+        "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments or ()),
     }
     return {f"tools/{k}": n / len(completions) for k, n in counts.items()} if calling else {}
 

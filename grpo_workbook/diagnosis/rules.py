@@ -153,7 +153,7 @@ def _broken(v: View) -> Iterator[Finding]:
         yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
 
 
-def _resources(v: View) -> Iterator[Finding]:
+def _limits(v: View) -> Iterator[Finding]:
     half, used = bound.half, v.of(MEMORY)
     if len(high := used[used >= bound.memory_full]):
         yield make("memory", high.index[0], (MEMORY, high.iloc[0]))
@@ -196,15 +196,14 @@ def _tools(v: View) -> Iterator[Finding]:
     if not dropped:  # nothing but a turn was missing
         recent[LATE], table[LATE] = recent[LATE] + recent[ENDED], table[LATE] + table[ENDED]
     most = bound.half * recent[CALLING] or math.inf  # 0: nobody counted (`watch` does)
-    for name, metric, bad in (
+    for name, seen, bad in (
         ("tool_down", DOWN, bound.tool_down),
         ("calls_fail", FAILED, bound.half),
         ("results_lost", ENDED, most if dropped else math.inf),
         ("turns_used_up", LATE, most if v.judgeable and not v.learned else math.inf),
     ):
-        if recent[metric] >= bad:
-            seen = metric, recent[metric], f"under {bad:.2g}"
-            yield make(name, v.since(table[metric] >= bad), seen)
+        if (rate := recent[seen]) >= bad:
+            yield make(name, v.since(table[seen] >= bad), (seen, rate, f"under {bad:.2g}"))
     trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
     helped = max(trends) >= bound.sure if trends else v.learned
     first, last = v.first(CALLS), v.last(CALLS)
@@ -353,16 +352,14 @@ def _movement(v: View) -> Iterator[Finding]:
         yield make("reward_flat", reward.index[0], line)
 
 
-RULES = [_broken, _resources, _tools, _unmoved, _answers, _alike, _drowned, _hacked, _penalty]
-RULES.append(_movement)
+RULES = _broken, _limits, _tools, _unmoved, _answers, _alike, _drowned, _hacked, _penalty, _movement
 
 
 def diagnose(run, *, live: bool = False) -> Diagnosis:
     """What is wrong with the run, the most severe first; one finding "healthy" if nothing is.
 
-    `run`: a RunLog, or a source for read_run. It is compared with its own first steps. `live`: it
-    goes on, so that a flat reward is reported only after half of its `max_steps`. The result is a
-    list of findings; its `unjudged` names the metrics that were not logged.
+    `run`: a RunLog, or a source for read_run. `live`: it goes on, so that a flat reward is reported
+    only after half of its `max_steps`. The list's `unjudged` names metrics that were not logged.
     """
     view = View(read_run(run), live)
     known = {"learning_rate": view.of("learning_rate").max()} | view.settings

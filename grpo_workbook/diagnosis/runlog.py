@@ -1,7 +1,6 @@
 """One tidy table from a GRPO run: its log in the form in which it was kept, or TRL's completions.
 
-There is a reader for each form, chosen by the content. Nothing is unpickled or executed: a log is
-data, and may come from anywhere.
+There is a reader for each form, chosen by the content. Nothing is unpickled or executed.
 """
 
 import contextlib
@@ -138,9 +137,9 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
     if entries := _read_completions(place):
         missing = "loss, gradient and KL: there is no log beside the completions"
         return {"": (entries, _about(place), missing)}
-    what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
     fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
-    raise WorkbookError(f"{readable(place)} {what}: {fix}")
+    said = f"{readable(place)} holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
+    raise WorkbookError(f"{said}: {fix}")
 
 
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
@@ -257,11 +256,10 @@ def samples(folder: str | Path, step: int, groups: int = 1) -> list:
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
     paid = rows.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
-    rows, found = rows.assign(reward=paid), []
+    rows, found, fields = rows.assign(reward=paid), [], ["kind", "prompt", "completion", "reward"]
     for _, group in list(rows.groupby("prompt", sort=False))[:groups]:
         chosen = group.sort_values("advantage", ascending=False).iloc[[0, len(group) // 2, -1]]
-        chosen = chosen.assign(kind=["best", "typical", "worst"])
-        told = chosen[["kind", "prompt", "completion", "reward"]]
+        told = chosen.assign(kind=["best", "typical", "worst"])[fields]
         found += told.itertuples(index=False, name="Sample")
     return found
 
