@@ -225,10 +225,9 @@ def _acts(rows=None, tools=None, environment=None):
     if rows is None:
         lines = (TOOL_TASKS / "products_train.jsonl").read_text(encoding="utf-8").splitlines()
         rows = list(map(json.loads, lines))
-    asked = [[{"role": "user", "content": row["question"]}] for row in rows]
-    rows = [row | {"prompt": prompt} for row, prompt in zip(rows, asked, strict=True)]
-    if environment:
-        return rows, {"tools": tools or [], "environment_factory": environment}
+    rows = [r | {"prompt": [{"role": "user", "content": r["question"]}]} for r in rows]
+    if environment:  # it pays the reward
+        return rows, {"environment_factory": environment}
     return rows, {"tools": tools or [multiply]}
 
 
@@ -261,38 +260,18 @@ def _sometimes_down():
     return _acts(tools=[half])
 
 
-def _game(turns=4, **more):
+def _game(turns=4):
     from grpo_workbook.environments import GuessNumber
 
     asked = "Find my number from 1 to 15. You have 4 guesses."
     rows = [{"question": asked, "seed": i} for i in range(2000)]
-    return _acts(rows, environment=type("Game", (GuessNumber,), {"max_turns": turns, **more}))
-
-
-def _one_turn(kinds=("total",)):
-    from grpo_workbook.environments import TOOL_TASKS, PriceList, multiply
-
-    lines = (TOOL_TASKS / "shopping_train.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["kind"] in kinds]
-    return _acts(rows, [multiply], PriceList)
+    return _acts(rows, environment=type("Game", (GuessNumber,), {"max_turns": turns}))
 
 
 def _answer(price=0.0):
     from grpo_workbook.environments import answer_after_tools
 
     return [answer_after_tools(price)], [1.0]
-
-
-def _paid_calls():
-    @reward(role="correctness")
-    def found_reward(environments, **columns):
-        return [float(game._found) for game in environments]
-
-    @reward(role="other")
-    def calls_reward(completions, **columns):
-        return [float(sum(len(m.get("tool_calls") or ()) for m in c)) for c in completions]
-
-    return [found_reward, calls_reward], [1.0, 0.5]
 
 
 ACTING = {"max_steps": 12, "batch_size": 32, "max_completion_length": 128}
@@ -374,13 +353,6 @@ CASES: dict[str, Case] = {
     "dear_calls": Case(
         "calls_die", "a call costs 1.5", ACTING, rewards=partial(_answer, 1.5), acts=_acts
     ),
-    "paid_calls": Case(
-        "calls_explode",
-        "a guess earns half as much as the number",
-        ACTING | {"batch_size": 16, "max_completion_length": 340, "max_tool_calling_iterations": 8},
-        rewards=_paid_calls,
-        acts=partial(_game, 10, get_reward=None),
-    ),
     "failing_tool": Case(
         "calls_fail",
         "the tool always raises",
@@ -401,13 +373,6 @@ CASES: dict[str, Case] = {
         {**ACTING, "max_completion_length": 30},
         rewards=_answer,
         acts=_acts,
-    ),
-    "one_turn": Case(
-        "turns_used_up",
-        "two calls are needed, and one is allowed",
-        {**ACTING, "max_steps": 20, "max_tool_calling_iterations": 1},
-        rewards=_answer,
-        acts=_one_turn,
     ),
     "two_guesses": Case(
         "turns_used_up", "two guesses in the game of four", GAME, acts=partial(_game, 2)
@@ -450,7 +415,7 @@ def train(name: str, seed: int, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         who = str(TINY_TOOLS) if case.acts else case.model
         settings = {"max_steps": STEPS, "profile": "smoke", "model": who, **case.settings}
-        turns = {"max_tool_calling_iterations": settings.pop("max_tool_calling_iterations", 5)}
+        turns = {"max_tool_calling_iterations": 5}
         run = RunConfig.from_env(seed=seed, output=folder, **settings)
         model, tokenizer = load_policy(run)
         functions, weights = (case.rewards or _default)()
@@ -461,7 +426,7 @@ def train(name: str, seed: int, out: Path) -> None:
         if case.acts:
             rows, acts = case.acts()
             dataset, overrides = Dataset.from_list(rows), overrides | turns
-        if getattr(acts.get("environment_factory"), "get_reward", None):
+        if "environment_factory" in acts:
             functions, weights = [], []
         if case.prepare:
             case.prepare(model, tokenizer)
