@@ -72,6 +72,7 @@ class Case:
     prepare: Callable | None = None  # (model, tokenizer) -> None, before the trainer is made
     optimizer: Callable | None = None  # model -> optimizer
     callbacks: Callable | None = None  # (model) -> list of callbacks
+    acts: Callable | None = None  # () -> rows and arguments of GRPOTrainer for a model that acts
     seeds: tuple[int, ...] = (0, 1)
 
 
@@ -215,6 +216,67 @@ def _small(model):
     return [SmallMachine()]
 
 
+# ---- models that act: a calculator, a price list, a game
+
+
+def _acts(rows=None, tools=None, environment=None):
+    from grpo_workbook.environments import TOOL_TASKS, multiply
+
+    if rows is None:
+        lines = (TOOL_TASKS / "products_train.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = list(map(json.loads, lines))
+    rows = [r | {"prompt": [{"role": "user", "content": r["question"]}]} for r in rows]
+    if environment:  # it pays the reward
+        return rows, {"environment_factory": environment}
+    return rows, {"tools": tools or [multiply]}
+
+
+def _server_down(a: int, b: int) -> int:
+    """Multiply two whole numbers.
+
+    Args:
+        a: The first number.
+        b: The second number.
+
+    Returns:
+        The product.
+    """
+    raise ConnectionError("the server is down")
+
+
+_server_down.__name__ = "multiply"
+
+
+def _sometimes_down():
+    from grpo_workbook.environments import multiply, tool
+
+    @tool
+    def half(a: int, b: int) -> int:
+        if a % 2:
+            raise ConnectionError("the server is down")
+        return a * b
+
+    half.__name__, half.__doc__ = "multiply", multiply.__doc__
+    return _acts(tools=[half])
+
+
+def _game(turns=4):
+    from grpo_workbook.environments import GuessNumber
+
+    asked = "Find my number from 1 to 15. You have 4 guesses."
+    rows = [{"question": asked, "seed": i} for i in range(2000)]
+    return _acts(rows, environment=type("Game", (GuessNumber,), {"max_turns": turns}))
+
+
+def _answer(price=0.0):
+    from grpo_workbook.environments import answer_after_tools
+
+    return [answer_after_tools(price)], [1.0]
+
+
+ACTING = {"max_steps": 12, "batch_size": 32, "max_completion_length": 128}
+GAME = ACTING | {"max_steps": 24, "max_completion_length": 220}
+
 CASES: dict[str, Case] = {
     "raising_reward": Case(
         "reward_raises", "the reward raises KeyError at step 20", rewards=_raises
@@ -288,6 +350,44 @@ CASES: dict[str, Case] = {
     ),
     "overflow": Case("nan", "an adapter weight overflows at step 12", callbacks=_poison),
     "small_memory": Case("memory", "the machine has 1 GB", {"max_steps": 10}, callbacks=_small),
+    "dear_calls": Case(
+        "calls_die", "a call costs 1.5", ACTING, rewards=partial(_answer, 1.5), acts=_acts
+    ),
+    "failing_tool": Case(
+        "calls_fail",
+        "the tool always raises",
+        ACTING,
+        rewards=_answer,
+        acts=partial(_acts, tools=[_server_down]),
+    ),
+    "broken_tool": Case(
+        "tool_down",
+        "@tool raises for half of the numbers",
+        ACTING,
+        rewards=_answer,
+        acts=_sometimes_down,
+    ),
+    "narrow_tools": Case(
+        "results_lost",
+        "a call, its result and the answer in 30 tokens",
+        {**ACTING, "max_completion_length": 30},
+        rewards=_answer,
+        acts=_acts,
+    ),
+    "two_guesses": Case(
+        "turns_used_up", "two guesses in the game of four", GAME, acts=partial(_game, 2)
+    ),
+    "healthy_tools": Case(
+        None, "a calculator", ACTING | {"max_steps": 20}, rewards=_answer, acts=_acts
+    ),
+    "healthy_priced": Case(
+        None,
+        "a call costs half of a right answer",
+        ACTING | {"max_steps": 20},
+        rewards=partial(_answer, 0.5),
+        acts=_acts,
+    ),
+    "healthy_game": Case(None, "the game of four guesses", GAME, acts=_game),
     "healthy": Case(None, "the main run", seeds=(0, 1, 2)),
     "healthy_gemma": Case(None, "the main run with Gemma 3", model="gemma", seeds=(0, 1)),
     "healthy_groups_of_4": Case(None, "groups of 4", {"num_generations": 4}, seeds=(0,)),
@@ -304,30 +404,41 @@ CASES: dict[str, Case] = {
 def train(name: str, seed: int, out: Path) -> None:
     """One run in this process; its log as columns in `out`."""
     os.environ.update(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+    from datasets import Dataset
+
     from grpo_workbook import HeldoutProbe, RunConfig, load_policy, make_trainer, quiet
     from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
+    from grpo_workbook.environments import TINY_TOOLS
 
     quiet()
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"max_steps": STEPS, "profile": "smoke", "model": case.model, **case.settings}
+        who = str(TINY_TOOLS) if case.acts else case.model
+        settings = {"max_steps": STEPS, "profile": "smoke", "model": who, **case.settings}
+        turns = {"max_tool_calling_iterations": 5}
         run = RunConfig.from_env(seed=seed, output=folder, **settings)
         model, tokenizer = load_policy(run)
         functions, weights = (case.rewards or _default)()
         heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(64)))
         dataset = to_dataset(load_problems(WORD_PROBLEMS["train"]))
         dataset = case.dataset(dataset) if case.dataset else dataset
+        overrides, acts = {"save_strategy": "no"}, {}
+        if case.acts:
+            rows, acts = case.acts()
+            dataset, overrides = Dataset.from_list(rows), overrides | turns
+        if "environment_factory" in acts:
+            functions, weights = [], []
         if case.prepare:
             case.prepare(model, tokenizer)
-        watched = watch(functions)
-        trainer = make_trainer(
-            run, model, tokenizer, dataset, watched, weights, {"save_strategy": "no"}
-        )
+        given = (run, model, tokenizer, dataset, functions, weights, overrides)
+        trainer = make_trainer(*given, **acts)
+        trainer.reward_funcs = watched = watch(trainer.reward_funcs)
         if case.optimizer:
             trainer.optimizer = case.optimizer(model)
         how = {"max_new_tokens": run.max_completion_length, "every": 10, "problems": 64}
         health = HealthCallback(watched, say=lambda text: None)
-        callbacks = [HeldoutProbe(model, tokenizer, heldout, **how), health]
+        callbacks = [] if acts else [HeldoutProbe(model, tokenizer, heldout, **how)]
+        callbacks.append(health)
         for callback in [*callbacks, *(case.callbacks(model) if case.callbacks else [])]:
             trainer.add_callback(callback)
         ended = []
@@ -341,6 +452,7 @@ def train(name: str, seed: int, out: Path) -> None:
         names = [f.__name__ for f in functions]
         settings = {
             **{setting: getattr(run, setting) for setting in SETTINGS},
+            **(turns if acts else {}),
             "model": run.model_name,
             "reward_weights": dict(zip(names, weights, strict=True)),
             "reward_roles": roles_of(functions),

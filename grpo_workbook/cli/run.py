@@ -221,9 +221,9 @@ def train_once(
 
     `how`: resume and overrides. After a Ctrl-C everything is saved, and SystemExit is raised.
     """
-    functions, overrides = watch(functions), how["overrides"]
-    given = (run, model, tokenizer, rows, functions, weights, overrides)
+    given = (run, model, tokenizer, rows, functions, weights, how["overrides"])
     trainer = training.make_trainer(*given, **how.get("acts", {}))
+    trainer.reward_funcs = functions = watch(trainer.reward_funcs)  # an environment's, too
     for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
         trainer.add_callback(callback)
     started = time.monotonic()

@@ -3,13 +3,13 @@
 # ruff: noqa: F401, I001
 # fmt: off
 from grpo_workbook.diagnosis.findings import (
-    CATALOGUE, SEVERE, THRESHOLDS, WARNING, Finding, as_text, symptom_table
+    CATALOGUE, SEVERE, THRESHOLDS, WARNING, Finding, as_text
 )
-from grpo_workbook.diagnosis.health import HealthCallback, LivePanels, log_the_end, watch
+from grpo_workbook.diagnosis.health import HealthCallback, log_the_end, watch
 from grpo_workbook.diagnosis.panels import compare_panels, run_panels, side_by_side
 from grpo_workbook.diagnosis.rules import diagnose
 from grpo_workbook.diagnosis.runlog import RunLog, read_run, read_runs, roles_of, samples
 
-__all__ = """CATALOGUE SEVERE THRESHOLDS WARNING Finding HealthCallback LivePanels RunLog as_text
+__all__ = """CATALOGUE SEVERE THRESHOLDS WARNING Finding HealthCallback RunLog as_text
     compare_panels diagnose log_the_end read_run read_runs roles_of run_panels samples side_by_side
-    symptom_table watch""".split()
+    watch""".split()

@@ -48,9 +48,8 @@ bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()
 
 
 def make(name: str, step: int, *seen: tuple, means: str = "", **numbers) -> Finding:
-    """The finding `name` of CATALOGUE, from `step` on; `seen`: each metric, its value, and the
-    healthy values if the catalogue does not say them, from all bounds and these `numbers`.
-    """
+    """The finding `name` of CATALOGUE, from `step` on; `seen`: each metric and its value."""
+    # the healthy values come with them, or from the catalogue, with all bounds and these `numbers`
     kind, evidence = CATALOGUE[name], []
     for metric, value, *text in seen:
         known = [t for pattern, t in kind.healthy.items() if fnmatch.fnmatch(metric, pattern)]
@@ -74,7 +73,7 @@ def advice(name: str, settings: dict) -> str:
 
 
 class Diagnosis(list):
-    """The findings, the most severe first.
+    """The findings, the most severe first, without those that another one explains.
 
     `unjudged`: each metric that was not logged, the findings that need it, and what logs it, as
     dicts with the keys "metric", "findings" and "how".
@@ -83,28 +82,18 @@ class Diagnosis(list):
     def __init__(self, found: Sequence[Finding], table, settings: dict):
         last = max([0, *map(int, table.index), *(f.step for f in found)])
         told = [replace(f, until=last, do=advice(f.name, settings)) for f in found]
-        super().__init__(in_order(told))
+        explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
+        order = [SEVERE, WARNING, FINE, NOTE, *CATALOGUE]  # of two, the cause before its symptom
+        told.sort(key=lambda f: (order.index(f.severity), order.index(f.name)))
+        super().__init__(f for f in told if f.name not in explained)
         logged, missing = list(table.columns[table.notna().any()]), {}
+        acts = "tools/call_frequency" in logged
         for name, kind in CATALOGUE.items():
-            if kind.needs and not any(fnmatch.filter(logged, metric) for metric in kind.needs):
-                missing.setdefault(kind.needs[0], []).append(name)
+            needs = [m for m in kind.needs if acts or not m.startswith("tools/")]
+            if needs and not any(fnmatch.filter(logged, metric) for metric in needs):
+                missing.setdefault(needs[0], []).append(name)
         how = {metric: told.format(metric) for metric, told in DATA["metrics"].items()}
         self.unjudged = [{"metric": m, "findings": f, "how": how[m]} for m, f in missing.items()]
-
-
-def in_order(found: Sequence[Finding]) -> list[Finding]:
-    """The findings without symptoms of others; the most severe first, causes before symptoms."""
-    explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
-    order = [SEVERE, WARNING, FINE, NOTE, *CATALOGUE]
-    kept = [f for f in found if f.name not in explained]
-    return sorted(kept, key=lambda f: (order.index(f.severity), order.index(f.name)))
-
-
-def symptom_table() -> str:
-    """Symptom, cause and cure of every finding, as Markdown."""
-    rows = ["| finding | what you see | what it means | what to do |", "| --- | --- | --- | --- |"]
-    rows += [f"| `{n}` | {k.symptom} | {k.means} | {k.do} |" for n, k in CATALOGUE.items()]
-    return "\n".join(rows)
 
 
 def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79) -> str:

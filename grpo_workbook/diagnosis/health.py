@@ -19,7 +19,7 @@ from tqdm import tqdm
 from grpo_workbook.diagnosis.findings import ALARMS, CATALOGUE, SEVERE, Evidence, Finding, as_text
 from grpo_workbook.diagnosis.panels import run_panels
 from grpo_workbook.diagnosis.rules import diagnose
-from grpo_workbook.diagnosis.runlog import RunLog, read_run, unique_fraction
+from grpo_workbook.diagnosis.runlog import RunLog, read_run, text_metrics
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.figures import Picture
 from grpo_workbook.files import write_json
@@ -36,6 +36,10 @@ def watch(functions: Sequence[Callable]) -> list[Callable]:
     completions/unique_fraction   different texts in a group / its size (1 / size: all are equal)
     completions/empty_fraction    the fraction of completions of white space alone
     rewards/invalid_fraction      the fraction of reward values that are not finite numbers
+
+    tools/calling, tools/lost_results   where tools are called: the fractions that do, that end so
+    tools/result_frequency        results per completion: fewer than TRL's call_frequency if lost
+    tools/out_of_turns            the fraction whose environment has a true `out_of_turns`
 
     An exception passes through, with a note that names the function. Reward models and async
     functions stay as they are.
@@ -58,28 +62,31 @@ def _watched(function: Callable) -> Callable:
             raise
         if log := columns.get("log_metric"):
             bad = [not math.isfinite(v) for v in values if v is not None]
-            texts = [text_of(c).strip() for c in completions]
-            log("rewards/invalid_fraction", sum(bad) / max(1, len(bad)))
-            log("completions/unique_fraction", unique_fraction(prompts, texts))
-            log("completions/empty_fraction", texts.count("") / len(texts))
+            texts = [str(c) if _calls(c) else text_of(c) for c in completions]
+            found = text_metrics(prompts, texts) | _acting(completions, columns.get("environments"))
+            found["rewards/invalid_fraction"] = sum(bad) / max(1, len(bad))
+            for name, value in found.items():
+                log(name, value)
         return values
 
     reward.called_at = None
     return reward
 
 
-class _Pace:
-    """When to check: at the first log that is at least `every` steps after the last check."""
+def _calls(completion) -> bool:
+    return not isinstance(completion, str) and any(m.get("tool_calls") for m in completion)
 
-    def __init__(self, every: int):
-        if every < 1:  # it would end training at the first step
-            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
-        self.every, self.last = every, 0
 
-    def due(self, step: int, logs: dict) -> bool:
-        if due := "reward" in logs and step - self.last >= self.every:
-            self.last = step
-        return due
+def _acting(completions: Sequence, environments: Sequence | None) -> dict[str, float]:
+    """What became of the calls of a batch, per completion; {} if there was none."""
+    calling = [c for c in completions if _calls(c)]
+    counts = {
+        "calling": len(calling),
+        "lost_results": sum(bool(talk[-1].get("tool_calls")) for talk in calling),
+        "result_frequency": sum(m["role"] == "tool" for talk in calling for m in talk),
+        "out_of_turns": sum(getattr(e, "out_of_turns", False) for e in environments or ()),
+    }
+    return {f"tools/{k}": n / len(completions) for k, n in counts.items()} if calling else {}
 
 
 class HealthCallback(Callback):
@@ -87,11 +94,11 @@ class HealthCallback(Callback):
 
     A severe finding or a warning is reported at the third check in a row that makes it, or after a
     tenth of all checks if that is more; a broken number at once. `found` holds the reported ones in
-    order. `every`: the steps between two checks, of some 15 ms each. `say` prints; the default
-    works beside a tqdm bar. `alert` sends title, text and level ("ERROR" or "WARN") on: give
-    `wandb.alert`, or `lambda title, text, level: trackio.alert(title, text, trackio.AlertLevel[
-    level])`. Raises WorkbookError for an unknown finding in `stop_on`, and for `every` below 1.
-    Each entry of the log also gets:
+    order. `every`: the steps between two checks, of some 15 ms each. `panels`: redraw the run's six
+    panels in a notebook at each check. `say` prints; the default works beside a tqdm bar. `alert`
+    sends title, text and level ("ERROR" or "WARN") on: give `wandb.alert`, or `lambda title, text,
+    level: trackio.alert(title, text, trackio.AlertLevel[level])`. Raises WorkbookError for an
+    unknown finding in `stop_on`, and for `every` below 1. Each entry of the log also gets:
 
     adapter/change            the adapters' distance from their start, relative to their norm
     memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's
@@ -100,24 +107,26 @@ class HealthCallback(Callback):
 
     def __init__(
         self, watched: Sequence[Callable] = (), *, stop_on: Collection[str] = (), every: int = 5,
-        say: Callable[[str], None] | None = None,
+        panels: bool = False, say: Callable[[str], None] | None = None,
         alert: Callable[[str, str, str], object] | None = None,
     ):  # fmt: skip
         if unknown := sorted(set(stop_on) - set(CATALOGUE)):
             said = f"stop_on: unknown finding {', '.join(unknown)}"
             raise WorkbookError(f"{said}: choose from {', '.join(CATALOGUE)}")
+        if every < 1:
+            raise WorkbookError(f"every is {every}: give the steps between two checks, at least 1")
         self.watched, self.stop_on, self.say = watched, frozenset(stop_on), say or tqdm.write
-        self.alert, self._pace, self.found = alert, _Pace(every), []
-        self._start, self._looks = None, []
+        self.alert, self.every, self.looked, self.found = alert, every, 0, []
+        self.panels, self._drawn, self._start, self._looks = panels, False, None, []
 
     def state_dict(self) -> dict:
         """For a checkpoint: the adapters' start, and the findings reported so far."""
-        state = {"start": self._start, "looks": self._looks, "looked": self._pace.last}
+        state = {"start": self._start, "looks": self._looks, "looked": self.looked}
         return state | {"found": [asdict(f) for f in self.found]}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
-        self._start, self._pace.last, self._looks = state["start"], state["looked"], state["looks"]
+        self._start, self.looked, self._looks = state["start"], state["looked"], state["looks"]
         told = [(f, tuple(Evidence(**e) for e in f["evidence"])) for f in state["found"]]
         self.found = [Finding(**f | {"evidence": seen}) for f, seen in told]
 
@@ -144,8 +153,13 @@ class HealthCallback(Callback):
         if called is not None and called > self._begun:  # one generation may serve several steps
             sampling, whole = called - self._begun, self._ended - self._begun
             entry["time/generation_fraction"] = sampling / whole
-        due = self._pace.due(step, logs)
-        for finding in self.look(_read(args, state, self.watched)) if due else ():
+        if step - self.looked < self.every:
+            return
+        settings = {name: value for name, value in vars(args).items() if value is not None}
+        settings["max_steps"] = getattr(state, "max_steps", 0) or math.inf
+        told = {"log_history": state.log_history, "settings": settings}
+        self.looked, run = step, read_run(told, self.watched)
+        for finding in self.look(run):
             self.say(as_text([finding]))
             if self.alert:
                 level = "ERROR" if finding.severity == SEVERE else "WARN"
@@ -153,6 +167,12 @@ class HealthCallback(Callback):
             if finding.name in self.stop_on:
                 self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")
                 control.should_training_stop = True
+        if self.panels:
+            from IPython.display import display
+
+            picture = Picture(*run_panels(run, self.found, f"step {step}"))
+            display(picture, display_id=f"panels {id(self)}", update=self._drawn)
+            self._drawn = True
 
     def look(self, run: RunLog) -> list[Finding]:
         """Check the log of the run so far; the alarms that stand now and were not reported yet."""
@@ -179,28 +199,6 @@ def _memory_used() -> float:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties(0).total_memory
     return psutil.Process().memory_info().rss / psutil.virtual_memory().total
-
-
-class LivePanels(Callback):
-    """Shows the run's six panels in a notebook, and updates them every `every` steps."""
-
-    def __init__(self, every: int = 10):
-        self._pace, self._shown = _Pace(every), False
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        from IPython.display import display
-
-        if self._pace.due(state.global_step, logs):
-            found = diagnose(run := _read(args, state), live=True)
-            picture = Picture(*run_panels(run, found, f"step {state.global_step}"))
-            display(picture, display_id=f"panels {id(self)}", update=self._shown)
-            self._shown = True
-
-
-def _read(args, state, functions: Sequence[Callable] = ()) -> RunLog:
-    settings = {name: value for name, value in vars(args).items() if value is not None}
-    settings["max_steps"] = getattr(state, "max_steps", 0) or math.inf
-    return read_run({"log_history": state.log_history, "settings": settings}, functions)
 
 
 @contextmanager

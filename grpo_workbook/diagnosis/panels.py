@@ -35,7 +35,7 @@ def compare_panels(runs: Mapping[str, RunLog]) -> Drawn:
     """Two to four runs in the same panels, in one colour each."""
     panels = {}
     for name, metrics in PANELS.items():
-        metric, word = next(iter(metrics.items()), ("reward", "total"))
+        metric, word = [*metrics.items(), ("reward", "total")][0]
         lines = [(run, metric, label, f"{label}: {word}") for label, run in runs.items()]
         panels[name.split(", ")[0]] = lines
     return _panels(panels, (), " and ".join(runs))

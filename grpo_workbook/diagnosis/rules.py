@@ -1,8 +1,6 @@
 """The rules of the diagnosis: each looks at a View of the run and yields findings.
 
-Their bounds are in findings.toml. A rule is skipped if its metric was not logged: `unjudged` says
-which. What a reward function judges is its role (see grpo_workbook.rewards.reward); if no function
-has one, it is guessed from the names.
+Their bounds are in findings.toml. A rule is skipped if its metric was not logged: `unjudged`.
 """
 
 import math
@@ -19,6 +17,8 @@ ZERO_VARIANCE, MOVED = "frac_reward_zero_std", "adapter/change"
 MEMORY, GENERATING = "memory/fraction", "time/generation_fraction"
 INVALID, RISE = "rewards/invalid_fraction", "t of a line through the reward"
 HELDOUT = "heldout/strict", "heldout/lenient"
+TOOLS = "call_frequency failure_frequency calling lost_results result_frequency out_of_turns broken"
+TOOLS = CALLS, FAILED, CALLING, ENDED, RESULTS, LATE, DOWN = [f"tools/{n}" for n in TOOLS.split()]
 ROUNDING, NO_WEIGHT = 1e-3, 1e-6  # a gradient norm, and a weight, up to this count as 0
 
 
@@ -41,9 +41,9 @@ class View:
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
             given = dict(zip(names, given, strict=True))
         self.weights = {n: float(given[n]) if {*names} <= {*given} else 1.0 for n in names}
-        roles = DATA["roles"].items()
-        named = [(n, role) for n in names for role, words in roles if re.search(words, n)]
-        self.roles = run.roles or dict(reversed(named))  # a correct format is a format
+        roles = [*DATA["roles"].items()][::-1]  # a correct format is a format
+        guessed = {n: role for role, words in roles for n in names if re.search(words, n)}
+        self.roles = run.roles or guessed
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
@@ -56,9 +56,8 @@ class View:
         self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
         self.rose = (rose or self.better) and not self.fell
         self.learned = self.rose or self.high
-        patience, planned = bound.flat_after, self.setting("max_steps", 0)
-        if planned > 0:
-            patience = min(planned / 2, math.inf if live else bound.flat_most)
+        planned, most = self.setting("max_steps", 0), math.inf if live else bound.flat_most
+        patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
         self.judgeable = self.rows >= bound.points and covered >= max(bound.flat_least, patience)
@@ -154,7 +153,7 @@ def _broken(v: View) -> Iterator[Finding]:
         yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
 
 
-def _resources(v: View) -> Iterator[Finding]:
+def _limits(v: View) -> Iterator[Finding]:
     half, used = bound.half, v.of(MEMORY)
     if len(high := used[used >= bound.memory_full]):
         yield make("memory", high.index[0], (MEMORY, high.iloc[0]))
@@ -184,6 +183,35 @@ def _cut_off_by_length(v: View):
     if math.isnan(limit):  # a mean that is often exactly the longest is the limit
         limit = length.max() if (length > length.max() - 0.5).sum() >= bound.often else math.inf
     return (2 * length / limit - 1).clip(0)
+
+
+def _tools(v: View) -> Iterator[Finding]:
+    calls = v.of(CALLS)
+    # steps without a call say nothing of calls: a model whose calls always fail stops calling
+    table = v.run.table.reindex(calls.index[calls > 0], columns=TOOLS).fillna(0.0)
+    if not v.enough or not len(table):
+        return
+    recent = table.tail(v.width).mean()
+    dropped = recent[CALLS] - recent[RESULTS] >= recent[ENDED] / 2
+    if not dropped:  # nothing but a turn was missing
+        recent[LATE], table[LATE] = recent[LATE] + recent[ENDED], table[LATE] + table[ENDED]
+    most = bound.half * recent[CALLING] or math.inf  # 0: nobody counted (`watch` does)
+    for name, seen, bad in (
+        ("tool_down", DOWN, bound.tool_down),
+        ("calls_fail", FAILED, bound.half),
+        ("results_lost", ENDED, most if dropped else math.inf),
+        ("turns_used_up", LATE, most if v.judgeable and not v.learned else math.inf),
+    ):
+        if (rate := recent[seen]) >= bad:
+            yield make(name, v.since(table[seen] >= bad), (seen, rate, f"under {bad:.2g}"))
+    trends = [v.lines(m).tail(1).sum() for m in v.judging("correctness")]
+    helped = max(trends) >= bound.sure if trends else v.learned
+    first, last = v.first(CALLS), v.last(CALLS)
+    if v.enough_for_two and first >= bound.some_calls:
+        if last <= first * bound.calls_gone and not (v.better or v.high):
+            yield make("calls_die", v.since(calls <= first / 2), v.seen(CALLS), first=first)
+        if last >= max(first * bound.calls_grown, 1.0) and not helped:
+            yield make("calls_explode", v.since(calls >= last / 2), v.seen(CALLS), first=first)
 
 
 def _unmoved(v: View) -> Iterator[Finding]:
@@ -324,15 +352,14 @@ def _movement(v: View) -> Iterator[Finding]:
         yield make("reward_flat", reward.index[0], line)
 
 
-RULES = _broken, _resources, _unmoved, _answers, _alike, _drowned, _hacked, _penalty, _movement
+RULES = _broken, _limits, _tools, _unmoved, _answers, _alike, _drowned, _hacked, _penalty, _movement
 
 
 def diagnose(run, *, live: bool = False) -> Diagnosis:
     """What is wrong with the run, the most severe first; one finding "healthy" if nothing is.
 
-    `run`: a RunLog, or a source for read_run. It is compared with its own first steps. `live`: it
-    goes on, so that a flat reward is reported only after half of its `max_steps`. The result is a
-    list of findings; its `unjudged` names the metrics that were not logged.
+    `run`: a RunLog, or a source for read_run. `live`: it goes on, so that a flat reward is reported
+    only after half of its `max_steps`. The list's `unjudged` names metrics that were not logged.
     """
     view = View(read_run(run), live)
     known = {"learning_rate": view.of("learning_rate").max()} | view.settings

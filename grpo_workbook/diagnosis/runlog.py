@@ -1,20 +1,17 @@
 """One tidy table from a GRPO run: its log in the form in which it was kept, or TRL's completions.
 
-There is a reader for each form, chosen by the content. Nothing is unpickled or executed: a log is
-data, and may come from anywhere.
+There is a reader for each form, chosen by the content. Nothing is unpickled or executed.
 """
 
 import contextlib
 import csv
-import functools
 import html
 import io
 import json
 import math
 import re
 import sqlite3
-from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -140,21 +137,17 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
     if entries := _read_completions(place):
         missing = "loss, gradient and KL: there is no log beside the completions"
         return {"": (entries, _about(place), missing)}
-    what = "holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
     fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
-    raise WorkbookError(f"{readable(place)} {what}: {fix}")
+    said = f"{readable(place)} holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
+    raise WorkbookError(f"{said}: {fix}")
 
 
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
     """(folder or file of a run, its log), for all runs in a folder and in those inside it."""
-    own = folder / "log.json"
     states = [*folder.glob("trainer_state.json"), *folder.glob("checkpoint-*/trainer_state.json")]
-    if own.is_file():
-        yield folder, own
-    elif states:
-        yield folder, max(states, key=lambda path: path.stat().st_size)
-    elif any(folder.glob("events.out.tfevents.*")):
-        yield folder, folder
+    events = [folder] * any(folder.glob("events.out.tfevents.*"))
+    if logs := [*folder.glob("log.json")] or states or events:
+        yield folder, max(logs, key=lambda path: path.stat().st_size)
     else:
         for path in sorted(folder.iterdir()):
             if path.is_dir() and depth and not path.name.startswith("."):
@@ -165,7 +158,7 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 
 def _about(home: Path) -> dict:
     """The settings, roles and weights in a run.json of this workbook."""
-    # Loading the rewards for their roles would run a file of unknown origin.
+    # loading the rewards for their roles would run a file of unknown origin
     about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
     return about.get("settings", {}) | about
 
@@ -236,39 +229,38 @@ def _read_completions(home: Path) -> list[dict]:
     entries = paid.groupby("step").agg(["mean", "std"])
     entries.columns = [f"rewards/{name}/{kind}" for name, kind in entries]
     for step, rows in table.groupby("step"):
-        texts, prompts = rows["completion"].str.strip(), rows["prompt"]
-        entries.loc[step, "completions/empty_fraction"] = (texts == "").mean()
-        entries.loc[step, "completions/unique_fraction"] = unique_fraction(prompts, texts)
+        said = text_metrics(rows["prompt"], rows["completion"])
+        entries.loc[step, list(said)] = list(said.values())
     return entries.reset_index().to_dict("records")
 
 
-def unique_fraction(prompts: Sequence, texts: Sequence[str]) -> float:
-    """The mean over groups of (different texts / completions); a group answers the same prompt."""
-    groups = pd.Series(list(texts)).groupby(list(map(repr, prompts)))
-    return float((groups.nunique() / groups.size()).mean())
+def text_metrics(prompts: Iterable, completions: Iterable[str]) -> dict[str, float]:
+    """The rate of empty texts, and the mean over groups (equal prompts) of different / all."""
+    texts = pd.Series(list(completions)).str.strip()
+    groups = texts.groupby(list(map(repr, prompts)))
+    found = {"unique": groups.nunique() / groups.size(), "empty": texts == ""}
+    return {f"completions/{name}_fraction": float(each.mean()) for name, each in found.items()}
 
 
-Sample = namedtuple("Sample", "kind prompt completion reward")  # kind: best, typical, worst
-
-
-def samples(folder: str | Path, step: int, groups: int = 1) -> list[Sample]:
+def samples(folder: str | Path, step: int, groups: int = 1) -> list:
     """The best, a typical and the worst completion, by advantage, of the first groups of a step.
 
     `folder`: a folder with TRL's logged completions, up to two folders deep, or one of their files.
-    `reward` is the plain sum of the rewards. Raises WorkbookError if the step was not logged.
+    Tuples of kind, prompt, completion and reward, the plain sum of the rewards. Raises
+    WorkbookError if the step was not logged.
     """
     if (table := _completions(Path(folder))) is None:
         fix = "train with GRPOConfig(log_completions=True)"
         raise WorkbookError(f"{readable(folder)} holds no completions: {fix}")
-    rows, found = table[table["step"] == step], []
-    if not len(rows):
+    if not len(rows := table[table["step"] == step]):
         there = sorted(set(table["step"]))[:20]
         raise WorkbookError(f"step {step} has no logged completions: choose from {there}")
     paid = rows.drop(columns=NOT_REWARDS).sum(axis=1, numeric_only=True)
-    for prompt, group in list(rows.groupby("prompt", sort=False))[:groups]:
-        order = group["advantage"].sort_values(ascending=False).index
-        chosen = ("best", order[0]), ("typical", order[len(order) // 2]), ("worst", order[-1])
-        found += [Sample(k, prompt, group["completion"][at], float(paid[at])) for k, at in chosen]
+    rows, found, fields = rows.assign(reward=paid), [], ["kind", "prompt", "completion", "reward"]
+    for _, group in list(rows.groupby("prompt", sort=False))[:groups]:
+        chosen = group.sort_values("advantage", ascending=False).iloc[[0, len(group) // 2, -1]]
+        told = chosen.assign(kind=["best", "typical", "worst"])[fields]
+        found += told.itertuples(index=False, name="Sample")
     return found
 
 
@@ -330,10 +322,8 @@ def _json(value) -> Runs:
 
 
 def _by_run(rows: list[dict], settings: dict) -> Runs:
-    """The entries of each run in a table, with TRL's names and without what is missing.
-
-    Trackers have the run's name in a column, W&B's charts in those of the metrics: "NAME - loss".
-    """
+    """The entries of each run in a table, with TRL's names and without what is missing."""
+    # trackers have the run's name in a column, W&B's charts in those of the metrics: "NAME - loss"
     runs: Runs = {}
     for row in rows:
         own, parts = str(row.get("run_name") or row.get("run") or ""), {}
@@ -351,7 +341,6 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
     return runs or {"": ([], settings)}
 
 
-@functools.lru_cache(10_000)
 def metric_name(name: str) -> str:
     """TRL's present name of a metric that a tracker, Unsloth or TRL before 0.17 calls otherwise."""
     name = name.strip().replace(" / ", "/").removeprefix("train/")

@@ -40,6 +40,11 @@ class Environment:
     def _start(self, rng: random.Random, row: dict) -> str | None:
         raise NotImplementedError
 
+    @property  # no method, which would be a tool
+    def out_of_turns(self) -> bool:
+        """Whether the last turn is over, and the episode has not ended by itself."""
+        return self._turns >= self.max_turns and not self._ended
+
     def _turn(self, *what) -> None:
         """Count a turn. Raises CallError after the last one, and when the episode has ended."""
         if self._ended:

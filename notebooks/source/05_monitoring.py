@@ -254,7 +254,7 @@ boxes = {
     "probe": (0.12, 0.12, "HeldoutProbe\nevery 10 steps", pale["data"]),
     "log": (0.5, 0.46, "trainer.state\n.log_history", pale["number"]),
     "health": (0.86, 0.8, "HealthCallback\ndiagnose()", pale["check"]),
-    "panels": (0.86, 0.46, "LivePanels\nsix panels", pale["check"]),
+    "panels": (0.86, 0.46, "panels=True\nsix panels", pale["check"]),
     "report": (0.86, 0.12, "report_to\nTrackio, TensorBoard", pale["check"]),
 }
 arrows = [("step", "log", "metrics"), ("watch", "log", "unique, empty, invalid"),
@@ -264,7 +264,7 @@ arrows = [("step", "log", "metrics"), ("watch", "log", "unique, empty, invalid")
 figure = figures.diagram(boxes, arrows, (9.0, 3.6))
 figure.suptitle("Everything meets in the trainer's log", y=1.03)
 figures.show(figure, "Diagram: trainer, watched rewards and held-out probe write to "
-             "trainer.state.log_history; HealthCallback, LivePanels and TensorBoard "
+             "trainer.state.log_history; HealthCallback, its panels and TensorBoard "
              "read it, and HealthCallback can stop the trainer.")
 
 # %% [markdown]
@@ -305,11 +305,11 @@ logging = {
 
 # %% [markdown]
 # `HealthCallback` diagnoses the log while it grows. `HeldoutProbe` samples answers to a few held-out problems every ten
-# steps. `LivePanels` redraws one figure in place.
+# steps. With `panels=True` the callback also redraws one figure in place.
 
 # %%
 from grpo_workbook import HeldoutProbe, data, make_trainer
-from grpo_workbook.diagnosis import HealthCallback, LivePanels
+from grpo_workbook.diagnosis import HealthCallback
 
 train_set, heldout_set = [
     data.to_dataset(data.load_problems(data.WORD_PROBLEMS[part]))
@@ -317,9 +317,9 @@ train_set, heldout_set = [
 ]
 probe = HeldoutProbe(model, tokenizer, heldout_set, every=10,
                      max_new_tokens=run.max_completion_length)
-health = HealthCallback(watched, stop_on={"nan", "collapsed"})
+health = HealthCallback(watched, stop_on={"nan", "collapsed"}, panels=True)
 trainer = make_trainer(run, model, tokenizer, train_set, watched, weights, logging)
-for callback in (probe, health, LivePanels(every=10)):
+for callback in (probe, health):
     trainer.add_callback(callback)
 trainer.train();
 
@@ -566,9 +566,12 @@ figures.show(figure, "Decision tree of the diagnosis, six questions from top to 
 
 # %%
 from IPython.display import Markdown, display
-from grpo_workbook.diagnosis import symptom_table
+from grpo_workbook.diagnosis import CATALOGUE
 
-display(Markdown(symptom_table()))
+rows = ["| finding | what you see | what it means | what to do |", "| --- " * 4 + "|"]
+for name, kind in CATALOGUE.items():
+    rows.append(f"| `{name}` | {kind.symptom} | {kind.means} | {kind.do} |")
+display(Markdown("\n".join(rows)))
 
 # %% [markdown]
 # Each bound has its reason, and most compare the run with itself:
