@@ -129,8 +129,7 @@ def test_notebooks_and_templates_import_from_the_package_and_the_doors_only():
                     assert {a.name for a in node.names} <= public | set(DOORS), (name, node.lineno)
                 else:
                     door = node.module.removeprefix("grpo_workbook.")
-                    allowed = (*DOORS, "exercises.course", "exercises.ch05")
-                    assert door in allowed, (name, node.lineno, node.module)
+                    assert door in DOORS, (name, node.lineno, node.module)
 
 
 def test_everything_public_has_a_docstring():
