@@ -701,7 +701,8 @@ print(card.split("---\n", 2)[2].split("## How to load it")[0].strip())
 
 # %% [markdown]
 # Upload from a terminal after `hf auth login`, not from a notebook, whose outputs would keep the login. Send no pickled
-# file (`.bin`, `.pt`), because a pickle can run code where it is loaded. No cell runs this: it needs your login.
+# file (`.bin`, `.pt`), because a pickle can run code where it is loaded. No cell runs this, because it needs your
+# login:
 #
 # ```bash
 # hf upload me/my-model outputs/run/merged . --private
