@@ -623,8 +623,9 @@ print(f"streamed in {len(pieces)} pieces:", "".join(pieces) == served_answer)
 
 # %% [markdown]
 # To talk to it in a terminal: `transformers chat outputs/run/merged http://127.0.0.1:8000 do_sample=False`, with
-# `--system-prompt` and the prompt of training. No cell runs it, because it waits for you to type; without network, unset
-# `HF_HUB_OFFLINE` first, with which it refuses even this machine. vLLM needs a GPU, so no cell runs it either.
+# `--system-prompt` and the prompt of training. No cell runs it, because it waits for you to type, and it renders answers
+# as Markdown, which hides tags such as `<answer>` and their text. With `HF_HUB_OFFLINE` set it refuses even a server on
+# this machine. vLLM needs a GPU, so no cell runs it either.
 #
 # Stop the server, and check that the port is closed:
 
