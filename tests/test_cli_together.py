@@ -186,8 +186,9 @@ def test_a_killed_process_ends_the_job_and_its_checkpoint_goes_on(tmp_path):
         os.kill(workers[1].pid, signal.SIGKILL)
         ended(process)
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
     words = said.read_text()
     assert process.returncode != 0
     assert "process 0 of 2 cannot go on" in words
