@@ -93,7 +93,7 @@ def llms_txt(source: Path) -> str:
         "",
         "## The project",
         "",
-        "- [README](index.html): install, helpers, commands, hardware",
+        "- [README](index.html): start, chapters, helpers, commands",
     ]
     for page in sorted([*source.glob("[A-Z]*.md"), *source.glob("docs/*.md")]):
         title = page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")

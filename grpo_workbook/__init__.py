@@ -1,6 +1,6 @@
 """GRPO Workbook: helpers for GRPO with Unsloth and TRL, each imported when first used (PEP 562).
 
-More are in grpo_workbook.sandbox, reward_lab, diagnosis, stages, resume and planning.
+More are in grpo_workbook.sandbox, reward_lab, environments, diagnosis, stages, resume, planning.
 """
 
 import importlib

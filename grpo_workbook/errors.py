@@ -2,7 +2,7 @@
 
 import re
 
-# Control characters except the line end, marks that reverse the text direction, lone surrogates.
+# All controls but the line end, direction marks, lone surrogates; rich escapes 5 controls only.
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

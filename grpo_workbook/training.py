@@ -55,7 +55,7 @@ def _generate_unpacked(model, *args, **kwargs):
                 matrix += layer.get_delta_weight(name)
         layer.forward = partial(torch.nn.functional.linear, weight=matrix)
         layers.append(layer)
-    # Transformers copies keys and values for the heads that share them; PyTorch's kernel need not.
+    # Transformers copies keys and values for each head of a group; PyTorch's kernel need not.
     copies = sdpa_attention.use_gqa_in_sdpa
     sdpa_attention.use_gqa_in_sdpa = lambda *given: True
     try:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -51,21 +53,38 @@ def finished(command: list, cwd: Path = REPO, **env: str) -> subprocess.Complete
             stdout=out,
             stderr=err,
         )
-        used = -1.0
-        while True:
-            try:
-                code = process.wait(timeout=300)
-                break
-            except psutil.TimeoutExpired:
-                before, used = used, _processor_seconds(process)
-                if used - before < 1:
-                    process.kill()
-                    raise
+        code = ended(process)
         texts = []
         for file in (out, err):
             file.seek(0)
             texts.append(file.read())
     return subprocess.CompletedProcess(command, code, *texts)
+
+
+def ended(process: psutil.Popen) -> int:
+    """Wait for the end of a process as `finished` does; its exit status."""
+    used = -1.0
+    while True:
+        try:
+            return process.wait(timeout=300)
+        except psutil.TimeoutExpired:
+            before, used = used, _processor_seconds(process)
+            if used - before < 1:
+                process.kill()
+                raise
+
+
+def until(true: Callable[[], object]) -> bool:
+    """Wait until `true()`: a busy machine is seconds late, so only what hangs takes 5 minutes."""
+    limit = time.monotonic() + 300
+    while not (reached := bool(true())) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return reached
+
+
+def children_seconds() -> float:
+    """Processor time of all children that have ended: other work does not make it longer."""
+    return sum(os.times()[2:4])
 
 
 def _processor_seconds(process: psutil.Process) -> float:

@@ -5,7 +5,8 @@ import json
 import pytest
 from conftest import REPO
 
-from grpo_workbook.exercises.course import chapters, course_map
+from grpo_workbook.exercises import course_map
+from grpo_workbook.exercises.course import chapters
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ from grpo_workbook.diagnosis import (
 )
 from grpo_workbook.diagnosis.findings import Diagnosis
 from grpo_workbook.errors import WorkbookError
-from grpo_workbook.exercises import judge
-from grpo_workbook.exercises.ch05 import CLINIC
+from grpo_workbook.exercises import CLINIC, judge
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
 from grpo_workbook.stages import AdaptiveWeight
 

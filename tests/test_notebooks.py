@@ -16,7 +16,7 @@ import sys
 
 import nbformat
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, finished
 from filelock import FileLock
 
 sys.path.insert(0, str(REPO / "notebooks"))
@@ -273,16 +273,16 @@ def proof(name, file):
 
 
 def _nbmake(folder, notebook):
-    options = ["--nbmake", "--overwrite", "--nbmake-timeout=900", "--nbmake-kernel=python3"]
-    env = environment(
-        GRPO_WORKBOOK_PROFILE="smoke",
-        GRPO_WORKBOOK_OUTPUT=str(folder / "outputs"),
-        GRPO_WORKBOOK_PROGRESS=str(folder / "progress.json"),
-        HF_HUB_OFFLINE="1",
-        PATH=os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
-    )
+    # the slowest cell takes three minutes: beside other work only one that hangs takes an hour
+    options = ["--nbmake", "--overwrite", "--nbmake-timeout=3600", "--nbmake-kernel=python3"]
+    env = {
+        "GRPO_WORKBOOK_PROFILE": "smoke",
+        "GRPO_WORKBOOK_OUTPUT": str(folder / "outputs"),
+        "GRPO_WORKBOOK_PROGRESS": str(folder / "progress.json"),
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
+    }
     command = [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", "-q", notebook]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    return finished(command, cwd=folder, **env)
 
 
 def short(notebook, name):

@@ -1,4 +1,5 @@
-"""The README's snippets for one's own TRL script run, in their order, as they stand there."""
+"""The snippets of the README and of docs/helpers.md, for one's own TRL script, run in their order,
+as they stand there."""
 
 import re
 import sys
@@ -6,8 +7,8 @@ import sys
 import pytest
 from conftest import REPO, finished
 
-README = (REPO / "README.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TEXT = "".join((REPO / n).read_text(encoding="utf-8") for n in ("README.md", "docs/helpers.md"))
+SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 # What a reader does next with the reward for programs, and after an import
 MORE = """
 said = [[{"role": "assistant", "content": f"```python\\ndef f(x):\\n    return {c}\\n```"}]
@@ -42,6 +43,7 @@ def prove(folder, python, **env):
     assert re.search(r"'gain': -?0\.\d+, 'ci95': \(.*, 'p_value': \d", said)
     assert float(re.search(r"same greedy token at ([\d.]+)%", said)[1]) >= 98
     assert "GiB are usable" in said
+    assert "\n[1.0]\n" in said  # what correctness_reward gives, as the snippet says
     assert "tests [1.0, 0.0]" in said
     assert "reloaded [0.0, 1.0] [1.0, 0.0]" in said
     missing = re.findall(r"^missing: .*", said, re.M)
@@ -58,8 +60,8 @@ def prove(folder, python, **env):
 
 
 def test_there_is_a_snippet_for_each_helper():
-    helpers = "answer_reward HealthCallback keep_exact evaluate compare merge unit_tests plan"
-    for name in helpers.split():
+    helpers = "answer_reward HealthCallback keep_exact evaluate compare merge unit_tests"
+    for name in [*helpers.split(), "correctness_reward", "plan"]:
         assert any(re.search(rf"import .*\b{name}\b", snippet) for snippet in SNIPPETS), name
 
 

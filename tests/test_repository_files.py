@@ -20,6 +20,7 @@ import build
 
 SOURCES = sorted((REPO / "notebooks" / "source").glob("[0-9]*.py"))
 README = (REPO / "README.md").read_text(encoding="utf-8")
+CHAPTERS = (REPO / "docs" / "chapters.md").read_text(encoding="utf-8")
 MAKEFILE = (REPO / "Makefile").read_text(encoding="utf-8")
 PYTHON = (REPO / ".python-version").read_text().strip()
 WORKFLOWS = sorted((REPO / ".github").rglob("*.yml"))
@@ -34,13 +35,14 @@ def pins() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
-def test_each_notebook_opens_with_one_click_from_the_readme_and_from_its_first_words(source):
+def test_each_notebook_opens_with_one_click_from_the_texts_and_from_its_first_words(source):
     links = build.links(source.stem)
     assert set(links) == {"Colab", "Kaggle"}
     words = build.first_cells(name=source.stem)[0].source
     path = build.address().removeprefix("https://github.com/")
     for place, (badge, link) in links.items():
-        assert f"[{place}]({link})" in README
+        assert f"[{place}]({link})" in CHAPTERS
+        assert place != "Colab" or f"[{place}]({link})" in README
         assert f"[![Open in {place}]({badge})]({link})" in words
         file = link.partition(f"{path}/blob/main/")[2]
         assert (REPO / file).is_file(), link

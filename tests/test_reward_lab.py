@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
-from conftest import REPO, environment
+from conftest import REPO, children_seconds, environment, finished, until
 
 from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.config import RunConfig
@@ -336,14 +335,14 @@ def test_a_bomb_is_killed_and_the_others_are_judged():
     with SymbolicChecker(time_limit=3.0) as checker:
         checker.check([("x", "x")])  # the worker is up
         (pid,) = workers(checker)
-        started = time.monotonic()
+        before = children_seconds()
         outcomes = checker.check([("x", "x"), (BOMB, "x^2"), ("x+x", "2x"), ("x", "2x")])
         assert [o.verdict for o in outcomes] == ["right", "timeout", "right", "wrong"]
         assert outcomes[1].reason == "killed after 3 s"
-        assert time.monotonic() - started < 60
         assert checker.counts == {"right": 3, "timeout": 1, "wrong": 1}
         assert pid not in workers(checker)
         assert not _alive(pid)
+    assert children_seconds() - before < 60, "the bomb went on"
 
 
 def test_a_gold_that_cannot_be_read_is_an_error_and_not_a_wrong_answer(checker):
@@ -414,14 +413,7 @@ def test_workers_end_with_the_block_and_with_the_process():
         assert len(pids) == 2
     assert not any(map(_alive, pids))
     code = PARENT + "print(*pids)"
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=REPO,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    result = finished([sys.executable, "-c", code])
     assert result.returncode == 0, result.stderr
     assert not _alive(int(result.stdout))
 
@@ -435,10 +427,7 @@ def test_a_worker_whose_parent_was_killed_ends():
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 30
-    while _alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _alive(pid)
+    assert until(lambda: not _alive(pid))
 
 
 @pytest.mark.parametrize("bad", [{"workers": 0}, {"time_limit": 0}, {"time_limit": float("nan")}])
@@ -474,14 +463,7 @@ def test_words_between_two_terms_and_long_chains_are_several_answers():
 def test_a_script_without_a_main_guard_is_not_run_again_in_the_workers(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("print('trains')\n" + PARENT + "print(len(pids), dict(checker.counts))\n")
-    result = subprocess.run(
-        [sys.executable, script],
-        cwd=REPO,
-        env=environment() | {"PYTHONPATH": str(REPO)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    result = finished([sys.executable, script], PYTHONPATH=str(REPO))
     assert result.stdout == "trains\n1 {'wrong': 1}\n", result.stderr
 
 

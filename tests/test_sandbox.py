@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import REPO, SHARED
+from conftest import REPO, SHARED, until
 
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.sandbox import Job, Sandbox, code_attacks
@@ -776,10 +776,7 @@ def test_closing_leaves_no_process():
         made.check([job("import time\ndef f(x): time.sleep(9)"), job("def f(x): return x + 1")])
         ours = servers_of(made).union(*map(descendants, servers_of(made)))
         assert len(ours) >= 4
-    limit = time.monotonic() + 10
-    while any(map(alive, ours)) and time.monotonic() < limit:
-        time.sleep(0.05)
-    assert not [p for p in ours if alive(p)]
+    assert until(lambda: not any(map(alive, ours)))
 
 
 def test_a_killed_caller_leaves_no_process():
@@ -796,10 +793,7 @@ def test_a_killed_caller_leaves_no_process():
     process.kill()
     process.wait()
     process.stdout.close()
-    limit = time.monotonic() + 20
-    while any(map(alive, below)) and time.monotonic() < limit:
-        time.sleep(0.05)
-    assert not [p for p in below if alive(p)]
+    assert until(lambda: not any(map(alive, below)))
 
 
 @pytest.mark.slow

@@ -4,13 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import REPO
+from conftest import REPO, finished, until
 
 from grpo_workbook.sandbox import Job, Sandbox, code_attacks
 from grpo_workbook.sandbox.attacks import ENTRY_POINT, TEST
@@ -65,7 +64,7 @@ def judged(refused=(), before=()):
     column = 1 if os.uname().machine == "aarch64" else 0
     numbers = ",".join(str(CALLS[name][column]) for name in refused)
     command = [*before, sys.executable, "-c", JUDGES, numbers]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=120)
+    done = finished(command)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -173,9 +172,7 @@ def test_when_memory_runs_out_the_servers_of_candidates_go_first_and_judges_next
                 found[name].add(int(Path(f"/proc/{pid}/oom_score_adj").read_text()))
         return found
 
-    until = time.monotonic() + 120
-    while 0 in set().union(*scores().values()) and time.monotonic() < until:
-        time.sleep(0.1)  # the other workers are still starting
+    until(lambda: 0 not in set().union(*scores().values()))  # other workers are still starting
     assert scores() == {b"candidate.py": {1000}, b"judge.py": {500}}
     assert int(Path("/proc/self/oom_score_adj").read_text()) < 500
 

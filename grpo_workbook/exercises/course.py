@@ -51,10 +51,7 @@ def course_map(folder: Path = NOTEBOOKS) -> None:
     """Display the map as a table with links, for a notebook in `folder`."""
     from IPython.display import Markdown, display
 
-    rows = [
-        "| chapter | after it you can | on two CPU cores | solved |",
-        "| :-- | :-- | :-- | :-- |",
-    ]
+    rows = ["| chapter | after it you can | on two CPU cores | solved |", "|:--|:--|:--|:--|"]
     for c in chapters(folder):
         link, count = f"[{c.title}]({c.name}.ipynb)", f"{c.solved} of {c.exercises}"
         rows.append(f"| {link} | {c.skill} | {c.minutes} | {count} |")

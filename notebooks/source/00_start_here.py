@@ -357,7 +357,7 @@ figures.show(figure, f"Bar chart of memory for a model of 4 billion weights: {sa
 # further, and 14 is your own project. If you would rather train first, jump to chapter 04 and come back later.
 
 # %%
-from grpo_workbook.exercises.course import course_map
+from grpo_workbook.exercises import course_map
 
 course_map()
 

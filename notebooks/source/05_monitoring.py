@@ -686,7 +686,7 @@ check("05.1", is_gamed);
 # scale for all twelve (what lies beyond it is drawn at its edge):
 
 # %% tags=["hide-input"]
-from grpo_workbook.exercises.ch05 import CLINIC
+from grpo_workbook.exercises import CLINIC
 
 patients = {letter: read_run(LOGS / f"{name}.json") for letter, name in CLINIC.items()}
 sheet = {"reward, of at most 3": ("reward", -1, 3),

@@ -623,7 +623,11 @@ print(f"streamed in {len(pieces)} pieces:", "".join(pieces) == served_answer)
 
 # %% [markdown]
 # To talk to it in a terminal: `transformers chat outputs/run/merged http://127.0.0.1:8000 do_sample=False`, with
-# `--system-prompt` and the prompt of training. Stop the server, and check that the port is closed:
+# `--system-prompt` and the prompt of training. No cell runs it, because it waits for you to type, and it renders answers
+# as Markdown, which hides tags such as `<answer>` and their text. With `HF_HUB_OFFLINE` set it refuses even a server on
+# this machine. vLLM needs a GPU, so no cell runs it either.
+#
+# Stop the server, and check that the port is closed:
 
 # %%
 server.terminate()
@@ -671,7 +675,7 @@ for name, more in (("16-bit", {}), ("4-bit NF4", {"quantization_config": nf4})):
 # %% [markdown]
 # ## One file for llama.cpp
 #
-# llama.cpp's own converter writes GGUF:
+# llama.cpp's own converter writes GGUF. Not executed here, because llama.cpp must be downloaded and compiled first:
 #
 # ```bash
 # git clone --depth 1 https://github.com/ggml-org/llama.cpp
@@ -698,7 +702,8 @@ print(card.split("---\n", 2)[2].split("## How to load it")[0].strip())
 
 # %% [markdown]
 # Upload from a terminal after `hf auth login`, not from a notebook, whose outputs would keep the login. Send no pickled
-# file (`.bin`, `.pt`), because a pickle can run code where it is loaded:
+# file (`.bin`, `.pt`), because a pickle can run code where it is loaded. No cell runs this, because it needs your
+# login:
 #
 # ```bash
 # hf upload me/my-model outputs/run/merged . --private

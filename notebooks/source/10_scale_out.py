@@ -728,7 +728,7 @@ figures.show(figure, (
 # | `--vllm server` | vLLM on GPUs of its own; each step sends it the new weights | long completions, many GPUs |
 #
 # A server on two GPUs, and the training on two others (`trl vllm-serve` of older guides is deprecated, and only runs
-# this command):
+# this command); no cell runs them, because they need four GPUs:
 #
 # ```bash
 # CUDA_VISIBLE_DEVICES=0,1 VLLM_SERVER_DEV_MODE=1 vllm serve Qwen/Qwen3-4B --port 8000 \
