@@ -121,66 +121,6 @@ def count_cases(test: Test, job: dict, answers: list) -> int:
     return max(counts)
 
 
-class Values(wire.Values):
-    """The test's side of the wire."""
-
-    def __init__(self, judge: "Judge"):
-        super().__init__()
-        self.judge, self.own_class = judge, judge.own_class
-
-    def special(self, value, kind: type):
-        """What is no plain value: the program's object, a record, or a function to call back."""
-        if isinstance(value, Handle):
-            return ["h", value._thing.place]
-        if self.own_class(kind.__name__) is kind:
-            return self.record(value)
-        if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
-            return ["E", kind.__name__, *map(self.encode, value.args)]
-        if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            return self.encode(tuple(value))
-        if (found := super().special(value, kind)) or not callable(value):
-            return found
-        self.judge.functions.append(value)
-        name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
-        return ["k", len(self.judge.functions) - 1, name, doc if isinstance(doc, str) else None]
-
-    def found(self, tag: str, *parts):
-        """What the program has sent: its object as a handle, or one of the test's own."""
-        match tag:
-            case "h":
-                return self.judge.thing(*parts)
-            case "k":
-                return self.judge.functions[parts[0]]
-            case "E":
-                return self.judge.exception(*parts)
-        return super().found(tag, *parts)
-
-    def array(self, *given):
-        """The program's array: an empty one must not fit the test's value of any shape."""
-        value = super().array(*given)
-        return value if value.size else value.view(_strict_numpy())
-
-    def allow(self, kind: type, name: str, value) -> None:
-        """Raise ValueError for an attribute that could change what the test's own code does."""
-        if name.startswith("__") or callable(getattr(kind, name, None)):
-            raise ValueError(f"an attribute {name!r}")
-        # `f(2).startswith("a")` must not call what the program has put there
-        if callable(value) and (not isinstance(value, Handle) or self.judge.is_plain_name(name)):
-            raise ValueError(f"a function as {name!r}")
-
-    def answer(self, sent: list, reply: list, in_place: bool):
-        """The program's answer, and what it did to its arguments, in the test's own objects.
-
-        If it gave an answer other than None, and the test does not look at the arguments, they
-        stay as they are: otherwise it could fit them to its answer.
-        """
-        if reply[0] < len(self.objects) and reply[1] is not None and not in_place:
-            copies = Values(self.judge)
-            copies.unpack(sent)
-            self.objects = copies.objects
-        return self.unpack(reply)
-
-
 def like(value, step: int):
     """Another value of this type, or object that is made from others; the same if none is known."""
     kind, changed = type(value), value
@@ -202,15 +142,17 @@ def like(value, step: int):
     return value if changed == value else changed  # an infinite number, an empty list
 
 
-class Judge:
+class Judge(wire.Peer):
     """Runs one test against one program, until `deadline` (of time.monotonic)."""
 
+    ends = Gone, Late
     error, same_output = Exception, staticmethod(same_output)  # for the compiled test
 
     def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, begin=None):
-        self.test, self.passed, self.failed, self.raised = test, 0, 0, False
+        super().__init__(sock)
+        self.test, self.passed, self.failed, self.raised_one = test, 0, 0, False
         self.names, self.pairs = {}, job.get("pairs", ())
-        self.job, self.sock, self.deadline, self.begin = job, sock, deadline, begin
+        self.job, self.deadline, self.begin = job, deadline, begin
         self.calls, self.seen = 0, {}  # and an answer of each type
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
@@ -238,7 +180,7 @@ class Judge:
         if not self.calls:
             why = "the test never calls the candidate, so it would pass any program"
             self.note("rejected", why, "test")
-        if test.asserts and not (self.passed or self.failed or self.raised):
+        if test.asserts and not (self.passed or self.failed or self.raised_one):
             self.note("failed", "no assertion of the test was reached")
         total = max(test.asserts, len(self.pairs), self.passed + self.failed, 1)
         if self.first is None:
@@ -302,7 +244,7 @@ class Judge:
             for name in "addError addFailure addSubTest".split():
                 setattr(result, name, self._from_unittest)
             unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
-            for _, why in result.skipped if self.raised else ():
+            for _, why in result.skipped if self.raised_one else ():
                 self.fail_one(unittest.SkipTest(why), outside=True)
         elif kind.__name__.startswith("Test"):
             for name in [x for x in dir(kind) if x.startswith("test")]:
@@ -320,7 +262,7 @@ class Judge:
             return self.run_script
         if not name:
             self.ready = not self.test.root
-            self._understand(self._converse(None))  # the program is loaded
+            self._understand(self.converse(None))  # the program is loaded
             return self._member
         found = None
         if name == "candidate":  # perhaps Solution().f
@@ -374,37 +316,33 @@ class Judge:
 
     def ask(self, operation: str, *arguments, **named):
         """What the program answers; raises what it raised, or Gone."""
-        values = Values(self)
+        values = wire.Values(self)
         self.calls += 1
         if self.test.seeds:  # the program's random numbers are those that the test would have
             states = [random.getstate()]
             if "numpy" in self.test.modules:
                 states.append(sys.modules["numpy"].random.get_state())
-            self._understand(self._converse(["random", Values(self).pack((tuple(states), ()))]))
+            packed = wire.Values(self).pack((tuple(states), ()))
+            self._understand(self.converse(["random", packed]))
         try:
             packed = values.pack((arguments, tuple(named.items())))
-            reply = self._converse([operation, packed])
+            reply = self.converse([operation, packed])
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values up to 16 MB are possible"
             self.stop("rejected", why, "test")
         if self.ready and not self.answered and arguments[0] is not self.module:
             self.answered = True  # from now on the program is to blame
             self.job["tell"]("answered")
-        unpack = functools.partial(values.answer, packed, in_place=self.test.in_place)
-        answer = self._understand(reply, unpack)
+        answer = self._understand(reply, values, packed)
         if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "equal":
             self.seen.setdefault(type(answer), answer)
         return answer
 
-    def _converse(self, message):
-        """Send a message, do what the program asks of the test's functions; its answer."""
+    def converse(self, message: list | None = None):
+        """The program's answer; None if it breaks the protocol."""
         with self.lock:
             try:
-                if message:
-                    wire.send(self.sock, message)
-                while (reply := wire.receive(self.sock, self.deadline)) and reply[0] == "call":
-                    wire.send(self.sock, ["result", *self._call_back(*reply[1:])])
-                return reply
+                return super().converse(message)
             except (TimeoutError, Late):
                 self.stop("timeout", "no answer within the time limit")
             except (EOFError, OSError):
@@ -412,19 +350,27 @@ class Judge:
             except (*_NONSENSE, RecursionError):
                 return None
 
-    def _understand(self, reply, unpack=list):
-        """The value of an answer; raises what the program raised."""
+    def _understand(self, reply, values=None, sent: list | None = None):
+        """The value of an answer; raises what the program raised.
+
+        If it gave an answer other than None, and the test does not look at the arguments, they
+        stay as they are: otherwise it could fit them to its answer.
+        """
         error = None
         try:
             match reply:
-                case "value", packed:
-                    return unpack(packed)
+                case "value", [start, value, *_] as packed:
+                    values = values or wire.Values(self)
+                    if start < len(values.objects) and value is not None and not self.test.in_place:
+                        values = wire.Values(self)
+                        values.unpack(sent)
+                    return values.unpack(packed)
                 case "raised", [["MemoryError", *_], str(words), _]:
                     self.stop("out of memory", words or "MemoryError")
                 case "raised", [[_, *_] as names, str(words), given]:
                     self.ended = names[0] == "StopIteration"
                     error = self.exception(names, words[:MAX_WORDS], given)
-                    self.raised = True
+                    self.raised_one = True
                 case "not plain", str(what):
                     why = f"the program returned {what[:MAX_WORDS]}: only plain values are possible"
                     self.stop("rejected", why)
@@ -436,20 +382,51 @@ class Judge:
             raise error
         self.stop("error", NONSENSE)
 
-    def _call_back(self, number: int, packed: list) -> list:
-        values = Values(self)
-        function = self.functions[abs(number)]
-        arguments, named = values.unpack(packed)
-        try:
-            return ["value", values.pack(function(*arguments, **dict(named)))]
-        except Gone:
-            raise OSError from None
-        except wire.NotPlain as problem:
-            self.note("rejected", f"a function of the test returns {problem}", "test")
-            return ["raised", ["TypeError", str(problem)]]
-        except Exception as error:
-            names = [c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins"]
-            return ["raised", [names[0], str(error)[:MAX_WORDS]]]
+    def answer(self, wanted, packed: list) -> list:
+        """Call a function of the test for the program."""
+        reply = super().answer(wanted, packed)
+        if reply[0] == "not plain":
+            self.note("rejected", f"a function of the test returns {reply[1]}", "test")
+        return reply
+
+    def operation(self, number: int):
+        """A function of the test that the program has."""
+        return self.functions[abs(number)]
+
+    def special(self, values, value, kind: type):
+        """What is no plain value: the program's object, a record, or a function to call back."""
+        if isinstance(value, Handle):
+            return ["h", value._thing.place]
+        if self.own_class(kind.__name__) is kind:
+            return self.record(values, value)
+        if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
+            return ["E", *self.raised(value)]
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return values.encode(tuple(value))
+        if (found := super().special(values, value, kind)) or not callable(value):
+            return found
+        self.functions.append(value)
+        name, doc = str(getattr(value, "__name__", kind.__name__)), value.__doc__
+        return ["k", len(self.functions) - 1, name, doc if isinstance(doc, str) else None]
+
+    def found(self, values, tag: str, *parts):
+        """What the program has sent: its object as a handle, or one of the test's own."""
+        if tag == "h":
+            return self.thing(*parts)
+        return self.functions[parts[0]] if tag == "k" else super().found(values, tag, *parts)
+
+    def array(self, *given):
+        """The program's array: an empty one must not fit the test's value of any shape."""
+        value = super().array(*given)
+        return value if value.size else value.view(_strict_numpy())
+
+    def allow(self, kind: type, name: str, value) -> None:
+        """Raise ValueError for an attribute that could change what the test's own code does."""
+        if name.startswith("__") or callable(getattr(kind, name, None)):
+            raise ValueError(f"an attribute {name!r}")
+        # `f(2).startswith("a")` must not call what the program has put there
+        if callable(value) and (not isinstance(value, Handle) or self.is_plain_name(name)):
+            raise ValueError(f"a function as {name!r}")
 
     def own_class(self, name: str) -> type | None:
         """A class that the test's own code defines."""
@@ -493,7 +470,7 @@ class Judge:
         class, or of a class that forgets what it is made from.
         """
         changing = one if isinstance(other, Handle) and not other._thing.recipe else other
-        pairs, raised = [(one, other), (one, "a string")], self.raised
+        pairs, raised = [(one, other), (one, "a string")], self.raised_one
         # steps around 0, which is anywhere among them: so the true value is not the middle one
         place = _ORDER.randrange(10)
         for step in {*range(10)} - {place}:
@@ -504,7 +481,7 @@ class Judge:
         _ORDER.shuffle(order)
         answers = self.ask("equal", *(pairs[k] for k in order))
         yes = [k for k, answer in zip(order, answers, strict=True) if answer is True]
-        self.raised = raised
+        self.raised_one = raised
         if yes.count(0) < 2 or any(yes.count(k) == 1 for k in yes):
             return False
         if 2 < len(yes) < 2 * len(pairs) - 2:  # equal modulo 3, perhaps
@@ -512,17 +489,15 @@ class Judge:
         return len(yes) == 2
 
     def _pull(self, handle: Handle):
-        count, total = 1, 0
-        while total < wire.MAX_ITEMS:
-            items, end = self.ask("take", handle, count)
+        for count in (*(2**k for k in range(10)), *[1000] * (wire.MAX_ITEMS // 1000)):
+            items, error = self.ask("take", handle, count)
             yield from items
-            if end is not None:
-                self.raised |= bool(end)
-                if end:
-                    raise end
+            if error:
+                self.raised_one = True
+                raise error
+            if len(items) < count:
                 return
-            total, count = total + count, min(2 * count, 1000)
-        self.stop("rejected", f"the program returned an iterator of more than {total:,} items")
+        self.stop("rejected", f"an iterator of more than {wire.MAX_ITEMS:,} items")
 
     async def _wait(self, place: int):
         return self.ask("wait", handle(Thing(judge=self, place=place, what="coroutine")))
@@ -536,7 +511,7 @@ class Judge:
 
     def exception(self, names: list, words: str, given: list) -> Exception:
         """What the program raised, as an exception of the test's own or a built-in class."""
-        arguments, attributes = Values(self).unpack(given)
+        arguments, attributes = wire.Values(self).unpack(given)
         kind = self._error_class(names)
         allowed = issubclass(kind, Exception) or kind.__name__ in self.test.source
         if issubclass(kind, _ENDS) or not allowed:
@@ -550,7 +525,7 @@ class Judge:
             error = kind(words)
         error.args = arguments
         for name, value in attributes.items():
-            Values(self).allow(kind, name, value)
+            self.allow(kind, name, value)
         vars(error).update(attributes, _of_program=True)
         return error
 
