@@ -18,7 +18,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
 import types
 from collections import UserList, UserString
 from collections.abc import Iterator, Mapping, Set
@@ -183,8 +182,8 @@ def candidate(sock: socket.socket) -> None:
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
-        if is_script:
-            threading._shutdown()  # waits for its threads, as at the end of any script
+        if is_script and (threads := sys.modules.get("threading")):
+            threads._shutdown()  # waits for its threads, as at the end of any script
     except BaseException as error:
         if not (is_script and isinstance(error, SystemExit) and error.code in (None, 0, False)):
             reply = ["raised", program.raised(error)]
@@ -236,6 +235,7 @@ def candidate_server() -> None:
         missing.append(f"system calls cannot be filtered: {error}")
         lacks.append("use the network, write files and end your processes")
     jail.limit(options["memory_mb"])
+    _warm_up()
     gc.disable()  # it would touch, and so copy, this memory in every fork
     gc.freeze()
     why = f"{'; '.join(missing)}: programs can {' and '.join(lacks)}" if missing else ""
@@ -255,6 +255,20 @@ def candidate_server() -> None:
         if not word:
             os._exit(0)
         control.sendall(b"k")
+
+
+def _warm_up() -> None:
+    """Serve a program here: a fork need not look up again what Python learns from this."""
+    find = ["getattr", [0, ["t", ["t", ["h", 0], "f"], ["t"]]]]
+    call = ["call", [0, ["t", ["t", ["h", 1], ["a", 0]], ["t"]], [["l"], 1]]]
+    for _ in range(8):
+        ours, theirs = socket.socketpair()
+        with ours, theirs, contextlib.suppress(EOFError):
+            for message in (["solution", "def f(x): return [*x]"], find, *[call] * 20):
+                wire.send(ours, message)
+            ours.shutdown(socket.SHUT_WR)
+            candidate(theirs)
+    del sys.modules["solution"]
 
 
 def _shut_in(options: dict) -> tuple[list[str], list[str]]:

@@ -46,19 +46,8 @@ class Late(BaseException):
     """The deadline is over."""
 
 
-@contextlib.contextmanager
-def _within(seconds: float):
-    """Raise Late after so many seconds, again and again, for a test may catch it."""
-
-    def late(*_):
-        raise Late
-
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def _late(*_):
+    raise Late
 
 
 def _parameters(function) -> list[dict]:
@@ -114,9 +103,12 @@ def count_cases(test: Test, job: dict, answers: list) -> int:
     for name in "eq ne lt le gt ge contains bool".split():
         getattr(anything, f"__{name}__").return_value = True
     for answer in (anything, *answers):
-        run, program = Judge(test, job), lambda *_, answer=answer, **__: answer
-        with contextlib.suppress(Late), _within(COUNTING):
-            run.execute(lambda name, program=program: program if name else lambda _: program)
+        run = Judge(test, job | {"entry_point": test.root})
+        run.member = lambda _, answer=answer: lambda *_, **__: answer
+        with contextlib.suppress(Late):
+            signal.setitimer(signal.ITIMER_REAL, COUNTING, 0.1)
+            run.execute()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         counts.append(run.passed + run.failed)
     return max(counts)
 
@@ -167,12 +159,14 @@ class Judge(wire.Peer):
         try:
             # a script has its own deadline: none may come while the server ends a candidate
             left = 0 if self.begin else max(self.deadline - time.monotonic(), 0.001)
-            with _within(left):
-                self.execute(self._candidate)
+            signal.setitimer(signal.ITIMER_REAL, left, 0.1)  # again, for a test may catch it
+            self.execute()
         except Late:
             self.unreached = True
             why = "the test did not end" + self.answered * " with the program's answers"
             self.note("timeout", why, "program" if self.answered else "test")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         return self._verdict()
 
     def _verdict(self) -> list:
@@ -193,8 +187,8 @@ class Judge(wire.Peer):
         # at least one case is lost, even if the error was outside of all assertions
         return [*self.first, self.passed, max(total, self.passed + 1)]
 
-    def execute(self, candidate) -> None:
-        """Run all of the test; `candidate()` gives what stands for a name of the program."""
+    def execute(self) -> None:
+        """Run all of the test."""
         test = self.test
         self.names |= {"__name__": "__test__", "_workbook": self}
         solution = sys.modules["solution"] = types.ModuleType("solution")
@@ -204,10 +198,12 @@ class Judge(wire.Peer):
                 _strict_numpy()
         try:
             exec(test.setup, self.names)
-            solution.__getattr__ = candidate("")
+            self.ready = not test.root
+            if self.sock:
+                self._understand(self.converse())  # the program is loaded
+            solution.__getattr__ = self.member
             if test.root:
-                self.names[test.root] = candidate(test.root)
-                self.names["candidate"] = candidate("candidate")
+                self._enter(test.root)
             exec(test.code, self.names)
             for name in test.functions:
                 self._function(self.names[name])
@@ -256,29 +252,23 @@ class Judge(wire.Peer):
         if found[-1] is not None:  # None: a subtest passed
             self.fail_one(found[-1][1], outside=True)
 
-    def _candidate(self, name: str):
-        """What stands for a name of the program; "": a function from names to that."""
+    def _enter(self, root: str) -> None:
+        """Give the test the program's entry point, perhaps Solution().f."""
+        found = None
+        with contextlib.suppress(AttributeError):
+            self.names[root] = found = self.member(root)
+        if callable(found):
+            exec(f"candidate = {self.job['entry_point']}", self.names)
+            found = self.names["candidate"]
+        if not callable(found):
+            self.stop("rejected", f"the program does not define {self.job['entry_point']}")
+        # a built-in type crosses as itself, and so is called here
+        self.calls, self.ready = int(isinstance(found, type)), True
+
+    def member(self, name: str):
+        """What stands for a name of the program."""
         if self.begin:
             return self.run_script
-        if not name:
-            self.ready = not self.test.root
-            self._understand(self.converse(None))  # the program is loaded
-            return self._member
-        found = None
-        if name == "candidate":  # perhaps Solution().f
-            names = {self.test.root: self.names[self.test.root]}
-            exec(f"found = {self.job['entry_point']}", names)
-            found = names["found"]
-        else:
-            with contextlib.suppress(AttributeError):
-                found = self._member(name)
-        # a built-in type crosses as itself, and so is called here
-        self.calls, self.ready = int(isinstance(found, type)), name == "candidate"
-        if not callable(found):
-            self.stop("rejected", f"the program does not define {name}")
-        return found
-
-    def _member(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
         found = self.ask("getattr", self.module, name)
@@ -604,14 +594,12 @@ def check(job: dict, control: socket.socket, tell) -> list:
             if control.recv(1) != b"k":
                 raise BrokenPipeError
 
-    name, source, is_script = job["entry_point"], job["test"], False
+    name, source = job["entry_point"], job["test"]
     try:
-        with contextlib.suppress(json.JSONDecodeError):
-            if is_json(source):
-                job["pairs"], function = read_json(source)
-                is_script, source = function is None, SCRIPT if function is None else CALLS
-                name = name or function or "script"
-                if not is_script and "class Solution" in job["program"] and name.isidentifier():
+        if is_json(source):
+            with contextlib.suppress(json.JSONDecodeError):
+                job["pairs"], source, name = read_json(source, name)
+                if source is CALLS and "class Solution" in job["program"] and name.isidentifier():
                     name = f"Solution().{name}"
         if job.get("pairs") == []:
             return ["rejected", "there is no input: nothing can be judged", "test", 0, 1]
@@ -623,12 +611,12 @@ def check(job: dict, control: socket.socket, tell) -> list:
         with contextlib.suppress(Exception):  # the test says what is wrong with it
             __import__(module)
     job |= {"entry_point": name, "tell": tell}
-    known = [*test.classes], "numpy" in sys.modules
-    first = ["__candidate__", job["program"], *known]  # it is loaded while the setup runs here
-    with contextlib.nullcontext() if is_script else begin(first) as sock:
+    # it is loaded while the setup runs here
+    first = ["__candidate__", job["program"], [*test.classes], "numpy" in sys.modules]
+    many = begin if source is SCRIPT else None
+    with contextlib.nullcontext() if many else begin(first) as sock:
         tell("started")
-        deadline = time.monotonic() + job["seconds"]
-        return Judge(test, job, sock, deadline, begin if is_script else None).run()
+        return Judge(test, job, sock, time.monotonic() + job["seconds"], many).run()
 
 
 def leave_with(caller: socket.socket) -> None:
@@ -648,6 +636,7 @@ def main() -> None:
     _process, control = wire.start_server("candidate.py", options)
     walls = wire.receive(control, time.monotonic() + wire.START_LIMIT)
     jail.prctl(jail.PR_SET_DUMPABLE, 0)
+    signal.signal(signal.SIGALRM, _late)
     jail.be_first_to_go(500)  # after the candidates, before the caller
     jail.limit(2 * options["memory_mb"])
     if walls["filter"]:

@@ -287,9 +287,12 @@ def encode(value) -> list:
     return Values(Peer(None)).pack(value)[1:]
 
 
+_to_json = json.JSONEncoder(check_circular=False).encode
+
+
 def send(sock: socket.socket, message) -> None:
     """Send one message of JSON's types. Raises NotPlain if it is too large."""
-    data = json.dumps(message, check_circular=False).encode("ascii")
+    data = _to_json(message).encode("ascii")
     if len(data) > MAX_MESSAGE:
         raise NotPlain(f"{len(data) >> 20} MB of data")
     sock.sendall(struct.pack("!I", len(data)) + data)
