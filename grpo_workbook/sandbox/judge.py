@@ -308,7 +308,10 @@ class Judge(wire.Peer):
         """What the program answers; raises what it raised, or Gone."""
         values = wire.Values(self)
         self.calls += 1
-        if self.test.seeds:  # the program's random numbers are those that the test would have
+        early = self.calls == 1 and not self.ready  # the entry point: asked with the program
+        if (
+            self.test.seeds and not early
+        ):  # the program's random numbers are those that the test would have
             states = [random.getstate()]
             if "numpy" in self.test.modules:
                 states.append(sys.modules["numpy"].random.get_state())
@@ -316,7 +319,7 @@ class Judge(wire.Peer):
             self._understand(self.converse(["random", packed]))
         try:
             packed = values.pack((arguments, tuple(named.items())))
-            reply = self.converse([operation, packed])
+            reply = self.converse(None if early else [operation, packed])
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values up to 16 MB are possible"
             self.stop("rejected", why, "test")
@@ -576,13 +579,14 @@ def check(job: dict, control: socket.socket, tell) -> list:
     """The verdict on one job; ends its candidates. OSError: the servers are gone."""
 
     @contextlib.contextmanager
-    def begin(first: list):
+    def begin(*messages: list):
         ours, theirs = socket.socketpair()
         control.settimeout(5.0)
         with theirs:
             socket.send_fds(control, [b"b"], [theirs.fileno()])
         try:
-            wire.send(ours, first)
+            for message in messages:
+                wire.send(ours, message)
             wire.receive(ours, time.monotonic() + wire.START_LIMIT)
         except (OSError, EOFError):
             os._exit(1)  # `pool.py` starts other servers
@@ -607,15 +611,17 @@ def check(job: dict, control: socket.socket, tell) -> list:
     except (SyntaxError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
         why = f"the test is not Python: {type(error).__name__}: {error}"
         return ["rejected", why[:400], "test", 0, 1]
-    for module in test.modules - sys.stdlib_module_names - {"solution"}:
+    for module in test.modules - sys.stdlib_module_names - {"solution", *sys.modules}:
+        tell("loading")
         with contextlib.suppress(Exception):  # the test says what is wrong with it
             __import__(module)
-    job |= {"entry_point": name, "tell": tell}
-    # it is loaded while the setup runs here
-    first = ["__candidate__", job["program"], [*test.classes], "numpy" in sys.modules]
-    many = begin if source is SCRIPT else None
-    with contextlib.nullcontext() if many else begin(first) as sock:
         tell("started")
+    job |= {"entry_point": name, "tell": tell}
+    # it is loaded while the setup runs here, and its entry point looked up
+    first = [["__candidate__", job["program"], [*test.classes], "numpy" in sys.modules]]
+    first += [["getattr", [0, ["t", ["t", ["h", 0], test.root], ["t"]]]]] if test.root else []
+    many = begin if source is SCRIPT else None
+    with contextlib.nullcontext() if many else begin(*first) as sock:
         return Judge(test, job, sock, time.monotonic() + job["seconds"], many).run()
 
 

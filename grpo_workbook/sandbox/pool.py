@@ -228,15 +228,16 @@ class _Worker:
     def ask(self, job: Job, seconds: float) -> list:
         """The server's answer. A test that does not end may be at fault until the program answers.
 
-        The judge says "started" when the test's packages are loaded, and "answered".
+        The judge says "loading" and "started" if it loads the test's packages, and "answered".
         """
-        deadline = time.monotonic() + wire.START_LIMIT
+        deadline = time.monotonic() + seconds + GRACE
         late = ["timeout", "the test did not end", "test"]
         wire.send(self.sock, asdict(job) | {"seconds": seconds})
         try:
             while isinstance(found := wire.receive(self.sock, deadline), str):
-                if found == "started":
-                    deadline = time.monotonic() + seconds + GRACE
+                if found != "answered":
+                    left = wire.START_LIMIT if found == "loading" else seconds + GRACE
+                    deadline = time.monotonic() + left
                 else:
                     late[1:] = ["the test did not end with the program's answers", "program"]
         except TimeoutError:
