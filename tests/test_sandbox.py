@@ -668,7 +668,7 @@ def test_a_script_that_forges_its_end_is_at_fault(sandbox, message):
 
 
 def test_a_forged_call_raises_nothing_in_the_test(sandbox):
-    forge = "import json, os, struct\ndef f(g):\n    m = json.dumps(['call', 0, [0, ['Decimal', 'x']]]).encode()"
+    forge = "import json, os, struct\ndef f(g):\n    m = json.dumps([0, [0, ['Decimal', 'x']]]).encode()"
     forge += "\n    os.write(3, struct.pack('!I', len(m)) + m)\n    while True: pass"
     test = "import pytest\nwith pytest.raises(ArithmeticError): f(lambda: 1)"
     (verdict,) = sandbox.check([job(forge, test)])

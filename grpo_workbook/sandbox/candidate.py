@@ -7,10 +7,10 @@ kills all processes that are left. Standard library only.
 import atexit
 import builtins
 import contextlib
-import copy
 import functools
 import gc
 import inspect
+import itertools
 import operator
 import os
 import random
@@ -18,7 +18,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
 import types
 from collections import UserList, UserString
 from collections.abc import Iterator, Mapping, Set
@@ -33,7 +32,7 @@ _BASES += (Mapping, Set, UserList, UserString)
 _CONTENT = {str: "".join, Mapping: dict, Set: set, UserList: list, UserString: str}
 
 
-class Program(wire.Values):
+class Program(wire.Peer):
     """The program's side of the wire. A program may change all of this.
 
     Objects that are no values stay here. The judge gets a number for each, and asks for what it
@@ -41,30 +40,24 @@ class Program(wire.Values):
     """
 
     def __init__(self, sock: socket.socket, module=None, known=(), numpy: bool = False):
-        super().__init__()
-        self.sock, self.known, self.numpy = sock, frozenset(known), numpy
-        self.things, self.places = [], {}
-        self.again = False  # arguments are compared with what came: an object is its number
-        self.thing(module)
+        super().__init__(sock)
+        self.known, self.numpy = frozenset(known), numpy
+        self.things, self.places = [module], {id(module): 0}
+        self.sent_back = {0}  # things that the judge has asked about: it knows what they are
 
-    def fresh(self, again: bool = False) -> "Program":
-        """The same for another call: the numbers of mutable objects begin again."""
-        other = copy.copy(self)
-        other.objects, other.numbers, other.again = [], {}, again
-        return other
-
-    def special(self, value, kind: type):
+    def special(self, values, value, kind: type):
         """What is no plain value: by its number, a record, or as the nearest plain value."""
-        asked, is_thing = id(kind) in self.places, id(value) in self.places
-        if self.again and is_thing:
-            return ["h", self.places[id(value)]]
-        if is_thing or (not asked and (isinstance(value, Iterator) or inspect.iscoroutine(value))):
+        asked = id(kind) in self.places
+        if id(value) in self.places:
+            return self.thing(value)
+        if not asked and (isinstance(value, Iterator) or inspect.iscoroutine(value)):
             return self.thing(value)
         if kind.__name__ in self.known and not isinstance(value, _BASES):
-            return self.record(value)
+            return self.record(values, value)
         if kind.__module__ == "numpy" and not self.numpy and getattr(value, "shape", 1) == ():
-            return self.encode(value.item())  # the judge would have to load NumPy for it
-        if kind.__module__ in ("numpy", "builtins") and (found := super().special(value, kind)):
+            return values.encode(value.item())  # the judge would have to load NumPy for it
+        ours = kind.__module__ in ("numpy", "builtins")
+        if ours and (found := super().special(values, value, kind)):
             return found
         if kind is _Callback:
             return ["k", value.number]
@@ -74,12 +67,14 @@ class Program(wire.Values):
         if asked or not base:  # only the content of a class that the test has not asked for crosses
             return self.thing(value)
         if base is tuple and hasattr(kind, "_fields"):
-            return ["n", kind.__name__, kind._fields, *map(self.encode, tuple.__iter__(value))]
-        return self.encode(_CONTENT.get(base, base)(value))
+            return ["n", kind.__name__, kind._fields, *map(values.encode, tuple.__iter__(value))]
+        return values.encode(_CONTENT.get(base, base)(value))
 
     def thing(self, value) -> list:
         """An object that stays here: its number, what it is, the names of its classes, its own."""
         place = self.places.setdefault(id(value), len(self.things))
+        if place in self.sent_back:
+            return ["h", place]
         if place == len(self.things):
             self.things.append(value)
         kind = value if isinstance(value, type) else type(value)
@@ -90,58 +85,32 @@ class Program(wire.Values):
         names = [c.__name__ for c in kind.__mro__]
         return ["h", place, what, kind.__module__, names, fields, special]
 
-    def found(self, tag: str, *parts):
-        """What the judge has sent by number, by name or as a record."""
-        match tag:
-            case "h":
-                return self.things[parts[0]]
-            case "k":
-                return _Callback(self, *parts)
-            case "E":
-                return getattr(builtins, parts[0])(*map(self.decode, parts[1:]))
-        return super().found(tag, *parts)
+    def found(self, values, tag: str, *parts):
+        """What the judge has sent by number."""
+        if tag == "h":
+            self.sent_back.add(parts[0])
+            return self.things[parts[0]]
+        return _Callback(self, *parts) if tag == "k" else super().found(values, tag, *parts)
 
     def own_class(self, name: str) -> type:
         """The program's class of the same name as the test's, or an empty one."""
         kind = vars(self.things[0]).get(name)
         return kind if isinstance(kind, type) else type(name, (), {})
 
-    def raised(self, error: BaseException) -> list:
-        """An exception: its classes, its words, its arguments and attributes."""
-        names, words = [c.__name__ for c in type(error).__mro__], type(error).__name__
-        with contextlib.suppress(Exception):
-            words = str(error)[:400]
-        try:
-            given = self.fresh().pack((error.args, vars(error)))
-        except (wire.NotPlain, RecursionError):
-            given = self.fresh().pack(((words,), {}))
-        return [names, words, given]
+    def exception(self, names: list, _, given: list) -> BaseException:
+        """An exception of the test."""
+        arguments, _ = wire.Values(self).unpack(given)
+        return next(vars(builtins)[x] for x in names if hasattr(builtins, x))(*arguments)
 
-    def answer(self, operation: str, packed: list) -> list:
-        """Do what the judge asks for; the arguments go back too if the program has changed them."""
-        values = self.fresh()
-        try:
-            arguments, named = values.unpack(packed)
-            count = len(values.objects)
-            run = _OPERATIONS.get(operation) or getattr(operator, operation, None)
-            result = (run or getattr(builtins, operation))(*arguments, **dict(named))
-            if operation == "new":
-                self.thing(result)
-            same = not count or self.fresh(again=True).pack((arguments, named)) == packed
-            return ["value", values.pack(result, count if same else 0)]
-        except wire.NotPlain:
-            raise
-        except BaseException as error:
-            return ["raised", self.raised(error)]
+    def operation(self, name: str):
+        """The function that the judge asks for."""
+        run = self.new if name == "new" else _OPERATIONS.get(name)
+        return run or getattr(operator, name, None) or getattr(builtins, name)
 
-    def serve(self, until: str = "") -> list:
-        """Answer requests until the message `until` comes: the result of a function of the test."""
-        while (message := wire.receive(self.sock))[0] != until:
-            try:
-                wire.send(self.sock, self.answer(*message))
-            except wire.NotPlain as problem:
-                wire.send(self.sock, ["not plain", str(problem)])
-        return message
+    def new(self, kind: type, *arguments, **named):
+        """An object that the test makes: it stays here, whatever it is."""
+        self.thing(made := kind(*arguments, **named))
+        return made
 
 
 class _Callback:
@@ -152,26 +121,22 @@ class _Callback:
         self.__name__, self.__doc__ = name, doc
 
     def __call__(self, *arguments, **named):
-        values = self.program.fresh()
+        values = wire.Values(self.program)
         packed = values.pack((arguments, tuple(named.items())))
-        wire.send(self.program.sock, ["call", self.number, packed])
-        _, kind, data = self.program.serve(until="result")
-        if kind == "raised":
-            raise getattr(builtins, data[0], Exception)(*data[1:])
-        return values.unpack(data)
+        kind, data = self.program.converse([self.number, packed])
+        if kind == "value":
+            return values.unpack(data)
+        raise self.program.exception(*data) if kind == "raised" else TypeError(data)
 
 
 def _take(iterator, count: int) -> tuple[list, object]:
-    """Up to `count` items, and how it ended: False at its end, or what it raised."""
-    items = []
+    """Up to `count` items, and what was raised after them."""
+    items, error = [], None
     try:
-        while len(items) < count:
-            items.append(next(iterator))
-    except StopIteration:
-        return items, False
-    except Exception as error:
-        return items, error
-    return items, None
+        items.extend(itertools.islice(iterator, count))
+    except Exception as found:
+        error = found
+    return items, error
 
 
 @functools.cache
@@ -197,7 +162,7 @@ def _equal(*pairs) -> list:
     return found
 
 
-_OPERATIONS = {"new": operator.call, "take": _take, "random": _random, "equal": _equal}
+_OPERATIONS = {"take": _take, "random": _random, "equal": _equal}
 _OPERATIONS["wait"] = lambda coroutine: _event_loop().run(coroutine)
 
 
@@ -217,8 +182,8 @@ def candidate(sock: socket.socket) -> None:
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     try:
         exec(compile(source, "<program>", "exec"), module.__dict__)
-        if is_script:
-            threading._shutdown()  # waits for its threads, as at the end of any script
+        if is_script and (threads := sys.modules.get("threading")):
+            threads._shutdown()  # waits for its threads, as at the end of any script
     except BaseException as error:
         if not (is_script and isinstance(error, SystemExit) and error.code in (None, 0, False)):
             reply = ["raised", program.raised(error)]
@@ -227,8 +192,7 @@ def candidate(sock: socket.socket) -> None:
             atexit._run_exitfuncs()
             sys.stdout.flush()
         os.closerange(0, 2)
-    wire.send(sock, reply)
-    program.serve()
+    program.converse(reply)  # until the judge hangs up
 
 
 def _be_candidate(sock: socket.socket, control: int, options: dict, walls) -> None:
@@ -271,6 +235,7 @@ def candidate_server() -> None:
         missing.append(f"system calls cannot be filtered: {error}")
         lacks.append("use the network, write files and end your processes")
     jail.limit(options["memory_mb"])
+    _warm_up()
     gc.disable()  # it would touch, and so copy, this memory in every fork
     gc.freeze()
     why = f"{'; '.join(missing)}: programs can {' and '.join(lacks)}" if missing else ""
@@ -290,6 +255,20 @@ def candidate_server() -> None:
         if not word:
             os._exit(0)
         control.sendall(b"k")
+
+
+def _warm_up() -> None:
+    """Serve a program here: a fork need not look up again what Python learns from this."""
+    find = ["getattr", [0, ["t", ["t", ["h", 0], "f"], ["t"]]]]
+    call = ["call", [0, ["t", ["t", ["h", 1], ["a", 0]], ["t"]], [["l"], 1]]]
+    for _ in range(8):
+        ours, theirs = socket.socketpair()
+        with ours, theirs, contextlib.suppress(EOFError):
+            for message in (["solution", "def f(x): return [*x]"], find, *[call] * 20):
+                wire.send(ours, message)
+            ours.shutdown(socket.SHUT_WR)
+            candidate(theirs)
+    del sys.modules["solution"]
 
 
 def _shut_in(options: dict) -> tuple[list[str], list[str]]:

@@ -14,7 +14,7 @@ import types
 
 import wire
 
-_ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__")
+_ASKED = ("__name__", "__qualname__", "__doc__", "__annotations__", "__enter__", "__exit__")
 
 
 class Thing(types.SimpleNamespace):
@@ -104,12 +104,10 @@ class _Special:
             raise
 
     def __enter__(self):
-        enter = self._thing.judge.ask("getattr", self, "__enter__")
-        return _same(self, self._thing.judge.ask("call", enter))
+        return _same(self, self.__getattr__("__enter__")())
 
     def __exit__(self, *_):
-        leave = self._thing.judge.ask("getattr", self, "__exit__")
-        return self._thing.judge.ask("call", leave, None, None, None) is True
+        return self.__getattr__("__exit__")(None, None, None) is True
 
 
 def _same(handle: Handle, result):
@@ -119,17 +117,15 @@ def _same(handle: Handle, result):
 
 
 def _exact(handle: Handle, operation: str, kind: type, *more):
-    """The answer, of exactly this type."""
+    """The answer, of exactly this type; any of `object`."""
     answer = handle._thing.judge.ask(operation, handle, *more)
-    if type(answer) is not kind:
+    if kind not in (object, type(answer)):
         raise TypeError(f"the program answers {operation}() with a {type(answer).__name__}")
     return answer
 
 
-def _asked(name: str, kind: type | None = None):
-    if kind:
-        return lambda self, *more: _exact(self, name, kind, *more)
-    return lambda self, *more: self._thing.judge.ask(name, self, *more)
+def _asked(name: str, kind: type = object):
+    return lambda self, *more: _exact(self, name, kind, *more)
 
 
 def _of_items(name: str, asked, here):

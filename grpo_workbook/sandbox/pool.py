@@ -154,20 +154,19 @@ class Sandbox(contextlib.AbstractContextManager):
                         return error
             return None
 
-        able, error = self._workers, None
-        while left and able:
-            with ThreadPoolExecutor(len(able)) as threads:
-                try:
-                    errors = list(threads.map(serve, able))
-                except BaseException:
-                    left.clear()  # after a Ctrl-C no new job starts
-                    raise
-            error = next(filter(None, errors), error)
-            able = [worker for worker, failed in zip(able, errors, strict=True) if not failed]
+        with ThreadPoolExecutor(len(self._workers)) as threads:
+            try:
+                errors = list(threads.map(serve, self._workers))
+            except BaseException:
+                left.clear()  # after a Ctrl-C no new job starts
+                raise
+        # what one put back after the others' end
+        errors += [serve(w) for w, failed in zip(self._workers, errors, strict=True) if not failed]
+        errors = [error for error in errors if error]
         if left and not any(worker.has_judged for worker in self._workers):
-            raise error
+            raise errors[0]
         for i in left:  # a reward must not lose a step because a machine is full for a moment
-            verdicts[i] = Verdict("sandbox error", str(error), "sandbox")
+            verdicts[i] = Verdict("sandbox error", str(errors[0]), "sandbox")
         self.counts.update(v.outcome for v in verdicts)
         return verdicts
 
@@ -229,15 +228,16 @@ class _Worker:
     def ask(self, job: Job, seconds: float) -> list:
         """The server's answer. A test that does not end may be at fault until the program answers.
 
-        The judge says "started" when the test's packages are loaded, and "answered".
+        The judge says "loading" and "started" if it loads the test's packages, and "answered".
         """
-        deadline = time.monotonic() + wire.START_LIMIT
+        deadline = time.monotonic() + seconds + GRACE
         late = ["timeout", "the test did not end", "test"]
         wire.send(self.sock, asdict(job) | {"seconds": seconds})
         try:
             while isinstance(found := wire.receive(self.sock, deadline), str):
-                if found == "started":
-                    deadline = time.monotonic() + seconds + GRACE
+                if found != "answered":
+                    left = wire.START_LIMIT if found == "loading" else seconds + GRACE
+                    deadline = time.monotonic() + left
                 else:
                     late[1:] = ["the test did not end with the program's answers", "program"]
         except TimeoutError:

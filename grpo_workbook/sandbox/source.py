@@ -165,8 +165,8 @@ def is_json(test) -> bool:
     return isinstance(test, dict | list) or str(test).lstrip().startswith(("{", "["))
 
 
-def read_json(test: str) -> tuple[list, str | None]:
-    """The pairs of a JSON test, and the function that it calls ("": the entry point).
+def read_json(test: str, name: str) -> tuple[list, str, str]:
+    """The pairs of a JSON test, its Python, and the entry point, if it has none called `name`.
 
     A pair is input and output of a script, or arguments and the results that are right.
     """
@@ -174,17 +174,18 @@ def read_json(test: str) -> tuple[list, str | None]:
     if isinstance(data, list):  # LiveCodeBench: one line for each argument
         pairs = [(x["input"], x["output"]) for x in data]
         if any(x.get("testtype") == "functional" for x in data):
-            return [([*map(json.loads, a.splitlines())], [json.loads(b)]) for a, b in pairs], ""
+            pairs = [([*map(json.loads, a.splitlines())], [json.loads(b)]) for a, b in pairs]
+            return pairs, CALLS, name
     else:
         pairs = [data.get(f"{name}s", data.get(name)) for name in ("input", "output")]
         pairs = list(zip(*pairs, strict=True))
-        if (name := data.get("fn_name")) is not None:
+        if (function := data.get("fn_name")) is not None:
             # an output is sometimes in a list of its own
             single = lambda x: x if isinstance(x, list) and len(x) == 1 else []  # noqa: E731
-            return [(a, [b, *single(b)]) for a, b in pairs], str(name)
+            return [(a, [b, *single(b)]) for a, b in pairs], CALLS, name or str(function)
     # APPS has some inputs as lists of lines
     text = lambda x: x if isinstance(x, str) else "\n".join(map(str, x))  # noqa: E731
-    return [(text(a), text(b)) for a, b in pairs], None
+    return [(text(a), text(b)) for a, b in pairs], SCRIPT, "script"
 
 
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -192,13 +193,11 @@ _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 
 def same_output(found: str, wanted: str) -> bool:
     """Equal but for white space; a number with a point or an exponent to 1e-6."""
-    pairs = list(zip(found.split(), wanted.split(), strict=False))
-    if len(found.split()) != len(wanted.split()):
-        return False
-    for a, b in pairs:
+
+    def same(a: str, b: str) -> bool:
         numbers = re.search("[.eE]", b) and _FLOAT.fullmatch(a) and _FLOAT.fullmatch(b)
-        if a != b and not (
-            numbers and math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-6)
-        ):
-            return False
-    return True
+        close = numbers and math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=1e-6)
+        return a == b or bool(close)
+
+    words, right = found.split(), wanted.split()
+    return len(words) == len(right) and all(map(same, words, right))

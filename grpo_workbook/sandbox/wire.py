@@ -21,12 +21,13 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 MAX_MESSAGE = 16 << 20  # bytes of one message
 MAX_ITEMS = 1_000_000  # of an iterator
 START_LIMIT = 60.0  # seconds for a server to come up
-_NUMBERS = re.compile(r"[<>|=]?[?biufcSUMm]\d*(\[\w+\])?")
+ANSWERS = ("value", "raised", "not plain")
+_NUMBERS = re.compile(r"[<>|=]?[?biufcSUMmO]\d*(\[\w+\])?")
 # the last: else each thread takes 64 MB of addresses
 FOR_LITTLE_MEMORY = "OPENBLAS_NUM_THREADS OMP_NUM_THREADS MKL_NUM_THREADS MALLOC_ARENA_MAX".split()
 
@@ -81,19 +82,21 @@ class Values:
     changed in the test. All of them follow behind the value, which keeps a long linked list flat.
     """
 
-    def __init__(self):
-        self.objects, self.numbers = [], {}
+    def __init__(self, peer: "Peer"):
+        self.peer, self.objects, self.numbers = peer, [], {}
 
-    def pack(self, value, start: int | None = None) -> list:
-        """[start, the value, the objects from that number on (None: all new ones)] for JSON."""
-        start = len(self.objects) if start is None else start
-        packed = [start, self.encode(value)]
-        while (at := start + len(packed) - 2) < len(self.objects):
-            packed.append([self.head(self.objects[at]), *self.parts(self.objects[at])])
+    def pack(self, value) -> list:
+        """[0, the value, all the objects] for JSON."""
+        packed = [0, self.encode(value)]
+        while (at := len(packed) - 2) < len(self.objects):
+            packed.append(self.content(self.objects[at]))
         return packed
 
     def unpack(self, packed: list):
-        """The value. Raises an Exception for anything that `pack` never makes."""
+        """The value. Raises an Exception for anything that `pack` never makes.
+
+        The first number says which object is the first: those before it have not changed.
+        """
         start, value, *objects = packed
         for head, *_ in objects[len(self.objects) - start :]:
             self.number(self.blank(*head))
@@ -121,27 +124,9 @@ class Values:
         if kind in _TAGS:
             tag, parts = _TAGS[kind]
             return [tag, *map(self.encode, parts(value))]
-        if (found := self.special(value, kind)) is None:
+        if (found := self.peer.special(self, value, kind)) is None:
             raise NotPlain(f"a value of type {kind.__module__}.{kind.__qualname__}"[:200])
         return found
-
-    def special(self, value, kind: type) -> list | None:
-        """What is neither a plain value nor a container of Python's own; None: it cannot cross."""
-        if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
-            items = list(itertools.islice(value, MAX_ITEMS + 1))
-            if len(items) > MAX_ITEMS:
-                raise NotPlain(f"an iterator of more than {MAX_ITEMS:,} items")
-            return ["g", *map(self.encode, items)]
-        if kind is type and vars(builtins).get(value.__name__) is value:
-            return ["K", value.__name__]
-        if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
-            is_array, dtype = kind.__name__ == "ndarray", value.dtype.str
-            shape = [*map(int, value.shape)] if is_array else None
-            if dtype == "|O" and is_array:
-                return ["N", dtype, shape, *map(self.encode, value.flat)]
-            if _NUMBERS.fullmatch(dtype) and (is_array or not value.shape):
-                return ["N", dtype, shape, value.tobytes().hex()]
-        return None
 
     def decode(self, data):
         """The value; an Exception for anything that `encode` never writes."""
@@ -154,106 +139,160 @@ class Values:
             return self.objects[parts[0]]
         if tag in _MADE:
             return _MADE[tag](*map(self.decode, parts))
-        return self.found(tag, *parts)
+        return self.peer.found(self, tag, *parts)
 
-    def found(self, tag: str, *parts):
-        """What `special` of the other side has sent."""
-        if tag == "K" and isinstance(kind := vars(builtins)[parts[0]], type):
-            return kind
-        if tag == "N":
-            return self.array(*parts)
-        if tag == "e":
-            return self.own_class(parts[0])[parts[1]]
-        if tag == "n":
-            kind, items = _tuple_class(parts[0], *parts[1]), [self.decode(x) for x in parts[2:]]
-            for name, item in zip(parts[1], items, strict=True):
-                self.allow(object, name, item)
-            return kind(*items)
-        raise ValueError(f"an unknown tag {tag!r}")
-
-    def array(self, kind: str, shape: list | None, *data):
-        """NumPy's array of such a `dtype.str`, or without a shape its scalar."""
-        import numpy
-
-        if kind == "|O":
-            flat = numpy.empty(len(data), dtype=object)
-            flat[:] = [self.decode(x) for x in data]
-        elif not _NUMBERS.fullmatch(kind):
-            raise ValueError(f"an array of {kind}")
-        else:
-            flat = numpy.frombuffer(bytearray.fromhex(*data), dtype=numpy.dtype(kind))
-        return flat[0] if shape is None else flat.reshape(shape)
-
-    own_class: Callable[[str], type | None]  # a class that the test's own code defines
-
-    def allow(self, kind: type, name: str, value) -> None:
-        """Raise ValueError if the program may not give an object such an attribute."""
-
-    def record(self, value) -> list:
-        """An object of a class of the test's own: an enum's member, or all its attributes."""
-        if isinstance(value, enum.Enum):
-            return ["e", type(value).__name__, value.name]
-        return self.number(value)
-
-    def head(self, value) -> list:
-        """What an empty one is made from: the greatest length of a deque, the factory of a dict."""
+    def content(self, value) -> list:
+        """A mutable object: what an empty one is made from, and its parts."""
         kind = type(value)
-        if kind not in MUTABLE:
-            return ["o", kind.__name__]
+        head = [MUTABLE.get(kind, "o")]
         if kind is collections.deque:
-            return ["q", value.maxlen]
-        if kind is collections.defaultdict:
+            head.append(value.maxlen)
+        elif kind is collections.defaultdict:
             made = value.default_factory
             known = vars(builtins).get(getattr(made, "__name__", "")) is made
-            return ["defaultdict", self.encode(made) if known else None]
-        return [MUTABLE[kind]]
+            head.append(self.encode(made) if known else None)
+        elif kind not in MUTABLE:
+            head.append(kind.__name__)
+            slots = [x for c in kind.__mro__ for x in vars(c).get("__slots__", ())]
+            slots = {x: getattr(value, x) for x in slots if hasattr(value, x)}
+            value = getattr(value, "__dict__", {}) | slots
+        return [head, *map(self.encode, value.items() if isinstance(value, dict) else value)]
 
     def blank(self, tag: str, *room):
         """An empty one; an object without attributes or a call of `__init__`."""
         if tag == "o":
-            return object.__new__(self.own_class(*room))
+            return object.__new__(self.peer.own_class(*room))
         return _EMPTY[tag](*map(self.decode, room))
-
-    def parts(self, value) -> list:
-        """The parts of a mutable object."""
-        if type(value) is bytearray:
-            return [value.hex()]
-        if type(value) not in MUTABLE:
-            slots = [x for c in type(value).__mro__ for x in vars(c).get("__slots__", ())]
-            slots = {x: getattr(value, x) for x in slots if hasattr(value, x)}
-            value = getattr(value, "__dict__", {}) | slots
-        if isinstance(value, dict):
-            value = [x for pair in value.items() for x in pair]
-        return [self.encode(x) for x in value]
 
     def fill(self, value, parts: list) -> None:
         """Change a mutable object in place, one by one: so a deadline can come between."""
-        if type(value) is bytearray:
-            value[:] = bytes.fromhex(*parts)
-        elif isinstance(value, list | set | collections.deque):
-            value.clear()
-            put = value.add if isinstance(value, set) else value.append
-            for part in parts:
+        if type(value) not in MUTABLE:
+            getattr(value, "__dict__", {}).clear()
+            for name, part in parts:
+                self.peer.allow(type(value), name, part)
+                object.__setattr__(value, name, part)
+            return
+        value.clear()
+        put = getattr(value, "append", None) or getattr(value, "add", None)
+        for part in parts:
+            if put:
                 put(part)
-        else:
-            is_dict = isinstance(value, dict)
-            (value if is_dict else getattr(value, "__dict__", {})).clear()
-            for name, part in zip(parts[::2], parts[1::2], strict=True):
-                if is_dict:
-                    value[name] = part
-                else:
-                    self.allow(type(value), name, part)
-                    object.__setattr__(value, name, part)
+            else:
+                value[part[0]] = part[1]
+
+
+class Peer:
+    """One end of a conversation: it asks the other one, and answers what that asks meanwhile."""
+
+    deadline: float | None = None
+    ends: tuple = ()  # errors that no message tells
+
+    def __init__(self, sock: socket.socket | None):
+        self.sock = sock
+
+    def converse(self, message: list | None = None) -> list:
+        """Send the message, do what the other side asks for until its answer comes: that."""
+        if message:
+            send(self.sock, message)
+        while (found := receive(self.sock, self.deadline))[0] not in ANSWERS:
+            try:
+                send(self.sock, self.answer(*found))
+            except NotPlain as problem:
+                send(self.sock, ["not plain", str(problem)])
+        return found
+
+    def answer(self, wanted, packed: list) -> list:
+        """Do what is wanted. The arguments go back too if that has changed them."""
+        values = Values(self)
+        arguments, named = values.unpack(packed)
+        count = len(values.objects)
+        try:
+            full = values.pack(self.operation(wanted)(*arguments, **dict(named)))
+        except self.ends:
+            raise
+        except NotPlain as problem:
+            return ["not plain", str(problem)]
+        except BaseException as error:
+            return ["raised", self.raised(error)]
+        same = full[2 : count + 2] == packed[2:]
+        return ["value", [count, full[1], *full[count + 2 :]] if same else full]
+
+    def raised(self, error: BaseException) -> list:
+        """An exception: its classes, its words, its arguments and attributes."""
+        names, words = [c.__name__ for c in type(error).__mro__], type(error).__name__
+        with contextlib.suppress(Exception):
+            words = str(error)[:400]
+        try:
+            given = Values(self).pack((error.args, vars(error)))
+        except (NotPlain, RecursionError):
+            given = Values(self).pack(((words,), {}))
+        return [names, words, given]
+
+    def special(self, values: Values, value, kind: type) -> list | None:
+        """What is neither a plain value nor a container of Python's own; None: it cannot cross."""
+        if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
+            items = list(itertools.islice(value, MAX_ITEMS + 1))
+            if len(items) > MAX_ITEMS:
+                raise NotPlain(f"an iterator of more than {MAX_ITEMS:,} items")
+            return ["g", *map(values.encode, items)]
+        if kind is type and vars(builtins).get(value.__name__) is value:
+            return ["K", value.__name__]
+        dtype, is_array = getattr(value, "dtype", None), kind.__name__ == "ndarray"
+        if kind.__module__ == "numpy" and dtype is not None and (is_array or not value.shape):
+            items = map(values.encode, value.ravel().tolist())
+            return ["N", dtype.str, value.shape if is_array else None, *items]
+        return None
+
+    def record(self, values: Values, value) -> list:
+        """An object of a class of the test's own: an enum's member, or all its attributes."""
+        if isinstance(value, enum.Enum):
+            return ["e", type(value).__name__, value.name]
+        return values.number(value)
+
+    def found(self, values: Values, tag: str, *parts):
+        """What `special` of the other side has sent."""
+        match tag:
+            case "K" if isinstance(kind := vars(builtins)[parts[0]], type):
+                return kind
+            case "E":
+                return self.exception(*parts)
+            case "N":
+                return self.array(parts[0], parts[1], [values.decode(x) for x in parts[2:]])
+            case "e":
+                return self.own_class(parts[0])[parts[1]]
+            case "n":
+                kind, items = _tuple_class(parts[0], *parts[1]), map(values.decode, parts[2:])
+                for name, item in zip(parts[1], items := [*items], strict=True):
+                    self.allow(object, name, item)
+                return kind(*items)
+        raise ValueError(f"an unknown tag {tag!r}")
+
+    def array(self, kind: str, shape: list | None, data: list):
+        """NumPy's array of such a `dtype.str`, or without a shape its scalar."""
+        import numpy
+
+        if not _NUMBERS.fullmatch(kind):
+            raise ValueError(f"an array of {kind}")
+        flat = numpy.empty(len(data), dtype=kind)
+        for i, part in enumerate(data):
+            flat[i] = part
+        return flat[0] if shape is None else flat.reshape(shape)
+
+    def allow(self, kind: type, name: str, value) -> None:
+        """Raise ValueError if the program may not give an object such an attribute."""
 
 
 def encode(value) -> list:
     """A plain value and its mutable objects as JSON's types; NotPlain, as for a subclass of int."""
-    return Values().pack(value)[1:]
+    return Values(Peer(None)).pack(value)[1:]
+
+
+_to_json = json.JSONEncoder(check_circular=False).encode
 
 
 def send(sock: socket.socket, message) -> None:
     """Send one message of JSON's types. Raises NotPlain if it is too large."""
-    data = json.dumps(message, check_circular=False).encode("ascii")
+    data = _to_json(message).encode("ascii")
     if len(data) > MAX_MESSAGE:
         raise NotPlain(f"{len(data) >> 20} MB of data")
     sock.sendall(struct.pack("!I", len(data)) + data)
