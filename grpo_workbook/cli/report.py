@@ -9,7 +9,7 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible, wrap
 from grpo_workbook.files import readable
 
-VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
+VERSIONS = "python unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
 
 
 def from_log(log: list[dict], run: RunConfig) -> dict:
@@ -58,9 +58,8 @@ def draw(run: RunConfig, log: list[dict], report: dict) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the installed packages that the numbers depend on."""
-    there = installed()  # the plain backend needs no Unsloth
-    named = {name: there[name] for name in VERSIONS.split() if name in there}
-    return {"python": platform.python_version(), **named}
+    there = {"python": platform.python_version(), **installed()}
+    return {name: there[name] for name in VERSIONS.split() if name in there}  # maybe no Unsloth
 
 
 def peak_rss_mb() -> int:
@@ -85,10 +84,8 @@ def show_card(folder: Path, *sections: str) -> None:
 def show_report(report: dict, output: Path) -> None:
     """Print the card's numbers, the costs, five answers, and the files."""
     show_card(output / "merged", "Before and after", "The merge, proved")
-    cost = (
-        "\n{model}: {steps} steps in {train_seconds} s, {total_seconds} s in all, {peak_rss_mb} MB"
-    )
-    print(cost.format(**report))
+    cost = "{model}: {steps} steps in {train_seconds} s, {total_seconds} s in all, {peak_rss_mb} MB"
+    print(f"\n{cost.format(**report)}")
     print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
         print(visible(f"  {example['question']}  (right: {example['answer']})"))
