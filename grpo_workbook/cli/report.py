@@ -9,7 +9,7 @@ from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import visible, wrap
 from grpo_workbook.files import readable
 
-VERSIONS = "python unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
+VERSIONS = "unsloth unsloth-zoo torch trl transformers datasets peft accelerate bitsandbytes"
 
 
 def from_log(log: list[dict], run: RunConfig) -> dict:
@@ -58,8 +58,9 @@ def draw(run: RunConfig, log: list[dict], report: dict) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the installed packages that the numbers depend on."""
-    there = {"python": platform.python_version(), **installed()}
-    return {name: there[name] for name in VERSIONS.split() if name in there}  # maybe no Unsloth
+    there = installed()  # the plain backend needs no Unsloth
+    named = {name: there[name] for name in VERSIONS.split() if name in there}
+    return {"python": platform.python_version(), **named}
 
 
 def peak_rss_mb() -> int:
