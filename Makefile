@@ -114,7 +114,7 @@ test-wheelhouse: $(STAMP)
 	$(BIN)/python -m pytest tests/network/test_wheelhouse_install.py
 
 test-colab: $(STAMP)
-	$(BIN)/python -m pytest tests/network/test_colab_install.py
+	$(BIN)/python -m pytest -rP tests/network/test_colab_install.py
 
 # uv.lock with the pinned versions. fastapi is chosen by uv: it has one version more for vLLM.
 .PHONY: lock

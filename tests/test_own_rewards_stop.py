@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import REPO, cli, environment
+from conftest import REPO, cli, environment, finished
 
 from grpo_workbook.cli.rewards import parse_rewards
 from grpo_workbook.errors import WorkbookError
@@ -73,6 +73,36 @@ def test_a_reward_that_hangs_is_named_with_its_rows(source, name):
     for words in (name, "0.2 s", "'What is 1 + 1?'; 'What is 2 + 2?'", "raise --reward-timeout"):
         assert words in str(error.value)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_without_a_timer_signal_rewards_and_judges_work_and_it_is_said_once(source, tmp_path):
+    """As on Windows: the worker processes start without these signals too."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal\n"
+        "for name in 'setitimer getitimer alarm ITIMER_REAL SIGALRM'.split(): delattr(signal, name)"
+    )
+    code = f"""
+from grpo_workbook.cli.rewards import judge_for, parse_rewards
+from grpo_workbook.errors import WorkbookError
+if __name__ == "__main__":
+    (works, leaves), _ = parse_rewards("{source}:works,{source}:leaves")
+    for _ in range(2):
+        print(works(completions=["a", "b"], question=["1", "2"]))
+    try:
+        leaves(completions=["a", "b"])
+    except WorkbookError as error:
+        print(error)
+    judge = judge_for("text")
+    print([judge("<answer>" + text + "</answer>", "2x") for text in ("x+x", "3x")])
+"""
+    (tmp_path / "calls.py").write_text(code)
+    path = f"{tmp_path}:{REPO}"
+    result = finished([sys.executable, "-W", "error", tmp_path / "calls.py"], PYTHONPATH=path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("[1.0, 1.0]") == 2
+    assert "os._exit(0)" in result.stdout
+    assert result.stdout.endswith("[True, False]\n")
+    assert result.stderr.count("no time limit") == 1
 
 
 def test_a_reward_that_leaves_the_process_is_an_error_and_its_children_may(source):

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from grpo_workbook import diagnosis, figures
+from grpo_workbook import figures
 from grpo_workbook.errors import WorkbookError, wrap
 from grpo_workbook.files import readable
 
@@ -46,6 +46,8 @@ def add_parser(commands) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit status 1 for a severe finding. Raises WorkbookError if there is no log."""
+    from grpo_workbook import diagnosis  # it loads pandas
+
     runs = diagnosis.read_runs(args.folder, settings=dict(map(_setting, args.set)))
     if args.run is not None:
         if args.run not in runs:
@@ -108,6 +110,8 @@ def _told(run, findings) -> dict:
 
 
 def _show(args: argparse.Namespace, run, findings) -> None:
+    from grpo_workbook import diagnosis
+
     rows, each = len(run.table), f", a row for every {run.every}" if run.every > 1 else ""
     shown = []
     if args.completions is not None:

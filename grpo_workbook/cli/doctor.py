@@ -7,41 +7,48 @@ import shutil
 import subprocess
 import warnings
 from collections import namedtuple
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
+from grpo_workbook.cli import option
 from grpo_workbook.cli.versions import LEFT_OUT, installed, pins, wanted
 from grpo_workbook.config import RunConfig
 
 REINSTALL = "run `make setup`, without make `uv sync`; docs/install.md has the same for pip"
 ONE_GPU = "set CUDA_VISIBLE_DEVICES=0: one process trains on one GPU (TRL refuses several)"
 NO_SANDBOX = "chapter 06 and code rewards need it: on Windows use WSL 2 (docs/install.md)"
-OPTIONS: list = []
+WELL = "All is well: `make run` trains and measures here."
+MORE = "`doctor --full` also loads torch, and tries 4-bit and the sandbox."
+OPTIONS = [option("--full", action="store_true", help="load torch, try 4-bit and the sandbox")]
 # One line of the report; `fix` is empty if nothing is wrong.
 Finding = namedtuple("Finding", "name value fix", defaults=("",))
 
 
-def main(args=None) -> int:
+def main(args) -> int:
     """Print the report; 1 if something needs a fix, else 0."""
     wrong = 0
-    for name, value, fix in examine():
-        print(f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix))
+    for name, value, fix in examine(args.full):
+        said = f"{'!!' if fix else 'ok'}  {name:<14} {value}" + f"\n{'':19}-> {fix}" * bool(fix)
+        print(said, flush=True)
         wrong += bool(fix)
-    print(f"\n{wrong} to fix" if wrong else "\nAll is well: `make run` trains and measures here.")
+    told = f"{wrong} to fix." if wrong else WELL if args.full else "All is well so far."
+    print(f"\n{told}", *[] if args.full else [MORE])
     return int(wrong > 0)
 
 
-def examine() -> list[Finding]:
-    """All findings in the order of printing. Loads torch and bitsandbytes."""
+def examine(full: bool) -> Iterator[Finding]:
+    """The findings, each when it is known; `full` loads torch and bitsandbytes, and tries them."""
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    findings = [Finding("python", system), *packages(installed())]
-    checks = {machine: REINSTALL, four_bit: REINSTALL}
-    checks |= {sandbox: NO_SANDBOX, settings: "correct the value, or remove it"}
+    yield Finding("python", system)
+    yield from packages(installed())
+    tried = {four_bit: REINSTALL, sandbox: NO_SANDBOX, settings: "correct the value, or remove it"}
+    checks = {gpus: REINSTALL, machine: REINSTALL} | (tried if full else {})
     for check, fix in checks.items():
         try:
-            findings += check()
+            yield from check()
         except Exception as problem:  # any error is a line of the report
-            findings.append(Finding(check.__name__, f"fails: {problem}", fix))
-    return findings
+            yield Finding(check.__name__, f"fails: {problem}", fix)
 
 
 def packages(there: dict[str, str]) -> list[Finding]:
@@ -54,36 +61,39 @@ def packages(there: dict[str, str]) -> list[Finding]:
     return [Finding(n, has[n], fixes.get(n, "")) for n in has if n not in left_out]
 
 
+def gpus() -> list[Finding]:
+    """The GPUs that the driver shows to this process, and whether torch's build can use them."""
+    tool, chosen = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    told = subprocess.run([tool], capture_output=True, text=True).stdout if tool else ""
+    takes, rows = re.search(r"CUDA .*?Version: (\d+)", told), re.findall(r"MiB */ *\d+MiB", told)
+    shown = len(rows) or 1  # a GPU that shares the machine's memory has no such row
+    if chosen is not None:
+        shown = min(shown, len([name for name in chosen.split(",") if name not in ("", "-1")]))
+    if not takes or not shown:
+        return [Finding("gpus", "0 visible")]
+    file = metadata.distribution("torch").locate_file("torch/version.py")  # to load it: seconds
+    built = re.search(r"^cuda\b.*'(\d+)", Path(file).read_text(encoding="utf-8"), re.MULTILINE)
+    fix, kind = ONE_GPU if shown > 1 else "", f"CUDA {built[1]}" if built else "CPUs"
+    if not built or int(built[1]) > int(takes[1]):
+        index = f"https://download.pytorch.org/whl/{'cu130' if int(takes[1]) >= 13 else 'cu126'}"
+        fix = f"pip install --force-reinstall torch=={pins()['torch']} --index-url {index}"
+    driver = f"the driver takes CUDA {takes[1]}, torch is built for {kind}"
+    return [Finding("gpus", f"{shown} visible: {driver}", fix)]
+
+
 def machine() -> list[Finding]:
-    """GPUs, cores, memory and disk."""
+    """Cores, memory and disk."""
     import psutil
-    import torch
 
     gib, memory, free = 2**30, psutil.virtual_memory(), shutil.disk_usage(".").free
-    gpus, small = torch.cuda.device_count(), "the smoke run needs 3 GiB: close other programs"
+    small = "the smoke run needs 3 GiB: close other programs"
     full = "free at least 1 GiB, or choose another disk with --output"
     left = f"{memory.available / gib:.1f} GiB free of {memory.total / gib:.1f} GiB"
     return [
-        Finding("gpus", f"{gpus} visible", ONE_GPU if gpus > 1 else "" if gpus else other_build()),
-        Finding("cpu", f"{psutil.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
+        Finding("cpu", f"{psutil.cpu_count()} cores"),
         Finding("memory", left, "" if memory.available > 3 * gib else small),
         Finding("disk", f"{free / gib:.1f} GiB free here", "" if free > gib else full),
     ]
-
-
-def other_build() -> str:
-    """What to install where torch is built for a newer CUDA than the driver takes, or for none."""
-    import torch
-
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    tool = None if hidden else shutil.which("nvidia-smi")
-    told = subprocess.run([tool], capture_output=True, text=True).stdout if tool else ""
-    takes, built = re.search(r"CUDA Version: (\d+)", told), torch.version.cuda or "0"
-    if not takes or 0 < int(built.split(".")[0]) <= int(takes[1]):
-        return ""
-    said = f"the driver takes CUDA {takes[1]}, torch is built for {torch.version.cuda or 'CPUs'}"
-    index = f"https://download.pytorch.org/whl/{'cu130' if int(takes[1]) >= 13 else 'cu126'}"
-    return f"{said}: pip install --force-reinstall torch=={pins()['torch']} --index-url {index}"
 
 
 def four_bit() -> list[Finding]:

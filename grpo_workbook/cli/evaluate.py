@@ -169,10 +169,8 @@ def _as_markdown(report: dict) -> str:
     rows = {name.replace("_", "-"): report[name] for name in MEASURES}
     if (each := report["samples"]) > 1:
         rows |= {f"pass@{k}, lenient": one for k, one in report["pass_at_k"].items()}
-    asked = (
-        f"{report['n']} problems of {report['data']}, {each} sample{'s' * (each > 1)} each, {how}"
-    )
-    lines = [f"# Evaluation of {name}", "", asked, ""]
+    asked = f"{report['n']} problems of {report['data']}, {each} sample{'s' * (each > 1)} each"
+    lines = [f"# Evaluation of {name}", "", f"{asked}, {how}", ""]
     lines += ["| | rate | 95 % interval |", "| --- | --- | --- |"]
     form = "| {} | {rate:.1%} | {low:.1%} to {high:.1%} |"
     lines += [*(form.format(word, **one) for word, one in rows.items()), ""]

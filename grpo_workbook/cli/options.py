@@ -37,12 +37,7 @@ OWN = {
     "overwrite": (bool, "replace the run in the output folder"),
     "resume": (bool, "continue the run in the output folder"),
 }
-PATHS = (
-    "data",
-    "heldout_data",
-    "model",
-    "output",
-)  # paths in a YAML file are relative to its folder
+PATHS = ("data", "heldout_data", "model", "output")  # in a YAML file: relative to its folder
 # What to do instead: fields of GRPOConfig that would break the run or have no effect.
 REFUSED = {
     "use output: checkpoints are in the run's folder": "output_dir",

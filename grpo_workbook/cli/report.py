@@ -85,10 +85,8 @@ def show_card(folder: Path, *sections: str) -> None:
 def show_report(report: dict, output: Path) -> None:
     """Print the card's numbers, the costs, five answers, and the files."""
     show_card(output / "merged", "Before and after", "The merge, proved")
-    cost = (
-        "\n{model}: {steps} steps in {train_seconds} s, {total_seconds} s in all, {peak_rss_mb} MB"
-    )
-    print(cost.format(**report))
+    cost = "{model}: {steps} steps in {train_seconds} s, {total_seconds} s in all, {peak_rss_mb} MB"
+    print(f"\n{cost.format(**report)}")
     print("\nFive held-out questions, answered by the merged model:")
     for example in report["examples"]:
         print(visible(f"  {example['question']}  (right: {example['answer']})"))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from grpo_workbook import rewards
 from grpo_workbook.config import nearest
@@ -41,12 +40,19 @@ class _Late(BaseException):
     """The time limit has passed; no Exception, which a reward may catch."""
 
 
+@functools.cache  # so it is said once
+def _timed() -> bool:
+    if not hasattr(signal, "setitimer"):
+        print("note: your own rewards have no time limit on this system", file=sys.stderr)
+    return hasattr(signal, "setitimer")
+
+
 @contextlib.contextmanager
 def _limited(name: str, timeout: float, questions: Sequence):
     """End the block after `timeout` seconds or an os._exit with an error, and 3 s after a Ctrl-C.
 
-    It works in the main thread, and by a signal: a loop, a sleep or a wait for a server ends; one
-    endless call into C code does not.
+    It works in the main thread, and by a signal, which Windows lacks: a loop, a sleep or a wait for
+    a server ends; one endless call into C code does not.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -66,18 +72,21 @@ def _limited(name: str, timeout: float, questions: Sequence):
     def exits(status):  # a child process may
         raise SystemExit(f"os._exit({status})") if os.getpid() == pid else leave(status)
 
-    handlers = dict.fromkeys(before, stop) | {signal.SIGALRM: late}
+    handlers = dict.fromkeys(before, stop) | {signal.SIGALRM: late} if _timed() else {}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    signal.setitimer(signal.ITIMER_REAL, timeout, 1)  # again each second: it may catch all
+    if handlers:  # again each second: it may catch all
+        signal.setitimer(signal.ITIMER_REAL, timeout, 1)
+    os._exit = exits
     try:
-        with mock.patch.object(os, "_exit", exits):
-            yield
+        yield
     except _Late:
         asked = "; ".join(repr(visible(text)[:60]) for text in [*dict.fromkeys(questions)][:3])
         said = f"{name} ran for more than {timeout:g} s on the answers to {asked}"
         raise WorkbookError(f"{said}: correct it, or raise --reward-timeout") from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        os._exit = leave
+        if handlers:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -22,22 +22,12 @@ import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from grpo_workbook import training
+from grpo_workbook import data, training
 from grpo_workbook.cli import acting, options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
 from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, main_first, once, together
 from grpo_workbook.config import RunConfig
-from grpo_workbook.data import (
-    GSM8K,
-    course_data,
-    drop_long_prompts,
-    load_split,
-    needs_folding,
-    sha256_of,
-    to_dataset,
-)
-from grpo_workbook.diagnosis import HealthCallback, log_the_end, roles_of, watch
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.export import merge, save_adapter, scored, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
@@ -65,9 +55,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def main_run(
-    run: RunConfig, *, overwrite=False, resume=False, overrides: dict | None = None, **given
-) -> dict | None:
+def main_run(run, *, overwrite=False, resume=False, overrides=None, **given) -> dict | None:
     """Load, measure, train, measure, save, merge, prove; returns the content of report.json.
 
     `overrides` are fields of GRPOConfig that win over the run's, `given` are arguments of `Job`.
@@ -75,6 +63,8 @@ def main_run(
     train and measure; only the main one writes and merges, the others get None.
     """
     from accelerate.utils.memory import clear_device_cache
+
+    from grpo_workbook.diagnosis import roles_of  # it loads pandas
 
     started, overrides, output = time.monotonic(), overrides or {}, run.output
     job, how = Job(run, **given), {"overwrite": overwrite, "resume": resume}
@@ -85,18 +75,15 @@ def main_run(
     run.to_grpo_config(job.rewards[1], overrides, count())  # TRL refuses bad values here
     who = {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
     report = {name: value for name, value in identity.items() if name != "settings"} | who
-    report |= {"steps": run.max_steps, "versions": versions(), "data": job.data}
-    report["linear4bit_layers"] = training.count_4bit_layers(model)
-    report["lora_parameters"] = model.get_nb_trainable_parameters()[0]
+    report |= {"data": job.data, "linear4bit_layers": training.count_4bit_layers(model)}
+    report |= {"steps": run.max_steps, "lora_parameters": model.get_nb_trainable_parameters()[0]}
     with ExitStack() as held:
         once(lambda: held.enter_context(own_folder(output, identity, **how)))
         path = output / "before.json"
         if kept := once(lambda: read_json(path) if path.is_file() else None):
             print("The baseline was measured before the interruption")
-        more = {
-            "judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy"), "acts": job.acts,
-            "turns": overrides.get("max_tool_calling_iterations"),
-        }  # fmt: skip
+        more = {"judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy")}
+        more |= {"acts": job.acts, "turns": overrides.get("max_tool_calling_iterations")}
         before = acting.measure(run, model, tokenizer, job.heldout, path, kept=kept, **more)
         right, n = sum(before[0].strict), before[0].n
         print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
@@ -110,7 +97,7 @@ def main_run(
             return None
         log = [entry for entry in history if "reward" in entry]
         report |= {**told, "heldout": compare(before, after), **from_log(log, run)}
-        report["verdict"] = verdict(report["heldout"])
+        report |= {"verdict": verdict(report["heldout"]), "versions": versions()}
         asked = job.heldout.select_columns(["question", "answer"]).to_list()[:5]
         rows = zip(asked, before[1].completions, after[1].completions, strict=False)
         examples = report["examples"] = [q | {"before": b, "after": a} for q, b, a in rows]
@@ -136,19 +123,16 @@ def main_run(
 class Job:
     """A run's rewards, data and backend; WorkbookError if they do not fit. Writes nothing.
 
-    `used` are the reward functions to call (default: the run's), `how` are options of
-    `load_problems`. `train` and `heldout` are rows, and prompts after `load`.
+    `used` are the reward functions to call (default: the run's), `how` are data, heldout_data and
+    options of `load_problems`. `train` and `heldout` are rows, and prompts after `load`.
     """
 
-    def __init__(
-        self, run, used=(), *, backend="unsloth", data=None, heldout_data=None, judge=None, **how
-    ):
+    def __init__(self, run, used=(), *, backend="unsloth", judge=None, **how):
         self.run, self.backend = run, backend
         if training.sharded() and backend == "unsloth":
-            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support: add"
-            raise WorkbookError(
-                f"{said} --backend plain, or launch with configs/data_parallel.yaml"
-            )
+            said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support"
+            fix = "add --backend plain, or launch with configs/data_parallel.yaml"
+            raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
         self.acts = acting.acts_of(how.pop("tools", None), how.pop("environment", None))
@@ -157,21 +141,22 @@ class Job:
         self.rewards = parse_rewards(run.rewards, timeout)  # (functions, weights)
         if hasattr(episodes, "get_reward"):  # it is the reward, and the only one
             self.rewards = [], []
-        used, own = used or self.rewards[0], bool(data or heldout_data)
+        used, given = used or self.rewards[0], [how.pop(n, None) for n in ("data", "heldout_data")]
+        own = any(given)
         # The course's answers are numbers; a user's must be if a reward compares numbers.
         numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
         answers = "number" if numbers else "text"
         with main_first():
             how |= {"leaks": acting.same_seeds} if episodes else {}
-            parts = load_split(run, data, heldout_data, answers=answers, **how)
+            parts = data.load_split(run, *given, answers=answers, **how)
         self.train, self.heldout, leaked = parts
-        try_rewards(used, list(to_dataset(self.train.select(range(min(2, len(self.train)))))))
+        try_rewards(used, list(data.to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge = judge_for(answers, judge)
         own_acts = [*self.acts.get("tools", ()), *filter(None, [episodes])]
         self.reward_files = file_hashes([*used, *own_acts])
-        self.data_sha256 = sha256_of(self.train, self.heldout)
-        hub = not own and course_data(run.profile) is GSM8K
-        given = GSM8K.values() if hub else (data, heldout_data)
+        self.data_sha256 = data.sha256_of(self.train, self.heldout)
+        if not own and data.course_data(run.profile) is data.GSM8K:
+            given = data.GSM8K.values()
         named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in given]
         self.data = {"source": named[0], "heldout_source": named[1], "dropped_leaked": leaked}
         self.data["max_prompt_length"] = run.max_prompt_length
@@ -198,12 +183,12 @@ class Job:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
         with nullcontext() if here else main_first():
             model, tokenizer = training.load_policy(run, self.backend)
-        fold, limit = needs_folding(tokenizer), run.max_prompt_length
+        fold, limit = data.needs_folding(tokenizer), run.max_prompt_length
         fix = "lower --max-prompt-length (longer prompts are dropped)"
         check_positions(model, limit + run.max_completion_length, fix)
         for name, words in (("train", "training"), ("heldout", "held-out")):
-            rows = to_dataset(getattr(self, name), run.system_prompt, fold=fold)
-            kept, dropped = drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
+            rows = data.to_dataset(getattr(self, name), run.system_prompt, fold=fold)
+            kept, dropped = data.drop_long_prompts(rows, tokenizer, limit, f"the {words} data")
             setattr(self, name, kept)
             self.data |= {name: len(kept), f"dropped_too_long_{name}": dropped}
             if dropped:
@@ -214,13 +199,13 @@ class Job:
         return model, tokenizer
 
 
-def train_once(
-    run: RunConfig, model, tokenizer, rows, functions, weights, callbacks=(), **how
-) -> tuple[list[dict], dict]:
+def train_once(run, model, tokenizer, rows, functions, weights, callbacks=(), **how) -> tuple:
     """Train resumably, with diagnosis, save adapter and log; (TRL's history, report entries).
 
     `how`: resume and overrides. After a Ctrl-C everything is saved, and SystemExit is raised.
     """
+    from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
+
     given = (run, model, tokenizer, rows, functions, weights, how["overrides"])
     trainer = training.make_trainer(*given, **how.get("acts", {}))
     trainer.reward_funcs = functions = watch(trainer.reward_funcs)  # an environment's, too
@@ -241,10 +226,9 @@ def train_once(
     trainer.accelerator.wait_for_everyone()
     if done.interrupted:
         if is_main():
-            said = (
-                f"\nInterrupted: stopped after step {trainer.state.global_step} of {run.max_steps}."
-            )
-            print(said, "The same command with --resume continues from there.", file=sys.stderr)
+            step = f"{trainer.state.global_step} of {run.max_steps}"
+            said = f"\nInterrupted: stopped after step {step}. The same command with"
+            print(said, "--resume continues from there.", file=sys.stderr)
         raise SystemExit(130)
     # with the time before the interruption
     seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)

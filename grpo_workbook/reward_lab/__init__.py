@@ -45,6 +45,7 @@ __all__ = ["SymbolicChecker", "attacks", "honest", "score", "symbolic_correctnes
 START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
 MAX_TRIES = 4  # attempts at a pair if the worker dies
 DIGITS = 12  # decimals that must agree; with math-verify's 6, 1.414214 is the root of 2
+_alarm = getattr(signal, "alarm", lambda seconds: 0)  # Windows has none
 MEMORY = 2 << 30  # bytes of address space of a worker: stops a bomb before the machine is full
 _MARK = re.compile(r"</?answer>|\\boxed\{|####")
 _NAMED = re.compile(
@@ -327,7 +328,7 @@ def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
     how: Any = {"parsing_timeout": None, "raise_on_error": True}
     how["extraction_config"] = [LatexExtractionConfig(boxed_match_priority=0)]
     # if the parent is gone: the kernel ends this process, even within one long multiplication
-    signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 5)
+    _alarm(int(2 * time_limit + 5))
     try:
         # in forms that math-verify knows: no full-width forms, unicode minus, 1e3 or $
         prediction, gold = (
@@ -344,4 +345,4 @@ def compare(prediction: str, gold: str, time_limit: float) -> tuple[str, str]:
     except Exception as error:
         return "error", f"{type(error).__name__}: {str(error)[:200]}"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _alarm(0)

@@ -233,13 +233,13 @@ for name, scores in (("before", before), ("after", after)):
 # %% [markdown]
 # ## When something is wrong
 #
-# `doctor` checks the machine. If something is missing, it tells you how to fix it. In a terminal:
-# `python -m grpo_workbook doctor`.
+# `doctor` checks the machine. If something is missing, it tells you how to fix it. With `--full` it also tries what
+# takes seconds to load. In a terminal: `python -m grpo_workbook doctor --full`.
 
 # %%
 from grpo_workbook.cli import main
 
-main(["doctor"]);
+main(["doctor", "--full"]);
 
 # %% [markdown]
 # `diagnose` reads the log of a run, names what is wrong and says what to do. It compares the last quarter of the steps
