@@ -36,10 +36,7 @@ TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_id
 
 
 def find_file(source: str | Path) -> tuple[Path, str | None]:
-    """(the path of a source, the kind of file: None for a hub id). WorkbookError for no such file.
-
-    It reads nothing.
-    """
+    """(the path of a source, the kind of file: None for a hub id), unread; or WorkbookError."""
     path = place_of(source)
     kind = FORMATS.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     if kind and not (path.is_file() and path.stat().st_size):

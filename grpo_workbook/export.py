@@ -235,9 +235,7 @@ def _log_probabilities(read: list):
 
 
 def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
-    """How much of what training changed, by the log-probabilities of the record, is in the merge;
-    1 where the change is so small that it drowns in the rounding of the merged weights.
-    """
+    """How much of training's change of the record is in the merge; 1 if it drowns in rounding."""
     import numpy as np
 
     trained = np.array(record["policy"], float) - np.array(record["base"], float)

@@ -26,13 +26,13 @@ import fake_cuda
 import unsloth
 fake_cuda.arm()
 import trl
-from dataclasses import replace
 from grpo_workbook import RunConfig, load_model, load_policy, load_problems, to_dataset
-from grpo_workbook import data, make_trainer, parse_rewards, save_adapter
+from grpo_workbook import config, data, make_trainer, parse_rewards, save_adapter
+config.find_device = lambda: ("cuda", fake_cuda.GIB, fake_cuda.PROPERTIES.name)
 sizes = {"batch_size": 8, "num_generations": 4, "per_device_batch": 4, "max_steps": 1}
 sizes |= {"max_completion_length": 8, "load_in_4bit": False}
-run = RunConfig.from_env(profile="smoke", model=sys.argv[1], output=sys.argv[2], **sizes)
-run = replace(run, device="cuda")
+sizes |= {"profile": "smoke", "model": sys.argv[1], "output": sys.argv[2]}
+run = RunConfig.from_env(**sizes)
 told = {}
 """
 VISION = """
@@ -73,6 +73,7 @@ else:  # as the chapters write it
     args = run.to_grpo_config(weights)
     trainer = trl.GRPOTrainer(policy, functions, args, rows, processing_class=tokenizer)
 trainer.train()
+told["dtype"] = run.dtype
 told["trainer"] = type(trainer).__mro__[1].__name__
 told["half"] = [trainer.args.bf16, trainer.args.fp16, trainer.accelerator.mixed_precision]
 told["autocast"] = trainer._autocast_enabled
@@ -85,7 +86,7 @@ REFUSED = """
 from grpo_workbook.errors import WorkbookError
 try:
     if sys.argv[3] == "float32":
-        load_policy(run)
+        load_policy(RunConfig.from_env(**sizes, dtype="float32"))
     else:
         rewards, more = [lambda completions, **row: [0.0] * 4], {"use_adaptive_entropy": True}
         make_trainer(run, None, None, None, rewards, overrides=more)
@@ -131,6 +132,13 @@ def test_a_gemma_in_float32_is_refused_where_unsloth_would_take_float16(tmp_path
     told = on_a_gpu(REFUSED, gemma, tmp_path, "float32", FAKE_CAPABILITY="7.5")
     assert "in float16 on a GPU without bfloat16: say dtype: float16" in told["said"]
     assert on_a_gpu(REFUSED, gemma, tmp_path, "float32") == {"said": "nothing"}  # an L4
+
+
+def test_a_gemma_is_trained_in_what_unsloth_takes_where_nothing_else_was_asked_for(tmp_path):
+    told = on_a_gpu(TRAINS, REPO / "data" / "tiny-gemma3", tmp_path, "ours", FAKE_CAPABILITY="7.5")
+    assert told["dtype"] == "float16"
+    assert told["adapters"] == ["torch.float32"]
+    assert told["gradient"] > 0
 
 
 def test_adaptive_entropy_is_refused_where_unsloth_would_ignore_it(tmp_path):
