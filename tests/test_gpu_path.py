@@ -82,6 +82,41 @@ told["gradient"] = trainer.state.log_history[0]["grad_norm"]
 """
 
 
+CHAPTER = """
+import gc, re, weakref
+import torch
+from pathlib import Path
+source = Path("notebooks/source/04_grpo_run.py").read_text()
+cells = re.split("(?m)^# %%.*\\n", source.split("# ## Exercises")[0])
+from datasets.utils.logging import disable_progress_bar
+disable_progress_bar()
+rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
+functions, weights = parse_rewards(run.rewards)
+names = {"run": run, "train_set": rows, "functions": functions, "weights": weights}
+names |= dict.fromkeys(["layer", "packed", "W", "A", "B", "block"])  # of a 4-bit layer
+names["GRPOTrainer"] = trl.GRPOTrainer
+
+def execute(word):
+    (cell,) = [cell for cell in cells if word in cell and not cell.startswith("# ")]
+    exec(compile(cell, word, "exec"), names)
+
+for word in ("loader.from_pretrained(", "loader.get_peft_model(", "per_layer = 7"):
+    execute(word)
+told["class"], told["seen"] = type(names["model"]).__name__, bool(names["sees"])
+learning = {n: p for n, p in names["model"].named_parameters() if p.requires_grad}
+told["adapters"] = list(learning)
+names["args"] = run.to_grpo_config(weights)
+execute("trainer = GRPOTrainer(")
+names["trainer"].train()
+told["gradient"] = names["trainer"].state.log_history[0]["grad_norm"]
+gone = [weakref.ref(names[name]) for name in ("model", "trainer")]
+del learning
+execute("clear_device_cache(")
+told["left"] = [str(type(one())) for one in gone if one() is not None]
+told["steps"], told["saved"] = names["steps"], (run.output / "adapter").is_dir()
+"""
+
+
 REFUSED = """
 from grpo_workbook.errors import WorkbookError
 try:
@@ -144,3 +179,18 @@ def test_a_gemma_is_trained_in_what_unsloth_takes_where_nothing_else_was_asked_f
 def test_adaptive_entropy_is_refused_where_unsloth_would_ignore_it(tmp_path):
     told = on_a_gpu(REFUSED, REPO / "data" / "tiny-qwen3", tmp_path, "entropy")
     assert "ignores use_adaptive_entropy: say entropy_coef" in told["said"]
+
+
+@pytest.mark.parametrize("family", ["tiny-qwen3", "gemma3"])
+def test_chapter_04_loads_trains_and_frees_the_model(family, tmp_path):
+    """Its own cells, also on a checkpoint that sees."""
+    sees = family == "gemma3"
+    model = make(family, tmp_path / "base") if sees else REPO / "data" / family
+    told = on_a_gpu(CHAPTER, model, tmp_path)
+    assert told["seen"] == sees
+    assert len(told["adapters"]) == 4 * 7 * 2
+    assert not [name for name in told["adapters"] if "vision" in name]
+    assert told["gradient"] > 0
+    assert told["saved"]
+    assert told["steps"] == 1
+    assert told["left"] == []
