@@ -610,7 +610,13 @@ if run.profile == "smoke":
 # ## Exercises
 #
 # Two functions and two experiments. An experiment runs only after you have written a prediction.
-# `python -m grpo_workbook progress` lists what you have solved.
+# `python -m grpo_workbook progress` lists what you have solved. Load the trained policy again for them, from its adapter:
+
+# %%
+from grpo_workbook import load_model
+
+where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
+model, tokenizer = load_model(run.model, run.output / "adapter", **where)
 
 # %% [markdown]
 # ### Exercise 04.1 · `accumulation_steps` · easy · 5 minutes
@@ -738,8 +744,6 @@ predict("04.3", prediction, rank_one);
 # (p of the paired test is 0.05 or more)?
 
 # %% tags=["exercise"]
-from grpo_workbook import load_model
-
 prediction = ...  # "more", "fewer" or "no difference"
 
 
@@ -750,8 +754,6 @@ def my_problems() -> dict:
             for a in range(30, 86, 7) for b in (14, 26, 38, 50)]
     # YOUR PROBLEMS: rows = load_problems("my_problems.jsonl")
     mine = to_dataset(rows)
-    where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
-    model, tokenizer = load_model(run.model, run.output / "adapter", **where)
     with model.disable_adapter():
         base = evaluate(model, tokenizer, mine, sample=True, **how)
     trained = evaluate(model, tokenizer, mine, sample=True, **how)
