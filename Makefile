@@ -61,12 +61,13 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reo
 test-fast: $(STAMP)
 	$(PYTEST) -m "not trains and not slow and not notebook and not extra"
 
-test: $(STAMP)
-	$(PYTEST) -m "not extra"
-
+# For tests/test_gpu_path.py: 198 MB to download, 691 MB on the disk; elsewhere those tests are skipped.
 TRITON := $(VENV)/triton
 $(TRITON): requirements-triton.txt | $(STAMP)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --target $@.new -r requirements-triton.txt && rm -rf $@ && mv $@.new $@ || true
+
+test: $(STAMP) $(if $(FULL),$(TRITON))
+	$(PYTEST) -m "not extra"
 
 test-all: $(STAMP) $(COMPARE) $(BOOK) $(TRITON) lint
 	TEST_ALL=1 $(PYTEST)

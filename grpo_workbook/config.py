@@ -4,6 +4,7 @@ import difflib
 import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -122,8 +123,8 @@ class RunConfig:
             raise WorkbookError(f"unknown setting {unknown[0]!r}: {nearest(unknown[0], known)}")
         given = {name: value for name, value in values.items() if value is not None}
         chosen = {name: v for name, v in PROFILES[profile].items() if name not in FAMILIES} | given
-        _fit_the_gpu(chosen, given, device, why)
         model = find_model(choose("model", model, "qwen", "the default family"), profile)
+        _fit_the_gpu(chosen, given, device, model, why)
         seed = choose("seed", seed, 0, "the default")
         seed = int(seed) if str(seed).isdecimal() else seed  # a text in the environment
         output = str(choose("output", output, "outputs/run", "the default"))
@@ -257,19 +258,21 @@ def _fitting_profile(device: str, gib: float) -> tuple[str, str]:
     return "t4" if gib < 20 else "24gb" if gib < 60 else "80gb", f"the GPU has {gib:.0f} GiB"
 
 
-def _fit_the_gpu(chosen: dict, given: dict, device: str, why: dict[str, str]) -> None:
+def _fit_the_gpu(chosen: dict, given: dict, device: str, model: str, why: dict) -> None:
     """Replace the profile's choices that this GPU or the installed packages cannot serve."""
     import torch
 
-    half = device == "cuda" and chosen["dtype"] == "bfloat16"
-    if half and not torch.cuda.is_bf16_supported(including_emulation=False):
+    # Without bfloat16 Unsloth loads Gemma in float16, and computes in float32 all the same.
+    half = chosen["dtype"] == "bfloat16" or ("dtype" not in given and _family(model) == "gemma")
+    if half and device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         chosen["dtype"], why["dtype"] = "float16", "the GPU has no bfloat16"
     if chosen.get("vllm") in ("colocate", "server") and (device == "cpu" or not find_spec("vllm")):
         missing = "vLLM needs a CUDA GPU, and to be installed"
         if "vllm" in given:
             raise WorkbookError(f"vllm is {given['vllm']!r} and {missing} (.[vllm]): say vllm: off")
         chosen["vllm"], why["vllm"] = "off", missing
-    if chosen.get("vllm") == "colocate":  # as Unsloth's notebooks: vLLM sleeps during the update
+    # As Unsloth's notebooks: vLLM sleeps during the update. Unsloth reads it when it is imported.
+    if chosen.get("vllm") == "colocate" and "unsloth" not in sys.modules:
         for name in ("STANDBY", "STANDBY_UTIL_OVERRIDE"):  # and vllm_gpu_memory counts all the same
             os.environ.setdefault(f"UNSLOTH_VLLM_{name}", "1")
 

@@ -235,7 +235,7 @@ def _log_probabilities(read: list):
 
 
 def _effect_kept(record: Mapping, base: list, ours: list, merged: list) -> dict:
-    """How much of what training changed is in the merge, by the log-probabilities of the record."""
+    """How much of training's change of the record is in the merge; 1 if it drowns in rounding."""
     import numpy as np
 
     trained = np.array(record["policy"], float) - np.array(record["base"], float)

@@ -44,17 +44,14 @@ def _generate_unpacked(model, *args, **kwargs):
     from peft.tuners.lora import LoraLayer
     from transformers.integrations import sdpa_attention
 
-    layers = []
-    for layer in (m for m in model.modules() if isinstance(m, LoraLayer)):
+    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    for layer in layers:
         packed = layer.get_base_layer().weight
-        if getattr(packed, "quant_state", None) is None or layer.disable_adapters:
-            continue
-        with torch.no_grad():
+        if getattr(packed, "quant_state", None) is not None and not layer.disable_adapters:
             matrix = dequantize_4bit(packed.data, packed.quant_state).float()
             for name in layer.active_adapters:
-                matrix += layer.get_delta_weight(name)
-        layer.forward = partial(torch.nn.functional.linear, weight=matrix)
-        layers.append(layer)
+                matrix += layer.get_delta_weight(name).detach()
+            layer.forward = partial(torch.nn.functional.linear, weight=matrix)
     # Transformers copies keys and values for each head of a group; PyTorch's kernel need not.
     copies = sdpa_attention.use_gqa_in_sdpa
     sdpa_attention.use_gqa_in_sdpa = lambda *given: True
@@ -63,7 +60,7 @@ def _generate_unpacked(model, *args, **kwargs):
     finally:
         sdpa_attention.use_gqa_in_sdpa = copies
         for layer in layers:
-            del layer.forward
+            vars(layer).pop("forward", None)
 
 
 def _load_unsloth(run: RunConfig, lora: dict) -> tuple[Any, Any]:

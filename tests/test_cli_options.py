@@ -49,6 +49,25 @@ def test_our_values_keep_their_types(tmp_path, text, name, value):
     assert type(given(tmp_path, text)[0][name]) is type(value)
 
 
+@pytest.mark.slow
+def test_a_field_of_trl_does_not_load_unsloth_before_the_run_says_that_vllm_sleeps():
+    """Else Unsloth asks torch for expandable segments, with which vLLM cannot sleep."""
+    code = (
+        "import os; from grpo_workbook import config; from grpo_workbook.cli import options\n"
+        "config.find_device = lambda: ('cuda', 22.1, 'torch sees an L4')\n"
+        "config.find_spec = lambda name: object()\n"
+        "options.read(['--profile', '24gb', *os.environ['GIVEN'].split(), '--max_grad_norm=0.5'])\n"
+        "print('expandable_segments' in os.environ.get('PYTORCH_ALLOC_CONF', ''))"
+    )
+    kept = environment()
+    for name in ("PYTORCH_ALLOC_CONF", "UNSLOTH_VLLM_STANDBY"):
+        kept.pop(name, None)
+    for given, expandable in (("", "False"), ("--vllm off", "True")):
+        how = {"env": kept | {"GIVEN": given}, "capture_output": True, "text": True}
+        result = subprocess.run([sys.executable, "-c", code], cwd=REPO, **how)
+        assert result.stdout.split()[-1] == expandable, result.stderr[-3000:]
+
+
 def test_what_is_null_is_not_given(tmp_path):
     assert given(tmp_path, "model: ~\nmax_steps: null\ndata:\n") == ({}, {})
 

@@ -230,10 +230,22 @@ def test_a_chapter_takes_minutes_on_a_t4_unless_told_otherwise(monkeypatch):
     assert (run.model, run.max_steps) == ("unsloth/Qwen3-1.7B", 40)
 
 
+def test_a_gemma_takes_float16_in_every_profile_of_a_gpu_without_bfloat16(monkeypatch):
+    """Unsloth loads it so there, and refuses nothing else; a dtype that was asked for stays."""
+    monkeypatch.setattr(config, "find_device", T4)
+    t4 = {"default_profile": "smoke", "model": "gemma"}
+    for has_bfloat16, dtype in ((False, "float16"), (True, "float32")):
+        monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda b=has_bfloat16, **_: b)
+        assert RunConfig.from_env(**t4).dtype == dtype
+        assert RunConfig.from_env(**t4, dtype="float32").dtype == "float32"
+        assert RunConfig.from_env(**t4 | {"model": "qwen"}).dtype == "float32"
+
+
 def test_a_colocated_vllm_sleeps_during_the_update(monkeypatch):
     """Unsloth reads it when it is imported, which is after the run was chosen."""
     monkeypatch.setattr(config, "find_device", lambda: ("cuda", 22.1, "torch sees an L4"))
     monkeypatch.setattr(config, "find_spec", lambda name: object())
+    monkeypatch.delitem(sys.modules, "unsloth", raising=False)
     names = ("UNSLOTH_VLLM_STANDBY", "UNSLOTH_VLLM_STANDBY_UTIL_OVERRIDE")
     for name in names:
         monkeypatch.setenv(name, "")  # to be set back after the test
@@ -243,6 +255,10 @@ def test_a_colocated_vllm_sleeps_during_the_update(monkeypatch):
     monkeypatch.setenv(names[0], "0")
     assert RunConfig.from_env().vllm == "colocate"
     assert [os.environ[name] for name in names] == ["0", "1"]  # what was said, wins
+    monkeypatch.delenv(names[0])
+    monkeypatch.setitem(sys.modules, "unsloth", None)  # too late: its memory is not made for it
+    assert RunConfig.from_env().vllm == "colocate"
+    assert names[0] not in os.environ
 
 
 def test_cispo_caps_the_weight_and_not_the_ratio(tmp_path):

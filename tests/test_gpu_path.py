@@ -26,13 +26,13 @@ import fake_cuda
 import unsloth
 fake_cuda.arm()
 import trl
-from dataclasses import replace
 from grpo_workbook import RunConfig, load_model, load_policy, load_problems, to_dataset
-from grpo_workbook import data, make_trainer, parse_rewards, save_adapter
+from grpo_workbook import config, data, make_trainer, parse_rewards, save_adapter
+config.find_device = lambda: ("cuda", fake_cuda.GIB, fake_cuda.PROPERTIES.name)
 sizes = {"batch_size": 8, "num_generations": 4, "per_device_batch": 4, "max_steps": 1}
 sizes |= {"max_completion_length": 8, "load_in_4bit": False}
-run = RunConfig.from_env(profile="smoke", model=sys.argv[1], output=sys.argv[2], **sizes)
-run = replace(run, device="cuda")
+sizes |= {"profile": "smoke", "model": sys.argv[1], "output": sys.argv[2]}
+run = RunConfig.from_env(**sizes)
 told = {}
 """
 VISION = """
@@ -73,6 +73,7 @@ else:  # as the chapters write it
     args = run.to_grpo_config(weights)
     trainer = trl.GRPOTrainer(policy, functions, args, rows, processing_class=tokenizer)
 trainer.train()
+told["dtype"] = run.dtype
 told["trainer"] = type(trainer).__mro__[1].__name__
 told["half"] = [trainer.args.bf16, trainer.args.fp16, trainer.accelerator.mixed_precision]
 told["autocast"] = trainer._autocast_enabled
@@ -81,11 +82,46 @@ told["gradient"] = trainer.state.log_history[0]["grad_norm"]
 """
 
 
+CHAPTER = """
+import gc, re, weakref
+import torch
+from pathlib import Path
+source = Path("notebooks/source/04_grpo_run.py").read_text()
+cells = re.split("(?m)^# %%.*\\n", source.split("# ## Exercises")[0])
+from datasets.utils.logging import disable_progress_bar
+disable_progress_bar()
+rows = to_dataset(load_problems(data.WORD_PROBLEMS["train"]).select(range(16)))
+functions, weights = parse_rewards(run.rewards)
+names = {"run": run, "train_set": rows, "functions": functions, "weights": weights}
+names |= dict.fromkeys(["layer", "packed", "W", "A", "B", "block"])  # of a 4-bit layer
+names["GRPOTrainer"] = trl.GRPOTrainer
+
+def execute(word):
+    (cell,) = [cell for cell in cells if word in cell and not cell.startswith("# ")]
+    exec(compile(cell, word, "exec"), names)
+
+for word in ("loader.from_pretrained(", "loader.get_peft_model(", "per_layer = 7"):
+    execute(word)
+told["class"], told["seen"] = type(names["model"]).__name__, bool(names["sees"])
+learning = {n: p for n, p in names["model"].named_parameters() if p.requires_grad}
+told["adapters"] = list(learning)
+names["args"] = run.to_grpo_config(weights)
+execute("trainer = GRPOTrainer(")
+names["trainer"].train()
+told["gradient"] = names["trainer"].state.log_history[0]["grad_norm"]
+gone = [weakref.ref(names[name]) for name in ("model", "trainer")]
+del learning
+execute("clear_device_cache(")
+told["left"] = [str(type(one())) for one in gone if one() is not None]
+told["steps"], told["saved"] = names["steps"], (run.output / "adapter").is_dir()
+"""
+
+
 REFUSED = """
 from grpo_workbook.errors import WorkbookError
 try:
     if sys.argv[3] == "float32":
-        load_policy(run)
+        load_policy(RunConfig.from_env(**sizes, dtype="float32"))
     else:
         rewards, more = [lambda completions, **row: [0.0] * 4], {"use_adaptive_entropy": True}
         make_trainer(run, None, None, None, rewards, overrides=more)
@@ -133,6 +169,28 @@ def test_a_gemma_in_float32_is_refused_where_unsloth_would_take_float16(tmp_path
     assert on_a_gpu(REFUSED, gemma, tmp_path, "float32") == {"said": "nothing"}  # an L4
 
 
+def test_a_gemma_is_trained_in_what_unsloth_takes_where_nothing_else_was_asked_for(tmp_path):
+    told = on_a_gpu(TRAINS, REPO / "data" / "tiny-gemma3", tmp_path, "ours", FAKE_CAPABILITY="7.5")
+    assert told["dtype"] == "float16"
+    assert told["adapters"] == ["torch.float32"]
+    assert told["gradient"] > 0
+
+
 def test_adaptive_entropy_is_refused_where_unsloth_would_ignore_it(tmp_path):
     told = on_a_gpu(REFUSED, REPO / "data" / "tiny-qwen3", tmp_path, "entropy")
     assert "ignores use_adaptive_entropy: say entropy_coef" in told["said"]
+
+
+@pytest.mark.parametrize("family", ["tiny-qwen3", "gemma3"])
+def test_chapter_04_loads_trains_and_frees_the_model(family, tmp_path):
+    """Its own cells, also on a checkpoint that sees."""
+    sees = family == "gemma3"
+    model = make(family, tmp_path / "base") if sees else REPO / "data" / family
+    told = on_a_gpu(CHAPTER, model, tmp_path)
+    assert told["seen"] == sees
+    assert len(told["adapters"]) == 4 * 7 * 2
+    assert not [name for name in told["adapters"] if "vision" in name]
+    assert told["gradient"] > 0
+    assert told["saved"]
+    assert told["steps"] == 1
+    assert told["left"] == []

@@ -74,3 +74,23 @@ def test_the_chapters_that_hold_several_models_take_the_tiny_one_everywhere(chap
     chosen = re.findall(r"RunConfig\.from_env\(([^)]*)", source.read_text())
     assert chosen
     assert all(re.search(r'profile="smoke"', given) for given in chosen), chosen
+
+
+def test_chapter_04_has_room_to_merge_and_loads_nothing_beside_it():
+    """The merge goes where it fits: on the GPU only after the policy and vLLM have left it."""
+    source = (REPO / "notebooks" / "source" / "04_grpo_run.py").read_text()
+    cells = re.split(r"^# %%.*\n", source.split("# ## Exercises")[0], flags=re.M)
+    code = [cell for cell in cells if not cell.startswith("# ")]
+    (free,) = [i for i, cell in enumerate(code) if "clear_device_cache(" in cell]
+    (merging,) = [i for i, cell in enumerate(code) if re.search(r"\bmerge\(", cell)]
+    assert free < merging
+    assert re.search(r"^del model, trainer\b", code[free], re.M)
+    assert "delete_vllm(model.vllm_engine)" in code[free]
+    assert not re.search(r"load_model\(|load_policy\(|from_pretrained\(", "".join(code[free:]))
+
+
+def test_chapter_04_says_the_hours_of_a_gpu_and_how_to_take_minutes():
+    source = (REPO / "notebooks" / "source" / "04_grpo_run.py").read_text()
+    first = source.split("# %% [markdown]\n")[1]
+    assert re.search(r"T4\b.* hours", first, re.S)
+    assert "GRPO_WORKBOOK_PROFILE=smoke" in first

@@ -17,6 +17,7 @@ from grpo_workbook.models import load_model, text_part
 NOTEBOOKS = REPO / "notebooks" / "source"
 UNSLOTH = Path(importlib.util.find_spec("unsloth").submodule_search_locations[0])
 TINY = {"gemma3": REPO / "data" / "tiny-gemma3", "qwen3_5": REPO / "data" / "tiny-qwen3"}
+TINY["gemma4"] = TINY["gemma3"]  # its tokenizer; the other weights of both are random
 LORA = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 PROMPT = [chat_prompt("Ada has 3 pens and buys 4 more. How many pens does Ada have now?")]
 
@@ -36,6 +37,22 @@ def make(family, folder):
         config = transformers.Gemma3Config(vision_config=vision, **sizes)
         model = transformers.Gemma3ForConditionalGeneration(config)
         model.model.language_model.load_state_dict(text.model.state_dict())
+    elif family == "gemma4":
+        words = len(load_tokenizer(TINY[family]))
+        text = {
+            "vocab_size": words, "vocab_size_per_layer_input": words, "hidden_size": 64,
+            "hidden_size_per_layer_input": 0, "intermediate_size": 128, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+            "global_head_dim": 16, "num_kv_shared_layers": 0, "tie_word_embeddings": True,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        }  # fmt: skip
+        vision |= {"num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 16}
+        config = transformers.Gemma4Config(text_config=text, vision_config=vision)
+        model = transformers.Gemma4ForConditionalGeneration(config)
+        # Its attention has no 1 / sqrt(head_dim): training puts that into this weight. Without it
+        # a random model's attention is so sharp that rounding to bfloat16 moves logits by 3 %.
+        for layer in model.model.language_model.layers:
+            layer.self_attn.q_norm.weight.data.fill_(16**-0.5)
     else:
         text = {
             "vocab_size": len(load_tokenizer(TINY[family])), "hidden_size": 128,
@@ -133,6 +150,27 @@ def test_an_adapter_of_the_text_part_is_loaded_and_merged_with_it(gemma, tmp_pat
         generate(*one, PROMPT, max_new_tokens=32) for one in ((merged, words), (policy, words))
     ]
     assert answers[0] == answers[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gemma4", "qwen3_5"])
+def test_the_text_part_of_other_families_is_loaded_adapted_and_merged(family, tmp_path):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForImageTextToText
+
+    folder = make(family, tmp_path / "base")
+    base, tokenizer = load_model(folder)
+    whole = AutoModelForImageTextToText.from_pretrained(folder, dtype="float32").eval()
+    plain = logits(base, tokenizer)
+    assert (plain - logits(whole, tokenizer)).abs().max() < 1e-4
+    policy = trained(get_peft_model(base, LoraConfig(**LORA, task_type="CAUSAL_LM")))
+    save_adapter(policy, tokenizer, tmp_path / "adapter")
+    wanted, again = logits(policy, tokenizer), logits(*load_model(folder, tmp_path / "adapter"))
+    spread = wanted.std()
+    assert (wanted - plain).abs().max() > spread
+    assert (wanted - again).abs().max() < 1e-4
+    merge(None, tmp_path / "adapter", tmp_path / "merged", max_new_tokens=8)
+    assert (wanted - logits(*load_model(tmp_path / "merged"))).abs().max() < 0.1 * spread
 
 
 def test_an_adapter_that_finds_no_place_is_an_error(gemma, tmp_path):

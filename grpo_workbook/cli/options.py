@@ -103,7 +103,9 @@ def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, 
             print("Loading the libraries", flush=True)
     theirs: dict = {}
     if words:
-        if getattr(ours, "backend", "unsloth") == "unsloth":  # it patches TRL, so it comes first
+        if loads and getattr(ours, "backend", "unsloth") == "unsloth":
+            # It patches TRL, so it comes first, but after what the run says in the environment.
+            RunConfig.from_env(**{n: v for n, v in vars(ours).items() if n in run_fields()})
             import unsloth  # noqa: F401
         from trl import GRPOConfig
 

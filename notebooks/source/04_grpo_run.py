@@ -5,7 +5,9 @@
 # TRL, and say with an interval and a paired test whether it improved on problems it never saw.
 #
 # **Time:** about 5 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
-# the same cells train Qwen3 or Gemma 3. That takes far longer, and measuring before and after is part of it.
+# the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would train for about 4 hours and be measured for up to one:
+# computed from the profile, not measured. For minutes there too, set `GRPO_WORKBOOK_PROFILE=smoke` before the
+# next cells (`%env GRPO_WORKBOOK_PROFILE=smoke`): it takes the tiny model.
 #
 # The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.
 
@@ -538,9 +540,23 @@ print(f"p = {p_value:.1g}")
 # unquantized, adds the adapter, and saves one 16-bit model that plain Transformers can load.
 
 # %%
-from grpo_workbook import load_model, merge, save_adapter
+from accelerate.utils.memory import clear_device_cache
+from grpo_workbook import merge, save_adapter
 
 save_adapter(model, tokenizer, run.output / "adapter")
+steps, learned_in = trainer.state.global_step, {p.dtype for p in adapters}
+in_4bit = training.count_4bit_layers(model)
+if hasattr(model, "vllm_engine"):  # it holds its part of the GPU to its end
+    from unsloth_zoo.vllm_utils import delete_vllm
+
+    delete_vllm(model.vllm_engine)
+del model, trainer, adapters, p, exact, layer, packed, W, A, B, block
+clear_device_cache(garbage_collection=True)
+
+# %% [markdown]
+# The trained policy is on disk, and no longer in memory: on a GPU the 16-bit models need the room.
+
+# %%
 folder = run.output / "merged"
 proof = merge(run.model, run.output / "adapter", folder, heldout=heldout_set,
               policy=after_greedy, max_new_tokens=run.max_completion_length,
@@ -556,19 +572,17 @@ proof
 
 # %% [markdown]
 # That proves the merge. It does not prove that an adapter trained on the *4-bit* base works as well on the unquantized
-# base, which is another model. So measure what you would ship:
+# base, which is another model. So `merge` also lets what you would ship answer the held-out problems:
 
 # %%
-merged, merged_tokenizer = load_model(folder, dtype=run.dtype, device=run.device)
-merged_greedy = evaluate(merged, merged_tokenizer, heldout_set, **how)
-print(f"4-bit with adapter: {mean(after_greedy.strict):.1%} strict, greedy")
-print(f"merged, 16-bit:     {mean(merged_greedy.strict):.1%}")
+print(f"4-bit with adapter: {proof['policy_strict_greedy']:.1%} strict, greedy")
+print(f"merged, 16-bit:     {proof['merged_strict_greedy']:.1%}")
 
 # %% [markdown]
 # Here are its answers to five held-out questions:
 
 # %%
-for row, text in zip(heldout_set, merged_greedy.completions[:5]):
+for row, text in zip(heldout_set, proof["merged_answers"]):
     print(f"{row['question']}  (right: {row['answer']})")
     print("   ", " ".join(text.split()))
 
@@ -579,14 +593,14 @@ for row, text in zip(heldout_set, merged_greedy.completions[:5]):
 import json
 
 run.output.mkdir(parents=True, exist_ok=True)
-proved = {"steps": trainer.state.global_step,
+proved = {"steps": steps,
           "before": before, "after": after, "p_value": p_value, "merge": proof,
-          "linear4bit_layers": training.count_4bit_layers(model),
-          "merged_strict_greedy": mean(merged_greedy.strict)}
+          "linear4bit_layers": in_4bit,
+          "merged_strict_greedy": proof["merged_strict_greedy"]}
 (run.output / "notebook.json").write_text(json.dumps(proved, indent=2))
-assert trainer.state.global_step == run.max_steps and len(log) == run.max_steps
+assert steps == run.max_steps and len(log) == run.max_steps
 assert all(entry["step_time"] > 0 for entry in log)
-assert {p.dtype for p in adapters} == {torch.float32}, "not the weights that were meant"
+assert learned_in == {torch.float32}, "not the weights that were meant"
 if run.profile == "smoke":
     assert after["strict_sampled"] > before["ci95"][1] and p_value < 1e-6, "no gain"
     assert proof["same_greedy_tokens"] > 0.99, "the merged model is a different one"
@@ -596,7 +610,13 @@ if run.profile == "smoke":
 # ## Exercises
 #
 # Two functions and two experiments. An experiment runs only after you have written a prediction.
-# `python -m grpo_workbook progress` lists what you have solved.
+# `python -m grpo_workbook progress` lists what you have solved. Load the trained policy again for them, from its adapter:
+
+# %%
+from grpo_workbook import load_model
+
+where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
+model, tokenizer = load_model(run.model, run.output / "adapter", **where)
 
 # %% [markdown]
 # ### Exercise 04.1 · `accumulation_steps` · easy · 5 minutes
