@@ -70,6 +70,8 @@ def test_a_tool_that_hangs_or_raises_is_itself_to_blame_and_a_long_result_is_cut
     with pytest.raises(ToolBroken, match="tool failure in fail: .*zero"):
         fail(n=1)
     assert talk(n=10**6) == "x" * 200 + " (cut)"
+    longer = tool(characters=300)(talk.__wrapped__)
+    assert longer(n=10**6) == "x" * 300 + " (cut)"
 
 
 def test_nothing_of_one_row_is_left_for_the_next():

@@ -172,6 +172,9 @@ def _unmasked(rates):
     """By the rates with and without the mask in training."""
     masked, unmasked = rates["masked"], rates["unmasked"]
     said = f"{masked:.1%} right with the mask, {unmasked:.1%} without it."
+    if "masked norm" in rates:
+        norms = rates["masked norm"], rates["unmasked norm"]
+        said += " Mean gradient norm: {:.2f} and {:.2f}.".format(*norms)
     return "worse" if unmasked < masked - 0.1 else "as well", said
 
 

@@ -70,7 +70,7 @@ for message in messages:
 # sizes, limits the time, and tells the model what was wrong:
 
 # %%
-from grpo_workbook.environments import multiply
+from grpo_workbook.environments import multiply, tool
 
 wrong_calls = [{"a": "37", "b": 84}, {"a": True, "b": 84}, {"a": 37},
                {"a": 10**400, "b": 2}, {"a": 37, "b": 84}]
@@ -127,7 +127,7 @@ def read(name):
             for row in rows]
 
 
-train_rows, heldout_rows = read("products_train"), read("products_heldout")
+train_rows, heldout_rows = read("products_train"), read("products_heldout")[:160]
 for row in heldout_rows[:4]:
     print(row["kind"], "|", row["question"], "|", row["answer"])
 
@@ -141,7 +141,7 @@ for row in heldout_rows[:4]:
 from grpo_workbook.environments import final_answer, replay
 
 how = {"tools": [multiply], "max_turns": 3, "max_new_tokens": 128,
-       "sample": True, "seed": run.seed}
+       "sample": True, "seed": run.seed, "batch_size": 80}
 before = replay(model, tokenizer, heldout_rows, **how)
 shown = next(e for e, row in zip(before, heldout_rows)
              if e.calls and final_answer(e.messages) == row["answer"])
@@ -432,7 +432,7 @@ for name, episodes in (("before", game_before), ("after", game_after)):
     print(f"{name:8}{found:6.1%} found, {guesses:.2f} guesses")
 
 # %% [markdown]
-# The reward over training, with the two players as limits. A batch of 64 games has only eight secrets, so the curve is
+# The reward over training, with the two players as limits. A batch of 32 games has only four secrets, so the curve is
 # noisy:
 
 # %%
@@ -512,6 +512,60 @@ for name, episodes in (("a product", after), ("a game", game_after)):
 # %% [markdown]
 # All conversations of a batch wait for the slowest in every turn, too. A model that does not stop makes a step last as
 # long as `max_completion_length` allows, turn after turn.
+#
+# ## A tool that runs the model's programs
+#
+# A model that writes code can try it before it answers. The environment below gives it the sandbox of chapter 06 as a
+# tool. The model learns how many of the assertions held, and not which ones: what a tool says, a model can use to cheat.
+
+# %%
+from grpo_workbook.sandbox import CODE_TASKS, Job, Sandbox, read_tasks
+
+sandbox = Sandbox(workers=1, time_limit=2.0)
+
+
+class CodeTask(Environment):
+    max_turns = 3
+
+    def _start(self, rng, row):
+        self._row, self._passed = row, False
+
+    @tool(seconds=60, characters=2000)
+    def run_python(self, program: str) -> str:
+        """Run the tests of the task on a program. The last program counts.
+
+        Args:
+            program: Python that defines the function.
+        """
+        self._turn()
+        test, name = self._row["test"], self._row["entry_point"]
+        verdict = sandbox.check([Job(program, test, name)])[0]
+        if verdict.fault in ("test", "sandbox"):  # not the model's
+            raise RuntimeError(verdict.reason)
+        self._passed = verdict.passed
+        return f"{verdict.outcome}: {verdict.cases_passed} of {verdict.cases} held"
+
+    def get_reward(self):
+        return float(self._passed)
+
+
+# %% [markdown]
+# Three programs by hand, as a model would send them. The second one tries to leave the test early:
+
+# %%
+task = read_tasks(CODE_TASKS["heldout"])[0]
+code_task = CodeTask()
+code_task.reset(seed=0, **task)
+start = task["prompt"]
+for program in (start + "    return n < 19\n", start + "    import os; os._exit(0)\n",
+                start + task["canonical_solution"]):
+    said = code_task.run_python(program=program)
+    print(f"{program.splitlines()[-1].strip():28}{said:24}{code_task.get_reward()}")
+sandbox.close()
+
+# %% [markdown]
+# The tiny model cannot read the schema of this tool. With a Qwen3 on a GPU it goes to `trainer_for` as
+# `environment_factory=CodeTask`; this has not been run yet.
 #
 # ## What the metrics count, and what they do not
 #
@@ -697,7 +751,9 @@ prediction = ...  # "as well" (within 10 points of the masked run), "worse"
 
 
 def run_without_mask() -> dict:
-    """The rate right on held-out products, with and without the mask in training."""
+    """The rate right on held-out products, and the mean gradient norm: with and
+    without the mask in training.
+    """
     global model, tokenizer
     model, tokenizer = load_policy(run)
     unmasked = trainer_for(train_rows, answer_after_tools(), tools=[multiply])
@@ -707,7 +763,11 @@ def run_without_mask() -> dict:
     }
     unmasked.train()
     played = replay(model, tokenizer, heldout_rows, **how)
-    return {"masked": measured(after)["all"][0], "unmasked": measured(played)["all"][0]}
+    found = {"masked": measured(after)["all"][0], "unmasked": measured(played)["all"][0]}
+    for name, history in (("masked", log), ("unmasked", unmasked.state.log_history)):
+        norms = [entry["grad_norm"] for entry in history if "grad_norm" in entry]
+        found[f"{name} norm"] = sum(norms) / len(norms)
+    return found
 
 
 predict("11.4", prediction, run_without_mask);
