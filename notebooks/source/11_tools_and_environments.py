@@ -763,7 +763,8 @@ def run_without_mask() -> dict:
     }
     unmasked.train()
     played = replay(model, tokenizer, heldout_rows, **how)
-    found = {"masked": measured(after)["all"][0], "unmasked": measured(played)["all"][0]}
+    found = {"masked": measured(after)["all"][0],
+             "unmasked": measured(played)["all"][0]}
     for name, history in (("masked", log), ("unmasked", unmasked.state.log_history)):
         norms = [entry["grad_norm"] for entry in history if "grad_norm" in entry]
         found[f"{name} norm"] = sum(norms) / len(norms)
