@@ -4,7 +4,7 @@
 # **After this notebook you can** explain how GRPO learns, train a small model with it in about a minute, check on
 # unseen problems that the model improved, and say when another method fits better.
 #
-# **Time:** about 1 minute on two CPU cores, half of it training.
+# **Time:** about 2 minutes on two CPU cores, half of it training.
 
 # %% [markdown]
 # ## The loop

@@ -5,7 +5,7 @@
 # training step yourself, say what each loss type does to short and long answers, see clipping act in a run, and say
 # what GRPO saves over PPO.
 #
-# **Time:** about 1 minute on two CPU cores, and a good hour for the exercises. It needs no GPU.
+# **Time:** about 2 minutes on two CPU cores, and a good hour for the exercises. It needs no GPU.
 #
 # You write each piece and check it. Only then does the notebook import the tested version from `grpo_workbook/grpo.py`,
 # whose losses and gradients are compared with TRL's in a test. Every cell also runs if you skip the exercises.

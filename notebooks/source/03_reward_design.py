@@ -4,7 +4,7 @@
 # **After this notebook you can** write a reward in TRL's contract, combine several, see which of them drives the update,
 # score a model's completions before any training, and attack a reward before the model does.
 #
-# **Time:** about half a minute on two CPU cores. One short run trains; two exercises train too, for under a minute each.
+# **Time:** about 1 minute on two CPU cores. One short run trains; two exercises train too, for under a minute each.
 #
 # GRPO makes more likely whatever earns more than the rest of its group. So the reward *is* the task: the model ignores
 # what the reward ignores, and learns whatever the reward pays for, also by mistake.

@@ -4,7 +4,7 @@
 # **After this notebook you can** load a model in 4 bits, give it LoRA adapters, train it with GRPO through Unsloth and
 # TRL, and say with an interval and a paired test whether it improved on problems it never saw.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
+# **Time:** about 5 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
 # the same cells train Qwen3 or Gemma 3. That takes far longer, and measuring before and after is part of it.
 #
 # The whole run is also one command: `make run`, or `python -m grpo_workbook run --help`.

@@ -4,7 +4,7 @@
 # **After this notebook you can** reward a model for programs that pass their unit tests, without letting a program
 # reward itself; choose between all-or-nothing and partial credit; and train on such a reward.
 #
-# **Time:** about 2 minutes on two CPU cores (smoke profile; the stored run below had one thread and took longer). With
+# **Time:** about 4 minutes on two CPU cores (smoke profile; the stored run below had one thread and took longer). With
 # `GRPO_WORKBOOK_PROFILE=t4` (or `24gb`, `80gb`) on a GPU the same cells train a real model, which takes far longer,
 # and measure it on HumanEval.
 #

@@ -5,7 +5,7 @@
 # whether each stage helped, choose problems by how hard they are for *this* policy, refresh the KL reference, resume
 # a run exactly, and say when none of that is worth its price.
 #
-# **Time:** about 1 minute on two CPU cores.
+# **Time:** about 3 minutes on two CPU cores.
 
 # %% [markdown]
 # ## Why stages: a reward that is never earned teaches nothing

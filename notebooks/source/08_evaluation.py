@@ -5,7 +5,7 @@
 # with an interval, show with a paired test that training helped, read pass@k and majority vote, and find what got
 # worse.
 #
-# **Time:** about 1 minute on two CPU cores; a short training run is half of it.
+# **Time:** about 3 minutes on two CPU cores; a short training run is half of it.
 
 # %% [markdown]
 # ## 30 problems prove nothing

@@ -5,7 +5,7 @@
 # is wrong although it answers well, generate in batches, choose sampling settings by measurement, and serve the model
 # over HTTP.
 #
-# **Time:** about 1 minute on two CPU cores; a short training run is a third of it.
+# **Time:** about 3 minutes on two CPU cores; a short training run is a third of it.
 
 # %% [markdown]
 # ## A merge by hand

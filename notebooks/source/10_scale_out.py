@@ -5,7 +5,7 @@
 # when it does not fit; tell the loss types apart; train in several processes; and use vLLM without losing completions
 # unnoticed.
 #
-# **Time:** about half a minute on two CPU cores. All measurements here are of the tiny model. The numbers for large models
+# **Time:** about 2 minutes on two CPU cores. All measurements here are of the tiny model. The numbers for large models
 # are computed: nothing in this chapter was measured on a GPU.
 
 # %% [markdown]
