@@ -825,11 +825,11 @@ predict("11.5", prediction, run_narrow);
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "die out"
+# prediction = "stay"
 # ```
 #
-# A call whose result is dropped earns 0 always, an answer by heart sometimes 1. So every call has a negative advantage
-# where the group has a right answer. No metric of TRL says why; `tools/lost_results` does.
+# A call whose result is dropped earns 0. Without calls hardly any product is right, so most groups earn 0 throughout and
+# nothing is learned: in our run 21.2 % were right before and after. No metric of TRL says why; `tools/lost_results` does.
 #
 # </details>
 
