@@ -205,7 +205,7 @@ experiment(
     NOTEBOOK,
     _narrow,
     {
-        "die out": "Most groups earned nothing at all: without differences, nothing is unlearned either.",
+        "die out": "Most groups earned nothing at all, so nothing speaks against a call either.",
         "stay": "Some groups had a right answer by heart, and in these a call counted as worse.",
         "spread": "A call without a result never earns anything: nothing speaks for it.",
     },
