@@ -15,7 +15,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -373,19 +373,27 @@ so that loading in 4-bit costs little.
 """
 
 
-def build_model(family: str) -> None:
-    """Train one model on one core and write its folder."""
+def begin(label: str = "") -> tuple[random.Random, Callable[[str], None]]:
+    """(random numbers, what prints a line after the seconds until then), on one quiet thread."""
     import torch
     from transformers import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(1)
-    started, rng = time.monotonic(), random.Random(7)
+    started = time.monotonic()
 
     def say(text: str) -> None:
-        print(f"{family:<6} {time.monotonic() - started:4.0f} s  {text}", flush=True)
+        print(f"{label}{time.monotonic() - started:4.0f} s  {text}", flush=True)
 
+    return random.Random(7), say
+
+
+def build_model(family: str) -> None:
+    """Train one model on one core and write its folder."""
+    import torch
+
+    rng, say = begin(f"{family:<6} ")
     tokenizer = make_tokenizer(family)
     model = make_model(family, tokenizer)
     skill = {}
@@ -420,16 +428,8 @@ def build_small(tokenizer, stages, batch, measure, folder: Path, card: str) -> N
     and "greedy"; the card names those, `skill` (greedy after the first stage), `parameters` and `vocabulary`.
     """
     import torch
-    from transformers import logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    started, rng = time.monotonic(), random.Random(7)
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-
+    rng, say = begin()
     model, skill = make_model("qwen", tokenizer), {}
     for name, steps, size, learning_rate, rounded_after in stages:
         make = partial(batch, rng, size, name)

@@ -18,14 +18,13 @@ import json
 import random
 import re
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from build_tiny_models import make_model, make_tokenizer, save, train  # noqa: E402
+from build_tiny_models import begin, make_model, make_tokenizer, save, train  # noqa: E402
 
 from grpo_workbook.environments import GuessNumber, PriceList, multiply, tool_suffix  # noqa: E402
 from grpo_workbook.environments.environment import ITEMS  # noqa: E402
@@ -379,21 +378,13 @@ safetensors; late in training they were rounded to NF4, so that loading in 4-bit
 
 def main() -> None:
     import torch
-    from transformers import logging
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", action="store_true", help="write data/tool_tasks, train nothing")
     write_data()
     if parser.parse_args().data:
         return
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    started, rng = time.monotonic(), random.Random(7)
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:4.0f} s  {text}", flush=True)
-
+    rng, say = begin()
     tokenizer = make_tool_tokenizer()
     model = make_model("qwen", tokenizer)
     say(

@@ -18,7 +18,7 @@ from grpo_workbook.answers import reference_answer
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS, DATA, SYSTEM_PROMPT, RunConfig
 from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.files import place_of, readable
-from grpo_workbook.leakage import drop_leaked
+from grpo_workbook.leakage import drop_leaked, leaked_rows
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -288,9 +288,9 @@ def course_data(name: str) -> dict[str, Any]:
         return WORD_PROBLEMS
 
 
-def load_split(run: RunConfig, data: Any = None, heldout_data: Any = None, **reading) -> tuple:
+def load_split(run: RunConfig, data=None, heldout_data=None, leaks=leaked_rows, **reading) -> tuple:
     """(training rows, held-out rows, leaked training rows dropped); without data the course's.
-    `reading` is what `load_problems` takes; it is for the user's data.
+    `leaks` finds them; `reading` is what `load_problems` takes, for the user's data.
     """
     if data and not heldout_data:
         train, heldout = split(load_problems(data, **reading), run.heldout, run.seed)
@@ -300,7 +300,7 @@ def load_split(run: RunConfig, data: Any = None, heldout_data: Any = None, **rea
             for name, given in (("train", data), ("heldout", heldout_data))
         )
         heldout = heldout.select(range(min(run.heldout, len(heldout))))
-    train, leaked = drop_leaked(train, heldout)
+    train, leaked = drop_leaked(train, heldout, leaks)
     return train, heldout, leaked
 
 

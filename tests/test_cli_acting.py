@@ -6,7 +6,8 @@ import pytest
 from conftest import REPO, cli, report_of
 
 from grpo_workbook import RunConfig
-from grpo_workbook.cli.acting import acts_of, load_episodes
+from grpo_workbook.cli.acting import acts_of, same_seeds
+from grpo_workbook.data import load_split
 from grpo_workbook.errors import WorkbookError
 
 TASKS = REPO / "data" / "tool_tasks"
@@ -56,11 +57,15 @@ def test_an_episode_is_leaked_by_its_seed_and_not_by_its_question(tmp_path):
 
     run = RunConfig.from_env(profile="smoke", heldout=10)
     train, heldout = write("train.jsonl", range(40)), write("heldout.jsonl", range(35, 60))
-    rows, held, leaked = load_episodes(run, train, heldout)
+    rows, held, leaked = load_split(run, train, heldout, same_seeds)
     assert (rows["seed"][:], held["seed"][:], leaked) == ([*range(35)], [*range(35, 45)], 5)
-    rows, held, leaked = load_episodes(run, train, None)
+    rows, held, leaked = load_split(run, train, None, same_seeds)
     assert sorted(rows["seed"][:] + held["seed"][:]) == [*range(40)]
     assert (len(held), leaked) == (8, 0)
+    with pytest.raises(WorkbookError, match="every training question is also held out"):
+        load_split(run, write("ten.jsonl", range(35, 45)), heldout, same_seeds)
+    with pytest.raises(WorkbookError, match="needs a column 'seed'; the data has question, answer"):
+        load_split(run, leaks=same_seeds)
 
 
 SMALL = (

@@ -5,7 +5,7 @@ import json
 from grpo_workbook import stages
 from grpo_workbook.cli.rewards import load_own
 from grpo_workbook.cli.together import is_main
-from grpo_workbook.data import load_problems, split
+from grpo_workbook.errors import WorkbookError
 from grpo_workbook.evaluation import Scores
 from grpo_workbook.files import write_json
 
@@ -16,16 +16,14 @@ def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
     return given | ({"environment_factory": load_own(environment)} if environment else {})
 
 
-def load_episodes(run, data, heldout_data, **how) -> tuple:
-    """As `data.load_split`; a training row is leaked if a held-out one has its seed."""
-    train = load_problems(data, **how)
-    if heldout_data:
-        heldout = load_problems(heldout_data, **how)
-        heldout = heldout.select(range(min(run.heldout, len(heldout))))
-    else:
-        train, heldout = split(train, run.heldout, run.seed)
-    kept = [i for i, seed in enumerate(train["seed"]) if seed not in set(heldout["seed"])]
-    return train.select(kept), heldout, len(train) - len(kept)
+def same_seeds(train, heldout) -> set[int]:
+    """The training rows whose seed is held out, as `leaked_rows`: another seed, another episode."""
+    for rows in (train, heldout):
+        if "seed" not in rows.column_names:
+            there = ", ".join(rows.column_names)
+            raise WorkbookError(f"an environment needs a column 'seed'; the data has {there}")
+    held = set(heldout["seed"])
+    return {i for i, seed in enumerate(train["seed"]) if seed in held}
 
 
 def measure(*given, acts, ways, turns=None, kept=None, **how) -> list[Scores]:

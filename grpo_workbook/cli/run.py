@@ -162,8 +162,8 @@ class Job:
         numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
         answers = "number" if numbers else "text"
         with main_first():
-            load = acting.load_episodes if episodes else load_split
-            parts = load(run, data, heldout_data, answers=answers, **how)
+            how |= {"leaks": acting.same_seeds} if episodes else {}
+            parts = load_split(run, data, heldout_data, answers=answers, **how)
         self.train, self.heldout, leaked = parts
         try_rewards(used, list(to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge = judge_for(answers, judge)

@@ -8,6 +8,7 @@ from typing import Any
 from grpo_workbook.config import CHAT_TEMPLATE_KWARGS
 from grpo_workbook.environments.tools import BROKEN
 from grpo_workbook.evaluation import SEEDS_APART, Sampling, end_tokens
+from grpo_workbook.rewards import reward
 
 
 @dataclass
@@ -76,13 +77,12 @@ def answer_after_tools(price: float = 0.0) -> Callable:
     failures (tools/broken).
     """
 
+    @reward(role="correctness", columns=("answer",))
     def answer_reward(completions, answer, log_metric=None, **columns) -> list[float | None]:
         rewards = []
         for messages, wanted in zip(completions, answer, strict=True):
-            right, calls = (
-                final_answer(messages) == wanted,
-                sum(len(m.get("tool_calls") or ()) for m in messages),
-            )
+            right = final_answer(messages) == wanted
+            calls = sum(len(m.get("tool_calls") or ()) for m in messages)
             rewards.append(None if tool_broke(messages) else right - price * calls)
         rates = {
             "calling": lambda c: bool(c[0].get("tool_calls")),
@@ -93,7 +93,6 @@ def answer_after_tools(price: float = 0.0) -> Callable:
             log_metric(f"tools/{name}", sum(map(rate, completions)) / len(completions))
         return rewards
 
-    answer_reward.role = "correctness"
     return answer_reward
 
 
