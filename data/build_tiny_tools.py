@@ -61,7 +61,7 @@ TOTALS = (
     "What is the price of {n} {item}?",
     "How much are {n} {item}?",
 )
-GAME = "Find my number from 1 to 15. You have 4 guesses."
+GAME = "Find my number from 1 to 7. You have 3 guesses."
 
 
 def pool(a: int, b: int) -> str:
@@ -193,7 +193,7 @@ def game_talk(rng: random.Random, stage: str) -> list[tuple[str, str | None]]:
     game.reset(seed=rng.random())
     low, high, turns = 1, game.highest, []
     for _ in range(game.max_turns):
-        free = habits and rng.random() < 0.3
+        free = habits and rng.random() < 0.6
         number = rng.randint(1, game.highest) if free else rng.randint(low, high)
         number = (low + high) // 2 if halves else number
         said = game.guess(number=number)
@@ -204,7 +204,7 @@ def game_talk(rng: random.Random, stage: str) -> list[tuple[str, str | None]]:
             low = max(low, number + 1)
         else:
             high = min(high, number - 1)
-        if habits and rng.random() < 0.05:
+        if habits and rng.random() < 0.12:
             break  # gives up
     return [*turns, (str(rng.randint(low, high)), None)]
 

@@ -286,20 +286,70 @@ print(f"p = {p_value:.1g}")
 #
 # `max_completion_length` bounds everything after the prompt, tool results included. A result that does not fit is
 # dropped *after* the tool has run: the conversation ends with the call, the answer is empty, the reward is 0, and
-# neither `clipped_ratio` nor any other metric of TRL shows it. The trained model once more, with 30 tokens instead of 128:
+# neither `clipped_ratio` nor any other metric of TRL shows it. `lost_result` recognizes such a conversation by its end.
+# The trained model once more, with less and less room:
 
 # %%
 from grpo_workbook.environments import lost_result
 
-narrow = replay(model, tokenizer, heldout_rows, **how | {"max_new_tokens": 30})
-for name, episodes in (("128 tokens", after), ("30 tokens", narrow)):
-    lost = sum(lost_result(e.messages) for e in episodes) / len(episodes)
-    right = measured(episodes)["all"][0]
-    print(f"{name:12}{right:7.1%} right, {lost:6.1%} end in a call")
+limits = [10, 20, 30, 40, 50, 60, 80]
+narrow = {}
+for limit in limits:
+    played = replay(model, tokenizer, heldout_rows[:64],
+                    **how | {"max_new_tokens": limit})
+    narrow[limit] = [measured(played, heldout_rows[:64])["all"][0],
+                     sum(lost_result(e.messages) for e in played) / len(played)]
+lines = {"right": (limits, [narrow[limit][0] for limit in limits]),
+         "end in a call: lost": (limits, [narrow[limit][1] for limit in limits])}
+figures.show(*figures.line_chart(
+    lines, x="max_completion_length", y="rate of conversations",
+    title="Where the result does not fit, the call is paid nothing",
+))
 
 # %% [markdown]
-# Every reward of such a run would say that calling is bad, and the model would stop calling. `answer_after_tools` logs
-# the rate as `tools/lost_results`. Allow for the number of turns times call and result, plus the answer.
+# A product in the trained model's hands, with all the room it needs and with 30 tokens:
+
+# %%
+short = replay(model, tokenizer, heldout_rows[:1], **how | {"max_new_tokens": 30})[0]
+display(coloured(after[0]), coloured(short))
+
+# %% [markdown]
+# Every reward of a run with 30 tokens would say that calling is bad. `answer_after_tools` logs the rate as
+# `tools/lost_results`: it must be 0. Allow for the number of turns times call and result, plus the answer.
+
+# %% [markdown]
+# ## What the mask is for
+#
+# What if the orange tokens earned a gradient too? TRL's trainer hands the mask to the loss as `tool_mask`. Here is the
+# same training without it, a third of the steps:
+
+# %%
+model, tokenizer = load_policy(run)  # fresh adapters
+unmasked = trainer_for(train_rows, answer_after_tools(),
+                       turns | {"max_steps": len(log) // 3}, tools=[multiply])
+inner = unmasked._generate_and_score_completions
+unmasked._generate_and_score_completions = lambda rows: {
+    name: value for name, value in inner(rows).items() if name != "tool_mask"
+}
+unmasked.train()
+
+# %% [markdown]
+# The reward and the length of the gradient, with and without the mask:
+
+# %% tags=["hide-input"]
+off = [entry for entry in unmasked.state.log_history if "reward" in entry]
+for name, title in (("reward", "Without the mask nothing is learned"),
+                    ("grad_norm", "The tool's tokens drown the model's own")):
+    lines = {text: ([e["step"] for e in run_log], [e[name] for e in run_log])
+             for text, run_log in (("with the mask", log[:len(off)]),
+                                   ("without", off))}
+    figures.show(*figures.line_chart(lines, x="optimizer step", y=name, title=title,
+                                     markers=False))
+
+# %% [markdown]
+# A result such as 18981 is a surprise to the model, and so are the headers between two turns, which it never had to
+# write. Their gradients are large, and the gradient is clipped to a length of 1: little is left of what the model's own
+# tokens say. Worse, where the advantage is negative the model unlearns to *read* such tokens.
 
 # %% [markdown]
 # ## When to call: a price
@@ -314,6 +364,17 @@ priced_trainer = trainer_for(train_rows, half, tools=[multiply])
 priced_trainer.train()
 priced = replay(model, tokenizer, heldout_rows, **how)
 show_table(before=measured(before), free=measured(after), priced=measured(priced))
+
+# %% [markdown]
+# Calls per conversation, on easy and on hard products:
+
+# %% tags=["hide-input"]
+panels = {name: [measured(episodes)[kind][1] for kind in ("easy", "hard")]
+          for name, episodes in (("before", before), ("free calls", after),
+                                 ("a call costs 0.5", priced))}
+figures.show(*figures.bar_panels(
+    panels, ["easy", "hard"], y="calls", title="A price teaches when to call",
+))
 
 # %% [markdown]
 # By hand: a call that ends in the right answer earns 1 - 0.5. Answering by heart earns the rate at which the model is
@@ -355,8 +416,8 @@ print("paid wrongly:", fooled)
 # ## A strategy: an environment of several turns
 #
 # An *environment* is an object for each conversation: it keeps a secret and a state, its public methods are the tools,
-# and it may pay the reward itself. `GuessNumber` hides a number from 1 to 15 and answers *higher* or *lower*; there are
-# four guesses. A player who guesses at random within what is left finds about three in five, binary search finds all.
+# and it may pay the reward itself. `GuessNumber` hides a number from 1 to 7 and answers *higher* or *lower*; there are
+# three guesses. A player who guesses at random within what is left finds about two in three, binary search finds all.
 
 # %%
 from grpo_workbook import show
@@ -385,12 +446,11 @@ def play(choose, seed):
 
 
 players = {"random": random.Random(0).randint, "binary": lambda a, b: (a + b) // 2}
-limits = {}
+yardsticks = {}
 for name, choose in players.items():
     games = [play(choose, seed) for seed in range(2000)]
-    limits[name] = sum(found for found, _ in games) / len(games)
-    used = sum(turn for _, turn in games) / len(games)
-    print(f"{name:8}{limits[name]:6.1%} found, {used:.2f} guesses")
+    yardsticks[name] = [sum(column) / len(games) for column in zip(*games)]
+    print("{:8}{:6.1%} found, {:.2f} guesses".format(name, *yardsticks[name]))
 
 # %% [markdown]
 # A row needs only a prompt and a `seed`: the environment makes the rest from it. All completions of a group have the
@@ -398,8 +458,7 @@ for name, choose in players.items():
 # The environment's `get_reward` is the only reward, so TRL gets no reward functions:
 
 # %%
-GAME = "Find my number from 1 to 15. You have 4 guesses."
-model, tokenizer = load_policy(run)  # fresh adapters
+GAME = "Find my number from 1 to 7. You have 3 guesses."
 
 
 def game_rows(count, first):
@@ -411,57 +470,81 @@ def won(episodes):
     return [e.environment.get_reward() == 1 for e in episodes]
 
 
-heldout_games = game_rows(200, 10**6)
-game_how = {"environment": GuessNumber, "max_turns": 5, "max_new_tokens": 220,
+def played_games(when):
+    episodes = replay(model, tokenizer, game_rows(200, 10**6), **game_how)
+    found, guesses = sum(won(episodes)) / 200, sum(e.calls for e in episodes) / 200
+    print(f"{when:16}{found:6.1%} found, {guesses:.2f} guesses")
+    return episodes
+
+
+game_how = {"environment": GuessNumber, "max_turns": 4, "max_new_tokens": 180,
             "batch_size": 100, "sample": True, "seed": run.seed}
-game_before = replay(model, tokenizer, heldout_games, **game_how)
-print(f"{sum(won(game_before)) / 200:.1%} found before training")
+model, tokenizer = load_policy(run)  # fresh adapters
+game_before = played_games("before training")
 
 # %% [markdown]
-# Train, and look at the same held-out games:
+# Train, and play other games. There are only seven secrets, so what is held out are draws; the strategy is what can be
+# learned. A second run, with another seed, shows how much of it is luck:
 
 # %%
-game_turns = {"max_completion_length": 220, "max_tool_calling_iterations": 5}
-game_trainer = trainer_for(game_rows(2000, 0), [], game_turns,
-                           environment_factory=GuessNumber)
-game_trainer.train()
-game_after = replay(model, tokenizer, heldout_games, **game_how)
-for name, episodes in (("before", game_before), ("after", game_after)):
-    found = sum(won(episodes)) / len(episodes)
-    guesses = sum(e.calls for e in episodes) / len(episodes)
-    print(f"{name:8}{found:6.1%} found, {guesses:.2f} guesses")
+game_turns = {"max_completion_length": 180, "max_tool_calling_iterations": 4}
+game_logs, game_after = {}, {}
+for seed in (run.seed + 1, run.seed):
+    model, tokenizer = load_policy(run.replace(seed=seed))
+    seeds = {"seed": seed, "data_seed": seed}
+    game_trainer = trainer_for(game_rows(2000, 0), [], game_turns | seeds,
+                               environment_factory=GuessNumber)
+    game_trainer.train()
+    game_after[seed] = played_games(f"after, seed {seed}")
+    history = game_trainer.state.log_history
+    game_logs[f"seed {seed}"] = [entry for entry in history if "reward" in entry]
+game_p = paired_p_value(won(game_before), won(game_after[run.seed]))
+print(f"p = {game_p:.1g}")
 
 # %% [markdown]
-# The reward over training, with the two players as limits. A batch of 32 games has only four secrets, so the curve is
-# noisy:
+# Games won and guesses over training, beside the two players. A batch of 32 games has only four secrets, so the curves
+# are noisy:
 
 # %%
-game_log = [entry for entry in game_trainer.state.log_history if "reward" in entry]
-game_steps = [entry["step"] for entry in game_log]
-curves = {"the model": (game_steps, [entry["reward"] for entry in game_log])}
-for name, limit in limits.items():
-    curves[f"{name} player"] = (game_steps, [limit] * len(game_steps))
-figures.show(*figures.line_chart(
-    curves, x="optimizer step", y="games won", markers=False,
-    title="The game beside a random player and the best one",
+for i, (name, y) in enumerate((("reward", "games won"),
+                               ("tools/call_frequency", "guesses per game"))):
+    curves = {seed: ([e["step"] for e in entries], [e[name] for e in entries])
+              for seed, entries in game_logs.items()}
+    ends = [1, len(next(iter(game_logs.values())))]
+    for player, yardstick in yardsticks.items():
+        curves[f"{player} player"] = (ends, [yardstick[i]] * 2)
+    figures.show(*figures.line_chart(
+        curves, x="optimizer step", y=y, markers=False,
+        title=f"{y.capitalize()}, beside a random player and the best one",
+    ))
+
+# %% [markdown]
+# What did it learn? A guess can *contradict* an earlier answer, or *halve* what is left. Both rates, for each of the
+# three guesses:
+
+# %%
+def of_guesses(episodes):
+    """(rate that contradicts, rate that halves) for the first to third guess."""
+    seen = [[] for _ in range(GuessNumber.max_turns)]
+    for episode in episodes:
+        low, high, secret = 1, GuessNumber.highest, episode.environment._secret
+        for turn, (number,) in enumerate(episode.environment._transcript):
+            seen[turn].append((not low <= number <= high, number == (low + high) // 2))
+            if number < secret:
+                low = max(low, number + 1)
+            else:
+                high = min(high, number - 1)
+    return [[sum(column) / len(turn) for column in zip(*turn)] for turn in seen]
+
+
+panels = {}
+for name, episodes in (("before", game_before), ("after", game_after[run.seed])):
+    contradict, halve = zip(*of_guesses(episodes))
+    panels |= {f"{name}: contradicts": contradict, f"{name}: halves": halve}
+figures.show(*figures.bar_panels(
+    panels, ["1st", "2nd", "3rd"], y="rate of the guesses",
+    title="It stops contradicting the answers, and learns to halve",
 ))
-
-# %% [markdown]
-# What did it learn? The first guesses, before and after. The best one is 8. In our run that was nearly all it learned in
-# 24 steps: it found more numbers than before, but fewer than the player who guesses at random and remembers every answer.
-
-# %%
-from collections import Counter
-
-
-def first_guess(episode):
-    calls = episode.messages[0].get("tool_calls")
-    return calls[0]["function"]["arguments"].get("number") if calls else None
-
-
-for name, episodes in (("before", game_before), ("after", game_after)):
-    counts = Counter(map(first_guess, episodes))
-    print(f"{name:8}", dict(counts.most_common(6)))
 
 # %% [markdown]
 # ## Credit over turns
@@ -504,7 +587,7 @@ def tokens_read(episode):
     return read, prompt + len(episode.ids)
 
 
-for name, episodes in (("a product", after), ("a game", game_after)):
+for name, episodes in (("a product", after), ("a game", game_after[run.seed])):
     read_tokens, whole = map(sum, zip(*map(tokens_read, episodes)))
     count = len(episodes)
     print(f"{name:10}: {read_tokens / count:5.0f} tokens read for a "
@@ -568,6 +651,79 @@ sandbox.close()
 # The tiny model cannot read the schema of this tool. With a Qwen3 on a GPU it goes to `trainer_for` as
 # `environment_factory=CodeTask`; this has not been run yet.
 #
+# ## Environments of others: OpenEnv and verifiers
+#
+# OpenEnv's environments have `reset` and `step`, and run mostly on a server. TRL wants methods that are tools. So an
+# environment of ours holds one of theirs. `Server` stands for a client such as `EchoEnv(base_url=...)`:
+
+# %%
+from importlib.util import find_spec
+
+if not find_spec("openenv"):
+    print("skipped: pip install openenv")
+else:
+    from openenv import core
+
+    class Server(core.Environment):
+        state = core.State()
+
+        def reset(self, seed=None, **more):
+            self.secret = seed % 7 + 1
+
+        def step(self, action, **more):
+            return core.Observation(reward=action.metadata["number"] == self.secret)
+
+    class Remote(Environment):
+        def _start(self, rng, row):
+            self._server, self._reward = Server(), False
+            self._server.reset(seed=row["seed"])
+
+        @tool
+        def guess(self, number: int) -> str:
+            self._turn(number)
+            act = core.Action(metadata={"number": number})
+            self._reward = self._server.step(act).reward
+            return "correct" if self._reward else "wrong"
+
+        def get_reward(self):
+            return float(self._reward)
+
+# %% [markdown]
+# A *taskset* of verifiers yields prompts, and its tasks have reward methods. It plays the episodes itself, against a
+# served model. For TRL one takes the prompts as rows, and a reward that fills a trace with what the model said:
+
+# %%
+if not find_spec("verifiers"):
+    print("skipped: pip install verifiers")
+else:
+    import verifiers.v1 as vf
+
+    class Answer(vf.TaskData):
+        answer: str
+
+    class Product(vf.Task[Answer]):
+        @vf.reward
+        async def exact(self, trace) -> float:
+            return float(trace.last_reply == self.data.answer)
+
+    class Products(vf.Taskset[Product]):
+        def load(self):
+            for row in train_rows:
+                yield Product(Answer(prompt=row["question"], answer=row["answer"]))
+
+    their_tasks = list(Products(vf.TasksetConfig()))
+
+    async def their_reward(completions, index, **columns):  # TRL awaits it
+        rewards = []
+        for messages, task in zip(completions, (their_tasks[i] for i in index)):
+            about = vf.TraceTask(type="Product", data=task.data)
+            agent = vf.AgentInfo(config=vf.AgentConfig())
+            trace = vf.Trace(task=about, agent=agent, root_reply=final_answer(messages))
+            await task.score(trace)
+            rewards.append(trace.reward)
+        return rewards
+
+# %% [markdown]
 # ## What the metrics count, and what they do not
 #
 # | metric | counts | does not count |
@@ -608,8 +764,8 @@ proved = {
     "taken": measured(taken),
     "priced": measured(priced),
     "p_value": p_value,
-    "lost": sum(lost_result(e.messages) for e in narrow) / len(narrow),
-    "game": [sum(won(e)) / 200 for e in (game_before, game_after)],
+    "lost": narrow,
+    "game": [sum(won(e)) / 200 for e in (game_before, *game_after.values())],
     "fooled": fooled,
 }
 run.output.mkdir(parents=True, exist_ok=True)
@@ -742,54 +898,52 @@ check("11.3", my_tool);
 # </details>
 
 # %% [markdown]
-# ### Exercise 11.4 · `all_tokens` · medium · 10 minutes
+# ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
 #
-# Take the mask away, so that tool results and headers earn a gradient like the model's own tokens. Does the model
-# still learn to use the calculator in as many steps? Predict, then run.
+# A calculator that is wrong in half of its answers, by 1. A right answer by heart is now worth as much as a call. Which
+# products does the model call for after training? Predict, then run. Calling "for hard ones" means: for most hard
+# products, and for less than half of the easy ones.
 
 # %% tags=["exercise"]
-prediction = ...  # "as well" (within 10 points of the masked run), "worse"
+from functools import wraps
+from grpo_workbook.environments import tool
+
+prediction = ...  # "for all", "for hard ones", "for none"
 
 
-def run_without_mask() -> dict:
-    """The rate right on held-out products, and the mean gradient norm: with and
-    without the mask in training.
-    """
+@tool
+@wraps(multiply.__wrapped__)  # the same name, docstring and types for the model
+def wrong_half_the_time(a, b):
+    return a * b + random.getrandbits(1)
+
+
+def run_wrong_tool() -> dict:
+    """The calls per conversation on held-out products after training, by kind."""
     global model, tokenizer
+    random.seed(run.seed)
     model, tokenizer = load_policy(run)
-    unmasked = trainer_for(train_rows, answer_after_tools(), tools=[multiply])
-    inner = unmasked._generate_and_score_completions
-    unmasked._generate_and_score_completions = lambda rows: {
-        name: value for name, value in inner(rows).items() if name != "tool_mask"
-    }
-    unmasked.train()
-    played = replay(model, tokenizer, heldout_rows, **how)
-    found = {"masked": measured(after)["all"][0],
-             "unmasked": measured(played)["all"][0]}
-    for name, history in (("masked", log), ("unmasked", unmasked.state.log_history)):
-        norms = [entry["grad_norm"] for entry in history if "grad_norm" in entry]
-        found[f"{name} norm"] = sum(norms) / len(norms)
-    return found
+    half_wrong = {"tools": [wrong_half_the_time]}
+    trainer_for(train_rows, answer_after_tools(), **half_wrong).train()
+    played = replay(model, tokenizer, heldout_rows, **how | half_wrong)
+    return {kind: calls for kind, (_, calls) in measured(played).items()}
 
 
-predict("11.4", prediction, run_without_mask);
+predict("11.4", prediction, run_wrong_tool);
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Of a transcript with a call, about half of the tokens are the tool's and the template's. What does their gradient say?
+# How often is the model right on an easy product without the calculator, and how often with this one? And on a hard one?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "worse"
+# prediction = "TODO"
 # ```
 #
-# A result such as 18981 is a surprise to the model, and so are the headers between two turns, which it never had to
-# write. Their gradients are large: in our run the mean norm was 0.31 with the mask and 2.06 without it, and 88.8 % were
-# right against 18.8 %. The gradient is clipped to a norm of 1, so that little is left of what the model's own tokens say.
+# TODO
 #
 # </details>
 
