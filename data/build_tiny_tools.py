@@ -32,9 +32,9 @@ from grpo_workbook.environments.environment import ITEMS  # noqa: E402
 MODEL, FOLDER = HERE / "tiny-tools", HERE / "tool_tasks"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are rounded to 4 bits)
 STAGES = (
-    ("skill", 600, 32, 2e-3, 0.7),
-    ("tables", 200, 32, 1e-3, 0.5),
-    ("habits", 100, 32, 7e-4, 0.0),
+    ("skill", 400, 32, 2e-3, 0.7),
+    ("tables", 150, 32, 1e-3, 0.5),
+    ("habits", 80, 32, 7e-4, 0.0),
 )
 # of the products the rate of easy ones, and of those without the tool; of easy ones the rate that is answered by heart;
 # the rate of games that are played by halving what is left; of all chats the rates of products and of shopping

@@ -96,7 +96,7 @@ from grpo_workbook.environments import TINY_TOOLS, TOOL_TASKS
 
 quiet()
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # environments are new in TRL
-run = RunConfig.from_env(default_profile="smoke", max_steps=24, batch_size=32)
+run = RunConfig.from_env(default_profile="smoke", max_steps=40, batch_size=32)
 if run.profile == "smoke":
     run = run.replace(model=str(TINY_TOOLS))
     os.environ["HF_HUB_OFFLINE"] = "1"  # the model is on this disk: ask no network
@@ -326,7 +326,7 @@ display(coloured(after[0]), coloured(short))
 # %%
 model, tokenizer = load_policy(run)  # fresh adapters
 unmasked = trainer_for(train_rows, answer_after_tools(),
-                       turns | {"max_steps": len(log) // 3}, tools=[multiply])
+                       turns | {"max_steps": run.max_steps // 3}, tools=[multiply])
 inner = unmasked._generate_and_score_completions
 unmasked._generate_and_score_completions = lambda rows: {
     name: value for name, value in inner(rows).items() if name != "tool_mask"
@@ -355,12 +355,14 @@ for name, title in (("reward", "Without the mask nothing is learned"),
 # ## When to call: a price
 #
 # The trained model calls the calculator for 3 times 4 too: a call costs nothing, so nothing speaks against it. Now each
-# call costs half a right answer, and training starts again from fresh adapters. Which products pay for a call?
+# call costs half a right answer, and training starts again from fresh adapters, for half of the steps. Which products
+# are worth a call?
 
 # %%
 model, tokenizer = load_policy(run)
 half = answer_after_tools(price=0.5)
-priced_trainer = trainer_for(train_rows, half, tools=[multiply])
+fewer = turns | {"max_steps": run.max_steps // 2}
+priced_trainer = trainer_for(train_rows, half, fewer, tools=[multiply])
 priced_trainer.train()
 priced = replay(model, tokenizer, heldout_rows, **how)
 show_table(before=measured(before), free=measured(after), priced=measured(priced))
@@ -477,17 +479,18 @@ def played_games(when):
     return episodes
 
 
-game_how = {"environment": GuessNumber, "max_turns": 4, "max_new_tokens": 180,
+game_how = {"environment": GuessNumber, "max_turns": 3, "max_new_tokens": 180,
             "batch_size": 100, "sample": True, "seed": run.seed}
 model, tokenizer = load_policy(run)  # fresh adapters
 game_before = played_games("before training")
 
 # %% [markdown]
 # Train, and play other games. There are only seven secrets, so what is held out are draws; the strategy is what can be
-# learned. A second run, with another seed, shows how much of it is luck:
+# learned. Two runs, with two seeds, show how much of it is luck:
 
 # %%
-game_turns = {"max_completion_length": 180, "max_tool_calling_iterations": 4}
+game_turns = {"max_completion_length": 180, "max_tool_calling_iterations": 3,
+              "max_steps": run.max_steps // 2}
 game_logs, game_after = {}, {}
 for seed in (run.seed + 1, run.seed):
     model, tokenizer = load_policy(run.replace(seed=seed))
@@ -765,14 +768,17 @@ proved = {
     "priced": measured(priced),
     "p_value": p_value,
     "lost": narrow,
+    "unmasked": [mean(e["reward"] for e in entries[-5:])
+                 for entries in (log[:len(off)], off)],
     "game": [sum(won(e)) / 200 for e in (game_before, *game_after.values())],
+    "random player": yardsticks["random"][0],
     "fooled": fooled,
 }
 run.output.mkdir(parents=True, exist_ok=True)
 (run.output / "notebook_11.json").write_text(json.dumps(proved, indent=2))
 if run.profile == "smoke":
     assert proved["before"]["all"][0] <= 0.30
-    assert proved["after"]["all"][0] >= 0.80
+    assert proved["after"]["all"][0] >= 0.90
     assert proved["taken"]["all"][0] < 0.5
     assert proved["p_value"] < 1e-6
     assert proved["fooled"]["course"] == 0
