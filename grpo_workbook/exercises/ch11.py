@@ -168,26 +168,24 @@ exercise(
 )
 
 
-def _unmasked(rates):
-    """By the rates with and without the mask in training."""
-    masked, unmasked = rates["masked"], rates["unmasked"]
-    said = f"{masked:.1%} right with the mask, {unmasked:.1%} without it."
-    if "masked norm" in rates:
-        norms = rates["masked norm"], rates["unmasked norm"]
-        said += " Mean gradient norm: {:.2f} and {:.2f}.".format(*norms)
-    return "worse" if unmasked < masked - 0.1 else "as well", said
+def _wrong_tool(calls):
+    """By the calls per conversation, on easy and on hard products."""
+    easy, hard = calls["easy"], calls["hard"]
+    said = f"{easy:.2f} calls for an easy product, {hard:.2f} for a hard one."
+    return "for none" if hard < 0.5 else "for hard ones" if easy < 0.5 else "for all", said
 
 
 experiment(
     "11.4",
-    "all_tokens",
+    "wrong_tool",
     NOTEBOOK,
-    _unmasked,
+    _wrong_tool,
     {
-        "as well": "The tool's tokens surprise the model: their gradients drown those of its own.",
-        "worse": "The model's own tokens had their gradient too, and there were enough steps.",
+        "for all": "Half of the easy answers by heart were right too, and needed no call.",
+        "for hard ones": "By heart an easy product was not right often enough to beat the call.",
+        "for none": "Half of the calls were right, and no hard product is known by heart.",
     },
-    [({"masked": 0.888, "unmasked": 0.188, "masked norm": 0.31, "unmasked norm": 2.06}, "worse")],
+    [({"easy": 0.3, "hard": 0.9, "all": 0.7}, "for hard ones")],
 )
 
 

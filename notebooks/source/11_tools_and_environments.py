@@ -552,12 +552,14 @@ figures.show(*figures.bar_panels(
 # %% [markdown]
 # ## Credit over turns
 #
-# A transcript has one reward, so one advantage, and every blue token in it gets that advantage. Twelve groups of eight
-# games, each group for one secret, and of these the group with the most mixed results, with its advantages:
+# A transcript has one reward, so one advantage, and every blue token in it gets that advantage. The untrained model
+# plays twelve groups of eight games, each group for one secret. Here is the group with the most mixed results, each
+# game with its advantage and its guesses:
 
 # %%
 from statistics import mean, pstdev
 
+model, tokenizer = load_policy(run)  # before training: its results are mixed
 rows = [row for row in game_rows(12, 7) for _ in range(8)]
 played = replay(model, tokenizer, rows, **game_how)
 groups = [played[i : i + 8] for i in range(0, len(played), 8)]
@@ -565,8 +567,7 @@ group = min(groups, key=lambda group: abs(sum(won(group)) - 4))  # the most mixe
 rewards = [e.environment.get_reward() for e in group]
 spread = pstdev(rewards) * (8 / 7) ** 0.5 + 1e-4  # as TRL: n - 1
 for episode, reward in zip(group, rewards):
-    guesses = [m["tool_calls"][0]["function"]["arguments"].get("number")
-               for m in episode.messages if m.get("tool_calls")]
+    guesses = [number for (number,) in episode.environment._transcript]
     print(f"{(reward - mean(rewards)) / spread:+.2f}  {guesses}")
 
 # %% [markdown]
