@@ -229,5 +229,5 @@ experiment(
         "only single prices": "A total needs two calls, and some groups had one that made both.",
         "both": "Totals need two calls in a row: too rarely did a group have such a transcript.",
     },
-    [({"price": 0.837, "product": 0.9, "total": 0.784}, "both")],
+    [({"price": 0.837, "total": 0.784}, "both")],
 )

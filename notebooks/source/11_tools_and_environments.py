@@ -930,7 +930,7 @@ def run_wrong_tool() -> dict:
     random.seed(run.seed)
     model, tokenizer = load_policy(run)
     half_wrong = {"tools": [wrong_half_the_time]}
-    trainer_for(train_rows, answer_after_tools(), **half_wrong).train()
+    trainer_for(train_rows, answer_after_tools(), fewer, **half_wrong).train()
     played = replay(model, tokenizer, heldout_rows, **how | half_wrong)
     return {kind: calls for kind, (_, calls) in measured(played).items()}
 
@@ -968,7 +968,7 @@ def run_narrow() -> dict:
     global model, tokenizer
     model, tokenizer = load_policy(run)
     tight = trainer_for(train_rows, answer_after_tools(),
-                        turns | {"max_completion_length": 30}, tools=[multiply])
+                        fewer | {"max_completion_length": 30}, tools=[multiply])
     tight.train()
     entries = [entry for entry in tight.state.log_history if "reward" in entry]
     return {"calling": [entry["tools/calling"] for entry in entries]}
@@ -990,7 +990,7 @@ predict("11.5", prediction, run_narrow);
 # ```
 #
 # A call whose result is dropped earns 0. Without calls hardly any product is right, so most groups earn 0 throughout and
-# nothing is learned: in our run 21.2 % were right before and after. No metric of TRL says why; `tools/lost_results` does.
+# nothing is learned. No metric of TRL says why; `tools/lost_results` does.
 #
 # </details>
 
@@ -1011,8 +1011,8 @@ def run_shopping() -> dict:
     """The rate right on held-out questions after training, by kind."""
     global model, tokenizer
     model, tokenizer = load_policy(run)
-    shop = trainer_for(read("shopping_train"), answer_after_tools(), tools=[multiply],
-                       environment_factory=PriceList)
+    shop = trainer_for(read("shopping_train"), answer_after_tools(), fewer,
+                       tools=[multiply], environment_factory=PriceList)
     shop.train()
     rows = read("shopping_heldout")
     played = replay(model, tokenizer, rows, environment=PriceList, **how)
@@ -1035,8 +1035,8 @@ predict("11.6", prediction, run_shopping);
 # prediction = "both"
 # ```
 #
-# In our run 83.7 % of the single prices and 78.4 % of the totals were right. The model makes two calls in a row now and
-# then before training: that is enough for some groups to hold a total that paid, and its advantage is large.
+# The model makes two calls in a row now and then before training: that is enough for some groups to hold a total that
+# paid, and its advantage is large.
 #
 # </details>
 
