@@ -172,7 +172,7 @@ def _wrong_tool(calls):
     """By the calls per conversation, on easy and on hard products."""
     easy, hard = calls["easy"], calls["hard"]
     said = f"{easy:.2f} calls for an easy product, {hard:.2f} for a hard one."
-    return "for none" if hard < 0.5 else "for hard ones" if easy < 0.5 else "for all", said
+    return "for none" if hard < 0.5 else "for hard ones" if easy < 0.75 else "for all", said
 
 
 experiment(
@@ -185,7 +185,7 @@ experiment(
         "for hard ones": "By heart an easy product was not right often enough to beat the call.",
         "for none": "Half of the calls were right, and no hard product is known by heart.",
     },
-    [({"easy": 0.3, "hard": 0.9, "all": 0.7}, "for hard ones")],
+    [({"easy": 0.5, "hard": 0.992, "all": 0.881}, "for hard ones")],
 )
 
 

@@ -550,6 +550,11 @@ figures.show(*figures.bar_panels(
 ))
 
 # %% [markdown]
+# In 20 steps the model becomes as good as the player at random, or better: 70 % with seed 0, 80 % with seed 1. It
+# halves more often, and its second guess hardly ever contradicts. The third one still does: it depends on two answers
+# at once. Give it more steps, and see.
+
+# %% [markdown]
 # ## Credit over turns
 #
 # A transcript has one reward, so one advantage, and every blue token in it gets that advantage. The untrained model
@@ -772,7 +777,6 @@ proved = {
     "unmasked": [mean(e["reward"] for e in entries[-5:])
                  for entries in (log[:len(off)], off)],
     "game": [sum(won(e)) / 200 for e in (game_before, *game_after.values())],
-    "random player": yardsticks["random"][0],
     "fooled": fooled,
 }
 run.output.mkdir(parents=True, exist_ok=True)
@@ -909,7 +913,7 @@ check("11.3", my_tool);
 #
 # A calculator that is wrong in half of its answers, by 1. A right answer by heart is now worth as much as a call. Which
 # products does the model call for after training? Predict, then run. Calling "for hard ones" means: for most hard
-# products, and for less than half of the easy ones.
+# products, and for less than three quarters of the easy ones. (With a right calculator it calls for nearly all.)
 
 # %% tags=["exercise"]
 from functools import wraps
@@ -918,15 +922,15 @@ from grpo_workbook.environments import tool
 prediction = ...  # "for all", "for hard ones", "for none"
 
 
-@tool
-@wraps(multiply.__wrapped__)  # the same name, docstring and types for the model
-def wrong_half_the_time(a, b):
-    return a * b + random.getrandbits(1)
-
-
 def run_wrong_tool() -> dict:
     """The calls per conversation on held-out products after training, by kind."""
     global model, tokenizer
+
+    @tool
+    @wraps(multiply.__wrapped__)  # the same name, docstring and types for the model
+    def wrong_half_the_time(a, b):
+        return a * b + random.getrandbits(1)
+
     random.seed(run.seed)
     model, tokenizer = load_policy(run)
     half_wrong = {"tools": [wrong_half_the_time]}
@@ -947,10 +951,11 @@ predict("11.4", prediction, run_wrong_tool);
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "TODO"
+# prediction = "for hard ones"
 # ```
 #
-# TODO
+# In our run, 0.50 calls for an easy product and 0.99 for a hard one. By heart an easy product is right about as often as
+# by this calculator, so little speaks for either. A hard one is right by heart almost never: half a chance is much.
 #
 # </details>
 
