@@ -295,7 +295,6 @@ def test_a_broken_tool_costs_a_completion_nothing_in_trls_trainer(loaded, tmp_pa
     texts = loaded[1].batch_decode(made["completion_ids"])
     spoiled = [f"{BROKEN}multiply" in text for text in texts]
     assert 0 < sum(spoiled) < len(rows)
-    assert trainer._metrics["train"]["tools/broken"] == [sum(spoiled) / len(rows)]
     assert not made["advantages"][torch.tensor(spoiled)].any()
 
 
