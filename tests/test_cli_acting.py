@@ -28,7 +28,7 @@ class Shop(PriceList):
     pass
 
 class Game(GuessNumber):
-    highest = 7
+    max_turns = 4
 """
 
 
@@ -102,7 +102,7 @@ def test_a_run_with_a_tool_calls_it_and_measures_episodes(tmp_path, mine):
 @pytest.mark.trains
 def test_an_environment_owns_its_reward(tmp_path, mine):
     rows = [
-        {"question": "Find my number from 1 to 15.", "answer": "-", "seed": i} for i in range(96)
+        {"question": "Find my number from 1 to 7.", "answer": "-", "seed": i} for i in range(96)
     ]
     (tmp_path / "games.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, log, told, before = trained(

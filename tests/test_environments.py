@@ -1,9 +1,12 @@
 """Tools and environments: checked calls, nothing left of the row before, TRL's own loop."""
 
+import asyncio
+import functools
 import json
 import re
 import time
 
+import jupytext
 import pytest
 
 from grpo_workbook.config import DATA
@@ -23,7 +26,9 @@ from grpo_workbook.environments import (
     tool_broke,
     tool_suffix,
 )
+from grpo_workbook.environments.tools import BROKEN
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.files import REPO
 from tests.conftest import slow
 
 WRONG_CALLS = {
@@ -70,6 +75,8 @@ def test_a_tool_that_hangs_or_raises_is_itself_to_blame_and_a_long_result_is_cut
     with pytest.raises(ToolBroken, match="tool failure in fail: .*zero"):
         fail(n=1)
     assert talk(n=10**6) == "x" * 200 + " (cut)"
+    longer = tool(characters=300)(talk.__wrapped__)
+    assert longer(n=10**6) == "x" * 300 + " (cut)"
 
 
 def test_nothing_of_one_row_is_left_for_the_next():
@@ -92,16 +99,16 @@ def test_all_of_a_group_play_for_the_same_secret_and_seeds_differ():
         return game._secret
 
     assert secret(5) == secret(5)
-    assert len({secret(seed) for seed in range(60)}) == 15
+    assert len({secret(seed) for seed in range(60)}) == GuessNumber.highest
 
 
 def test_the_last_turn_and_the_end_of_a_game_hold():
     game = GuessNumber()
     game.reset(seed=1)
-    wrong = next(n for n in range(1, 16) if n != game._secret)
-    for _ in range(4):
+    wrong = next(n for n in range(1, 8) if n != game._secret)
+    for _ in range(3):
         game.guess(number=wrong)
-    with pytest.raises(CallError, match="no turn is left: there were 4"):
+    with pytest.raises(CallError, match="no turn is left: there were 3"):
         game.guess(number=game._secret)
     assert game.get_reward() == 0.0
     game.reset(seed=1)
@@ -230,26 +237,31 @@ def rows_of(name, n):
     return [row | {"prompt": [{"role": "user", "content": row["question"]}]} for row in rows]
 
 
-def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
-    """Greedy, TRL's trainer and the replay write the same messages, over several turns too."""
+def trls_trainer(loaded, rows, tmp_path, tools, environment=None, **how):
     import unsloth  # noqa: F401
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    model, tokenizer = loaded
-    rows = rows_of("shopping", 24)
-    how = {"max_completion_length": 128, "max_tool_calling_iterations": 3, "bf16": False}
-    how |= {"generation_kwargs": {"do_sample": False}, "report_to": "none", "num_generations": 2}
-    how |= {"per_device_train_batch_size": 2, "chat_template_kwargs": {"enable_thinking": False}}
-    trainer = GRPOTrainer(
-        model,
+    how |= {"max_completion_length": 128, "max_tool_calling_iterations": 3, "bf16": False}
+    how |= {"report_to": "none", "num_generations": 2, "per_device_train_batch_size": 2}
+    how |= {"chat_template_kwargs": {"enable_thinking": False}}
+    return GRPOTrainer(
+        loaded[0],
         answer_after_tools(),
         GRPOConfig(str(tmp_path), **how),
         Dataset.from_list(rows),
-        processing_class=tokenizer,
-        tools=[multiply],
-        environment_factory=PriceList,
+        processing_class=loaded[1],
+        tools=tools,
+        environment_factory=environment,
     )
+
+
+def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
+    """Greedy, TRL's trainer and the replay write the same messages, over several turns too."""
+    model, tokenizer = loaded
+    rows = rows_of("shopping", 24)
+    greedy = {"generation_kwargs": {"do_sample": False}}
+    trainer = trls_trainer(loaded, rows, tmp_path, [multiply], PriceList, **greedy)
     results = [{"role": "tool", "name": "multiply", "content": "18981"}]
     assert tool_suffix(tokenizer, results) == trainer._get_tool_suffix_ids(results)
     episodes = replay(
@@ -267,3 +279,40 @@ def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
         own = theirs["completion_mask"][i].bool()
         assert theirs["completion_ids"][i][own].tolist() == episode.ids
         assert theirs["tool_mask"][i][own].tolist() == episode.mask
+
+
+def test_a_broken_tool_costs_a_completion_nothing_in_trls_trainer(loaded, tmp_path):
+    import torch
+
+    @tool
+    @functools.wraps(multiply.__wrapped__)
+    def broken(a, b):
+        raise ConnectionError("no route")
+
+    rows = [row for row in rows_of("products", 40) for _ in range(2)]
+    trainer = trls_trainer(loaded, rows, tmp_path, [broken], seed=3)
+    made = trainer._generate_and_score_completions(rows)
+    texts = loaded[1].batch_decode(made["completion_ids"])
+    spoiled = [f"{BROKEN}multiply" in text for text in texts]
+    assert 0 < sum(spoiled) < len(rows)
+    assert not made["advantages"][torch.tensor(spoiled)].any()
+
+
+@pytest.mark.parametrize("package", ["openenv", "verifiers"])
+def test_the_chapters_cell_for_another_librarys_environments_works(package):
+    pytest.importorskip(package)
+    cells = jupytext.read(REPO / "notebooks/source/11_tools_and_environments.py").cells
+    names = {"Environment": Environment, "tool": tool, "final_answer": final_answer}
+    names["train_rows"] = [{"question": "What is 2 times 4?", "answer": "8"}]
+    exec("from importlib.util import find_spec", names)
+    exec(next(c.source for c in cells if f'find_spec("{package}")' in c.source), names)
+    if package == "openenv":
+        remote = names["Remote"]()
+        remote.reset(seed=10)
+        assert [(remote.guess(number=n), remote.get_reward()) for n in (3, 4)] == [
+            ("wrong", 0.0),
+            ("correct", 1.0),
+        ]
+    else:
+        said = [[{"role": "assistant", "content": text}] for text in ("8", "9")]
+        assert asyncio.run(names["their_reward"](said, [0, 0])) == [1.0, 0.0]

@@ -261,6 +261,7 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
     "07_stages_and_curriculum": {"heldout=96": "heldout=32"},
     "08_evaluation": {"max_steps=40, heldout=160": "max_steps=2, heldout=40"},
     "09_merge_and_inference": {"max_steps=24, heldout=120": "max_steps=2, heldout=30"},
+    "11_tools_and_environments": {"max_steps=40": "max_steps=3"},
     "14_capstone": {"max_steps=32, heldout=120": "max_steps=4, heldout=24"},
 }
 
@@ -473,6 +474,24 @@ def measured_what_it_computes_and_trained_in_two_processes(folder, proved):
     without, with_ = proved["kept"]["False"], proved["kept"]["True"]
     assert without[0] == pytest.approx(without[1], rel=0.07)
     assert with_[0] < without[0] / 5
+
+
+@proof("11_tools_and_environments", "tools/notebook_11.json")
+def learned_to_call_and_fell_without_the_tool(folder, proved):
+    assert proved["steps"] == 40
+    assert proved["linear4bit_layers"] == 4 * 7
+    assert proved["before"]["all"][0] <= 0.30
+    assert proved["after"]["all"][0] >= 0.90
+    assert proved["p_value"] < 1e-6
+    assert proved["taken"]["hard"][0] < 0.05  # what it knew by heart is left, and no more
+    assert proved["lost"]["30"][1] > 0.5 > 0.02 > proved["lost"]["80"][1]
+    masked, unmasked = proved["unmasked"]
+    assert masked > unmasked + 0.3
+    easy, hard = (proved["priced"][kind][1] for kind in ("easy", "hard"))
+    assert hard > 0.8 > 0.4 > easy  # calls where they pay
+    before, *after = proved["game"]
+    assert min(after) > before + 0.15
+    assert proved["fooled"]["course"] == 0 < proved["fooled"]["anywhere"]
 
 
 @proof("14_capstone", "capstone/notebook_14.json")

@@ -30,7 +30,7 @@ OWN = {
     "question_column": (str, "the data's column of questions (default: question)"),
     "answer_column": (str, "the data's column of answers (default: answer)"),
     "judge": (str, "FILE.py:REWARD, which gives 1 to a right held-out answer (default: compare)"),
-    "tools": (str, "FILE.py:FUNCTION,... that the model may call"),
+    "tools": (str, "FILE.py:FUNCTION,... that the model may call (chapter 11)"),
     "environment": (str, "FILE.py:CLASS of episodes; its get_reward replaces the rewards"),
     "skip_invalid": (bool, "leave invalid rows out instead of stopping"),
     "reward_timeout": (float, "seconds that a call of your own reward may take (default: 600)"),

@@ -56,13 +56,13 @@ class Environment:
 
 
 class GuessNumber(Environment):
-    """Find a number from 1 to 15 by higher and lower in four guesses.
+    """Find a number from 1 to 7 by higher and lower in three guesses.
 
-    Binary search finds each of the 15; a player who guesses at random within what is left, about
-    three in five.
+    Binary search finds each of the seven; a player who guesses at random within what is left, about
+    two in three.
     """
 
-    highest, max_turns = 15, 4
+    highest, max_turns = 7, 3
 
     def _start(self, rng: random.Random, row: dict) -> None:
         self._secret, self._found = rng.randint(1, self.highest), False

@@ -28,16 +28,18 @@ class ToolBroken(WorkbookError):
     """A tool failed, whatever the model did: a reward cannot judge that completion."""
 
 
-def tool(function: Callable | None = None, *, seconds: float = 5.0) -> Callable:
+def tool(
+    function: Callable | None = None, *, seconds: float = 5.0, characters: int = MAX_TEXT
+) -> Callable:
     """Check the calls of a function, or of an environment's method, that a model may call.
 
-    Arguments must have exactly the annotated types, numbers may have at most nine digits, texts
-    `MAX_TEXT` characters. Longer results are cut, and say so. Raises CallError for a wrong call;
+    Arguments must have exactly the annotated types, numbers may have at most nine digits, texts so
+    many `characters`. Longer results are cut, and say so. Raises CallError for a wrong call;
     ToolBroken if the tool takes longer than `seconds` or raises anything but CallError.
     The function needs type hints and a docstring with `Args:`: TRL shows them to the model.
     """
     if function is None:
-        return functools.partial(tool, seconds=seconds)
+        return functools.partial(tool, seconds=seconds, characters=characters)
     signature, types = inspect.signature(function), typing.get_type_hints(function)
 
     @functools.wraps(function)  # with its signature and docstring, of which TRL makes the schema
@@ -48,7 +50,7 @@ def tool(function: Callable | None = None, *, seconds: float = 5.0) -> Callable:
             raise CallError(f"{function.__name__}: {error}") from error
         for name, value in given.items():
             if name != "self":
-                _check(name, value, types[name])
+                _check(name, value, types[name], characters)
         try:
             with _deadline(seconds):
                 result = str(function(*args, **arguments))
@@ -58,19 +60,19 @@ def tool(function: Callable | None = None, *, seconds: float = 5.0) -> Callable:
             if "self" in given:  # the environment
                 given["self"]._broken = True
             raise ToolBroken(f"{BROKEN}{function.__name__}: {first_line(error)}") from error
-        return result if len(result) <= MAX_TEXT else result[:MAX_TEXT] + " (cut)"
+        return result if len(result) <= characters else result[:characters] + " (cut)"
 
     return call
 
 
-def _check(name: str, value, wanted: type) -> None:
+def _check(name: str, value, wanted: type, characters: int) -> None:
     if type(value) is not wanted:  # not isinstance: True is an int there
         kind = type(value).__name__
         raise CallError(f"{name} must be of type {wanted.__name__}, not {kind}")
     if isinstance(value, int | float) and not abs(value) < MAX_NUMBER:
         raise CallError(f"{name} is too large: give at most nine digits")
-    if isinstance(value, str) and len(value) > MAX_TEXT:
-        raise CallError(f"{name} has {len(value)} characters: give at most {MAX_TEXT}")
+    if isinstance(value, str) and len(value) > characters:
+        raise CallError(f"{name} has {len(value)} characters: give at most {characters}")
 
 
 @contextmanager

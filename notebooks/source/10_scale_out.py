@@ -1091,6 +1091,6 @@ check("10.5", my_plan);
 # - vLLM speeds sampling up. Watch the sampling metrics, because TRL's correction can drop long completions, or leave
 #   them almost no weight.
 #
-# Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step. To skip that,
+# Next: [11 · Tools and environments](11_tools_and_environments.ipynb) trains a model that acts. To start with your own data,
 # make [a project](../templates/my_project/README.md) with `python -m grpo_workbook new my_project`, put in your data,
 # your rewards and your values, and run `python -m grpo_workbook run --config t4.yaml`.
