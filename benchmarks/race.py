@@ -1,9 +1,9 @@
 """Which algorithm? A race on equal numbers of completions, with many seeds.
 
     python benchmarks/race.py --table                        # the report of the stored runs
-    python benchmarks/race.py --list                         # all methods, what differs, runs stored
+    python benchmarks/race.py --list                         # all methods: settings, seeds stored
     python benchmarks/race.py --minutes 60 --seeds 0 1 2     # more runs; finished ones are skipped
-    python benchmarks/race.py --methods grpo rloo --task steps
+    python benchmarks/race.py --methods grpo rloo --tasks steps
 
 Every (task, method, seed) is a process of its own with one thread, and one line in
 benchmarks/race_results. A run whose settings, model or data have changed is made again.
@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import asdict
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,7 +35,7 @@ SYSTEM = "Work inside <reasoning> tags, then give the number inside <answer> tag
 TASKS: dict[str, dict] = {
     "main": {
         "model": "data/tiny-qwen3", "data": "data/word_problems", "system": SYSTEM,
-        "rewards": PARTS, "strict": True, "tokens": 64, "budget": 1536,
+        "rewards": PARTS, "strict": True, "tokens": 64, "budget": 1024,
     },
     "steps": {
         "model": "data/tiny-steps", "data": "data/step_tasks", "system": None,
@@ -45,9 +44,9 @@ TASKS: dict[str, dict] = {
 }  # fmt: skip
 FOUR = {"updates": 4}
 RATE_SFT = RATE_DPO = 3e-4
-# What differs from GRPO with one update per batch. The first is compared with nothing; `against`
-# names what a method is compared with, where it is not "grpo": with one update the ratio is 1, and
-# then clip-higher, GSPO, CISPO and SAPO are GRPO with another name.
+# What differs from GRPO with one update per batch. In a first update the ratio is 1: clip-higher,
+# GSPO and SAPO are GRPO, and CISPO is the token-level loss. So they have four updates, and are
+# compared with GRPO with four. BNPO is the token-level loss unless a batch is cut into parts.
 METHODS: dict[str, dict] = {
     "base": {"learn": "nothing"},
     "grpo": {},
@@ -72,17 +71,14 @@ METHODS: dict[str, dict] = {
     "group of 4": {"group": 4},
     "group of 16": {"group": 16},
     "grpo, 4 updates": FOUR,
-    "ppo, 4 updates": {"baseline": "critic", "loss": "ppo", **FOUR, "against": "grpo, 4 updates"},
-    "clip-higher, 4 updates": {"high": 0.28, **FOUR, "against": "grpo, 4 updates"},
+    "ppo, 4 updates": {"baseline": "critic", "loss": "ppo", **FOUR},
+    "clip-higher, 4 updates": {"high": 0.28, **FOUR},
     "dapo, 4 updates": {
         "loss": "dapo", "high": 0.28, "dynamic": True, "overlong": True, **FOUR,
-        "against": "grpo, 4 updates",
     },
-    "gspo, 4 updates": {
-        "level": "sequence", "high": 4e-4, "low": 3e-4, **FOUR, "against": "grpo, 4 updates",
-    },
-    "cispo, 4 updates": {"loss": "cispo", "high": 5.0, **FOUR, "against": "grpo, 4 updates"},
-    "sapo, 4 updates": {"loss": "sapo", **FOUR, "against": "grpo, 4 updates"},
+    "gspo, 4 updates": {"level": "sequence", "low": 3e-4, "high": 4e-4, **FOUR},
+    "cispo, 4 updates": {"loss": "cispo", "high": 5.0, **FOUR},
+    "sapo, 4 updates": {"loss": "sapo", **FOUR},
 }  # fmt: skip
 # Only on the harder task: what grows, and what does not, without a reward for being right.
 CONTROLS: dict[str, dict] = {
@@ -115,7 +111,11 @@ def circumstances() -> dict:
     code = [REPO / "benchmarks/race_training.py", REPO / "grpo_workbook/grpo.py"]
     packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
-    return {"code": digest(*code), "machine": machine, "python": platform.python_version()} | packages
+    return {
+        "code": digest(*code),
+        "machine": machine,
+        "python": platform.python_version(),
+    } | packages
 
 
 def train(task: dict, settings: dict, seed: int, dev: bool, points: int) -> dict:
@@ -150,9 +150,14 @@ class Store:
     def add(self, row: dict) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / self.name.format(row["task"])
-        cut = path.is_file() and not path.read_bytes().endswith(b"\n")
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n" * cut + json.dumps(row) + "\n")
+        with path.open("ab+") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(json.dumps(row).encode() + b"\n")
+
+
+def identity(row: dict) -> tuple:
+    return tuple(row[name] for name in ("task", "method", "seed", "key"))
 
 
 def wanted(args) -> Iterable[dict]:
@@ -163,18 +168,108 @@ def wanted(args) -> Iterable[dict]:
             if name not in known:
                 continue
             for rate in args.rates or [None]:
-                settings = {k: v for k, v in known[name].items() if k != "against"}
-                settings |= {"rate": rate} if rate else {}
+                settings = known[name] | ({"rate": rate} if rate else {})
                 setup = TASKS[task] | ({"budget": args.budget} if args.budget else {})
                 key = digest(settings, setup, args.points, *inputs(task))
                 row = {"task": task, "method": name, "seed": seed, "key": key}
                 yield row | {"settings": settings, "setup": setup}
 
 
+# ---------------------------------------------------------------- the report
+
+
+def reached(row: dict) -> tuple[float, float] | None:
+    """(completions, seconds) when the curve passes GOAL, interpolated; None: it did not."""
+    for before, after in itertools.pairwise([None, *row["curve"]]):
+        if after[2] >= GOAL:
+            if before is None:
+                return after[0], after[1]
+            part = (GOAL - before[2]) / (after[2] - before[2])
+            return tuple(b + part * (a - b) for b, a in zip(before[:2], after[:2], strict=True))
+    return None
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Holm's correction (1979) of several tests' p-values."""
+    order, least, adjusted = sorted(range(len(p_values)), key=p_values.__getitem__), 0.0, {}
+    for rank, i in enumerate(order):
+        least = adjusted[i] = max(least, min(1.0, (len(order) - rank) * p_values[i]))
+    return [adjusted[i] for i in range(len(order))]
+
+
+def against(method: str) -> str:
+    """What a method is compared with."""
+    four = METHODS.get(method, {}).get("updates") == 4 and method != "grpo, 4 updates"
+    return "grpo, 4 updates" if four else "grpo"
+
+
+def differences(by_method: dict[str, dict[int, dict]]) -> dict[str, str]:
+    """method -> its paired difference in percent, with an interval, and what Holm's test says."""
+    import numpy as np
+    from scipy.stats import ttest_1samp
+
+    from grpo_workbook import bootstrap_interval
+
+    said, gains = {}, {}
+    for method, rows in by_method.items():
+        other = by_method.get(against(method), {})
+        seeds = sorted(rows.keys() & other.keys()) if method not in ("grpo", "base") else []
+        found = np.array([rows[s]["end"]["sampled"] - other[s]["end"]["sampled"] for s in seeds])
+        if len(found) >= 3 and np.ptp(found) > 0:
+            gains[method] = found
+        elif len(found):
+            said[method] = "the same" if not found.any() else f"{100 * found.mean():+.1f}"
+    p_values = holm([float(ttest_1samp(found, 0).pvalue) for found in gains.values()])
+    for (method, found), p in zip(gains.items(), p_values, strict=True):
+        low, high = (100 * end for end in bootstrap_interval(found))
+        word = "no difference" if p >= ALPHA else "better" if found.mean() > 0 else "worse"
+        said[method] = f"{100 * found.mean():+.1f} [{low:+.1f}, {high:+.1f}], p {p:.2g}: {word}"
+    return said
+
+
+def table(task: str, rows: list[dict]) -> None:
+    """Print the report of a task as Markdown."""
+    from grpo_workbook import bootstrap_interval
+
+    by_method: dict[str, dict[int, dict]] = {}
+    for row in rows:
+        by_method.setdefault(row["method"], {})[row["seed"]] = row
+    compared = differences(by_method)
+    codes = {row["code"] for row in rows}
+    print(f"\n{task}: {TASKS[task]['budget']} completions; {len(rows)} runs", end="")
+    print(f", by {len(codes)} versions of the code\n" if len(codes) > 1 else "\n")
+    print(
+        "| method | seeds | sampled % | greedy % | pass@8 % | entropy | tokens | steps "
+        "| completions to 80 % | s to 80 % | s | points against GRPO |"
+    )
+    print("| --- " * 12 + "|")
+    for method in [m for m in METHODS | CONTROLS if m in by_method]:
+        runs = list(by_method[method].values())
+        ends = [run["end"] for run in runs]
+        mean = {name: sum(end[name] for end in ends) / len(ends) for name in ends[0]}
+        rate = f"{100 * mean['sampled']:.1f}"
+        if len(runs) >= 3:
+            low, high = bootstrap_interval([end["sampled"] for end in ends])
+            rate += f" [{100 * low:.1f}, {100 * high:.1f}]"
+        found = [point for run in runs if (point := reached(run))]
+        when = [
+            f"{sum(p[i] for p in found) / len(found):.0f}" if found else "never" for i in (0, 1)
+        ]
+        if 0 < len(found) < len(runs):
+            when[0] += f" ({len(found)} of {len(runs)} seeds)"
+        seconds = sum(run["seconds"] for run in runs) / len(runs)
+        print(
+            f"| {method} | {len(runs)} | {rate} | {100 * mean['greedy']:.1f} "
+            f"| {100 * mean['pass8']:.1f} | {mean['entropy']:.2f} | {mean['tokens']:.1f} "
+            f"| {mean['steps']:.1f} | {when[0]} | {when[1]} | {seconds:.0f} "
+            f"| {compared.get(method, '')} |"
+        )
+
+
 def race(args, store: Store) -> int:
     """Make the runs that are missing; the number of failures."""
-    done = {(r["task"], r["method"], r["seed"], r["key"]) for t in args.tasks for r in store.rows(t)}
-    todo = [r for r in wanted(args) if (r["task"], r["method"], r["seed"], r["key"]) not in done]
+    done = {identity(row) for task in args.tasks for row in store.rows(task)}
+    todo = [row for row in wanted(args) if identity(row) not in done]
     print(f"{len(todo)} runs to make", flush=True)
     until, failed, waiting = time.monotonic() + 60 * args.minutes, 0, {}
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -219,10 +314,22 @@ def main() -> int:
     parser.add_argument("--dev", action="store_true", help="on problems out of the training data")
     parser.add_argument("--rates", type=float, nargs="+", help="with --dev: learning rates to try")
     parser.add_argument("--budget", type=int, help="completions of a run (default: the task's)")
-    parser.add_argument("--points", type=int, default=6, help="of the curve")
+    parser.add_argument("--points", type=int, default=4, help="of the curve")
     parser.add_argument("--folder", type=Path, default=REPO / "benchmarks" / "race_results")
     args = parser.parse_args()
-    return race(args, Store(args.folder, args.dev))
+    store = Store(args.folder, args.dev)
+    asked = {identity(row): row for row in wanted(args)}
+    if not (args.table or args.list):
+        return race(args, store)
+    for task in args.tasks:
+        rows = [row for row in store.rows(task) if identity(row) in asked]
+        if args.table and rows:
+            table(task, rows)
+        for method in (METHODS | CONTROLS) if args.list else ():
+            seeds = sorted(row["seed"] for row in rows if row["method"] == method)
+            settings = json.dumps((METHODS | CONTROLS)[method])
+            print(f"{task:6} {method:24} {settings} seeds {seeds}")
+    return 0
 
 
 if __name__ == "__main__":

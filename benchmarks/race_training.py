@@ -31,8 +31,8 @@ from grpo_workbook.grpo_trainer import completion_masks
 from grpo_workbook.rewards import overlong, parse_rewards
 from grpo_workbook.statistics import pass_at_k
 
-DEV = CURVE = 240  # problems: out of the training data, to choose settings; of the curve
-MANY = 120  # problems with 8 completions each at the end
+DEV = 240  # problems out of the training data, to choose settings
+HELDOUT, MANY = 240, 120  # problems of the curve and of greedy; those with 8 completions at the end
 CRITIC_RATE, GAMMA_LAMBDA, DPO_BETA = 1e-3, 0.95, 0.1
 
 
@@ -142,7 +142,9 @@ def rows_of(batch: dict, start: int, count: int) -> dict:
 
 def policy_loss(s: Settings, logp, old, advantages, mask, limit: int) -> Tensor:
     """The loss of a method; `advantages` is (B,), or (B, T) with a critic."""
-    if s.loss == "rloo":  # as TRL's: the ratio is the whole completion's, the product of its tokens'
+    if (
+        s.loss == "rloo"
+    ):  # as TRL's: the ratio is the whole completion's, the product of its tokens'
         ratio = ((logp - old) * mask).sum(1).exp()
         return clipped_losses(ratio, advantages).mean()
     if s.loss == "sapo":  # arXiv 2511.20347: a soft gate where others clip
@@ -151,7 +153,9 @@ def policy_loss(s: Settings, logp, old, advantages, mask, limit: int) -> Tensor:
         gate = torch.sigmoid(t * (policy_ratio(logp, old, mask) - 1)) * 4 / t
         return reduce_tokens(-gate * A, mask, "grpo")
     if s.loss == "ppo":
-        return reduce_tokens(clipped_losses(policy_ratio(logp, old, mask), advantages), mask, "dapo")
+        return reduce_tokens(
+            clipped_losses(policy_ratio(logp, old, mask), advantages), mask, "dapo"
+        )
     how = {"level": s.level, "epsilon_low": s.low, "epsilon_high": s.high}
     how |= {"loss_type": s.loss, "old_logp": old, "accumulation_steps": s.parts}
     how |= {"max_completion_length": limit}
@@ -240,7 +244,8 @@ class Racer:
             list(to_dataset(load_problems(f"{task['data']}/{name}.jsonl"), task["system"]))
             for name in ("train", "heldout")
         )
-        self.heldout = rows[-DEV:] if dev else heldout[:CURVE]
+        self.many = MANY // 3 if dev else MANY
+        self.heldout = rows[-DEV:] if dev else heldout[:HELDOUT]
         self.rows, self.place = rows[:-DEV] if dev else rows, 0
         self.random = random.Random(seed)
         self.random.shuffle(self.rows)
@@ -254,15 +259,17 @@ class Racer:
             named = {"random": random_reward, "format": strict_format_reward}
             self.rewards, self.weights = [named[s.reward]], [1.0]
         if s.overlong:
-            self.rewards, self.weights = [*self.rewards, overlong(task["tokens"])], None
-            self.weights = [*parse_rewards(task["rewards"])[1], 1.0]
+            self.rewards, self.weights = (
+                [*self.rewards, overlong(task["tokens"])],
+                [*self.weights, 1],
+            )
         self.used = self.updated = 0  # completions, updates
         self.curve: list[list[float]] = []
         self.seconds = 0.0
 
-    def run(self, points: int = 6) -> dict:
-        """Train, and measure on the way `points` times and at the end."""
-        s, self.marks = self.s, [self.budget * (i + 1) // points for i in range(points)]
+    def run(self, points: int) -> dict:
+        """Train, and measure `points` times: on the way, and more thoroughly at the end."""
+        s, self.marks = self.s, [self.budget * i // points for i in range(1, points + 1)]
         if s.habit:
             self.never_write_steps()
         self.started = time.process_time()
@@ -276,6 +283,7 @@ class Racer:
         )()
         self.seconds += time.process_time() - self.started
         end = self.measure()
+        self.curve.append([self.used, round(self.seconds, 1), end["sampled"]])
         return {
             "end": end,
             "curve": self.curve,
@@ -352,7 +360,9 @@ class Racer:
             if s.learn == "dpo":
                 self.learn_pairs(*self.pairs(rows, texts, rewards), updates, *left)
             else:
-                self.learn_texts(*self.chosen(rows, texts, rewards), updates, left[0], s.rate, left[1])
+                self.learn_texts(
+                    *self.chosen(rows, texts, rewards), updates, left[0], s.rate, left[1]
+                )
             self.probe()
 
     def chosen(self, rows: list, texts: list[str], rewards: list) -> tuple[list, list[str]]:
@@ -379,7 +389,8 @@ class Racer:
         return tuple(map(list, zip(*found, strict=True)))
 
     def learn_texts(self, rows, texts, updates: int, left: float, rate: float, share=0.0) -> None:
-        """SFT: the mean of -log pi over the tokens, in shuffled epochs."""
+        """SFT: the mean of -log pi over the tokens, in shuffled epochs. Without texts, nothing."""
+        updates = updates if texts else 0
         for done, some in enumerate(self.epochs(len(texts), self.size, updates)):
             self.set_rate(rate, left - share * done / updates)
             prompts = [rows[i]["prompt"] for i in some]
@@ -400,15 +411,13 @@ class Racer:
 
     def never_write_steps(self) -> None:
         """Make a base that answers at once: imitate those of its own answers that do."""
-        rows, before = self.next_rows(64), self.used
-        for row_part in (rows[:32], rows[32:]):
-            batch = self.sample(row_part)
-            texts = [t for t in batch["texts"] if "<reasoning>" not in t]
-            asked = [r for r, t in zip(
-                [r for r in row_part for _ in range(self.s.group)], batch["texts"], strict=True
-            ) if "<reasoning>" not in t]  # fmt: skip
+        for _ in range(2):
+            rows, n = self.next_rows(32), self.s.group
+            texts = self.sample(rows)["texts"]
+            some = [i for i, text in enumerate(texts) if "<reasoning>" not in text]
+            asked, texts = [rows[i // n] for i in some], [texts[i] for i in some]
             self.learn_texts(asked, texts, 15, 1.0, 3e-4)
-        self.used, self.updated = before, 0
+        self.used = self.updated = 0
 
     def epochs(self, count: int, size: int, batches: int):
         """Indices of `batches` batches; every epoch is shuffled anew."""
@@ -451,12 +460,12 @@ class Racer:
 
     def probe(self) -> None:
         """Add a point to the curve if one is due: completions, seconds of training, rate."""
-        if self.used < self.marks[0]:
+        if self.used < self.marks[0] or self.used >= self.budget:
             return
         self.seconds += time.process_time() - self.started
         rate = mean(self.right(self.heldout, 1)[0])
         self.curve.append([self.used, round(self.seconds, 1), round(rate, 4)])
-        self.marks = [mark for mark in self.marks if mark > self.used] or [10**9]
+        self.marks = [mark for mark in self.marks if mark > self.used]
         self.started = time.process_time()
 
     def right(self, rows: list, group: int, greedy=False) -> tuple[list[bool], list[dict]]:
@@ -481,7 +490,7 @@ class Racer:
 
     def measure(self) -> dict:
         """All rates on the held-out problems."""
-        many, batches = self.right(self.heldout[:MANY], 8)
+        many, batches = self.right(self.heldout[: self.many], 8)
         groups = [sum(many[i : i + 8]) for i in range(0, len(many), 8)]
         texts = [text for batch in batches for text in batch["texts"]]
         found = {

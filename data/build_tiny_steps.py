@@ -26,7 +26,7 @@ from grpo_workbook.data import chat_prompt  # noqa: E402
 
 MODEL, FOLDER = HERE / "tiny-steps", HERE / "step_tasks"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are rounded to 4 bits)
-STAGES = (("skill", 800, 32, 2e-3, 0.8), ("habits", 60, 32, 4e-4, 0.0))
+STAGES = (("skill", 750, 32, 2e-3, 0.8), ("habits", 60, 32, 4e-4, 0.0))
 # stage -> the fractions of answers with all steps, and with some; the rest answers at once. Some of
 # the skill has to be without: a model that meets hard answers only later forgets to read its steps
 MIX = {"skill": (0.8, 0.06), "habits": (0.1, 0.3)}
