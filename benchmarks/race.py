@@ -171,7 +171,8 @@ def wanted(args) -> Iterable[dict]:
                 settings = known[name] | ({"rate": rate} if rate else {})
                 setup = TASKS[task] | ({"budget": args.budget} if args.budget else {})
                 key = digest(settings, setup, args.points, *inputs(task))
-                row = {"task": task, "method": name, "seed": seed, "key": key}
+                label = f"{name}, rate {rate:g}" if rate else name
+                row = {"task": task, "method": label, "seed": seed, "key": key}
                 yield row | {"settings": settings, "setup": setup}
 
 
@@ -243,8 +244,8 @@ def table(task: str, rows: list[dict]) -> None:
         "| completions to 80 % | s to 80 % | s | points against GRPO |"
     )
     print("| --- " * 12 + "|")
-    for method in [m for m in METHODS | CONTROLS if m in by_method]:
-        runs = list(by_method[method].values())
+    for method, by_seed in by_method.items():
+        runs = list(by_seed.values())
         ends = [run["end"] for run in runs]
         mean = {name: sum(end[name] for end in ends) / len(ends) for name in ends[0]}
         rate = f"{100 * mean['sampled']:.1f}"
@@ -322,7 +323,8 @@ def main() -> int:
     if not (args.table or args.list):
         return race(args, store)
     for task in args.tasks:
-        rows = [row for row in store.rows(task) if identity(row) in asked]
+        stored = {identity(row): row for row in store.rows(task)}
+        rows = [stored[name] for name in asked if name in stored]
         if args.table and rows:
             table(task, rows)
         for method in (METHODS | CONTROLS) if args.list else ():
