@@ -72,21 +72,26 @@ def sample(model, tokenizer, prompts: list, group: int, limit: int, greedy=False
     cache, logits = out.past_key_values, out.logits[:, -1].repeat_interleave(group, 0)
     cache.batch_repeat_interleave(group)
     mask, eos = batch["prompt_mask"].repeat_interleave(group, 0), tokenizer.eos_token_id
-    done, ids, entropy = torch.zeros(len(mask), dtype=torch.bool), [], []
-    while True:
+    ids = torch.full((len(mask), limit), tokenizer.pad_token_id)
+    entropy, rows, done = torch.zeros(ids.shape), torch.arange(len(ids)), torch.zeros(len(ids)) > 0
+    for t in range(limit):
         logp = logits.log_softmax(-1)
         new = logp.argmax(-1) if greedy else torch.multinomial(logp.exp(), 1).squeeze(1)
-        ids.append(new.masked_fill(done, tokenizer.pad_token_id))
-        entropy.append(-(logp.exp() * logp).sum(-1))
+        ids[rows, t], entropy[rows, t] = new, -(logp.exp() * logp).sum(-1)
         done |= new == eos
-        if done.all() or len(ids) == limit:
+        if done.all() or t + 1 == limit:
             break
+        if done.float().mean() > 0.25:  # go on without them: a third less time
+            on = (~done).nonzero().squeeze(1)
+            cache.batch_select_indices(on)
+            rows, mask, new, done = rows[on], mask[on], new[on], done[on]
         mask = torch.cat([mask, torch.ones(len(mask), 1, dtype=torch.long)], 1)
-        out = model(input_ids=ids[-1][:, None], attention_mask=mask, past_key_values=cache)
+        out = model(input_ids=new[:, None], attention_mask=mask, past_key_values=cache)
         logits = out.logits[:, -1]
-    batch["ids"] = torch.stack(ids, 1)
-    batch["mask"], _ = completion_masks(batch["ids"], eos)
-    batch["entropy"] = float((torch.stack(entropy, 1) * batch["mask"]).sum() / batch["mask"].sum())
+    ids, entropy = ids[:, : t + 1], entropy[:, : t + 1]
+    batch["mask"], _ = completion_masks(ids, eos)
+    batch["ids"] = ids.masked_fill(batch["mask"] == 0, tokenizer.pad_token_id)
+    batch["entropy"] = float((entropy * batch["mask"]).sum() / batch["mask"].sum())
     batch["texts"] = tokenizer.batch_decode(batch["ids"], skip_special_tokens=True)
     return batch
 
