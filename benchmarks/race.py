@@ -42,22 +42,21 @@ TASKS: dict[str, dict] = {
         "rewards": "correctness", "strict": False, "tokens": 64, "budget": 1536,
     },
 }  # fmt: skip
-FOUR = {"updates": 4}
-RATE_SFT = RATE_DPO = 3e-4
+FOUR = {"updates": 4, "rate": 1e-4}
 # What differs from GRPO with one update per batch. In a first update the ratio is 1: clip-higher,
 # GSPO and SAPO are GRPO, and CISPO is the token-level loss. So they have four updates, and are
 # compared with GRPO with four. BNPO is the token-level loss unless a batch is cut into parts.
 METHODS: dict[str, dict] = {
     "base": {"learn": "nothing"},
     "grpo": {},
-    "sft": {"learn": "sft", "rate": RATE_SFT},
+    "sft": {"learn": "sft"},
     "sft then grpo": {"cold": 256},
-    "rejection": {"learn": "sft", "texts": "right", "rate": RATE_SFT},
-    "rejection, 4 rounds": {"learn": "sft", "texts": "right", "rounds": 4, "rate": RATE_SFT},
-    "best of 8": {"learn": "sft", "texts": "best", "rate": RATE_SFT},
-    "random of 8": {"learn": "sft", "texts": "random", "rate": RATE_SFT},
-    "dpo": {"learn": "dpo", "rate": RATE_DPO},
-    "dpo, 4 rounds": {"learn": "dpo", "rounds": 4, "rate": RATE_DPO},
+    "rejection": {"learn": "sft", "texts": "right"},
+    "rejection, 4 rounds": {"learn": "sft", "texts": "right", "rounds": 4},
+    "best of 8": {"learn": "sft", "texts": "best"},
+    "random of 8": {"learn": "sft", "texts": "random"},
+    "dpo": {"learn": "dpo", "rate": 1e-4},
+    "dpo, 4 rounds": {"learn": "dpo", "rounds": 4, "rate": 1e-4},
     "reinforce": {"baseline": "none"},
     "reinforce, baseline": {"baseline": "batch"},
     "rloo": {"baseline": "rloo", "loss": "rloo"},
@@ -173,6 +172,7 @@ def wanted(args) -> Iterable[dict]:
                 key = digest(settings, setup, args.points, *inputs(task))
                 label = f"{name}, rate {rate:g}" if rate else name
                 row = {"task": task, "method": label, "seed": seed, "key": key}
+                row["command"] = f'race.py --tasks {task} --methods "{name}" --seeds {seed}'
                 yield row | {"settings": settings, "setup": setup}
 
 
@@ -277,7 +277,7 @@ def race(args, store: Store) -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
     context = get_context("forkserver")  # it loads torch once; every run is a fork of its own
     context.set_forkserver_preload(["race_training"])
-    told = {"command": " ".join(sys.argv)} | circumstances()
+    told = circumstances()
     with ProcessPoolExecutor(args.jobs, context, max_tasks_per_child=1) as pool:
         while todo or waiting:
             while todo and len(waiting) < args.jobs and time.monotonic() < until:
