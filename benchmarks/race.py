@@ -237,7 +237,8 @@ def table(task: str, rows: list[dict]) -> None:
         by_method.setdefault(row["method"], {})[row["seed"]] = row
     compared = differences(by_method)
     codes = {row["code"] for row in rows}
-    print(f"\n{task}: {TASKS[task]['budget']} completions; {len(rows)} runs", end="")
+    budget = max(row["completions"] for row in rows)
+    print(f"\n{task}: {budget:,} completions; {len(rows)} runs", end="")
     print(f", by {len(codes)} versions of the code\n" if len(codes) > 1 else "\n")
     print(
         "| method | seeds | sampled % | greedy % | pass@8 % | entropy | tokens | steps "

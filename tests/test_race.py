@@ -135,7 +135,7 @@ def test_the_report_says_no_difference_where_there_is_none(capsys):
     end = dict.fromkeys(("greedy", "pass8", "entropy", "tokens", "steps"), 0.5)
     rows = [
         {
-            "method": method, "seed": seed, "code": "", "seconds": 4.0,
+            "method": method, "seed": seed, "code": "", "seconds": 4.0, "completions": 1024,
             "end": end | {"sampled": 0.8 + gain},
             "curve": [[512, 2.0, 0.6], [1024, 4.0, 0.8 + gain]],
         }
