@@ -1,6 +1,7 @@
 """benchmarks/race.py: its losses are TRL's, and a race runs, resumes and prints its table."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -153,6 +154,24 @@ def test_the_report_says_no_difference_where_there_is_none(capsys):
 
 def test_holm_is_the_textbooks():
     assert race.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_the_sums_their_steps_and_their_pools():
+    seen = {}
+    for name in ("train", "heldout"):
+        path = REPO / "data" / "step_tasks" / f"{name}.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        pairs = [tuple(map(int, re.findall(r"\d+", row["question"]))) for row in rows]
+        seen[name] = set(pairs)
+        for (a, b), row in zip(pairs, rows, strict=True):
+            text = training.worked(row["answer"])
+            assert training.strict_format_reward([text]) == [1.0]
+            assert training.correctness_reward([text], [str(a + b)]) == [1.0]
+            steps = re.findall(r"(\S+)=(\d+)", text)
+            assert all(sum(map(int, left.split("+"))) == int(right) for left, right in steps)
+            read = steps[-1][1] + "".join(right[-1] for _, right in reversed(steps[:-1]))
+            assert int(read) == a + b
+    assert not seen["train"] & seen["heldout"]
 
 
 @pytest.mark.trains
