@@ -86,6 +86,7 @@ models: $(STAMP)
 	$(BIN)/python data/build_tiny_models.py
 	$(BIN)/python data/build_tiny_coder.py
 	$(BIN)/python data/build_tiny_tools.py
+	$(BIN)/python data/build_tiny_steps.py
 	$(BIN)/python data/build_tiny_clerk.py messages
 	$(BIN)/python data/build_tiny_clerk.py orders
 
