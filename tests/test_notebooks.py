@@ -481,14 +481,14 @@ def learned_to_call_and_fell_without_the_tool(folder, proved):
     assert proved["steps"] == 40
     assert proved["linear4bit_layers"] == 4 * 7
     assert proved["before"]["all"][0] <= 0.30
-    assert proved["after"]["all"][0] >= 0.90
+    assert proved["after"]["all"][0] >= 0.85  # as in 04: 90 % less two standard errors of 160 rows
     assert proved["p_value"] < 1e-6
     assert proved["taken"]["hard"][0] < 0.05  # what it knew by heart is left, and no more
     assert proved["lost"]["30"][1] > 0.5 > 0.02 > proved["lost"]["80"][1]
     masked, unmasked = proved["unmasked"]
     assert masked > unmasked + 0.3
     easy, hard = (proved["priced"][kind][1] for kind in ("easy", "hard"))
-    assert hard > 0.8 > 0.4 > easy  # calls where they pay
+    assert hard > 0.8 and hard > easy + 0.3  # calls where they pay
     before, *after = proved["game"]
     assert min(after) > before + 0.15
     assert proved["fooled"]["course"] == 0 < proved["fooled"]["anywhere"]
