@@ -44,7 +44,7 @@ def _generate_unpacked(model, *args, **kwargs):
     from peft.tuners.lora import LoraLayer
     from transformers.integrations import sdpa_attention
 
-    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    layers: list[Any] = [m for m in model.modules() if isinstance(m, LoraLayer)]
     for layer in layers:
         packed = layer.get_base_layer().weight
         if getattr(packed, "quant_state", None) is not None and not layer.disable_adapters:
