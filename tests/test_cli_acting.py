@@ -69,7 +69,7 @@ def test_an_episode_is_leaked_by_its_seed_and_not_by_its_question(tmp_path):
 
 
 SMALL = (
-    "--max-steps 2 --batch-size 16 --num-generations 4 --heldout 16 --learning-rate 1e-3".split()
+    "--max-steps 2 --batch-size 16 --num-generations 4 --heldout 48 --learning-rate 1e-3".split()
 )
 SMALL += ["--model", REPO / "data" / "tiny-tools", "--system-prompt", ""]
 
@@ -92,8 +92,8 @@ def test_a_run_with_a_tool_calls_it_and_measures_episodes(tmp_path, mine):
     )  # fmt: skip
     episodes = [json.loads(text) for text in before["sampled"]]
     assert any("tool" in [m["role"] for m in e["messages"]] for e in episodes)
-    rate = sum(e["right"] for e in episodes) / 16
-    assert report["heldout"]["before"]["strict_sampled"] == rate
+    rate = sum(e["right"] for e in episodes) / len(episodes)
+    assert report["heldout"]["before"]["strict_sampled"] == pytest.approx(rate, abs=1e-4)
     assert all(entry["tools/calling"] > 0 for entry in log)
     assert any(name.startswith("mine.py:multiply") for name in told["reward_files"])
     assert report["merge"]
