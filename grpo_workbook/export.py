@@ -67,13 +67,13 @@ def save_adapter(model, tokenizer, folder: str | Path, weights=None, prompts=())
 def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how) -> dict:
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
+        proof = merge(None, "outputs/run/adapter", "outputs/run/merged")
+
     `base` may be a hub id, or None for the base that the adapter names. `heldout`: rows with
     `prompt` and `answer` (default: the held-out set of the adapter's run, else a few sums).
     `policy`: the trained policy's greedy Scores on them (default: the base with the adapter
-    answers). `judge`: see `evaluation.score`. `how`: max_new_tokens and batch_size.
-
-    Returns the proof. Raises WorkbookError, with the numbers, if the merged model is not the same;
-    then, and after a kill, `folder` is unchanged.
+    answers). `judge`: see `evaluation.score`. `how`: max_new_tokens and batch_size. Raises
+    WorkbookError, with the numbers, if the merged model is not the same: `folder` is as before then.
     """
     from accelerate.utils.memory import clear_device_cache
 

@@ -92,6 +92,8 @@ def _acting(completions: Sequence, environments: Sequence | None) -> dict[str, f
 class HealthCallback(Callback):
     """Diagnoses the log every few steps, reports alarms once they stand, can stop the run.
 
+        trainer.add_callback(HealthCallback())  # any GRPOTrainer; rewards in `watch` tell it more
+
     A severe finding or a warning is reported at the third check in a row that makes it, or after a
     tenth of all checks if that is more; a broken number at once. `found` holds the reported ones in
     order. `every`: the steps between two checks, of some 15 ms each. `panels`: redraw the run's six
