@@ -73,7 +73,7 @@ def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how
     `prompt` and `answer` (default: the held-out set of the adapter's run, else a few sums).
     `policy`: the trained policy's greedy Scores on them (default: the base with the adapter
     answers). `judge`: see `evaluation.score`. `how`: max_new_tokens and batch_size. Raises
-    WorkbookError, with the numbers, if the merged model is not the same: `folder` is as before then.
+    WorkbookError, with the numbers, if the merged model is not the same; `folder` then stays.
     """
     from accelerate.utils.memory import clear_device_cache
 
