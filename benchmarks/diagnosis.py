@@ -260,10 +260,10 @@ def _sometimes_down():
     return _acts(tools=[half])
 
 
-def _game(turns=4):
+def _game(turns=3):
     from grpo_workbook.environments import GuessNumber
 
-    asked = "Find my number from 1 to 15. You have 4 guesses."
+    asked = "Find my number from 1 to 7. You have 3 guesses."
     rows = [{"question": asked, "seed": i} for i in range(2000)]
     return _acts(rows, environment=type("Game", (GuessNumber,), {"max_turns": turns}))
 
@@ -375,7 +375,7 @@ CASES: dict[str, Case] = {
         acts=_acts,
     ),
     "two_guesses": Case(
-        "turns_used_up", "two guesses in the game of four", GAME, acts=partial(_game, 2)
+        "turns_used_up", "two guesses in the game of three", GAME, acts=partial(_game, 2)
     ),
     "healthy_tools": Case(
         None, "a calculator", ACTING | {"max_steps": 20}, rewards=_answer, acts=_acts
@@ -387,7 +387,7 @@ CASES: dict[str, Case] = {
         rewards=partial(_answer, 0.5),
         acts=_acts,
     ),
-    "healthy_game": Case(None, "the game of four guesses", GAME, acts=_game),
+    "healthy_game": Case(None, "the game of three guesses", GAME, acts=_game),
     "healthy": Case(None, "the main run", seeds=(0, 1, 2)),
     "healthy_gemma": Case(None, "the main run with Gemma 3", model="gemma", seeds=(0, 1)),
     "healthy_groups_of_4": Case(None, "groups of 4", {"num_generations": 4}, seeds=(0,)),
