@@ -425,7 +425,7 @@ print("paid wrongly:", fooled)
 from grpo_workbook import show
 from grpo_workbook.environments import Environment, GuessNumber
 
-show(Environment, GuessNumber)
+show(GuessNumber)
 
 # %% [markdown]
 # Two yardsticks, played by a few lines of Python: a player at random within what is left, and binary search.
