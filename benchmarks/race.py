@@ -13,6 +13,7 @@ Learning rates were chosen on other problems, taken out of the training data, wi
 """
 
 import argparse
+import functools
 import hashlib
 import itertools
 import json
@@ -93,16 +94,17 @@ def digest(*parts: object) -> str:
     """Twelve digits of a SHA-256: of files by their bytes, of other things by their JSON."""
     found = hashlib.sha256()
     for part in parts:
-        text = part.read_bytes() if isinstance(part, Path) else json.dumps(part, sort_keys=True)
-        found.update(text if isinstance(text, bytes) else text.encode())
+        found.update(part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode())
     return found.hexdigest()[:12]
 
 
-def inputs(task: str) -> list[Path]:
-    """The files that a task's runs depend on."""
+@functools.cache
+def inputs(task: str) -> list[bytes]:
+    """The files that a task's runs depend on, read once for all of them."""
     model, data = (REPO / TASKS[task][name] for name in ("model", "data"))
     names = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
-    return [*(model / name for name in names), *(data / f"{n}.jsonl" for n in ("train", "heldout"))]
+    paths = [*(model / n for n in names), *(data / f"{n}.jsonl" for n in ("train", "heldout"))]
+    return [path.read_bytes() for path in paths]
 
 
 def circumstances() -> dict:
@@ -111,7 +113,7 @@ def circumstances() -> dict:
     packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
     return {
-        "code": digest(*code),
+        "code": digest(*(path.read_bytes() for path in code)),
         "machine": machine,
         "python": platform.python_version(),
     } | packages
@@ -320,9 +322,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=REPO / "benchmarks" / "race_results")
     args = parser.parse_args()
     store = Store(args.folder, args.dev)
-    asked = {identity(row): row for row in wanted(args)}
     if not (args.table or args.list):
         return race(args, store)
+    asked = [identity(row) for row in wanted(args)]
     for task in args.tasks:
         stored = {identity(row): row for row in store.rows(task)}
         rows = [stored[name] for name in asked if name in stored]

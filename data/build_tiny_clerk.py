@@ -23,7 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_messages import NAMES, PROBLEMS, Row, build, message, sample  # noqa: E402
 from build_orders import CITIES, DAYS, ITEMS, TEMPLATES, order, query  # noqa: E402
-from build_tiny_models import build_small, chat_batch, make_tokenizer  # noqa: E402
+from build_tiny_models import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.cli.new import PROMPTS  # noqa: E402
 from grpo_workbook.data import chat_prompt  # noqa: E402
@@ -124,12 +124,9 @@ def batch(tasks: list[Task], tokenizer, rng: random.Random, size: int, stage: st
     return chat_batch(tokenizer, list(zip(asked, said, strict=True)))
 
 
-CARD = """\
----
-license: apache-2.0
-language: en
-tags: [grpo, toy]
----
+CARD = (
+    card_head()
+    + """\
 # tiny_model
 
 A Qwen3 causal language model of {parameters:,} parameters, trained from scratch by the workbook's
@@ -151,6 +148,7 @@ Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one 
 as chat template. Weights: bfloat16 safetensors; late in training they were rounded to NF4, so that
 loading in 4-bit costs little.
 """
+)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_code_tasks import BY_NAME, FOLDER, Task, draw_task  # noqa: E402
-from build_tiny_models import build_small, chat_batch, make_tokenizer  # noqa: E402
+from build_tiny_models import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.data import chat_prompt  # noqa: E402
 from grpo_workbook.sandbox import CODE_SYSTEM_PROMPT  # noqa: E402
@@ -115,12 +115,9 @@ def measure(model, tokenizer) -> dict[str, float]:
     return shares
 
 
-CARD = """\
----
-license: apache-2.0
-language: en
-tags: [grpo, toy, code]
----
+CARD = (
+    card_head("code")
+    + """\
 # tiny-coder
 
 A Qwen3 causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_coder.py` (seeded). It
@@ -144,6 +141,7 @@ Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one 
 as chat template. Weights: bfloat16 safetensors; late in training they were rounded to NF4, so that
 loading in 4-bit costs little.
 """
+)
 
 
 def batch(tokenizer, rng: random.Random, size: int, stage: str):

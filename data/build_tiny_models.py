@@ -342,12 +342,14 @@ def measure(model, tokenizer) -> dict[str, float]:
     }
 
 
-CARD = """\
----
-license: apache-2.0
-language: en
-tags: [grpo, toy]
----
+def card_head(*tags: str) -> str:
+    """The metadata before the text of a tiny model's card."""
+    return f"---\nlicense: apache-2.0\nlanguage: en\ntags: [{', '.join(('grpo', 'toy', *tags))}]\n---\n"
+
+
+CARD = (
+    card_head()
+    + """\
 # {folder}
 
 A {kind} causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_models.py`
@@ -371,6 +373,7 @@ Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one 
 turns as chat template{system}. Weights: bfloat16 safetensors; late in training they were rounded to NF4,
 so that loading in 4-bit costs little.
 """
+)
 
 
 def begin(label: str = "") -> tuple[random.Random, Callable[[str], None]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from build_tiny_models import build_small, chat_batch, make_tokenizer  # noqa: E402
+from build_tiny_models import build_small, card_head, chat_batch, make_tokenizer  # noqa: E402
 
 from grpo_workbook.data import chat_prompt  # noqa: E402
 
@@ -117,12 +117,9 @@ def measure(model, tokenizer) -> dict[str, float]:
     }
 
 
-CARD = """\
----
-license: apache-2.0
-language: en
-tags: [grpo, toy]
----
+CARD = (
+    card_head()
+    + """\
 # tiny-steps
 
 A Qwen3 causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_steps.py` (seeded). It
@@ -143,6 +140,7 @@ Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one 
 as chat template. Weights: bfloat16 safetensors; late in training they were rounded to NF4, so that
 loading in 4-bit costs little.
 """
+)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from build_tiny_models import begin, make_model, make_tokenizer, save, train  # noqa: E402
+from build_tiny_models import begin, card_head, make_model, make_tokenizer, save, train  # noqa: E402
 
 from grpo_workbook.environments import GuessNumber, PriceList, multiply, tool_suffix  # noqa: E402
 from grpo_workbook.environments.environment import ITEMS  # noqa: E402
@@ -349,12 +349,9 @@ def measure(model, tokenizer, rows: int = 120) -> dict[str, float]:
     }
 
 
-CARD = """\
----
-license: apache-2.0
-language: en
-tags: [grpo, toy, tools]
----
+CARD = (
+    card_head("tools")
+    + """\
 # tiny-tools
 
 A Qwen3 causal language model of {parameters:,} parameters, trained from scratch by `data/build_tiny_tools.py` (seeded). It
@@ -379,6 +376,7 @@ Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one 
 marks. `chat_template.jinja` is Qwen3's (Apache-2.0), unchanged: TRL recognizes templates by their text. Weights: bfloat16
 safetensors; late in training they were rounded to NF4, so that loading in 4-bit costs little.
 """
+)
 
 
 def main() -> None:

@@ -92,9 +92,8 @@ def bar_panels(panels: Mapping, labels: Sequence[str], *, y: str, title: str, fi
     top = max(max(values) for values in panels.values())
     for axes, (name, values) in zip(grid, panels.items(), strict=True):
         axes.bar(range(len(labels)), values, 0.8, color=BLUE)
-        if crosses := [
-            i for i, value in enumerate(values) if value == 0
-        ]:  # an unclipped line without points would upset the layout
+        crosses = [i for i, value in enumerate(values) if value == 0]
+        if crosses:  # an unclipped line without points would upset the layout
             axes.plot(crosses, [0.0] * len(crosses), "x", color=ORANGE, markersize=6, clip_on=False)
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_xticks(range(len(labels)), labels, fontsize=8)
