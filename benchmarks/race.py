@@ -84,10 +84,21 @@ METHODS: dict[str, dict] = {
 CONTROLS: dict[str, dict] = {
     "random reward": {"reward": "random"},
     "format reward": {"reward": "format"},
+    "length price 0.1": {"price": 0.1},
     "length price 0.5": {"price": 0.5},
     "length price 1.5": {"price": 1.5},
     "base without steps": {"habit": True},
 }
+# Only there too: chapter 12's mechanisms, each beside the token-level loss, which theirs is.
+MECHANISMS: dict[str, dict] = {
+    "entropy bonus": {"loss": "dapo", "bonus": 0.03},
+    "top-entropy tokens": {"loss": "dapo", "top": 0.2},
+    "stale sampler": {"loss": "ppo", "sampler": "stale"},
+    "stale sampler, corrected": {"loss": "ppo", "sampler": "stale", "corrected": True},
+    "4-bit sampler": {"loss": "ppo", "sampler": "nf4"},
+    "4-bit sampler, corrected": {"loss": "ppo", "sampler": "nf4", "corrected": True},
+}
+ALL = METHODS | CONTROLS | MECHANISMS
 
 
 def digest(*parts: object) -> str:
@@ -164,7 +175,7 @@ def identity(row: dict) -> tuple:
 def wanted(args) -> Iterable[dict]:
     """The runs that were asked for, seed by seed, so that what time allows is balanced."""
     for seed, task in itertools.product(args.seeds, args.tasks):
-        known = METHODS | (CONTROLS if task == "steps" else {})
+        known = ALL if task == "steps" else METHODS
         for name in args.methods or known:
             if name not in known:
                 continue
@@ -202,6 +213,8 @@ def holm(p_values: list[float]) -> list[float]:
 
 def against(method: str) -> str:
     """What a method is compared with."""
+    if method in MECHANISMS:
+        return "token-level loss"
     four = METHODS.get(method, {}).get("updates") == 4 and method != "grpo, 4 updates"
     return "grpo, 4 updates" if four else "grpo"
 
@@ -309,7 +322,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", choices=TASKS, nargs="+", default=[*TASKS])
-    parser.add_argument("--methods", choices=METHODS | CONTROLS, nargs="+", metavar="METHOD")
+    parser.add_argument("--methods", choices=ALL, nargs="+", metavar="METHOD")
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(8)])
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--minutes", type=float, default=1e6, help="then start no new run")
@@ -330,9 +343,9 @@ def main() -> int:
         rows = [stored[name] for name in asked if name in stored]
         if args.table and rows:
             table(task, rows)
-        for method in (METHODS | CONTROLS) if args.list else ():
+        for method in ALL if args.list else ():
             seeds = sorted(row["seed"] for row in rows if row["method"] == method)
-            settings = json.dumps((METHODS | CONTROLS)[method])
+            settings = json.dumps(ALL[method])
             print(f"{task:6} {method:24} {settings} seeds {seeds}")
     return 0
 

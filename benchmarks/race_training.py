@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Any
 
 import torch
+from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import AutoModelForCausalLM
@@ -34,6 +35,7 @@ from grpo_workbook.statistics import pass_at_k
 DEV = 240  # problems out of the training data, to choose settings
 HELDOUT, MANY = 240, 120  # problems of the curve and of greedy; those with 8 completions at the end
 CRITIC_RATE, GAMMA_LAMBDA, DPO_BETA = 1e-3, 0.95, 0.1
+LAG, CAP = 8, 2.0
 
 
 @dataclass
@@ -58,6 +60,12 @@ class Settings:
     reward: str = "task"  # or "random", "format"
     price: float = 0.0  # of 40 tokens
     habit: bool = False  # first learn never to write steps
+    bonus: float = 0.0  # weight of the tokens' entropy in the objective
+    top: float = 1.0  # fraction of a batch's tokens, those of the highest entropy, that learn
+    sampler: str = (
+        "policy"  # or "stale": its weights of up to LAG batches ago; "nf4": rounded to it
+    )
+    corrected: bool = False  # weigh each token by min(pi / pi of the sampler, CAP)
     rate: float = 3e-4  # the learning rate at the start
 
 
@@ -130,8 +138,23 @@ def states(model, batch: dict) -> Tensor:
 
 def logprobs(model, batch: dict) -> Tensor:
     """log pi of each token of the completions: (B, T)."""
-    logits = model.lm_head(states(model, batch))
-    return logits.log_softmax(-1).gather(-1, batch["ids"].unsqueeze(-1)).squeeze(-1)
+    return chosen_and_entropy(model, batch)[0]
+
+
+def chosen_and_entropy(model, batch: dict) -> tuple[Tensor, Tensor]:
+    """log pi of each token of the completions, and the entropy there: (B, T) each."""
+    logp = model.lm_head(states(model, batch)).log_softmax(-1)
+    chosen = logp.gather(-1, batch["ids"].unsqueeze(-1)).squeeze(-1)
+    return chosen, -(logp.exp() * logp).sum(-1)
+
+
+@torch.no_grad()
+def round_to_nf4(model) -> None:
+    """Give the linear layers of the blocks the values that loading in 4-bit would give them."""
+    for layer in model.model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            rounded = dequantize_4bit(*quantize_4bit(layer.weight.data, quant_type="nf4"))
+            layer.weight.data = rounded
 
 
 def rows_of(batch: dict, start: int, count: int) -> dict:
@@ -146,10 +169,8 @@ def rows_of(batch: dict, start: int, count: int) -> dict:
 
 
 def policy_loss(s: Settings, logp, old, advantages, mask, limit: int) -> Tensor:
-    """The loss of a method; `advantages` is (B,), or (B, T) with a critic."""
-    if (
-        s.loss == "rloo"
-    ):  # as TRL's: the ratio is the whole completion's, the product of its tokens'
+    """The loss of a method; `advantages` is (B,), or (B, T) where it is "ppo"."""
+    if s.loss == "rloo":  # as TRL's: the whole completion's ratio, the product of its tokens'
         ratio = ((logp - old) * mask).sum(1).exp()
         return clipped_losses(ratio, advantages).mean()
     if s.loss == "sapo":  # arXiv 2511.20347: a soft gate where others clip
@@ -158,9 +179,8 @@ def policy_loss(s: Settings, logp, old, advantages, mask, limit: int) -> Tensor:
         gate = torch.sigmoid(t * (policy_ratio(logp, old, mask) - 1)) * 4 / t
         return reduce_tokens(-gate * A, mask, "grpo")
     if s.loss == "ppo":
-        return reduce_tokens(
-            clipped_losses(policy_ratio(logp, old, mask), advantages), mask, "dapo"
-        )
+        losses = clipped_losses(policy_ratio(logp, old, mask), advantages)
+        return reduce_tokens(losses, mask, "dapo")
     how = {"level": s.level, "epsilon_low": s.low, "epsilon_high": s.high}
     how |= {"loss_type": s.loss, "old_logp": old, "accumulation_steps": s.parts}
     how |= {"max_completion_length": limit}
@@ -264,11 +284,10 @@ class Racer:
             named = {"random": random_reward, "format": strict_format_reward}
             self.rewards, self.weights = [named[s.reward]], [1.0]
         if s.overlong:
-            self.rewards, self.weights = (
-                [*self.rewards, overlong(task["tokens"])],
-                [*self.weights, 1],
-            )
-        self.used = self.updated = 0  # completions, updates
+            self.rewards = [*self.rewards, overlong(task["tokens"])]
+            self.weights = [*self.weights, 1]
+        self.sampler = self.model
+        self.used = self.updated = self.sampled = 0  # completions, updates, batches
         self.curve: list[list[float]] = []
         self.seconds = 0.0
 
@@ -330,6 +349,8 @@ class Racer:
             advantages = self.critic.advantages(batch, rewards)
         else:
             advantages = advantages_of(s, rewards)
+        if s.sampler != "policy":
+            advantages = advantages.unsqueeze(1) * self.importance(batch)
         parts = [rows_of(batch, i, count) for i in range(0, len(rewards), count)]
         with torch.no_grad():
             old = [logprobs(self.model, p) for p in parts] if s.updates > 1 else []
@@ -337,15 +358,30 @@ class Racer:
         for _ in range(s.updates):
             if self.critic:
                 self.critic.update(batch)
-            losses = (
-                policy_loss(
-                    s, logp := logprobs(self.model, part),
-                    old[i] if old else logp.detach(),
-                    advantages[i * count : (i + 1) * count], part["mask"], self.task["tokens"],
+            self.descend(
+                *(
+                    self.loss(part, old[i] if old else None, advantages[i * count :][:count])
+                    for i, part in enumerate(parts)
                 )
-                for i, part in enumerate(parts)
-            )  # fmt: skip
-            self.descend(*losses)
+            )
+
+    def loss(self, part: dict, old: Tensor | None, advantages: Tensor) -> Tensor:
+        s, mask = self.s, part["mask"]
+        logp, entropy = chosen_and_entropy(self.model, part)
+        old = logp.detach() if old is None else old
+        if s.top < 1:  # arXiv 2506.01939: the tokens where the policy could have gone another way
+            least = entropy[mask.bool()].quantile(1 - s.top)
+            mask = mask * (entropy >= least)
+        loss = policy_loss(s, logp, old, advantages, mask, self.task["tokens"])
+        return loss - s.bonus * (entropy * mask).sum() / mask.sum() if s.bonus else loss
+
+    @torch.no_grad()
+    def importance(self, batch: dict) -> Tensor:
+        """The weight of each token (B, T); all are 1 if the sampler is taken for the policy."""
+        if not self.s.corrected:
+            return torch.ones(batch["ids"].shape)
+        ratio = (logprobs(self.model, batch) - logprobs(self.sampler, batch)).exp()
+        return ratio.clamp(max=CAP)
 
     def learn_rounds(self) -> None:
         """Offline, once or several times: sample, choose texts or pairs, imitate or prefer them."""
@@ -386,12 +422,14 @@ class Racer:
 
     def pairs(self, rows: list, texts: list[str], rewards: list) -> tuple[list, list, list]:
         """(rows, best texts, worst texts) of the groups whose rewards differ."""
-        n, found = self.s.group, []
+        n, found = self.s.group, ([], [], [])
         for i in range(0, len(texts), n):
             order = sorted(range(i, i + n), key=lambda j: (rewards[j], self.random.random()))
             if rewards[order[0]] < rewards[order[-1]]:
-                found.append((rows[i // n], texts[order[-1]], texts[order[0]]))
-        return tuple(map(list, zip(*found, strict=True)))
+                pair = (rows[i // n], texts[order[-1]], texts[order[0]])
+                for column, value in zip(found, pair, strict=True):
+                    column.append(value)
+        return found
 
     def learn_texts(self, rows, texts, updates: int, left: float, rate: float, share=0.0) -> None:
         """SFT: the mean of -log pi over the tokens, in shuffled epochs. Without texts, nothing."""
@@ -404,8 +442,8 @@ class Racer:
             self.descend(-(logp * batch["mask"]).sum() / batch["mask"].sum())
 
     def learn_pairs(self, rows, best, worst, updates: int, left: float, share: float) -> None:
-        """DPO on pairs, against the policy that sampled them."""
-        reference = copy.deepcopy(self.model)
+        """DPO on pairs, against the policy that sampled them. Without pairs, nothing."""
+        reference, updates = copy.deepcopy(self.model), updates if rows else 0
         for done, some in enumerate(self.epochs(len(rows), self.size // 2, updates)):
             self.set_rate(self.s.rate, left - share * done / updates)
             texts = [best[i] for i in some] + [worst[i] for i in some]
@@ -452,7 +490,12 @@ class Racer:
     def sample(self, rows: list) -> dict:
         prompts = [row["prompt"] for row in rows]
         self.used += len(rows) * self.s.group
-        return sample(self.model, self.tokenizer, prompts, self.s.group, self.task["tokens"])
+        if self.s.sampler == "nf4" or (self.s.sampler == "stale" and self.sampled % LAG == 0):
+            self.sampler = copy.deepcopy(self.model)
+            if self.s.sampler == "nf4":
+                round_to_nf4(self.sampler)
+        self.sampled += 1
+        return sample(self.sampler, self.tokenizer, prompts, self.s.group, self.task["tokens"])
 
     def score(self, rows: list, batch: dict) -> list[float]:
         columns = {k: [row[k] for row in rows for _ in range(self.s.group)] for k in rows[0]}
