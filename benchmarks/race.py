@@ -92,7 +92,7 @@ CONTROLS: dict[str, dict] = {
 # Only there too: chapter 12's mechanisms, each beside the token-level loss, which theirs is.
 MECHANISMS: dict[str, dict] = {
     "entropy bonus": {"loss": "dapo", "bonus": 0.03},
-    "top-entropy tokens": {"loss": "dapo", "top": 0.2},
+    "top-entropy tokens": {"loss": "ppo", "top": 0.2},
     "stale sampler": {"loss": "ppo", "sampler": "stale"},
     "stale sampler, corrected": {"loss": "ppo", "sampler": "stale", "corrected": True},
     "4-bit sampler": {"loss": "ppo", "sampler": "nf4"},

@@ -169,7 +169,7 @@ def rows_of(batch: dict, start: int, count: int) -> dict:
 
 
 def policy_loss(s: Settings, logp, old, advantages, mask, limit: int) -> Tensor:
-    """The loss of a method; `advantages` is (B,), or (B, T) where it is "ppo"."""
+    """The loss of a method; `advantages` is (B,), or with "ppo" (B, T) too."""
     if s.loss == "rloo":  # as TRL's: the whole completion's ratio, the product of its tokens'
         ratio = ((logp - old) * mask).sum(1).exp()
         return clipped_losses(ratio, advantages).mean()
@@ -179,7 +179,8 @@ def policy_loss(s: Settings, logp, old, advantages, mask, limit: int) -> Tensor:
         gate = torch.sigmoid(t * (policy_ratio(logp, old, mask) - 1)) * 4 / t
         return reduce_tokens(-gate * A, mask, "grpo")
     if s.loss == "ppo":
-        losses = clipped_losses(policy_ratio(logp, old, mask), advantages)
+        A = advantages if advantages.ndim == 2 else advantages.unsqueeze(1)
+        losses = clipped_losses(policy_ratio(logp, old, mask), A)
         return reduce_tokens(losses, mask, "dapo")
     how = {"level": s.level, "epsilon_low": s.low, "epsilon_high": s.high}
     how |= {"loss_type": s.loss, "old_logp": old, "accumulation_steps": s.parts}
