@@ -129,6 +129,76 @@ def test_in_a_first_update_most_names_mean_the_same():
     assert gradient("grpo") != pytest.approx(gradient("token-level loss"), abs=1e-3)
 
 
+@pytest.fixture
+def racer(monkeypatch):
+    """A racer on the harder task with a batch of its own, whose sampler is not the policy."""
+    monkeypatch.chdir(REPO)
+
+    def made(method: str):
+        racer = training.Racer(race.TASKS["steps"], training.Settings(**race.ALL[method]), 0, 128)
+        batch = racer.sample(rows := racer.next_rows(8))
+        return racer, batch, racer.score(rows, batch)
+
+    return made
+
+
+@slow
+def test_a_4_bit_sampler_has_the_weights_of_4_bit_loading(racer):
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    sampler = racer("4-bit sampler")[0].sampler
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    loaded = AutoModelForCausalLM.from_pretrained(
+        REPO / "data" / "tiny-steps", quantization_config=config, dtype="float32"
+    )
+    layers = dict(loaded.model.named_modules())
+    compared = 0
+    for name, layer in sampler.model.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            weight = layers[name].weight
+            theirs = training.dequantize_4bit(weight.data, weight.quant_state)
+            torch.testing.assert_close(layer.weight.data, theirs, rtol=0, atol=1e-6)
+            compared += 1
+    assert compared == 7 * sampler.config.num_hidden_layers
+
+
+@slow
+def test_a_corrected_sampler_weighs_tokens_and_a_stale_one_stays_behind(racer):
+    racer, batch, rewards = racer("stale sampler, corrected")
+    assert racer.importance(batch).eq(1).all()  # nothing was learned yet
+    racer.update_policy(batch, rewards)
+    before = racer.sampler
+    racer.sample(racer.next_rows(8))
+    assert racer.sampler is before
+    weights, there = racer.importance(batch), batch["mask"].bool()
+    with torch.no_grad():
+        new, old = (training.logprobs(m, batch) for m in (racer.model, before))
+    torch.testing.assert_close(weights[there], (new - old).exp().clamp(max=2)[there])
+    assert weights[there].std() > 0
+    racer.s.corrected = False
+    assert racer.importance(batch).eq(1).all()
+
+
+@slow
+def test_top_entropy_tokens_alone_learn_and_the_bonus_raises_the_objective(racer):
+    racer, batch, rewards = racer("top-entropy tokens")
+    advantages = training.advantages_of(racer.s, rewards)
+    with torch.no_grad():
+        _, entropy = training.chosen_and_entropy(racer.model, batch)
+    there = batch["mask"].bool()
+    kept = there & (entropy >= entropy[there].quantile(0.8))
+    assert 0.15 < float(kept.sum() / there.sum()) < 0.3
+    by_hand = -(advantages.unsqueeze(1) * kept).sum() / kept.sum()  # the ratio is 1
+    assert float(racer.loss(batch, None, advantages).detach()) == pytest.approx(
+        float(by_hand), abs=1e-5
+    )
+    racer.s.top, racer.s.bonus = 1.0, 0.0
+    plain = float(racer.loss(batch, None, advantages).detach())
+    racer.s.bonus = 0.5
+    with_bonus = float(racer.loss(batch, None, advantages).detach())
+    assert plain - with_bonus == pytest.approx(0.5 * float(entropy[there].mean()), rel=1e-4)
+
+
 def test_the_report_says_no_difference_where_there_is_none(capsys):
     """Seeds that differ by chance, seeds that are always better, and equal ones."""
     chance, sure = (0.01, -0.01, 0.02, -0.02), (0.1, 0.11, 0.12, 0.1)
