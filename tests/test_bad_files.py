@@ -119,9 +119,12 @@ def test_a_run_beyond_the_models_positions(tmp_path, capsys):
     [
         (["evaluate", "qwen", "--samples", "100000"], "completions, at most 1,000,000"),
         (["power", "--before", "0.6", "--items", "5000000"], "--items is 5,000,000: at most"),
-        (["power", "--before", "0.6", "--gain", "1e-9"], "not even 131,072 problems show a gain"),
+        (
+            ["power", "--before", "0.6", "--gain", "1e-9"],
+            "131,072 problems do not show a gain of 1e-09",
+        ),
         (["power", "--before", "0.6", "--gain", "0.1", "--power", "2"], "--power is 2.0"),
-        (["power", "--before", "0.6", "--gain", "0.1", "--worse", "-1"], "--worse -1.0"),
+        (["power", "--before", "0.6", "--gain", "0.1", "--worse", "-1"], "--worse is -1.0"),
     ],
     ids=["samples", "items", "gain", "power", "worse"],
 )

@@ -310,9 +310,7 @@ def paired_items(better: float, worse: float, power: float = 0.8) -> int:
         if better != worse and paired_power(most, better, worse) >= power:
             # the exact power rises like a saw, so a few problems less may be enough
             return bisect_left(range(most), power, key=lambda n: paired_power(n, better, worse))
-    raise WorkbookError(
-        f"not even {most:,} problems show a gain of {better - worse:.2g}: name a larger"
-    )
+    raise WorkbookError(f"{most:,} problems do not show a gain of {better - worse:.2g}: raise it")
 
 
 def paired_gain(items: int, worse: float = 0.0, power: float = 0.8) -> float | None:

@@ -57,9 +57,6 @@ class Trained(NamedTuple):
 
 def train(trainer, *, resume: bool = False, say: Callable[[str], object] = print) -> Trained:
     """Train to the last step; `resume`: from the newest complete checkpoint in args.output_dir.
-
-        train(trainer, resume=True)
-
     A finished run gets its adapter and log back without a step. Ctrl-C ends training after the
     current step and saves. Raises WorkbookError if a checkpoint cannot be written (after a full
     disk the last complete one stays), or if it belongs to a trainer with another setup.
