@@ -76,7 +76,7 @@ TRACKERS = {
         "lambda title, text, level: trackio.alert(title, text, trackio.AlertLevel[level])",
         "db",
     ),
-    "wandb": ("wandb.alert", "wandb"),
+    "wandb": ("lambda *given: wandb.alert(*given)", "wandb"),
 }
 
 
