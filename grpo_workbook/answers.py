@@ -80,7 +80,6 @@ def parse_number(text: str) -> Fraction | None:
 
 def read_answer(text: str, alone: bool = False, question: str = "") -> Fraction | None:
     """An answer as an exact number; None if it holds no number, or more than one.
-
     - 72, 1,000, 1 000, $72, 72.0, -5, 1/2, 1 1/2, 1e3, **72**, full-width digits, LaTeX's \\frac12,
       \\(72\\), 45^\\circ, 1{,}234 and 1\\times10^3.
     - A unit may follow and is not compared: words of units.toml ("72 km/h") or of the question

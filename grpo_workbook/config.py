@@ -92,7 +92,6 @@ class RunConfig:
     def from_env(cls, *, profile=None, model=None, seed=None, output=None, **values) -> Self:
         """Choose everything: an argument wins over GRPO_WORKBOOK_PROFILE, _MODEL, _SEED and
         _OUTPUT in the environment, these over what fits the machine (or `default_profile`).
-
         Other `values` replace the profile's (`max_steps=30`), None leaves them. WorkbookError.
         """
         import torch
@@ -159,9 +158,7 @@ class RunConfig:
         )
 
     def to_grpo_config(self, weights=None, overrides: dict | None = None, processes: int = 1):
-        """TRL's GRPOConfig for this run, without any default that differs between machines.
-        `overrides` are fields of GRPOConfig that win; `processes`: how many divide a step.
-        """
+        """TRL's GRPOConfig for this run and `processes`, the same anywhere; `overrides` win."""
         from trl import GRPOConfig
 
         # On a GPU Unsloth's trainer would compute float32 in bfloat16: this says not to.

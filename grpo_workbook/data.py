@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,7 @@ GSM8K = {"train": "openai/gsm8k:main:train", "heldout": "openai/gsm8k:main:test"
 KNOWLEDGE_BASE = DATA / "knowledge_base.csv"
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 KINDS = ("auto", "number", "text")
-MOST_COLUMNS, LONGEST_LINE = 1000, 64 * 2**20  # of a file; bytes
+MOST_COLUMNS, LONGEST_LINE, DEEPEST = 1000, 64 * 2**20, 64  # bytes; brackets in brackets
 CORE = ("question", "answer", "solution")
 # Columns that the course or TRL fills; a column of the source with such a name gets _original.
 TAKEN = {*CORE, "prompt", "prompts", "completion", "completions", "completion_ids"}
@@ -53,6 +54,7 @@ def read_rows(source: Any) -> "Dataset":
     """
     from datasets import Dataset, load_dataset
     from datasets.fingerprint import get_temporary_cache_files_directory
+    from pyarrow.parquet import read_metadata
 
     if isinstance(source, Dataset):
         return source
@@ -62,14 +64,16 @@ def read_rows(source: Any) -> "Dataset":
     if not isinstance(source, str | Path):
         raise WorkbookError(f"a {type(source).__name__} is not a source: give a file, or one split")
     path, kind = find_file(source)
+    if kind == "json" and (why := _wrong_line(path, quick=True)):
+        raise WorkbookError(f"{source} cannot be read: {why}")
     try:
         if not kind:
             name, config, part = [*str(source).split(":", 2), "", ""][:3]
             return load_dataset(name, config or None, split=part or "train")
         if kind == "csv":
             return _read_csv(path)
-        if ".jsonl" in path.name.lower() and (why := _wrong_line(path, quick=True)):
-            raise ValueError(why)
+        if kind == "parquet" and not read_metadata(path).num_rows:
+            raise ValueError("it has no rows: give at least one")
         # The table is deleted when the process ends; TMPDIR chooses the disk.
         place = tempfile.mkdtemp(dir=get_temporary_cache_files_directory())
         options = {"encoding": "utf-8-sig", "chunksize": 2**20} if kind == "json" else {}
@@ -98,22 +102,31 @@ def _read_csv(path: Path) -> "Dataset":
 
 
 def _wrong_line(path: Path, quick=False) -> str | None:
-    """The first line of a JSONL file that cannot be read, and why; `quick` parses one row."""
+    """The first line of a JSON file that cannot be read, and why; `quick` parses a JSONL's row."""
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    row = None
+    lines = ".jsonl" in path.name.lower()  # else one array, on one line or on several
+    row: Any = quick and not lines
     with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if len(line) > LONGEST_LINE:
+        for number, line in enumerate(file if lines else [file.read()], 1):
+            if lines and len(line) > LONGEST_LINE:
                 said = f"line {number} has {len(line):,} bytes, at most {LONGEST_LINE:,}"
                 return f"{said}: write one problem per line"
+            if line.count(b"[") + line.count(b"{") > DEEPEST and (deep := _depth(line)) > DEEPEST:
+                return f"line {number} is nested {deep:,} deep, at most {DEEPEST}: flatten it"
             try:
                 if line.strip() and not (quick and row):  # a first row of null crashes the reader
                     row = json.loads(line.decode("utf-8-sig"))
                     if not isinstance(row, list) and len({**row}) > MOST_COLUMNS:
                         return f"line {number} has {len(row):,} columns, at most {MOST_COLUMNS:,}"
-            except (ValueError, RecursionError, TypeError) as error:
-                return f"line {number} is not a JSON object in UTF-8 ({error})"
-        return "" if row else "it has no rows"
+            except (ValueError, TypeError) as error:
+                return f"line {number} is not a JSON object in UTF-8 ({first_line(error)})"
+        return "" if row else "it has no rows: give at least one"
+
+
+def _depth(line: bytes) -> int:
+    """How deep the brackets outside the texts are nested: too deep a row crashes the reader."""
+    marks = re.finditer(rb'"(?:[^"\\]+|\\.)*"?|[][{}]', line)
+    return max(itertools.accumulate((m[0] in b"[{") - (m[0] in b"]}") for m in marks))
 
 
 def load_problems(
@@ -136,7 +149,7 @@ def load_problems(
             there = f"{name} has no column {column!r}, only {rows.column_names}"
             raise WorkbookError(f"{there}: choose one with {option}")
     if not len(rows):
-        raise WorkbookError(f"{name} has no rows")
+        raise WorkbookError(f"{name} has no rows: give at least one")
     if answers not in KINDS:
         raise WorkbookError(f"unknown kind of answers {answers!r}: choose from {', '.join(KINDS)}")
     if answers == "auto":
@@ -238,9 +251,8 @@ def needs_folding(tokenizer: "Tokenizer") -> bool:
 
 def render(prompts: Sequence[list[dict]], tokenizer: Any) -> list[str]:
     """Each conversation as the text that the model reads, up to the start of its own turn."""
-    return tokenizer.apply_chat_template(
-        list(prompts), tokenize=False, add_generation_prompt=True, **CHAT_TEMPLATE_KWARGS
-    )
+    how = {"tokenize": False, "add_generation_prompt": True, **CHAT_TEMPLATE_KWARGS}
+    return tokenizer.apply_chat_template(list(prompts), **how)
 
 
 def prompt_lengths(dataset: "Dataset", tokenizer: "Tokenizer") -> list[int]:

@@ -12,6 +12,9 @@ class WorkbookError(ValueError):
 
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message, or the name of its type if it has none."""
+    if isinstance(error, UnicodeDecodeError):
+        part = error.object[max(0, error.start - 20) : error.start + 20].decode("latin-1")
+        return f"{part!r} is not UTF-8: save the file as UTF-8"
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 

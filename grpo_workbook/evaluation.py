@@ -91,7 +91,6 @@ def evaluate(
 
     With `rewards` the dataset needs no `answer`: a completion is right if the first of them gives
     1, and `Scores.rewards` has the values of all.
-
     `how`: max_new_tokens, sample, temperature, seed, batch_size (see `Sampling`), `progress` and
     `share` (see `complete`). Several `samples` per problem need sample=True. A stopped evaluation
     continues from its `completions_file`; several processes divide the work.
@@ -181,7 +180,6 @@ def complete(
 ) -> list[dict]:
     """One completion for each prompt (a chat or a text) by `Sampling(**how)`: its `text`, `tokens`
     (with the end token), and `ended`, which is False if it was cut off.
-
     Each batch is seeded, so several processes (`share=False`: this one alone) get the same
     completions as one; the random state is restored. `progress` is the label of a bar.
     Each finished batch is appended to `file` as JSON lines, and not generated again. Raises

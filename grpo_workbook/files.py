@@ -27,9 +27,7 @@ def place_of(name: str | Path) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it replaces `path` at the end of the block.
-    An error or a kill leaves the old file.
-    """
+    """A temporary path that replaces `path` at the block's end; an error or a kill leaves that."""
     target = place_of(path)  # the target of a link: the link stays
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:

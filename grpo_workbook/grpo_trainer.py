@@ -77,9 +77,7 @@ class ScratchTrainer:
         self.reference = copy.deepcopy(self.model).eval().requires_grad_(False)
 
     def train(self, prompts: Sequence[dict], epochs: int = 1) -> Iterator[dict[str, float]]:
-        """A generator that trains on rows with `prompt` and the columns that the rewards read, and
-        yields the metrics of each step.
-        """
+        """Train on rows with `prompt` and the rewards' columns; yields the metrics of each step."""
         rows, order, size = list(prompts), random.Random(self.seed), self.prompts_per_step
         steps = len(rows) // size * epochs
         if steps < 1:

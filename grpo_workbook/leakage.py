@@ -38,11 +38,6 @@ def pieces(text: str) -> list[str]:
     return _PIECE.findall(text) or text.split()
 
 
-def words(text: str) -> set[str]:
-    """The distinct words and numbers of a text."""
-    return {p for p in pieces(text) if p[0].isalnum()}
-
-
 def template(text: str) -> str:
     """The text with every number masked: the same for problems from one sentence."""
     return " ".join("#" if p[0].isdigit() else p for p in pieces(text))

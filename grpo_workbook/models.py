@@ -53,7 +53,6 @@ def load_model(
     name, adapter=None, *, dtype="float32", device="cpu", load_in_4bit=False, any_base=False
 ) -> tuple[Any, Any]:
     """(model in evaluation mode, tokenizer) by plain Transformers, and PEFT for an adapter.
-
     From safetensors, no code that comes with a model is run; with vision or sound the text part.
     `name` (see `find_model`) must be the base of the `adapter`, unless `any_base`. `dtype` is of
     all weights that are not 4-bit; `load_in_4bit` takes NF4, as in training.

@@ -94,16 +94,20 @@ def call(function: Callable, completions: Sequence, **columns) -> list:
 
 @reward(role="correctness", columns=("answer",), answers="number")
 def correctness_reward(completions, answer, prompts=None, **columns) -> list[float | None]:
-    """1.0 if the only answer block holds exactly the reference, else 0.0; None if there is none."""
+    """1.0 if the only answer block holds exactly the reference, else 0.0; None if there is none.
+
+    trainer = GRPOTrainer(model, [correctness_reward, strict_format_reward], args, dataset)
+    """
     said = [tagged_answer(text_of(c)) for c in completions]
     rows = zip(said, answer, prompts or [""] * len(said), strict=True)
     return [None if row[1] is None else float(is_correct(*row)) for row in rows]
 
 
-def answer_reward(column: str = "solution", marker="\\boxed{}", name: str | None = None):
+def answer_reward(
+    column: str = "solution", marker: str | re.Pattern = "\\boxed{}", name: str | None = None
+) -> RewardFunction:
     """A correctness reward for a TRL script: 1.0 if the marked answer is exactly the column's.
 
-        from grpo_workbook import answer_reward
         right = answer_reward("solution", marker="####")  # a column of your dataset
         trainer = GRPOTrainer(model, reward_funcs=[right], train_dataset=dataset)
 
@@ -142,7 +146,10 @@ def _finder(marker: str | re.Pattern) -> Callable[[str], list[str]]:
 
 @reward(role="format")
 def strict_format_reward(completions, **columns) -> list[float]:
-    """1.0 for one reasoning block, one answer block and nothing else, else 0.0."""
+    """1.0 for one reasoning block, one answer block and nothing else, else 0.0.
+
+    trainer = GRPOTrainer(model, [correctness_reward, strict_format_reward], args, dataset)
+    """
     return [float(reading.is_well_formed(text_of(c))) for c in completions]
 
 
@@ -192,10 +199,8 @@ _PART = re.compile(
 def parse_rewards(
     spec: str, more: Mapping[str, Callable] | None = None, load: Callable | None = None
 ) -> tuple[list, list]:
-    """(functions, weights) from "name[=argument][:weight],...".
-
-    The default weight is 1; with 0 a reward is only logged. `more`: in addition to REGISTRY;
-    `load`: makes a function of the command line's FILE.py:FUNCTION.
+    """(functions, weights) from "name[=argument][:weight],...", by default 1; 0 only logs.
+    `more`: besides REGISTRY; `load`: makes a function of the command line's FILE.py:FUNCTION.
     """
     functions, weights, known = [], [], {**REGISTRY, **(more or {})}
     for part in spec.split(","):

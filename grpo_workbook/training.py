@@ -170,9 +170,7 @@ def make_trainer(
 
 
 class Callback:
-    """A Trainer callback that ignores every event without a method of its own."""
-
-    # no base class from Transformers, which must be loaded after Unsloth
+    """Ignores a Trainer's other events: its base in Transformers must be loaded after Unsloth."""
 
     def __getattr__(self, name: str):
         if name.startswith("on_"):
@@ -207,7 +205,6 @@ class HeldoutProbe(Callback):
 
     It logs heldout/strict, heldout/lenient and heldout/well_formed (rates) and heldout/seconds,
     first at the start. `seen` keeps (step, completions); `how` goes to `evaluation.evaluate`.
-
     With `keep`, a folder, the adapter of the best step by heldout/strict is saved there: training
     never sees these problems, so no reward can buy that score. With `stop` training ends when
     fewer are right than at the best step (McNemar's paired test, p < 0.05) though the reward rose.

@@ -91,14 +91,18 @@ MANY = json.dumps(GOOD[0] | dict.fromkeys(map(str, range(1000)), 0)) + "\n"
     [
         ("none.jsonl", None, "none.jsonl does not exist"),
         ("e.jsonl", "", "is empty"),
-        ("header.csv", "question,answer\n", "header.csv"),
+        ("header.csv", "question,answer\n", "header.csv has no rows: give at least one"),
         ("text.txt", LINES, "is not a data file: give one with .jsonl"),
         ("wide.jsonl", LINES.encode("utf-16"), "line 1 is not a JSON object in UTF-8"),
-        ("latin.csv", "question,answer\na,1\ncafé,2\n".encode("latin-1"), "can't decode byte 0xe9"),
+        (
+            "latin.csv",
+            "question,answer\na,1\ncafé,2\n".encode("latin-1"),
+            "café,2\\n' is not UTF-8: save",
+        ),
         (
             "latin.jsonl",
             (LINES + '{"question": "é"}').encode("latin-1"),
-            "line 7 is not a JSON object",
+            'line 7 is not a JSON object in UTF-8 (\'{"question": "é"}\' is not UTF-8: save',
         ),
         (
             "cut.jsonl",
@@ -109,12 +113,12 @@ MANY = json.dumps(GOOD[0] | dict.fromkeys(map(str, range(1000)), 0)) + "\n"
         ("twice.jsonl", '{"answer": "1", "question": "a", "answer": "2"}\n', "specified twice"),
         ("null.jsonl", "\nnull\n" + LINES, "line 2 is not a JSON object in UTF-8"),
         ("texts.jsonl", LINES + '"a"\n', "line 7 is not a JSON object in UTF-8"),
-        ("blank.jsonl", "\n\n", "it has no rows"),
-        ("none.json", "[]", "it has no rows"),
+        ("blank.jsonl", "\n\n", "it has no rows: give at least one"),
+        ("none.json", "[]", "it has no rows: give at least one"),
         (
             "deep.jsonl",
             LINES + '{"a": ' + "[" * 2000 + "]" * 2000 + "}",
-            "line 7 is not a JSON object",
+            "line 7 is nested 2,001 deep, at most 64: flatten it",
         ),
         ("many.jsonl.gz", gzip.compress(MANY.encode()), "line 1 has 1,002 columns, at most 1,000"),
         ("cut.jsonl.gz", gzip.compress(LINES.encode())[:-10], "cut.jsonl.gz cannot be read"),

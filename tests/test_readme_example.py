@@ -70,18 +70,33 @@ def test_the_snippets_run_as_they_stand(tmp_path):
     prove(tmp_path, sys.executable, PYTHONPATH=str(REPO))
 
 
+# tracker: (how HealthCallback sends its findings on, the endings of the files that it leaves)
+TRACKERS = {
+    "trackio": (
+        "lambda title, text, level: trackio.alert(title, text, trackio.AlertLevel[level])",
+        "db",
+    ),
+    "wandb": ("lambda *given: wandb.alert(*given)", "wandb"),
+}
+
+
 @pytest.mark.extra
-def test_the_health_callback_works_beside_a_tracker_without_network(tmp_path):
-    script = "\n".join(SNIPPETS[:2]).replace("bf16=False", 'bf16=False, report_to="trackio"')
-    alert = "alert=lambda title, text, level: trackio.alert(title, text, trackio.AlertLevel[level])"
-    script = script.replace("HealthCallback()", f"HealthCallback(every=1, {alert})")
+@pytest.mark.parametrize("name", TRACKERS)
+def test_the_health_callback_works_beside_a_tracker_without_network(tmp_path, name):
+    pytest.importorskip(name, reason=f"{name} is not installed : pip install {name}")
+    alert, ending = TRACKERS[name]
+    script = "\n".join(SNIPPETS[:2]).replace("bf16=False", f'bf16=False, report_to="{name}"')
+    script = script.replace("HealthCallback()", f"HealthCallback(every=1, alert={alert})")
     script = script.replace("learning_rate=1e-3", "learning_rate=3.0").replace("steps=4", "steps=8")
     more = "print('found', [f.name for f in trainer.callback_handler.callbacks[-1].found])\n"
     (tmp_path / "data").symlink_to(REPO / "data")
-    whole = f"{script}\nimport trackio\ntrainer.train()\n{more}"
+    whole = f"import {name}\n{script}\ntrainer.train()\n{more}"
     (tmp_path / "tracked.py").write_text(whole, encoding="utf-8")
-    env = {"PYTHONPATH": str(REPO), "TRACKIO_DIR": str(tmp_path / "trackio")}
-    result = finished([sys.executable, "tracked.py"], cwd=tmp_path, **env)
+    env = {"TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline"}
+    result = finished([sys.executable, "tracked.py"], cwd=tmp_path, PYTHONPATH=str(REPO), **env)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert re.search(r"found \['\w+'", result.stdout)
-    assert list((tmp_path / "trackio").rglob("*.db"))
+    found = re.search(r"found \['(\w+)'", result.stdout)
+    assert found, result.stdout[-2000:]
+    kept, *_ = tmp_path.rglob(f"*.{ending}")
+    if name == "wandb":  # what `wandb sync` would send
+        assert f"{found[1]} at step ".encode() in kept.read_bytes()

@@ -175,7 +175,7 @@ def from_yaml(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
         typed, texts = (yaml.load(text, Loader=kind) for kind in (yaml.SafeLoader, yaml.BaseLoader))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise WorkbookError(
             f"{path} cannot be read as YAML: {' '.join(str(error).split())}"
         ) from None

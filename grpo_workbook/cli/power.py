@@ -27,8 +27,9 @@ def main(args) -> int:
         raise WorkbookError(f"--items is {items:,}: at most {MOST:,}, which show any gain of use")
     if (gain is None) == (items is None) or not (gain or items or 0) > 0:
         raise WorkbookError(f"--gain is {gain}, --items is {items}: give one of them, above 0")
-    if not 0 <= before <= before + (gain or 0) <= 1:
-        raise WorkbookError(f"--before is {before}, after is {before + (gain or 0)}: give 0 to 1")
+    if not (0 < power < 1 and 0 <= worse <= before <= before + (gain or 0) <= 1):
+        said = f"--before is {before}, after is {before + (gain or 0)}, --worse is {worse}"
+        raise WorkbookError(f"{said}, --power is {power}: give 0 to 1, --worse up to --before")
     if gain is not None:
         said = f"{planning.paired_items(worse + gain, worse, power):,} problems show a gain from "
         said += f"{before:.1%} to {before + gain:.1%}"

@@ -98,9 +98,9 @@ class HealthCallback(Callback):
     tenth of all checks if that is more; a broken number at once. `found` holds the reported ones in
     order. `every`: the steps between two checks, of some 15 ms each. `panels`: redraw the run's six
     panels in a notebook at each check. `say` prints; the default works beside a tqdm bar. `alert`
-    sends title, text and level ("ERROR" or "WARN") on: give `wandb.alert`, or `lambda title, text,
-    level: trackio.alert(title, text, trackio.AlertLevel[level])`. Raises WorkbookError for an
-    unknown finding in `stop_on`, and for `every` below 1. Each entry of the log also gets:
+    sends title, text and level ("ERROR" or "WARN") on: `lambda *a: wandb.alert(*a)` (it is another
+    function once training has begun), or `lambda title, text, level: trackio.alert(title, text,
+    trackio.AlertLevel[level])`. WorkbookError for an unknown `stop_on`. Each log entry also gets:
 
     adapter/change            the adapters' distance from their start, relative to their norm
     memory/fraction           peak GPU memory / all of it; on a CPU this process's / the machine's

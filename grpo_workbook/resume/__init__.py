@@ -1,8 +1,5 @@
 """Stop a run anywhere and resume it exactly: on a CPU it ends in the same adapter, bit for bit.
 
-    keep_exact(trainer)           # from now on all its checkpoints can be resumed exactly
-    train(trainer, resume=True)   # from the newest complete checkpoint; Ctrl-C saves and ends
-
 It works with any GRPOTrainer, and restores what stock resuming loses (Transformers 5.17, PEFT 0.21,
 TRL 1.15):
 - the adapters' dtype: with TRL alone those on a 4-bit base train in bfloat16, but PEFT loads them
@@ -141,8 +138,11 @@ def stop_on_interrupt(trainer: Any):
 
 def keep_exact(trainer) -> "ExactCheckpoints":
     """Make every checkpoint of this trainer exactly resumable.
-    From now on `trainer.train(resume_from_checkpoint=...)` is exact too. It keeps at least two
-    checkpoints (save_total_limit), as the Trainer removes the oldest before the newest is sealed.
+
+        keep_exact(trainer)
+        trainer.train(resume_from_checkpoint=True)  # exact too, as all else from now on
+
+    It keeps at least two checkpoints, as the Trainer removes the oldest before it seals the newest.
     """
     callbacks = trainer.callback_handler.callbacks
     if found := [callback for callback in callbacks if isinstance(callback, ExactCheckpoints)]:

@@ -456,7 +456,7 @@ print("nearly the same:", leakage.near_duplicates(texts))
 
 # %%
 for other in (2, 3):
-    a, b = leakage.words(texts[0]), leakage.words(texts[other])
+    a, b = (set(leakage.pieces(texts[row])) for row in (0, other))
     overlap = len(a & b) / len(a | b)  # Jaccard's similarity
     alike = leakage.template(texts[0]) == leakage.template(texts[other])
     print(f"0 and {other}: {overlap:.0%} of the words, same template: {alike}")
