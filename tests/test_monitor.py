@@ -27,6 +27,7 @@ from grpo_workbook.diagnosis import (
 from grpo_workbook.diagnosis.findings import Diagnosis
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import CLINIC, judge
+from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
 from grpo_workbook.stages import AdaptiveWeight
 
@@ -445,26 +446,28 @@ def called(*contents, end=None):
 def test_watched_rewards_count_what_became_of_calls():
     from types import SimpleNamespace
 
-    def none_reward(completions, **columns):
-        return [0.0] * len(completions)
+    def log(name, value):
+        assert name not in logged, f"{name} is counted in two places"
+        logged[name] = value
 
-    (watched,) = watch([none_reward])
+    (watched,) = watch([answer_after_tools()])
     said = [{"role": "assistant", "content": "5"}]
     completions = [called("a", end="5"), called("a", "b", end="5"), called("c"), said]
     games = [SimpleNamespace(out_of_turns=late) for late in (False, False, True)] + [object()]
-    given, logged = {"prompts": ["p"] * 4, "environments": games}, {}
-    watched(completions=completions, log_metric=logged.__setitem__, **given)
+    given, logged = {"prompts": ["p"] * 4, "environments": games, "answer": ["5"] * 4}, {}
+    assert watched(completions=completions, log_metric=log, **given) == [1.0, 1.0, 0.0, 1.0]
     assert {k: v for k, v in logged.items() if k.startswith("tools/")} == {
         "tools/calling": 0.75,
         "tools/lost_results": 0.25,  # ends in a call
         "tools/result_frequency": 0.75,  # TRL counts the call without a result, too
         "tools/out_of_turns": 0.25,
+        "tools/broken": 0.0,  # the reward's own
     }
     assert logged["completions/unique_fraction"] == 1.0  # the same answer after other calls
     assert logged["completions/empty_fraction"] == 0.0  # a call is no empty completion
     logged.clear()
-    watched(completions=[said] * 4, log_metric=logged.__setitem__, **given)
-    assert not any(name.startswith("tools/") for name in logged)
+    watched(completions=[said] * 4, log_metric=log, **given)
+    assert [name for name in logged if name.startswith("tools/")] == ["tools/broken"]
 
 
 def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is():
