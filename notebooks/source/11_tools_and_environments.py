@@ -243,7 +243,8 @@ trainer = trainer_for(train_rows, answer_after_tools(), tools=[multiply])
 result = trainer.train()
 
 # %% [markdown]
-# `tools/call_frequency` is TRL's: calls *per completion*. The rate of completions that call is logged by `watch` (chapter 05).
+# `tools/call_frequency` is TRL's: calls *per completion*. The rate of completions that call is logged by `watch`
+# (chapter 05).
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
