@@ -73,6 +73,7 @@ class Case:
     optimizer: Callable | None = None  # model -> optimizer
     callbacks: Callable | None = None  # (model) -> list of callbacks
     acts: Callable | None = None  # () -> rows and arguments of GRPOTrainer for a model that acts
+    turns: int = 5  # max_tool_calling_iterations
     seeds: tuple[int, ...] = (0, 1)
 
 
@@ -260,12 +261,38 @@ def _sometimes_down():
     return _acts(tools=[half])
 
 
-def _game(turns=3):
+def _game(**changes):
     from grpo_workbook.environments import GuessNumber
 
     asked = "Find my number from 1 to 7. You have 3 guesses."
     rows = [{"question": asked, "seed": i} for i in range(2000)]
-    return _acts(rows, environment=type("Game", (GuessNumber,), {"max_turns": turns}))
+    return _acts(rows, environment=type("Game", (GuessNumber,), changes))
+
+
+def _endless_game():
+    """Ten guesses, and none is ever correct: the secret lies between two numbers."""
+
+    def start(self, rng, row):
+        self._secret, self._found = rng.randint(1, 6) + 0.5, False
+
+    rows, how = _game(max_turns=10, get_reward=None, _start=start)
+    game = how["environment_factory"]()
+    for row in rows:
+        game.reset(**row)
+        row["answer"] = str(int(game._secret))
+    return rows, how
+
+
+def _pays_calls():
+    @reward(role="other")
+    def effort_reward(completions, **columns):
+        return [sum(len(m.get("tool_calls") or ()) for m in talk) / 4 for talk in completions]
+
+    return [*_answer()[0], effort_reward], [1.0, 1.0]
+
+
+def _own():
+    return [], []  # the environment pays
 
 
 def _answer(price=0.0):
@@ -375,7 +402,19 @@ CASES: dict[str, Case] = {
         acts=_acts,
     ),
     "two_guesses": Case(
-        "turns_used_up", "two guesses in the game of three", GAME, acts=partial(_game, 2)
+        "turns_used_up",
+        "two guesses in the game of three",
+        GAME,
+        rewards=_own,
+        acts=partial(_game, max_turns=2),
+    ),
+    "paid_calls": Case(
+        "calls_explode",
+        "a guess earns a quarter of a right answer, and ten are allowed",
+        GAME | {"max_completion_length": 400},
+        rewards=_pays_calls,
+        acts=_endless_game,
+        turns=8,
     ),
     "healthy_tools": Case(
         None, "a calculator", ACTING | {"max_steps": 20}, rewards=_answer, acts=_acts
@@ -387,7 +426,7 @@ CASES: dict[str, Case] = {
         rewards=partial(_answer, 0.5),
         acts=_acts,
     ),
-    "healthy_game": Case(None, "the game of three guesses", GAME, acts=_game),
+    "healthy_game": Case(None, "the game of three guesses", GAME, rewards=_own, acts=_game),
     "healthy": Case(None, "the main run", seeds=(0, 1, 2)),
     "healthy_gemma": Case(None, "the main run with Gemma 3", model="gemma", seeds=(0, 1)),
     "healthy_groups_of_4": Case(None, "groups of 4", {"num_generations": 4}, seeds=(0,)),
@@ -415,7 +454,7 @@ def train(name: str, seed: int, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         who = str(TINY_TOOLS) if case.acts else case.model
         settings = {"max_steps": STEPS, "profile": "smoke", "model": who, **case.settings}
-        turns = {"max_tool_calling_iterations": 5}
+        turns = {"max_tool_calling_iterations": case.turns}
         run = RunConfig.from_env(seed=seed, output=folder, **settings)
         model, tokenizer = load_policy(run)
         functions, weights = (case.rewards or _default)()
@@ -426,8 +465,6 @@ def train(name: str, seed: int, out: Path) -> None:
         if case.acts:
             rows, acts = case.acts()
             dataset, overrides = Dataset.from_list(rows), overrides | turns
-        if "environment_factory" in acts:
-            functions, weights = [], []
         if case.prepare:
             case.prepare(model, tokenizer)
         given = (run, model, tokenizer, dataset, functions, weights, overrides)

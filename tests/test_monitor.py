@@ -25,6 +25,7 @@ from grpo_workbook.diagnosis import (
     watch,
 )
 from grpo_workbook.diagnosis.findings import Diagnosis
+from grpo_workbook.environments import answer_after_tools
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.exercises import CLINIC, judge
 from grpo_workbook.rewards import correctness_reward, strict_format_reward
@@ -58,7 +59,6 @@ OTHER_CAUSES = (
     "never_pays",
     "generation_slow",
     "saturated",
-    "calls_explode",  # 12 steps that pay for calls took the tiny model from 2.9 to 3.4 of them
     "too_short",
     "healthy",
 )
@@ -445,26 +445,28 @@ def called(*contents, end=None):
 def test_watched_rewards_count_what_became_of_calls():
     from types import SimpleNamespace
 
-    def none_reward(completions, **columns):
-        return [0.0] * len(completions)
+    def log(name, value):
+        assert name not in logged, f"{name} is counted in two places"
+        logged[name] = value
 
-    (watched,) = watch([none_reward])
+    (watched,) = watch([answer_after_tools()])
     said = [{"role": "assistant", "content": "5"}]
     completions = [called("a", end="5"), called("a", "b", end="5"), called("c"), said]
     games = [SimpleNamespace(out_of_turns=late) for late in (False, False, True)] + [object()]
-    given, logged = {"prompts": ["p"] * 4, "environments": games}, {}
-    watched(completions=completions, log_metric=logged.__setitem__, **given)
+    given, logged = {"prompts": ["p"] * 4, "environments": games, "answer": ["5"] * 4}, {}
+    assert watched(completions=completions, log_metric=log, **given) == [1.0, 1.0, 0.0, 1.0]
     assert {k: v for k, v in logged.items() if k.startswith("tools/")} == {
         "tools/calling": 0.75,
         "tools/lost_results": 0.25,  # ends in a call
         "tools/result_frequency": 0.75,  # TRL counts the call without a result, too
         "tools/out_of_turns": 0.25,
+        "tools/broken": 0.0,  # the reward's own
     }
     assert logged["completions/unique_fraction"] == 1.0  # the same answer after other calls
     assert logged["completions/empty_fraction"] == 0.0  # a call is no empty completion
     logged.clear()
-    watched(completions=[said] * 4, log_metric=logged.__setitem__, **given)
-    assert not any(name.startswith("tools/") for name in logged)
+    watched(completions=[said] * 4, log_metric=log, **given)
+    assert [name for name in logged if name.startswith("tools/")] == ["tools/broken"]
 
 
 def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is():
@@ -485,13 +487,11 @@ def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is()
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        # what TRL logs is enough for these three
+        # what TRL logs is enough for these two
         ({"tools__failure_frequency": lambda s: 0.8, "reward": lambda s: 0.1}, "calls_fail"),
         ({"tools__call_frequency": lambda s: 1.0 if s < 20 else 0.1, "reward": lambda s: 0.1},
          "calls_die"),
-        ({"tools__call_frequency": lambda s: 0.2 * s, "rewards__correctness_reward__mean":
-          lambda s: 0.3}, "calls_explode"),
-        # more calls and more right answers, or few calls and all right: nothing is wrong
+        # more calls and a reward that rises, or few calls and all right: nothing is wrong
         ({"tools__call_frequency": lambda s: 0.2 * s}, None),
         ({"tools__call_frequency": lambda s: 1.0 if s < 20 else 0.1, "reward": lambda s: 0.95},
          None),
@@ -501,6 +501,16 @@ def test_calls_are_judged_by_what_trl_logs_and_by_right_answers(more, expected):
     names = [f.name for f in diagnose(history(30, **{"tools__call_frequency": lambda s: 1} | more))]
     ours = {"tool_down", "calls_fail", "calls_die", "calls_explode", "results_lost"}
     assert [n for n in names if n in ours] == ([expected] if expected else [])
+
+
+def test_calls_that_explode_are_seen_by_what_trl_logs_unless_more_answers_are_right():
+    run = read_run(LOGS / "paid_calls_0.json")
+    trls = ("tools/call_frequency", "tools/failure_frequency")
+    ours = [name for name in run.table.filter(like="tools/") if name not in trls]
+    alone = replace(run, table=run.table.drop(columns=ours))
+    assert diagnose(alone)[0].name == "calls_explode"
+    better = alone.table.assign(**{"rewards/answer_reward/mean": run.table.index / 24})
+    assert "calls_explode" not in {f.name for f in diagnose(replace(alone, table=better))}
 
 
 def test_a_reward_that_is_an_object_is_watched_too():

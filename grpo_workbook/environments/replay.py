@@ -72,9 +72,8 @@ def lost_result(completion: Sequence[dict]) -> bool:
 def answer_after_tools(price: float = 0.0) -> Callable:
     """A reward for TRL: 1.0 if the last message is exactly the column `answer`, else 0.0.
 
-    Each call costs `price`. None where a tool failed by its own fault. Logs the rates of
-    completions that call (tools/calling), that end in a call (tools/lost_results), and of such
-    failures (tools/broken).
+    Each call costs `price`. None where a tool failed by its own fault; logs the rate of such
+    failures (tools/broken). What became of the calls, `diagnosis.watch` logs for any reward.
     """
 
     @reward(role="correctness", columns=("answer",))
@@ -84,13 +83,8 @@ def answer_after_tools(price: float = 0.0) -> Callable:
             right = final_answer(messages) == wanted
             calls = sum(len(m.get("tool_calls") or ()) for m in messages)
             rewards.append(None if tool_broke(messages) else right - price * calls)
-        rates = {
-            "calling": lambda c: bool(c[0].get("tool_calls")),
-            "lost_results": lost_result,
-            "broken": tool_broke,
-        }
-        for name, rate in rates.items() if log_metric else ():
-            log_metric(f"tools/{name}", sum(map(rate, completions)) / len(completions))
+        if log_metric:
+            log_metric("tools/broken", sum(map(tool_broke, completions)) / len(completions))
         return rewards
 
     return answer_reward

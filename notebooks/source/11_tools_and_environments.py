@@ -220,6 +220,7 @@ show_table(with_tool=measured(before), without=measured(alone))
 from transformers import PrinterCallback
 from trl import GRPOTrainer
 from grpo_workbook import training
+from grpo_workbook.diagnosis import watch
 from grpo_workbook.environments import answer_after_tools
 
 turns = {"max_completion_length": 128, "max_tool_calling_iterations": 3}
@@ -232,6 +233,7 @@ def trainer_for(rows, reward, limits=turns, **more):
                           processing_class=tokenizer, **more)
     for parameter, exact in adapters:  # undo TRL's rounding to bfloat16: chapter 04
         parameter.data = exact.float()
+    trainer.reward_funcs = watch(trainer.reward_funcs)  # logs what became of the calls
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(training.RewardBar())
     return trainer
@@ -241,7 +243,8 @@ trainer = trainer_for(train_rows, answer_after_tools(), tools=[multiply])
 result = trainer.train()
 
 # %% [markdown]
-# `tools/call_frequency` is TRL's: calls *per completion*. The other rates are those that `answer_after_tools` logs.
+# `tools/call_frequency` is TRL's: calls *per completion*. The rate of completions that call is logged by `watch`
+# (chapter 05).
 
 # %%
 log = [entry for entry in trainer.state.log_history if "reward" in entry]
@@ -314,7 +317,7 @@ short = replay(model, tokenizer, heldout_rows[:1], **how | {"max_new_tokens": 30
 display(coloured(after[0]), coloured(short))
 
 # %% [markdown]
-# Every reward of a run with 30 tokens would say that calling is bad. `answer_after_tools` logs the rate as
+# Every reward of a run with 30 tokens would say that calling is bad. `watch` (chapter 05) logs the rate as
 # `tools/lost_results`: it must be 0. Allow for the number of turns times call and result, plus the answer.
 
 # %% [markdown]
@@ -741,9 +744,9 @@ else:
 # | `tools/failure_frequency` | calls that raised, of all calls | calls with broken JSON: these become text |
 # | `completions/mean_length` | the model's own tokens | tool results |
 # | `completions/clipped_ratio` | turns cut off by the limit | results that did not fit |
-# | `tools/calling`, ours | completions that call | |
-# | `tools/lost_results`, ours | transcripts that end in a call | |
-# | `tools/broken`, ours | tools that failed by their own fault | |
+# | `tools/calling`, by `watch` | completions that call | |
+# | `tools/lost_results`, by `watch` | transcripts that end in a call | |
+# | `tools/broken`, by `answer_after_tools` | tools that failed by their own fault | |
 
 # %% [markdown]
 # ## Your own tools and environments
@@ -976,7 +979,7 @@ def run_narrow() -> dict:
                         fewer | {"max_completion_length": 30}, tools=[multiply])
     tight.train()
     entries = [entry for entry in tight.state.log_history if "reward" in entry]
-    return {"calling": [entry["tools/calling"] for entry in entries]}
+    return {"calling": [entry.get("tools/calling", 0.0) for entry in entries]}
 
 
 predict("11.5", prediction, run_narrow);
