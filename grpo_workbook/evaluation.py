@@ -6,7 +6,7 @@ Greedy takes the most likely token; sampled (temperature 1) is the policy that G
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -81,8 +81,8 @@ class Scores:
 
 
 def evaluate(
-    model, tokenizer, dataset: "Dataset", *, samples=1, judge=None, rewards=(),
-    completions_file=None, **how,
+    model: Any, tokenizer: Any, dataset: "Dataset", *, samples: int = 1, rewards=(),
+    judge: Callable | None = None, completions_file: str | Path | None = None, **how: Any,
 ) -> Scores:  # fmt: skip
     """Let the model answer each row of the dataset (`prompt`, `answer`), and judge it by `score`.
 

@@ -6,7 +6,7 @@ answered must be as likely to the merged model, which must solve as many held-ou
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,7 +64,10 @@ def save_adapter(model, tokenizer, folder: str | Path, weights=None, prompts=())
     files.swap_folder(Path(folder), write)
 
 
-def merge(base, adapter, folder, *, heldout=None, policy=None, judge=None, **how) -> dict:
+def merge(
+    base: str | None, adapter: str | Path, folder: str | Path, *,
+    heldout=None, policy=None, judge: Callable | None = None, **how,
+) -> dict:  # fmt: skip
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
         proof = merge(None, "outputs/run/adapter", "outputs/run/merged")

@@ -16,11 +16,9 @@ def show(*objects: Callable) -> None:
 
 def quiet() -> None:
     """Turn off the libraries' loading bars and advice. Call it before `import unsloth`."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("DATASETS_VERBOSITY", "critical")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    values = {"TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
+    values |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    os.environ |= {"DATASETS_VERBOSITY": "critical"} | values | os.environ
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it suggests a download for 4-bit
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", message="IProgress not found")  # plain bars are enough

@@ -107,6 +107,20 @@ def test_help_and_doctor_are_quick_because_they_load_nothing_heavy(words):
     assert said.stdout.endswith("set()\n"), said.stdout[-500:] + said.stderr
 
 
+@pytest.mark.parametrize(
+    "words", ["--learning-rat 1", "--data nope.csv", "--max-steps -1", "--rewards nope"]
+)
+def test_wrong_arguments_of_a_run_are_refused_before_anything_heavy_is_loaded(words):
+    heavy = "torch bitsandbytes transformers datasets unsloth matplotlib scipy.stats pandas"
+    code = (
+        "import sys; from grpo_workbook.cli import main\n"
+        f"status = main({['run', *words.split()]})\n"
+        f"print(status, {{*{heavy.split()}}} & {{*sys.modules}})"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPO)
+    assert said.stdout.endswith("2 set()\n"), said.stdout[-500:] + said.stderr
+
+
 # ------------------------------------------------------------------ how a command ends
 
 

@@ -136,7 +136,7 @@ def stop_on_interrupt(trainer: Any):
             signal.signal(number, handler)
 
 
-def keep_exact(trainer) -> "ExactCheckpoints":
+def keep_exact(trainer: Any) -> "ExactCheckpoints":
     """Make every checkpoint of this trainer exactly resumable.
 
         keep_exact(trainer)
