@@ -69,7 +69,7 @@ weights = {}
 for name, loss in losses.items():
     logp = torch.zeros(2, 9, requires_grad=True)
     w = -torch.autograd.grad(loss(logp), logp)[0]
-    weights[name] = w / w.abs().max()
+    weights[name] = w / w.abs().max() + 0.0  # no -0.0
 
 # %% [markdown]
 # Blue makes an answer likelier, orange less likely:
@@ -120,9 +120,10 @@ for name, w in weights.items():
     print(f"{name:24} hard {after[0]:.3f}   easy {after[1]:.3f}")
 
 # %% [markdown]
-# On two arms the directions are nearly alike: all of them make right answers likelier, and only the balance between the
-# questions differs. If methods differ in a race, then rather by their *noise* (what chapter 01 measured for the
-# baseline), by how fresh their samples are, and by what they need: training answers, a critic, more samples.
+# Here the samples are exactly as frequent as their probabilities, so luck is out of it, and five methods with five
+# different pictures take **the same** step: a baseline changes no mean, only the noise (chapter 01). SFT helps the hard
+# question more; GRPO and DPO the easy one. So if methods differ in a race, then by noise, by how fresh their samples
+# are, and by what they need: training answers, a critic, more samples.
 
 # %% [markdown]
 # ### Exercise 12.1 · `rloo_advantages` · easy · 8 minutes
@@ -494,7 +495,8 @@ command = [sys.executable, str(files.REPO / "benchmarks" / "race.py"),
            "--folder", str(slice_folder)]
 slice_folder.mkdir(parents=True, exist_ok=True)
 with open(slice_folder / "errors.txt", "w+") as errors:
-    with subprocess.Popen(command, stdout=-1, stderr=errors, text=True) as racing:
+    how = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+    with subprocess.Popen(command, **how) as racing:
         for line in racing.stdout:
             print(line, end="")
     errors.seek(0)
@@ -785,6 +787,8 @@ for task in race:
 # a positive advantage, before the fourth update:
 
 # %%
+from grpo_workbook import grpo_loss
+
 updater = ScratchTrainer(fresh(), tokenizer, rewards, reward_weights)
 optimizer = torch.optim.AdamW(updater.trained, 1e-4, betas=(0.9, 0.99), weight_decay=0.0)
 torch.manual_seed(1)
@@ -792,8 +796,6 @@ batch = updater.rollout(train_rows[:8])
 A = group_advantages(updater.score(train_rows[:8], batch["texts"]), 8)
 with torch.no_grad():
     old = updater.logprobs(updater.model, batch)
-from grpo_workbook import grpo_loss
-
 for update in range(4):
     logp = updater.logprobs(updater.model, batch)
     if update == 3:
@@ -847,7 +849,6 @@ from html import escape
 from IPython.display import HTML, display
 
 adder.load_state_dict(before)
-first_columns = [text.count("=") for text in learner.rollout(sums["heldout"][:8])["texts"]]
 torch.manual_seed(3)
 batch = learner.rollout(sums["heldout"][:8])
 row = max(range(64), key=lambda i: batch["texts"][i].count("="))
