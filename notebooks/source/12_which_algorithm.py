@@ -421,7 +421,7 @@ forest("main")
 # stays hidden. It says that nothing is known, so take the simpler one. On the harder task:
 
 # %% tags=["hide-input"]
-forest("steps")
+forest("steps", lowest=-70)
 
 # %% [markdown]
 # {{two or three sentences: who is better, who worse, on main and on steps; the loss functions as a family; what
@@ -643,9 +643,9 @@ for price in (0.1, 0.5, 1.5):
 paid.round(2)
 
 # %% [markdown]
-# Four or five columns are all there are. The last columns are the mean reward if 40 tokens cost that much. At a price of
-# 0.5 all columns still earn most, but one, two or three of them earn less than none: the way there leads downhill, and a
-# policy gradient goes where its own samples point.
+# Four or five columns are all there are. The last columns are the mean reward if 40 tokens cost that much: a price of 1.5
+# should silence the model; at 0.5 all columns earn most, but one, two or three earn less than none, so the way there
+# leads downhill; 0.1 looks harmless. Remember that guess.
 #
 # Now GRPO, live: 24 updates of 64 completions.
 
@@ -696,12 +696,14 @@ figures.show(figure, f"Left: from {table['tokens'][0]:.0f} to {last['tokens']:.0
 # %% [markdown]
 # This is the curve that is called the "aha moment": nobody asked for steps, yet they come, because in a group with one
 # long right answer the short ones earn less. It is *elicited*, not invented: the base does it in one of ten answers,
-# and a base that never does ("base without steps") learns nothing.
+# and a base that never does ("base without steps") learns nothing. {{one sentence: in how many of the seeds of "grpo" did
+# length grow and accuracy not?}} So length is no evidence of reasoning; measure accuracy.
 #
-# The controls settle what it is due to. A **random reward** and a **format reward** do not lift accuracy: the updates
-# alone, or asking for tags, are not enough. {{one sentence: does length grow without accuracy anywhere; what price 0.1
-# does}} A **price** on tokens is paid on every completion at once, while the reward for being right comes seldom at
-# first. Bring it in after the rise.
+# The controls settle what the rise is due to. A **random reward** and a **format reward** do not lift accuracy: updates
+# alone, or asking for tags, are not enough. And the **price**, even 0.1, ends in short wrong answers. Why, if its mean
+# reward looked harmless? Look at the groups: at first most have no right answer. Without a price they have zero variance
+# and teach nothing. With *any* price they differ, in length alone, and GRPO divides by their deviation: a price of 0.1
+# pushes as hard as one of 1.5 (chapters 01 and 03). Bring a price in after the rise, or do not scale by the group.
 #
 # One sum before and after, greedily decoded:
 
@@ -879,15 +881,17 @@ print(f"mean entropy {entropy.mean():.2f}; in frames {entropy[top].mean():.2f}, 
 # the best policy under a bonus $c$ has $p = \mathrm{sigmoid}(1/c)$, and a completion has many tokens:
 
 # %%
-for c in (0.05, 0.1, 0.2, 0.5):
+for c in (0.03, 0.1, 0.2, 0.5):
     p = torch.sigmoid(torch.tensor(1 / c)).item()
     print(f"bonus {c:4}: best p {p:.4f} for a token; 30 such tokens right: {p**30:.1%}")
 for method in MECHANISMS[:2]:
     print(said("steps", method))
 
 # %% [markdown]
-# The bonus keeps trying alive where a policy would settle before it has seen what pays. Once the right way is found, it
-# only adds noise: let it fall, or give TRL a target (`use_adaptive_entropy`, `entropy_target`).
+# The bonus keeps trying alive where a policy would settle before it has seen what pays; later it only adds noise. So let
+# it fall, or give TRL a target (`use_adaptive_entropy`, `entropy_target`). Training on the forks alone assumes that the
+# model can do the rest; one that still has to learn its digits needs the gradient of all tokens. {{one sentence: do both
+# runs bear that out?}}
 #
 # ### A sampler that is not the policy
 #
@@ -956,7 +960,7 @@ for method in MECHANISMS[2:]:
 # %% [markdown]
 # "As good as" is the effective sample size: the fraction of equally weighted completions with the same variance. The
 # correction costs little and matters where the sampler drifts: many updates old, very long completions, coarse
-# rounding. What TRL offers, with its defaults:
+# rounding. {{one sentence: what the four stored runs say}} What TRL offers, with its defaults:
 
 # %%
 from dataclasses import fields
@@ -975,7 +979,7 @@ for field in fields(GRPOConfig):
 # verdict alone.
 
 # %%
-from IPython.display import Markdown
+from IPython.display import Markdown, display
 
 ADVICE = {"better": "take it", "worse": "leave it", "the same": "the same thing",
           "no difference": "not worth a change", "too few seeds": "not known yet"}
