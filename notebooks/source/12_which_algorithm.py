@@ -702,8 +702,18 @@ figures.show(figure, f"Left: from {table['tokens'][0]:.0f} to {last['tokens']:.0
 # The controls settle what the rise is due to. A **random reward** and a **format reward** do not lift accuracy: updates
 # alone, or asking for tags, are not enough. And the **price**, even 0.1, ends in short wrong answers. Why, if its mean
 # reward looked harmless? Look at the groups: at first most have no right answer. Without a price they have zero variance
-# and teach nothing. With *any* price they differ, in length alone, and GRPO divides by their deviation: a price of 0.1
-# pushes as hard as one of 1.5 (chapters 01 and 03). Bring a price in after the rise, or do not scale by the group.
+# and teach nothing. With *any* price they differ, in length alone, and GRPO divides by their deviation (chapters 01
+# and 03). The advantages of such a group, all wrong:
+
+# %%
+lengths = torch.tensor([8.0, 8, 9, 8, 38, 16, 8, 23])
+for price in (0.1, 0.5, 1.5):
+    A = group_advantages(-price * lengths / 40, 8)
+    print(f"price {price}:", *[f"{a:5.2f}" for a in A.tolist()])
+
+# %% [markdown]
+# The answer with all its columns is blamed most, by each price alike. Bring a price in after the rise, or do not scale
+# by the group.
 #
 # One sum before and after, greedily decoded:
 
