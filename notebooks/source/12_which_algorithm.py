@@ -427,7 +427,7 @@ forest("steps", lowest=-70)
 # {{two or three sentences: who is better, who worse, on main and on steps; the loss functions as a family; what
 # rejection sampling does on each}}
 #
-# The order depends on the setting, too: a learning rate that was tuned for four methods and inherited by the others, one
+# The order depends on the setting, too: learning rates tuned for six methods and inherited by the others, one
 # tiny model, an easy task. The study named above saw rankings turn around between 1.5 and 7 billion weights.
 #
 # ### Does it only sharpen?
