@@ -262,6 +262,12 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
     "08_evaluation": {"max_steps=40, heldout=160": "max_steps=2, heldout=40"},
     "09_merge_and_inference": {"max_steps=24, heldout=120": "max_steps=2, heldout=30"},
     "11_tools_and_environments": {"max_steps=40": "max_steps=3"},
+    "12_which_algorithm": {
+        '"--budget", "512"': '"--budget", "128"',
+        "24 * 8]": "4 * 8]",
+        "total=24": "total=4",
+        "len(log) == 16": "len(log) == 2",
+    },
     "14_capstone": {"max_steps=32, heldout=120": "max_steps=4, heldout=24"},
 }
 
@@ -492,6 +498,23 @@ def learned_to_call_and_fell_without_the_tool(folder, proved):
     before, *after = proved["game"]
     assert min(after) > before + 0.15
     assert proved["fooled"]["course"] == 0 < proved["fooled"]["anywhere"]
+
+
+@proof("12_which_algorithm", "notebook_12.json")
+def raced_a_slice_and_wrote_steps_because_it_paid(folder, proved):
+    methods = ("grpo", "rejection", "dpo")
+    assert set(proved["slice"]) == {f"{name} {seed}" for name in methods for seed in (0, 1)}
+    for name, (completions, updates, sampled) in proved["slice"].items():
+        assert (completions, updates) == (512, 8)
+        assert sampled > proved["base"] + 0.2, name
+        assert proved["p_values"][name] < 1e-6, name
+    assert proved["steps"] == 24
+    right, tokens = proved["right"], proved["tokens"]
+    assert sum(right[-6:]) / 6 > sum(right[:6]) / 6 + 0.2
+    assert sum(tokens[-6:]) / 6 > sum(tokens[:6]) / 6 + 8
+    assert 0.01 < proved["spread"]["4-bit"] < 1
+    assert min(proved["stored"].values()) > 20
+    assert len((folder / "outputs" / "race" / "main.jsonl").read_text().splitlines()) == 6
 
 
 @proof("14_capstone", "capstone/notebook_14.json")

@@ -1060,4 +1060,5 @@ predict("11.6", prediction, run_shopping);
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works where the model wins now and then.
 #
-# Next: [14 · Your own project](14_capstone.ipynb) takes a file of yours through all of it, step by step.
+# Next: [12 · Which algorithm?](12_which_algorithm.ipynb) asks whether all of this should have been GRPO. To start with your
+# own data, go on to [14 · Your own project](14_capstone.ipynb).
