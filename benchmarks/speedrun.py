@@ -80,14 +80,17 @@ def packed(trainer) -> None:
 
 
 def skip_zero_advantages(trainer) -> None:
-    """Update only on completions whose advantage is not 0: with dapo's loss, the same gradient."""
-    import torch
+    """Update only on completions whose advantage is not 0: with dapo's loss, the same gradient.
 
+    Every process takes as many as the one with most, because TRL gathers a value for each.
+    """
     compute_loss = trainer._compute_loss
 
     def kept_loss(model, inputs):
         n = len(advantages := inputs["advantages"])
-        rows = advantages.nonzero().flatten() if advantages.any() else torch.tensor([0])
+        counts = trainer.accelerator.gather(advantages.count_nonzero().reshape(1))
+        first = (advantages != 0).int().argsort(descending=True, stable=True)
+        rows = first[: max(1, int(counts.max()))].sort().values
         one_each = {k: v for k, v in inputs.items() if getattr(v, "ndim", 0) and len(v) == n}
         return compute_loss(model, inputs | {k: v[rows] for k, v in one_each.items()})
 
