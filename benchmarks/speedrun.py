@@ -19,6 +19,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -32,6 +33,7 @@ HASHES = {  # the model and the data are fixed
     "data/word_problems/heldout.jsonl": "777067dffc18fcdcb719533bd71a9f5b",
 }
 ONLY_FASTER = dict.fromkeys(("skip_zero_advantages", "share_heads"), True)
+SHARED = ONLY_FASTER | dict.fromkeys(("share_prompts", "update_unpacked"), True)
 # What differs from the main run: the functions below, fields of RunConfig, or of TRL's GRPOConfig.
 RECORDS: dict[str, dict] = {
     "packed": {"packed": True},
@@ -39,6 +41,8 @@ RECORDS: dict[str, dict] = {
     "main, same steps": dict(ONLY_FASTER),
     "80 steps": {"max_steps": 80, **ONLY_FASTER},
     "60 steps": {"max_steps": 60, **ONLY_FASTER},
+    "prompts once": {"max_steps": 80, **SHARED},
+    "two processes": {"max_steps": 80, **SHARED, "processes": 2},
 }
 
 
@@ -76,14 +80,17 @@ def packed(trainer) -> None:
 
 
 def skip_zero_advantages(trainer) -> None:
-    """Update only on completions whose advantage is not 0: with dapo's loss, the same gradient."""
-    import torch
+    """Update only on completions whose advantage is not 0: with dapo's loss, the same gradient.
 
+    Every process takes as many as the one with most, because TRL gathers a value for each.
+    """
     compute_loss = trainer._compute_loss
 
     def kept_loss(model, inputs):
         n = len(advantages := inputs["advantages"])
-        rows = advantages.nonzero().flatten() if advantages.any() else torch.tensor([0])
+        counts = trainer.accelerator.gather(advantages.count_nonzero().reshape(1))
+        first = (advantages != 0).int().argsort(descending=True, stable=True)
+        rows = first[: max(1, int(counts.max()))].sort().values
         one_each = {k: v for k, v in inputs.items() if getattr(v, "ndim", 0) and len(v) == n}
         return compute_loss(model, inputs | {k: v[rows] for k, v in one_each.items()})
 
@@ -100,7 +107,80 @@ def share_heads(trainer) -> None:
     sdpa_attention.use_gqa_in_sdpa = lambda attention_mask, key, value: True
 
 
-TRICKS = {f.__name__: f for f in (packed, skip_zero_advantages, share_heads)}
+def share_prompts(trainer) -> None:
+    """A group's prompt is read once, where TRL and Transformers read it for each completion.
+
+    All but its last token go through the model once; their keys and values, with the gradient, are
+    repeated for the completions of the group.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    plain = trainer.accelerator.unwrap_model(trainer.model)
+    generate = plain.generate
+
+    def read(ids, mask, positions=False):
+        """The cache of all prompts (B, P), one row for each completion."""
+        prompts, rows = torch.unique_consecutive(ids, dim=0, return_inverse=True)
+        first = torch.cat([rows.new_ones(1), rows.diff()]).bool()
+        cache, where = DynamicCache(config=plain.config), {"attention_mask": mask[first]}
+        if positions:  # as `generate` counts them: without the padding
+            where["position_ids"] = (mask[first].cumsum(1) - 1).clamp(min=0)
+        plain(input_ids=prompts, past_key_values=cache, use_cache=True, logits_to_keep=1, **where)
+        cache.batch_select_indices(rows)
+        return cache
+
+    def sample(input_ids, attention_mask, **how):
+        cache = read(input_ids[:, :-1], attention_mask[:, :-1], positions=True)
+        how |= {"attention_mask": attention_mask, "past_key_values": cache}
+        return generate(input_ids=input_ids, **how)
+
+    def logps(model, input_ids, attention_mask, logits_to_keep, *given, **how):
+        before = input_ids.shape[1] - logits_to_keep - 1
+        out = model(
+            input_ids=input_ids[:, before:-1],
+            attention_mask=attention_mask[:, :-1],
+            past_key_values=read(input_ids[:, :before], attention_mask[:, :before]),
+            shift_labels=input_ids[:, -logits_to_keep:].masked_fill(
+                attention_mask[:, -logits_to_keep:] == 0, -100
+            ),
+            fused_lm_head=True,
+        )
+        return out.log_probs, out.entropy, None
+
+    plain.generate, trainer._get_per_token_logps_and_entropies = sample, logps
+
+
+def update_unpacked(trainer) -> None:
+    """In the update, too, each layer with its adapter is one matrix, through which A and B learn.
+
+    The 4-bit weights are unpacked once for a step, and one product takes the place of three.
+    """
+    import torch
+    from bitsandbytes.functional import dequantize_4bit
+    from peft.tuners.lora.bnb import Linear4bit
+
+    layers = [m for m in trainer.model.modules() if isinstance(m, Linear4bit)]
+    logps = trainer._get_per_token_logps_and_entropies
+
+    def with_matrices(*given, **how):
+        for layer in layers:
+            packed = layer.base_layer.weight
+            matrix = dequantize_4bit(packed.data, packed.quant_state)
+            matrix = matrix + layer.get_delta_weight("default")
+            layer.forward = partial(torch.nn.functional.linear, weight=matrix)
+        try:
+            return logps(*given, **how)
+        finally:
+            for layer in layers:
+                del layer.forward
+
+    trainer._get_per_token_logps_and_entropies = with_matrices
+
+
+# share_prompts before update_unpacked, which wraps it
+_TRICKS = (packed, skip_zero_advantages, share_heads, share_prompts, update_unpacked)
+TRICKS = {f.__name__: f for f in _TRICKS}
 
 
 def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> dict:
@@ -109,6 +189,9 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
 
     os.environ["HF_HUB_OFFLINE"] = "1"
     quiet()
+    import unsloth  # noqa: F401
+    from accelerate.utils import gather_object
+
     from grpo_workbook import (
         RunConfig,
         evaluate,
@@ -123,7 +206,7 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
 
     ours = {f.name for f in fields(RunConfig)}
     chosen = {name: value for name, value in settings.items() if name in ours}
-    others = settings.keys() - ours - TRICKS.keys()
+    others = settings.keys() - ours - TRICKS.keys() - {"processes"}
     overrides = {"save_strategy": "no"} | {name: settings[name] for name in others}
     run = RunConfig.from_env(profile="smoke", model="qwen", seed=seed, output=folder, **chosen)
     rows = to_dataset(load_problems(WORD_PROBLEMS["train"]))
@@ -135,8 +218,9 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
     if not run.load_in_4bit or count_4bit_layers(model) == 0:
         sys.exit("the base is not in 4-bit: the speedrun's is")
     trainer = make_trainer(run, model, tokenizer, rows, *parse_rewards(run.rewards), overrides)
-    for name in settings.keys() & TRICKS.keys():
-        TRICKS[name](trainer)
+    for name, trick in TRICKS.items():
+        if name in settings:
+            trick(trainer)
 
     def rate() -> float:
         how = {"max_new_tokens": 64, "batch_size": 128, "sample": True, "seed": seed}
@@ -155,6 +239,7 @@ def train(settings: dict, seed: int, trying: bool, every: int, folder: Path) -> 
     clock = Clock()
     trainer.train()
     wall, processor = clock.passed
+    processor = sum(gather_object([processor]))
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
     return {
         "rate": rate(),
@@ -188,7 +273,8 @@ def main() -> int:
     trying = args.other is not None
     if args.one:
         found = train(settings, args.seeds[0], trying, args.every, args.folder / "run")
-        args.one.write_text(json.dumps(found | {"settings": settings}), encoding="utf-8")
+        if os.environ.get("RANK", "0") == "0":
+            args.one.write_text(json.dumps(found | {"settings": settings}), encoding="utf-8")
         return 0
     args.folder.mkdir(parents=True, exist_ok=True)
     results = []
@@ -197,7 +283,9 @@ def main() -> int:
         place = args.folder / f"{args.record}-{key.hexdigest()[:8]}-{seed}.json"
         if not place.is_file():
             own = ["--seeds", str(seed), "--one", str(place)]
-            command = [sys.executable, __file__, *sys.argv[1:], *own]
+            several = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+            start = [*several, str(n)] if (n := settings.get("processes", 1)) > 1 else []
+            command = [sys.executable, *start, __file__, *sys.argv[1:], *own]
             paths = f"{REPO}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
             env = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
             subprocess.run(command, env=env, check=True)

@@ -18,7 +18,7 @@ _API = {
     "incremental_format_reward reward parse_rewards",
     "grpo": "group_advantages combine_rewards kl_estimate policy_ratio grpo_loss",
     "grpo_trainer": "ScratchTrainer",
-    "training": "load_policy make_trainer HeldoutProbe",
+    "training": "load_policy sample_unpacked make_trainer HeldoutProbe",
     "models": "load_model",
     "evaluation": "generate evaluate compare score summary",
     "statistics": "wilson_interval bootstrap_interval paired_p_value pass_at_k majority_at_k",

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -86,6 +87,44 @@ def test_unpacked_sampling_answers_as_the_packed_model_does(family):
     assert answers(model) == fast != copied == base
     with model.disable_adapter():
         assert answers(model) == base
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_any_4bit_model_with_adapters_samples_unpacked(dtype):
+    """Of plain Transformers and PEFT: Qwen2 has biases."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import BitsAndBytesConfig, Qwen2Config, Qwen2ForCausalLM
+
+    from grpo_workbook import sample_unpacked
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 99}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    base = Qwen2ForCausalLM(Qwen2Config(**sizes, **heads))
+    for name, parameter in base.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+    with TemporaryDirectory() as folder:
+        base.save_pretrained(folder)
+        four = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+        base = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype, quantization_config=four)
+    how = {"init_lora_weights": False, "lora_dropout": 0.1, "task_type": "CAUSAL_LM"}
+    model = get_peft_model(base, LoraConfig(target_modules=["q_proj", "down_proj"], **how)).eval()
+    ids = torch.arange(20).reshape(2, 10)
+    end = {"max_new_tokens": 4, "output_logits": True, "return_dict_in_generate": True}
+    packed = model.generate(input_ids=ids, **end).logits
+    sample_unpacked(model)
+    calls = []
+    lora = next(m for m in model.modules() if hasattr(m, "lora_A"))
+    lora.register_forward_pre_hook(lambda module, given: calls.append("forward" in vars(module)))
+    unpacked = model.generate(input_ids=ids, **end).logits
+    assert all(calls)
+    near = {"atol": 1e-5 if dtype == "float32" else 0.05, "rtol": 0}
+    torch.testing.assert_close(unpacked[0], packed[0], **near)
+    assert "forward" not in vars(lora)
 
 
 def test_fresh_adapters_change_nothing_and_follow_the_seed():

@@ -111,7 +111,7 @@ train_set[0]
 
 # %%
 import torch
-from grpo_workbook import models
+from grpo_workbook import models, sample_unpacked
 from unsloth import FastLanguageModel, FastModel
 
 torch.manual_seed(run.seed)
@@ -137,7 +137,8 @@ model, tokenizer = loader.from_pretrained(
 # What learns is a pair of thin matrices A and B beside each frozen one: low-rank adaptation,
 # [LoRA](https://arxiv.org/abs/2106.09685). The rank `r` says how thin. Their product is scaled by `lora_alpha / r`; a factor of 2 is a
 # convention. Adapting all seven projections of a layer learns more than attention alone
-# ([QLoRA](https://arxiv.org/abs/2305.14314) measured it).
+# ([QLoRA](https://arxiv.org/abs/2305.14314) measured it). On a CPU `sample_unpacked` makes one matrix of each layer and its
+# adapter while the model generates, which takes half the time; training uses the 4-bit weights.
 
 # %%
 model = loader.get_peft_model(
@@ -152,6 +153,7 @@ model = loader.get_peft_model(
     **({"finetune_vision_layers": False} if sees else {}),
 )
 tokenizer.padding_side = "left"  # the model continues its prompt: padding comes before
+sample_unpacked(model)  # only for a small model on a CPU
 
 # %% [markdown]
 # Check the result, because a layer that cannot be quantized stays in 16 bits without an error:
