@@ -109,8 +109,7 @@ def _wrong_line(path: Path, quick=False) -> str | None:
     with contextlib.suppress(OSError, EOFError), opened(path, "rb") as file:
         for number, line in enumerate(file if lines else [file.read()], 1):
             if lines and len(line) > LONGEST_LINE:
-                said = f"line {number} has {len(line):,} bytes, at most {LONGEST_LINE:,}"
-                return f"{said}: write one problem per line"
+                return f"line {number} has {len(line):,} bytes, at most {LONGEST_LINE:,}: split it"
             if line.count(b"[") + line.count(b"{") > DEEPEST and (deep := _depth(line)) > DEEPEST:
                 return f"line {number} is nested {deep:,} deep, at most {DEEPEST}: flatten it"
             try:

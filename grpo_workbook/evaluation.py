@@ -80,10 +80,9 @@ class Scores:
         return table.assign(**{k: v for k, v in asdict(self).items() if isinstance(v, list)})
 
 
-def evaluate(
-    model: Any, tokenizer: Any, dataset: "Dataset", *, samples: int = 1, rewards=(),
-    judge: Callable | None = None, completions_file: str | Path | None = None, **how: Any,
-) -> Scores:  # fmt: skip
+def evaluate(model: Any, tokenizer: Any, dataset: "Dataset", *, samples: int = 1, rewards=(),
+             judge: Callable | None = None, completions_file: str | Path | None = None,
+             **how: Any) -> Scores:  # fmt: skip
     """Let the model answer each row of the dataset (`prompt`, `answer`), and judge it by `score`.
 
         before = evaluate(model, tokenizer, heldout, rewards=[right], max_new_tokens=256)

@@ -64,10 +64,8 @@ def save_adapter(model, tokenizer, folder: str | Path, weights=None, prompts=())
     files.swap_folder(Path(folder), write)
 
 
-def merge(
-    base: str | None, adapter: str | Path, folder: str | Path, *,
-    heldout=None, policy=None, judge: Callable | None = None, **how,
-) -> dict:  # fmt: skip
+def merge(base: str | None, adapter: str | Path, folder: str | Path, *,
+          heldout=None, policy=None, judge: Callable | None = None, **how) -> dict:  # fmt: skip
     """Merge an adapter into its base's 16-bit weights, prove it, and write the model to `folder`.
 
         proof = merge(None, "outputs/run/adapter", "outputs/run/merged")

@@ -58,8 +58,7 @@ def _generate_unpacked(model, *args, **kwargs):
         repacked = getattr(state, "packing_format_for_cpu", False)  # for a kernel of bitsandbytes
         if state and not (repacked or layer.disable_adapters or layer.lora_variant):  # DoRA's
             matrix = dequantize_4bit(base.weight.data, state).to(model.dtype)
-            for name in layer.active_adapters:
-                matrix += layer.get_delta_weight(name).detach()
+            matrix += sum(layer.get_delta_weight(name).detach() for name in layer.active_adapters)
             layer.forward = partial(torch.nn.functional.linear, weight=matrix, bias=base.bias)
     # Transformers copies keys and values for each head of a group; PyTorch's kernel need not.
     copies = sdpa_attention.use_gqa_in_sdpa
@@ -126,8 +125,7 @@ def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
 
 def sharded() -> bool:
     """Whether `accelerate launch` divides the weights among the processes (FSDP, DeepSpeed)."""
-    names = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
-    return any(os.environ.get(name, "").lower() == "true" for name in names)
+    return "true" in map(os.environ.get, ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"))
 
 
 def why_not_plain(run: RunConfig) -> str | None:
@@ -232,8 +230,7 @@ class HeldoutProbe(Callback):
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from a `state_dict()`."""
-        self.seen = [(step, texts) for step, texts in state["seen"]]
-        self.best = state["best"]
+        self.seen, self.best = [(step, texts) for step, texts in state["seen"]], state["best"]
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:

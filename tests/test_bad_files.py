@@ -141,7 +141,7 @@ def test_too_many_columns_and_a_line_without_end(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(data, "LONGEST_LINE", 2000)
     (tmp_path / "line.jsonl").write_text(json.dumps({"question": "x" * 4000, "answer": "1"}))
     said = refused(capsys, "check-data", tmp_path / "line.jsonl")
-    assert "bytes, at most 2,000: write one problem per line" in said
+    assert "bytes, at most 2,000: split it" in said
 
 
 READ = """
