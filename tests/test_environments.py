@@ -5,6 +5,7 @@ import functools
 import json
 import re
 import time
+import typing
 
 import jupytext
 import pytest
@@ -77,6 +78,74 @@ def test_a_tool_that_hangs_or_raises_is_itself_to_blame_and_a_long_result_is_cut
     assert talk(n=10**6) == "x" * 200 + " (cut)"
     longer = tool(characters=300)(talk.__wrapped__)
     assert longer(n=10**6) == "x" * 300 + " (cut)"
+
+
+TYPES = {  # hint -> what fits, what does not
+    "int | None": (int | None, [3, None], ["3", 3.0]),
+    "a choice": (typing.Literal["C", "F"], ["C"], ["K", 1]),
+    "a list": (list[int], [[], [1, 2]], [[1, "2"], [True], 1]),
+    "a tuple": (tuple[str, int], [["x", 1]], [["x"], "x1"]),
+    "a dict": (dict[str, int], [{"a": 1}], [{"a": "1"}, [["a", 1]]]),
+    "a float": (float, [2.5, 2], ["2.5", True]),
+    "yes or no": (bool, [True], [1, "yes"]),
+}
+
+
+@pytest.mark.parametrize(("hint", "right", "wrong"), TYPES.values(), ids=TYPES)
+def test_a_tool_takes_what_json_can_hold_of_its_hint_and_nothing_else(hint, right, wrong):
+    got = []
+
+    @tool
+    def keep(value: hint) -> str:
+        """Keep."""
+        got.append(value)
+        return "kept"
+
+    assert [keep(value=value) for value in right] == ["kept"] * len(right)
+    for value in wrong:
+        with pytest.raises(CallError, match=f"value must be of type .*{type(value).__name__} "):
+            keep(value=value)
+    assert len(got) == len(right)
+    assert {type(value) for value in got} <= {typing.get_origin(hint), hint, int, str, type(None)}
+    with pytest.raises(CallError, match="value has 1000000 characters: give at most 200"):
+        keep(value="x" * 10**6)
+
+
+def test_a_large_list_or_dict_is_no_argument_either():
+    @tool
+    def total(numbers: list[int], more: dict[str, int]) -> int:
+        """Add."""
+        return sum(numbers) + sum(more.values())
+
+    assert total(numbers=[1, 2], more={"a": 4}) == "7"
+    with pytest.raises(CallError, match=r"numbers has \d+ characters: give at most 200"):
+        total(numbers=[1] * 10**6, more={})
+    with pytest.raises(CallError, match=r"more has \d+ characters: give at most 200"):
+        total(numbers=[], more={str(i): i for i in range(10**5)})
+
+
+def test_a_tool_without_a_hint_is_refused_at_once():
+    with pytest.raises(WorkbookError, match="the tool find has no type for word: give it one"):
+
+        @tool
+        def find(word, many: int = 3) -> str:
+            """Find."""
+
+
+def test_an_async_tool_is_awaited_and_checked_like_any_other():
+    @tool(seconds=0.2)
+    async def double(n: int) -> int:
+        """Double."""
+        await asyncio.sleep(60 if n == 7 else 0)
+        return 2 * (n // (n - 5))
+
+    assert asyncio.run(double(n=6)) == "12"
+    with pytest.raises(CallError, match="n must be of type int, not str '6'"):
+        asyncio.run(double(n="6"))
+    with pytest.raises(ToolBroken, match=r"tool failure in double: no result within 0\.2 s"):
+        asyncio.run(double(n=7))
+    with pytest.raises(ToolBroken, match="tool failure in double: .*zero"):
+        asyncio.run(double(n=5))
 
 
 def test_nothing_of_one_row_is_left_for_the_next():
