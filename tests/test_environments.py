@@ -25,6 +25,7 @@ from grpo_workbook.environments import (
     replay,
     tool,
     tool_broke,
+    tool_results,
     tool_suffix,
 )
 from grpo_workbook.environments.tools import BROKEN
@@ -149,14 +150,20 @@ def test_an_async_tool_is_awaited_and_checked_like_any_other():
 
 
 def test_nothing_of_one_row_is_left_for_the_next():
-    game = GuessNumber()
+    class Notes(GuessNumber):
+        seen, known = [], {"secret": []}  # of the class, which all episodes share
+
+    game = Notes()
     for seed in range(20):
         game.reset(seed=seed, prompt=[])
         assert game.get_reward() == 0.0
         game.guess(number=game._secret)
         assert game.get_reward() == 1.0
         game._left_over = "a cheat sheet"
+        game.seen.append("a cheat sheet")
+        game.known["secret"].append(seed)
     game.reset(seed=99, prompt=[])
+    assert (game.seen, game.known) == ([], {"secret": []})
     assert not hasattr(game, "_left_over")
     assert game.get_reward() == 0.0
 
@@ -343,11 +350,60 @@ def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
         max_new_tokens=128,
     )
     assert sum(e.calls for e in episodes) > 0
+    same_as_trls(trainer, episodes, rows)
+
+
+def same_as_trls(trainer, episodes, rows):
     theirs = trainer._generate_and_score_completions(rows)
     for i, episode in enumerate(episodes):
         own = theirs["completion_mask"][i].bool()
         assert theirs["completion_ids"][i][own].tolist() == episode.ids
         assert theirs["tool_mask"][i][own].tolist() == episode.mask
+
+
+@pytest.fixture
+def always_calling(loaded):
+    """The generation setting with which every turn of the model begins with a call."""
+    call = loaded[1].convert_tokens_to_ids("<tool_call>")
+    others = [token for token in range(loaded[0].config.vocab_size) if token != call]
+    loaded[0].generation_config.begin_suppress_tokens = others
+    yield {"do_sample": False, "begin_suppress_tokens": others}
+    loaded[0].generation_config.begin_suppress_tokens = None
+
+
+def test_an_async_tool_is_awaited_as_in_trls_trainer(loaded, tmp_path, always_calling):
+    @tool
+    @functools.wraps(multiply.__wrapped__)
+    async def awaited(a, b):
+        await asyncio.sleep(0)
+        return a * b
+
+    rows = rows_of("products", 8)
+    trainer = trls_trainer(loaded, rows, tmp_path, [awaited], generation_kwargs=always_calling)
+    how = {"max_turns": 3, "max_new_tokens": 128}
+    episodes = replay(*loaded, rows, tools=[awaited], **how)
+    results = [text for e in episodes for text in tool_results(e.messages)]
+    assert sum(text.isdigit() for text in results) > 8
+    assert not any("coroutine" in text for text in results)
+    same_as_trls(trainer, episodes, rows)
+
+    async def inside_a_running_loop():  # as a notebook's cell
+        return replay(*loaded, rows, tools=[awaited], **how)
+
+    again = asyncio.run(inside_a_running_loop())
+    assert [e.messages for e in again] == [e.messages for e in episodes]
+
+
+def test_calls_that_never_end_are_ended_and_paid_nothing(loaded, tmp_path, always_calling):
+    rows = rows_of("products", 8)
+    trainer = trls_trainer(loaded, rows, tmp_path, [multiply], generation_kwargs=always_calling)
+    episodes = replay(*loaded, rows, tools=[multiply], max_turns=3, max_new_tokens=128)
+    assert {e.calls for e in episodes} <= {1, 2, 3}
+    assert sum(e.calls == 3 for e in episodes) > 4
+    assert all(lost_result(e.messages) for e in episodes)
+    assert not any(e.right(row) for e, row in zip(episodes, rows, strict=True))
+    same_as_trls(trainer, episodes, rows)
+    assert trainer._metrics["train"]["reward"] == [0.0]
 
 
 def test_a_broken_tool_costs_a_completion_nothing_in_trls_trainer(loaded, tmp_path):

@@ -152,12 +152,17 @@ def replay(
     return episodes
 
 
+def tools_of(environment) -> list[Callable]:
+    """The methods of an environment that a model may call, in TRL's order."""
+    names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
+    own = [n for n in names if not n.startswith("_") and n not in ("reset", "get_reward")]
+    return [getattr(environment, name) for name in own]
+
+
 def _begin(tokenizer, row: dict, tools: list[Callable], environment) -> Episode:
     if environment:
         environment.reset(**row)
-        names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
-        own = [n for n in names if not n.startswith("_") and n not in ("reset", "get_reward")]
-        tools = [*tools, *(getattr(environment, name) for name in own)]  # TRL's order
+        tools = [*tools, *tools_of(environment)]  # TRL's order
     how = {"add_generation_prompt": True, "return_dict": False, **CHAT_TEMPLATE_KWARGS}
     prompt = tokenizer.apply_chat_template(row["prompt"], tools=tools or None, **how)
     known = {function.__name__: function for function in tools}
