@@ -12,23 +12,21 @@ from grpo_workbook.files import write_json
 
 def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
     """The arguments for GRPOTrainer of FILE.py:FUNCTION,... and FILE.py:CLASS; {} for neither."""
-    if not (tools or environment):
-        return {}
     from transformers.utils import get_json_schema
 
     from grpo_workbook.environments import tools_of
 
-    callable_ones = [load_own(where) for where in (tools or "").split(",") if where]
-    acts: dict = {"tools": callable_ones} if tools else {}
+    own = [load_own(where) for where in (tools or "").split(",") if where]
+    acts: dict = {"tools": own} if own else {}
     if environment:
-        episodes = acts["environment_factory"] = load_own(environment, "class")
+        acts["environment_factory"] = episodes = load_own(environment, "class")
         if not hasattr(episodes, "reset"):
-            said = f"{environment} has no method reset"
-            raise WorkbookError(f"{said}: derive it from grpo_workbook.environments.Environment")
-        callable_ones = callable_ones + tools_of(episodes())
-    for function in callable_ones:
+            fix = "derive it from grpo_workbook.environments.Environment"
+            raise WorkbookError(f"{environment} has no method reset: {fix}")
+        own = own + tools_of(episodes())
+    for function in own:
         try:
-            get_json_schema(function)  # TRL would fail at it, after the model is loaded
+            get_json_schema(function)  # as TRL will, after the model is loaded
         except Exception as error:  # of its own kinds
             said = f"no model can be told of the tool {function.__name__}: {first_line(error)}"
             raise WorkbookError(f"{said} Give it type hints, and a docstring with Args:") from error

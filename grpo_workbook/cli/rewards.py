@@ -130,10 +130,9 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
 def load_own(where: str, kind: str = "function") -> Any:
     """The function FILE.py:FUNCTION, or the class. This runs the file: give only one you trust."""
     file, _, name = where.strip().rpartition(":")
-    path = Path(file).expanduser()
+    path = Path(file or name).expanduser()
     if not path.is_file():
-        said = f"the file {file!r} does not exist" if file else f"{where!r} names no {kind}"
-        raise WorkbookError(f"{said}: give FILE.py:{kind.upper()}")
+        raise WorkbookError(f"the file '{path}' does not exist: give FILE.py:{kind.upper()}")
     found = _content_of(path, path.stat().st_mtime_ns).items()
     known = {n: own for n, own in found if getattr(inspect, f"is{kind}")(own)}
     if name not in known:
