@@ -404,7 +404,7 @@ def test_calls_that_never_end_are_ended_and_paid_nothing(loaded, tmp_path, alway
     assert all(lost_result(e.messages) for e in endless)
     assert not any(e.right(row) for e, row in zip(episodes, rows, strict=True))
     same_as_trls(trainer, episodes, rows)
-    assert trainer._metrics["train"]["reward"] == [0.0]
+    assert [paid for mode in ("train", "eval") for paid in trainer._metrics[mode]["reward"]] == [0]
 
 
 def test_a_broken_tool_costs_a_completion_nothing_in_trls_trainer(loaded, tmp_path):
@@ -438,7 +438,8 @@ def test_a_model_runs_its_program_in_the_chapters_environment_in_trls_trainer(tm
 
     names = {"Environment": Environment, "tool": tool}
     exec(chapters_cell("class CodeTask(Environment)"), names)
-    task = names["read_tasks"](names["CODE_TASKS"]["heldout"])[0]
+    tasks = names["read_tasks"](names["CODE_TASKS"]["heldout"])
+    task = min(tasks, key=lambda task: len(task["prompt"] + task["canonical_solution"]))
     row = {**task, "seed": 0, "prompt": [{"role": "user", "content": "Write it."}]}
     program = {"program": task["prompt"] + task["canonical_solution"]}
     call = {"type": "function", "function": {"name": "run_python", "arguments": program}}
@@ -453,15 +454,15 @@ def test_a_model_runs_its_program_in_the_chapters_environment_in_trls_trainer(tm
     ]
     ids = torch.tensor([[*asked, *said]])
     labels = torch.tensor([[-100] * len(asked) + said])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(60):
-        loss = model(input_ids=ids, labels=labels).loss
-        loss.backward()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(80):
+        model(input_ids=ids, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
     trainer = trls_trainer(
         (model, tokenizer), [row] * 2, tmp_path, [], names["CodeTask"], reward=[], max_steps=1,
-        max_completion_length=512, generation_kwargs={"do_sample": False}, logging_steps=1,
+        max_completion_length=256, generation_kwargs={"do_sample": False}, logging_steps=1,
     )  # fmt: skip
     trainer.train()
     log = trainer.state.log_history[0]
