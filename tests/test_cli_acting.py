@@ -69,7 +69,7 @@ class Plain:
 """
 )
 MISTAKES = {  # --tools or --environment -> what the error says
-    "no docstring": ("tools", ":bare", "no model can be told of the tool bare: .*no docstring!"),
+    "no docstring": ("tools", ":bare", "no schema can be made of the tool bare: .*no docstring!"),
     "no Args": ("tools", ":brief", "the tool brief: .*description for the argument 'a'"),
     "a class as tool": ("tools", ":Shop", "has no function 'Shop': choose from add, bare, brief$"),
     "an unknown one": ("tools", ":nope", "has no function 'nope': choose from add, bare, brief$"),

@@ -28,7 +28,7 @@ def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
         try:
             get_json_schema(function)  # as TRL will, after the model is loaded
         except Exception as error:  # of its own kinds
-            said = f"no model can be told of the tool {function.__name__}: {first_line(error)}"
+            said = f"no schema can be made of the tool {function.__name__}: {first_line(error)}"
             raise WorkbookError(f"{said} Give it type hints, and a docstring with Args:") from error
     return acts
 
