@@ -7,6 +7,7 @@ from conftest import REPO, cli, report_of
 
 from grpo_workbook import RunConfig
 from grpo_workbook.cli.acting import acts_of, same_seeds
+from grpo_workbook.cli.run import Job
 from grpo_workbook.data import load_split
 from grpo_workbook.errors import WorkbookError
 
@@ -47,6 +48,52 @@ def test_tools_and_environments_come_from_ones_own_file(mine):
         acts_of(f"{mine}:ad")
     with pytest.raises(WorkbookError, match=r"'nowhere\.py' does not exist"):
         acts_of(environment="nowhere.py:Game")
+
+
+FAULTY = (
+    MINE
+    + """
+def bare(a):
+    return a
+
+def brief(a: int) -> int:
+    '''Say it in one line.'''
+    return a
+
+class Bare(GuessNumber):
+    def peek(self, place):
+        return place
+
+class Plain:
+    pass
+"""
+)
+MISTAKES = {  # --tools or --environment -> what the error says
+    "no docstring": ("tools", ":bare", "no schema can be made of the tool bare: .*no docstring!"),
+    "no Args": ("tools", ":brief", "the tool brief: .*description for the argument 'a'"),
+    "a class as tool": ("tools", ":Shop", "has no function 'Shop': choose from add, bare, brief$"),
+    "an unknown one": ("tools", ":nope", "has no function 'nope': choose from add, bare, brief$"),
+    "only a file": ("tools", "", r"has no function '.*mine\.py': choose from add, bare, brief$"),
+    "only a file, again": ("environment", "", r"has no class '.*mine\.py': choose from Bare, "),
+    "a function to play in": ("environment", ":add", "no class 'add': choose from Bare, Game, "),
+    "no reset": ("environment", ":Plain", "Plain has no method reset: derive it from .*Environm"),
+    "an unknown tool in it": ("environment", ":Bare", "the tool peek: .* Give it type hints, and"),
+}
+
+
+@pytest.mark.parametrize(("option", "name", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_ones_own_file_is_named_before_a_model_is_loaded(tmp_path, option, name, said):
+    mine = tmp_path / "mine.py"
+    mine.write_text(FAULTY)
+    with pytest.raises(WorkbookError, match=said):
+        Job(RunConfig.from_env(profile="smoke"), **{option: f"{mine}{name}"})
+
+
+def test_a_comma_at_the_end_is_no_tool(mine):
+    assert [f.__name__ for f in acts_of(f"{mine}:add, {mine}:multiply,")["tools"]] == [
+        "add",
+        "multiply",
+    ]
 
 
 def test_an_episode_is_leaked_by_its_seed_and_not_by_its_question(tmp_path):

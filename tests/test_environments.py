@@ -4,7 +4,9 @@ import asyncio
 import functools
 import json
 import re
+import sys
 import time
+import typing
 
 import jupytext
 import pytest
@@ -24,6 +26,7 @@ from grpo_workbook.environments import (
     replay,
     tool,
     tool_broke,
+    tool_results,
     tool_suffix,
 )
 from grpo_workbook.environments.tools import BROKEN
@@ -79,15 +82,89 @@ def test_a_tool_that_hangs_or_raises_is_itself_to_blame_and_a_long_result_is_cut
     assert longer(n=10**6) == "x" * 300 + " (cut)"
 
 
+TYPES = {  # hint -> what fits, what does not
+    "int | None": (int | None, [3, None], ["3", 3.0]),
+    "a choice": (typing.Literal["C", "F"], ["C"], ["K", 1]),
+    "a list": (list[int], [[], [1, 2]], [[1, "2"], [True], 1]),
+    "a tuple": (tuple[str, int], [["x", 1]], [["x"], "x1"]),
+    "a dict": (dict[str, int], [{"a": 1}], [{"a": "1"}, [["a", 1]]]),
+    "a float": (float, [2.5, 2], ["2.5", True]),
+    "yes or no": (bool, [True], [1, "yes"]),
+}
+
+
+@pytest.mark.parametrize(("hint", "right", "wrong"), TYPES.values(), ids=TYPES)
+def test_a_tool_takes_what_json_can_hold_of_its_hint_and_nothing_else(hint, right, wrong):
+    got = []
+
+    @tool
+    def keep(value: hint) -> str:
+        """Keep."""
+        got.append(value)
+        return "kept"
+
+    assert [keep(value=value) for value in right] == ["kept"] * len(right)
+    for value in wrong:
+        with pytest.raises(CallError, match=f"value must be of type .*{type(value).__name__} "):
+            keep(value=value)
+    assert len(got) == len(right)
+    assert {type(value) for value in got} <= {typing.get_origin(hint), hint, int, str, type(None)}
+    with pytest.raises(CallError, match="value has 1000000 characters: give at most 200"):
+        keep(value="x" * 10**6)
+
+
+def test_a_large_list_or_dict_is_no_argument_either():
+    @tool
+    def total(numbers: list[int], more: dict[str, int]) -> int:
+        """Add."""
+        return sum(numbers) + sum(more.values())
+
+    assert total(numbers=[1, 2], more={"a": 4}) == "7"
+    with pytest.raises(CallError, match=r"numbers has \d+ characters: give at most 200"):
+        total(numbers=[1] * 10**6, more={})
+    with pytest.raises(CallError, match=r"more has \d+ characters: give at most 200"):
+        total(numbers=[], more={str(i): i for i in range(10**5)})
+
+
+def test_a_tool_without_a_hint_is_refused_at_once():
+    with pytest.raises(WorkbookError, match="the tool find has no type for word: give it one"):
+
+        @tool
+        def find(word, many: int = 3) -> str:
+            """Find."""
+
+
+def test_an_async_tool_is_awaited_and_checked_like_any_other():
+    @tool(seconds=0.2)
+    async def double(n: int) -> int:
+        """Double."""
+        await asyncio.sleep(60 if n == 7 else 0)
+        return 2 * (n // (n - 5))
+
+    assert asyncio.run(double(n=6)) == "12"
+    with pytest.raises(CallError, match="n must be of type int, not str '6'"):
+        asyncio.run(double(n="6"))
+    with pytest.raises(ToolBroken, match=r"tool failure in double: no result within 0\.2 s"):
+        asyncio.run(double(n=7))
+    with pytest.raises(ToolBroken, match="tool failure in double: .*zero"):
+        asyncio.run(double(n=5))
+
+
 def test_nothing_of_one_row_is_left_for_the_next():
-    game = GuessNumber()
+    class Notes(GuessNumber):
+        seen, known = [], {"secret": []}  # of the class, which all episodes share
+
+    game = Notes()
     for seed in range(20):
         game.reset(seed=seed, prompt=[])
         assert game.get_reward() == 0.0
         game.guess(number=game._secret)
         assert game.get_reward() == 1.0
         game._left_over = "a cheat sheet"
+        game.seen.append("a cheat sheet")
+        game.known["secret"].append(seed)
     game.reset(seed=99, prompt=[])
+    assert (game.seen, game.known) == ([], {"secret": []})
     assert not hasattr(game, "_left_over")
     assert game.get_reward() == 0.0
 
@@ -237,17 +314,17 @@ def rows_of(name, n):
     return [row | {"prompt": [{"role": "user", "content": row["question"]}]} for row in rows]
 
 
-def trls_trainer(loaded, rows, tmp_path, tools, environment=None, **how):
+def trls_trainer(loaded, rows, tmp_path, tools, environment=None, reward=None, **how):
     import unsloth  # noqa: F401
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    how |= {"max_completion_length": 128, "max_tool_calling_iterations": 3, "bf16": False}
+    how = {"max_completion_length": 128, "max_tool_calling_iterations": 3, "bf16": False} | how
     how |= {"report_to": "none", "num_generations": 2, "per_device_train_batch_size": 2}
     how |= {"chat_template_kwargs": {"enable_thinking": False}}
     return GRPOTrainer(
         loaded[0],
-        answer_after_tools(),
+        answer_after_tools() if reward is None else reward,
         GRPOConfig(str(tmp_path), **how),
         Dataset.from_list(rows),
         processing_class=loaded[1],
@@ -274,11 +351,61 @@ def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
         max_new_tokens=128,
     )
     assert sum(e.calls for e in episodes) > 0
+    same_as_trls(trainer, episodes, rows)
+
+
+def same_as_trls(trainer, episodes, rows):
     theirs = trainer._generate_and_score_completions(rows)
     for i, episode in enumerate(episodes):
         own = theirs["completion_mask"][i].bool()
         assert theirs["completion_ids"][i][own].tolist() == episode.ids
         assert theirs["tool_mask"][i][own].tolist() == episode.mask
+
+
+@pytest.fixture
+def always_calling(loaded):
+    """The generation setting with which every turn of the model begins with a call."""
+    call = loaded[1].convert_tokens_to_ids("<tool_call>")
+    others = [token for token in range(loaded[0].config.vocab_size) if token != call]
+    loaded[0].generation_config.begin_suppress_tokens = others
+    yield {"do_sample": False, "begin_suppress_tokens": others}
+    loaded[0].generation_config.begin_suppress_tokens = None
+
+
+def test_an_async_tool_is_awaited_as_in_trls_trainer(loaded, tmp_path, always_calling):
+    @tool
+    @functools.wraps(multiply.__wrapped__)
+    async def awaited(a, b):
+        await asyncio.sleep(0)
+        return a * b
+
+    rows = rows_of("products", 8)
+    trainer = trls_trainer(loaded, rows, tmp_path, [awaited], generation_kwargs=always_calling)
+    how = {"max_turns": 3, "max_new_tokens": 128}
+    episodes = replay(*loaded, rows, tools=[awaited], **how)
+    results = [text for e in episodes for text in tool_results(e.messages)]
+    assert sum(text.isdigit() for text in results) > 8
+    assert not any("coroutine" in text for text in results)
+    same_as_trls(trainer, episodes, rows)
+
+    async def inside_a_running_loop():  # as a notebook's cell
+        return replay(*loaded, rows, tools=[awaited], **how)
+
+    again = asyncio.run(inside_a_running_loop())
+    assert [e.messages for e in again] == [e.messages for e in episodes]
+
+
+def test_calls_that_never_end_are_ended_and_paid_nothing(loaded, tmp_path, always_calling):
+    rows = rows_of("products", 8)
+    trainer = trls_trainer(loaded, rows, tmp_path, [multiply], generation_kwargs=always_calling)
+    episodes = replay(*loaded, rows, tools=[multiply], max_turns=3, max_new_tokens=128)
+    assert {e.calls for e in episodes} <= {1, 2, 3}
+    endless = [e for e in episodes if e.calls == 3]  # others end in a call with broken JSON
+    assert len(endless) > 4
+    assert all(lost_result(e.messages) for e in endless)
+    assert not any(e.right(row) for e, row in zip(episodes, rows, strict=True))
+    same_as_trls(trainer, episodes, rows)
+    assert [paid for mode in ("train", "eval") for paid in trainer._metrics[mode]["reward"]] == [0]
 
 
 def test_a_broken_tool_costs_a_completion_nothing_in_trls_trainer(loaded, tmp_path):
@@ -298,14 +425,62 @@ def test_a_broken_tool_costs_a_completion_nothing_in_trls_trainer(loaded, tmp_pa
     assert not made["advantages"][torch.tensor(spoiled)].any()
 
 
-@pytest.mark.parametrize("package", ["openenv", "verifiers"])
-def test_the_chapters_cell_for_another_librarys_environments_works(package):
-    pytest.importorskip(package)
+def chapters_cell(mark):
     cells = jupytext.read(REPO / "notebooks/source/11_tools_and_environments.py").cells
+    return next(cell.source for cell in cells if mark in cell.source)
+
+
+@pytest.mark.slow
+def test_a_model_runs_its_program_in_the_chapters_environment_in_trls_trainer(tmp_path):
+    """The tiny model learns one call of run_python by heart, and takes a step of GRPO with it."""
+    import torch
+
+    from grpo_workbook import load_model
+
+    names = {"Environment": Environment, "tool": tool}
+    exec(chapters_cell("class CodeTask(Environment)"), names)
+    tasks = names["read_tasks"](names["CODE_TASKS"]["heldout"])
+    task = min(tasks, key=lambda task: len(task["prompt"] + task["canonical_solution"]))
+    row = {**task, "seed": 0, "prompt": [{"role": "user", "content": "Write it."}]}
+    program = {"program": task["prompt"] + task["canonical_solution"]}
+    call = {"type": "function", "function": {"name": "run_python", "arguments": program}}
+    calling = {"role": "assistant", "content": "", "tool_calls": [call]}
+    model, tokenizer = load_model(str(DATA / "tiny-tools"))
+    how = {"tools": [names["CodeTask"]().run_python], "return_dict": False}
+    how |= {"enable_thinking": False}
+    asked = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, **how)
+    whole = tokenizer.apply_chat_template([*row["prompt"], calling], **how)
+    said = whole[
+        len(whole) - whole[::-1].index(tokenizer.convert_tokens_to_ids("<tool_call>")) - 1 :
+    ]
+    ids = torch.tensor([[*asked, *said]])
+    labels = torch.tensor([[-100] * len(asked) + said])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(80):
+        model(input_ids=ids, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    trainer = trls_trainer(
+        (model, tokenizer), [row] * 2, tmp_path, [], names["CodeTask"], reward=[], max_steps=1,
+        max_completion_length=256, generation_kwargs={"do_sample": False}, logging_steps=1,
+    )  # fmt: skip
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert (log["tools/call_frequency"] >= 1, log["tools/failure_frequency"]) == (True, 0.0)
+    assert log["reward"] == 1.0
+    names["sandbox"].close()
+
+
+@pytest.mark.parametrize("package", ["openenv", "verifiers"])
+def test_the_chapters_cell_for_another_librarys_environments_works(package, monkeypatch):
+    # after the course's own packages, which win
+    monkeypatch.setattr(sys, "path", [*sys.path, str(REPO / ".venv" / "environments")])
+    pytest.importorskip(package)
     names = {"Environment": Environment, "tool": tool, "final_answer": final_answer}
     names["train_rows"] = [{"question": "What is 2 times 4?", "answer": "8"}]
     exec("from importlib.util import find_spec", names)
-    exec(next(c.source for c in cells if f'find_spec("{package}")' in c.source), names)
+    exec(chapters_cell(f'find_spec("{package}")'), names)
     if package == "openenv":
         remote = names["Remote"]()
         remote.reset(seed=10)

@@ -495,6 +495,9 @@ def learned_to_call_and_fell_without_the_tool(folder, proved):
     assert masked > unmasked + 0.3
     easy, hard = (proved["priced"][kind][1] for kind in ("easy", "hard"))
     assert hard > max(0.8, easy + 0.3)  # calls where they pay
+    shop = proved["shopping"]
+    assert shop["closed_book"]["price"][0] < 0.1  # chance, by construction
+    assert min(shop["after"][kind][0] for kind in ("price", "total")) > 0.5
     before, *after = proved["game"]
     assert min(after) > before + 0.15
     assert proved["fooled"]["course"] == 0 < proved["fooled"]["anywhere"]

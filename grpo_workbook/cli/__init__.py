@@ -5,7 +5,6 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.notebook import quiet
@@ -17,8 +16,8 @@ EXAMPLES = """examples:
 
 exit status: 0 fine, 1 something to fix, 2 bad input, 130 interrupted
 """
-# Each is a module of this folder: its docstring is its help, OPTIONS a table of options (or it has
-# `add_parser(commands)` instead), and `main(args)` returns the exit status.
+# Each is a module of this folder: its docstring is its help (the first line stands in the list, the
+# rest after the options), OPTIONS a table of options, and `main(args)` returns the exit status.
 COMMANDS = """doctor new check_data plan power run stages diagnose evaluate merge progress
     assign""".split()
 GOES_ON = {"run": "--resume", "stages": "--resume", "evaluate": "The same command"}
@@ -37,29 +36,18 @@ READING = [  # a user's data, for the commands that read it with argparse
 ]
 
 
-def add_command(commands, name: str, words: str, options=(), usage=None) -> Callable:
-    """Add a command; returns its add_argument. `words` are its help: often its module's docstring,
-    whose first line stands in the list of commands, and the rest after the options.
-    """
-    words, _, rest = words.partition("\n\n")
-    how = {"description": words, "epilog": rest, "formatter_class": RAW, "usage": usage}
-    add = commands.add_parser(name.replace("_", "-"), help=words, **how).add_argument
-    for names, more in options:
-        add(*names, **more)
-    return add
-
-
 def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
     """The parser of all commands, or of some."""
     top = argparse.ArgumentParser("python -m grpo_workbook", epilog=EXAMPLES, formatter_class=RAW)
     added = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in commands:
         module = importlib.import_module(f"{__name__}.{name}")
-        if hasattr(module, "add_parser"):
-            module.add_parser(added)
-        else:
-            usage = getattr(module, "USAGE", None)
-            add_command(added, name, module.__doc__, module.OPTIONS, usage)
+        words, _, rest = module.__doc__.partition("\n\n")
+        how = {"description": words, "epilog": rest, "formatter_class": RAW, "help": words}
+        how["usage"] = getattr(module, "USAGE", None)
+        command = added.add_parser(name.replace("_", "-"), **how)
+        for names, more in module.OPTIONS:
+            command.add_argument(*names, **more)
     return top
 
 

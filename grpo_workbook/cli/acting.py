@@ -5,15 +5,32 @@ import json
 from grpo_workbook import stages
 from grpo_workbook.cli.rewards import load_own
 from grpo_workbook.cli.together import is_main
-from grpo_workbook.errors import WorkbookError
+from grpo_workbook.errors import WorkbookError, first_line
 from grpo_workbook.evaluation import Scores
 from grpo_workbook.files import write_json
 
 
 def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
     """The arguments for GRPOTrainer of FILE.py:FUNCTION,... and FILE.py:CLASS; {} for neither."""
-    given = {"tools": [load_own(where) for where in tools.split(",")]} if tools else {}
-    return given | ({"environment_factory": load_own(environment)} if environment else {})
+    from transformers.utils import get_json_schema
+
+    from grpo_workbook.environments import tools_of
+
+    own = [load_own(where) for where in (tools or "").split(",") if where]
+    acts: dict = {"tools": own} if own else {}
+    if environment:
+        acts["environment_factory"] = episodes = load_own(environment, "class")
+        if not hasattr(episodes, "reset"):
+            fix = "derive it from grpo_workbook.environments.Environment"
+            raise WorkbookError(f"{environment} has no method reset: {fix}")
+        own = own + tools_of(episodes())
+    for function in own:
+        try:
+            get_json_schema(function)  # as TRL will, after the model is loaded
+        except Exception as error:  # of its own kinds
+            said = f"no schema can be made of the tool {function.__name__}: {first_line(error)}"
+            raise WorkbookError(f"{said} Give it type hints, and a docstring with Args:") from error
+    return acts
 
 
 def same_seeds(train, heldout) -> set[int]:

@@ -1,16 +1,6 @@
-"""`diagnose`: what is wrong with a run, from its log."""
+"""What is wrong with a GRPO run, from its log, and how to fix it.
 
-import argparse
-import contextlib
-import json
-from dataclasses import asdict
-from pathlib import Path
-
-from grpo_workbook import figures
-from grpo_workbook.errors import WorkbookError, wrap
-from grpo_workbook.files import readable
-
-EXAMPLES = """examples:
+examples:
   python -m grpo_workbook diagnose outputs/run           a run of this workbook
   python -m grpo_workbook diagnose outputs               several runs: a table
   python -m grpo_workbook diagnose my-run/checkpoint-50
@@ -22,29 +12,35 @@ EXAMPLES = """examples:
   python -m grpo_workbook diagnose train.log --set logging_steps=10
   python -m grpo_workbook diagnose outputs/run --figure health.png
   python -m grpo_workbook diagnose my-run --completions 20   at step 20
+
+Exit status: 0 nothing severe, 1 something severe, 2 no log to read.
 """
 
+import contextlib
+import json
+from dataclasses import asdict
+from pathlib import Path
 
-def add_parser(commands) -> None:
-    """Add diagnose to the command line."""
-    words, usage = "what is wrong with a run, from its log", "%(prog)s LOG [options]"
-    about = "Reads the log of a GRPO run, and reports what is wrong and how to fix it.\n"
-    about += "Exit status: 0 nothing severe, 1 something severe, 2 no log to read."
-    how = {"epilog": EXAMPLES, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    command = commands.add_parser("diagnose", help=words, usage=usage, description=about, **how)
-    add = command.add_argument
-    add("folder", metavar="LOG", help="a run's folder or its log, in any form below")
-    add("--run", metavar="NAME", help="one of several runs in LOG")
-    words = "a setting that the log does not have, such as num_generations=8; for several: again"
-    add("--set", metavar="NAME=VALUE", action="append", default=[], help=words)
-    add("--json", action="store_true", help="for programs")
-    words = "write six panels of the run, with the findings marked; of several runs the rewards"
-    add("--figure", type=Path, metavar="PNG", help=words)
-    words = "show the best, a typical and the worst completion of that step"
-    add("--completions", type=int, metavar="STEP", help=words)
+from grpo_workbook import figures
+from grpo_workbook.cli import option
+from grpo_workbook.errors import WorkbookError, wrap
+from grpo_workbook.files import readable
+
+USAGE, MORE = "%(prog)s LOG [options]", "such as num_generations=8; for several: again"
+PANELS = "six panels of the run, with the findings marked; of several runs the rewards"
+OPTIONS = [
+    option("folder", metavar="LOG", help="a run's folder or its log, in any form below"),
+    option("--run", metavar="NAME", help="one of several runs in LOG"),
+    option("--set", metavar="NAME=VALUE", action="append", default=[],
+           help=f"a setting that the log does not have, {MORE}"),
+    option("--json", action="store_true", help="for programs"),
+    option("--figure", type=Path, metavar="PNG", help=f"write {PANELS}"),
+    option("--completions", type=int, metavar="STEP",
+           help="show the best, a typical and the worst completion of that step"),
+]  # fmt: skip
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args) -> int:
     """Exit status 1 for a severe finding. Raises WorkbookError if there is no log."""
     from grpo_workbook import diagnosis  # it loads pandas
 
@@ -109,7 +105,7 @@ def _told(run, findings) -> dict:
     return {"findings": [asdict(finding) for finding in findings]} | facts
 
 
-def _show(args: argparse.Namespace, run, findings) -> None:
+def _show(args, run, findings) -> None:
     from grpo_workbook import diagnosis
 
     rows, each = len(run.table), f", a row for every {run.every}" if run.every > 1 else ""

@@ -9,7 +9,7 @@ examples:
 import shutil
 from pathlib import Path
 
-from grpo_workbook.cli import add_command
+from grpo_workbook.cli import option
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import REPO, place_of, readable
 
@@ -22,18 +22,15 @@ PROMPTS = {
 # Folders of templates: a task has all down to its own, each copied over the ones before. So the
 # Makefile, the workflow and the YAML files are there once, and sql has extraction's tiny model.
 LAYERS = {"classification": "my_project", "extraction": "extraction", "sql": "sql"}
+OPTIONS = [
+    option("folder", type=Path, help="the project's folder; it must be new or empty"),
+    option("--task", choices=PROMPTS, default="classification", help="default %(default)s"),
+]
 NEXT = """{folder} is a project: its README.md says what to change. Next:
   cd {folder}
   make test     the rewards against right answers and cheats
   make short    four steps of training
 """
-
-
-def add_parser(commands) -> None:
-    """Add new to the command line."""
-    add = add_command(commands, "new", __doc__)
-    add("folder", type=Path, help="the project's folder; it must be new or empty")
-    add("--task", choices=PROMPTS, default="classification", help="default %(default)s")
 
 
 def main(args) -> int:

@@ -127,17 +127,19 @@ def judge_for(answers: str, where: str | None = None) -> Callable[[str, str], bo
     return SymbolicChecker().judge if answers == "text" else None  # starts when called
 
 
-def load_own(where: str) -> Any:
-    """The function FILE.py:FUNCTION. This runs the file: give only a file that you trust."""
-    file, _, name = where.rpartition(":")
-    path = Path(file).expanduser()
+def load_own(where: str, kind: str = "function") -> Any:
+    """The function FILE.py:FUNCTION, or the class. This runs the file: give only one you trust."""
+    file, _, name = where.strip().rpartition(":")
+    path = Path(file or name).expanduser()
     if not path.is_file():
-        raise WorkbookError(f"the file {file!r} does not exist: give FILE.py:FUNCTION")
-    functions = _functions_of(path, path.stat().st_mtime_ns)
-    if name not in functions:
-        raise WorkbookError(f"{path} has no function {name!r}: {nearest(name, functions)}")
-    functions[name].own = path
-    return functions[name]
+        raise WorkbookError(f"the file '{path}' does not exist: give FILE.py:{kind.upper()}")
+    found = _content_of(path, path.stat().st_mtime_ns).items()
+    known = {n: own for n, own in found if getattr(inspect, f"is{kind}")(own)}
+    if name not in known:
+        own = [n for n in known if known[n].__module__ == "<run_path>"]  # not imported
+        raise WorkbookError(f"{path} has no {kind} {name!r}: {nearest(name, own or known)}")
+    known[name].own = path
+    return known[name]
 
 
 def load_reward(where: str, timeout: float = 600.0) -> Callable:
@@ -159,11 +161,10 @@ def load_reward(where: str, timeout: float = 600.0) -> Callable:
 
 
 @functools.cache  # a file runs once for all its rewards, and again only after a change
-def _functions_of(path: Path, changed: int) -> dict[str, Any]:
+def _content_of(path: Path, changed: int) -> dict[str, Any]:
     sys.path.append(str(path.resolve().parent))  # so that it can import its neighbours
     with _blamed(path, " cannot be run"):
-        found = runpy.run_path(str(path))
-    return {n: own for n, own in found.items() if inspect.isfunction(own) or inspect.isclass(own)}
+        return runpy.run_path(str(path))
 
 
 @contextlib.contextmanager

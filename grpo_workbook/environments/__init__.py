@@ -12,6 +12,7 @@ from grpo_workbook.environments.replay import (
     tool_broke,
     tool_results,
     tool_suffix,
+    tools_of,
 )
 from grpo_workbook.environments.tools import CallError, ToolBroken, multiply, tool
 
@@ -35,4 +36,5 @@ __all__ = [
     "tool_broke",
     "tool_results",
     "tool_suffix",
+    "tools_of",
 ]

@@ -7,6 +7,7 @@ row may be left when the next one starts, and no helper may be public.
 
 import random
 import sqlite3
+from copy import deepcopy
 from functools import wraps
 
 from grpo_workbook.environments.tools import CallError, tool
@@ -34,6 +35,9 @@ class Environment:
             raise WorkbookError(f"an environment needs a column seed; the data has {sorted(row)}")
         for name in list(vars(self)):
             delattr(self, name)  # of the row before
+        for cls in reversed(type(self).__mro__):  # whose lists all episodes would share
+            mutable = {n: v for n, v in vars(cls).items() if isinstance(v, list | dict | set)}
+            vars(self).update(deepcopy(mutable))
         self._turns, self._ended, self._transcript, self._broken = 0, False, [], False
         return self._start(random.Random(f"{type(self).__name__} {row['seed']}"), row)
 

@@ -1,5 +1,7 @@
 """Play episodes as TRL's trainer does, without training: greedy or sampled, with transcripts."""
 
+import asyncio
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +35,10 @@ class Episode:
         if hasattr(self.environment, "get_reward"):
             return self.environment.get_reward() == 1
         return final_answer(self.messages) == row["answer"]
+
+    def awaits(self, call: dict) -> bool:
+        """Whether a call is of an async tool."""
+        return inspect.iscoroutinefunction(self.tools.get(call["name"]))
 
 
 def final_answer(completion: Sequence[dict]) -> str | None:
@@ -140,12 +146,17 @@ def replay(
     return episodes
 
 
+def tools_of(environment) -> list[Callable]:
+    """The methods of an environment that a model may call, in TRL's order."""
+    names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
+    own = [n for n in names if not n.startswith("_") and n not in ("reset", "get_reward")]
+    return [getattr(environment, name) for name in own]
+
+
 def _begin(tokenizer, row: dict, tools: list[Callable], environment) -> Episode:
     if environment:
         environment.reset(**row)
-        names = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction)]
-        own = [n for n in names if not n.startswith("_") and n not in ("reset", "get_reward")]
-        tools = [*tools, *(getattr(environment, name) for name in own)]  # TRL's order
+        tools = [*tools, *tools_of(environment)]  # TRL's order
     how = {"add_generation_prompt": True, "return_dict": False, **CHAT_TEMPLATE_KWARGS}
     prompt = tokenizer.apply_chat_template(row["prompt"], tools=tools or None, **how)
     known = {function.__name__: function for function in tools}
@@ -168,7 +179,8 @@ def _play(model, tokenizer, episodes: list[Episode], how: Sampling, max_turns: i
             episode.ids, episode.mask = episode.ids + new, episode.mask + [1] * len(new)
             if turn == max_turns or not (calls := message.get("tool_calls")):
                 continue
-            results = [_call(episode, call["function"]) for call in calls]
+            calls = sorted((c["function"] for c in calls), key=episode.awaits)  # last, as in TRL
+            results = [_call(episode, call) for call in calls]
             new = tool_suffix(tokenizer, results)
             if len(episode.ids) + len(new) <= how.max_new_tokens:  # else it is lost, as in TRL
                 episode.ids, episode.mask = episode.ids + new, episode.mask + [0] * len(new)
@@ -183,11 +195,24 @@ def _call(episode: Episode, call: dict) -> dict:
     try:
         if call["name"] not in episode.tools:
             raise ValueError(f"Tool {call['name']} not found.")
-        content = str(episode.tools[call["name"]](**call["arguments"]))
+        content = episode.tools[call["name"]](**call["arguments"])
+        if episode.awaits(call):
+            content = asyncio.run_coroutine_threadsafe(content, _loop()).result()
+        content = str(content)
     except Exception as error:  # TRL shows every error to the model
         episode.failures += 1
         content = str({"error": str(error)})
     return {"role": "tool", "name": call["name"], "content": content}
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """An event loop in a thread of its own, as TRL's: a notebook's main thread already has one."""
+    from trl.trainer.utils import start_event_loop_in_daemon
+
+    _, loop, ready = start_event_loop_in_daemon("replay")
+    ready.wait()
+    return loop
 
 
 def _generate(model, tokenizer, contexts: list[list[int]], how: Sampling):

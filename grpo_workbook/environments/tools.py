@@ -5,8 +5,11 @@ million digits. A function decorated with `@tool` refuses such a call with a mes
 can read, and says of its own failures that they are not the model's.
 """
 
+import asyncio
 import functools
 import inspect
+import json
+import reprlib
 import signal
 import threading
 import typing
@@ -33,46 +36,78 @@ def tool(
 ) -> Callable:
     """Check the calls of a function, or of an environment's method, that a model may call.
 
-    Arguments must have exactly the annotated types, numbers may have at most nine digits, texts so
-    many `characters`. Longer results are cut, and say so. Raises CallError for a wrong call;
+    Arguments must have exactly the annotated types, as JSON holds them; numbers may have at most
+    nine digits, texts and all else so many `characters`. Longer results are cut, and say so. An
+    async function stays one, which TRL and `replay` await. Raises CallError for a wrong call;
     ToolBroken if the tool takes longer than `seconds` or raises anything but CallError.
-    The function needs type hints and a docstring with `Args:`: TRL shows them to the model.
+    The function needs a docstring with `Args:`, which TRL shows to the model, and type hints: a
+    WorkbookError where one is missing.
     """
     if function is None:
         return functools.partial(tool, seconds=seconds, characters=characters)
     signature, types = inspect.signature(function), typing.get_type_hints(function)
+    if untyped := signature.parameters.keys() - types.keys() - {"self"}:
+        said = f"the tool {function.__name__} has no type for {', '.join(sorted(untyped))}"
+        raise WorkbookError(f"{said}: give it one, such as (word: str)")
+
+    def checked(args, arguments) -> inspect.BoundArguments:
+        try:
+            given = signature.bind(*args, **arguments)
+        except TypeError as error:
+            raise CallError(f"{function.__name__}: {error}") from error
+        for name in given.arguments.keys() - {"self"}:
+            value = given.arguments[name]
+            given.arguments[name] = _typed(name, value, types[name], characters)
+        return given
 
     @functools.wraps(function)  # with its signature and docstring, of which TRL makes the schema
     def call(*args, **arguments):
-        try:
-            given = signature.bind(*args, **arguments).arguments
-        except TypeError as error:
-            raise CallError(f"{function.__name__}: {error}") from error
-        for name, value in given.items():
-            if name != "self":
-                _check(name, value, types[name], characters)
-        try:
-            with _deadline(seconds):
-                result = str(function(*args, **arguments))
-        except CallError:
-            raise
-        except Exception as error:  # the tool's own: it must not be the model's wrong answer
-            if "self" in given:  # the environment
-                given["self"]._broken = True
-            raise ToolBroken(f"{BROKEN}{function.__name__}: {first_line(error)}") from error
-        return result if len(result) <= characters else result[:characters] + " (cut)"
+        given = checked(args, arguments)
+        with _blaming(function, given, seconds), _deadline(seconds):
+            return _cut(str(function(*given.args, **given.kwargs)), characters)
 
-    return call
+    @functools.wraps(function)
+    async def awaited(*args, **arguments):
+        given = checked(args, arguments)
+        with _blaming(function, given, seconds):
+            async with asyncio.timeout(seconds):
+                return _cut(str(await function(*given.args, **given.kwargs)), characters)
+
+    return awaited if inspect.iscoroutinefunction(function) else call
 
 
-def _check(name: str, value, wanted: type, characters: int) -> None:
-    if type(value) is not wanted:  # not isinstance: True is an int there
-        kind = type(value).__name__
-        raise CallError(f"{name} must be of type {wanted.__name__}, not {kind}")
+def _cut(result: str, characters: int) -> str:
+    return result if len(result) <= characters else result[:characters] + " (cut)"
+
+
+def _typed(name: str, value, wanted, characters: int):
+    """The value as the hint's type (3 as 3.0 for a float), or CallError if it is not one."""
+    from pydantic import TypeAdapter
+
     if isinstance(value, int | float) and not abs(value) < MAX_NUMBER:
         raise CallError(f"{name} is too large: give at most nine digits")
-    if isinstance(value, str) and len(value) > characters:
-        raise CallError(f"{name} has {len(value)} characters: give at most {characters}")
+    if (length := len(str(value))) > characters:
+        raise CallError(f"{name} has {length} characters: give at most {characters}")
+    try:  # strict: neither "37" nor True is an int. In JSON a list is also the way to say a tuple
+        return TypeAdapter(wanted).validate_json(json.dumps(value), strict=True)
+    except (TypeError, ValueError) as error:
+        kind = f"{inspect.formatannotation(wanted)}, not {type(value).__name__}"
+        raise CallError(f"{name} must be of type {kind} {reprlib.repr(value)}") from error
+
+
+@contextmanager
+def _blaming(function: Callable, given: inspect.BoundArguments, seconds: float) -> Iterator[None]:
+    """Turn what the tool raises into ToolBroken: it must not be the model's wrong answer."""
+    try:
+        yield
+    except CallError:
+        raise
+    except Exception as error:
+        if "self" in given.arguments:  # the environment
+            given.arguments["self"]._broken = True
+        late = isinstance(error, TimeoutError) and not str(error)
+        why = f"no result within {seconds:g} s" if late else first_line(error)
+        raise ToolBroken(f"{BROKEN}{function.__name__}: {why}") from error
 
 
 @contextmanager
@@ -80,7 +115,7 @@ def _deadline(seconds: float) -> Iterator[None]:
     """End the block after `seconds`, where a signal can: in the main thread, not on Windows."""
 
     def stop(*_):
-        raise TimeoutError(f"no result within {seconds:g} s")
+        raise TimeoutError
 
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
         yield

@@ -93,8 +93,9 @@ exercise(
 
 
 def _verdicts():
-    import transformers.utils  # noqa: F401  (the slow import, before the time of the check begins)
+    from grpo_workbook.environments import multiply
 
+    _judged(lambda: multiply)  # its slow imports, before the time of the check begins
     return [((), "a model can call it")]
 
 
@@ -225,9 +226,9 @@ experiment(
     NOTEBOOK,
     _shopping,
     {
-        "neither": "Each group had some lookups that paid, and those grew more frequent.",
-        "only single prices": "A total needs two calls, and some groups had one that made both.",
-        "both": "Totals need two calls in a row: too rarely did a group have such a transcript.",
+        "neither": "A price needs one call, and a right one still earned 0.4.",
+        "only single prices": "Two calls cost more than a right total earns, or one call less.",
+        "both": "A total needs two calls, which cost 1.2: more than the 1.0 of a right answer.",
     },
-    [({"price": 0.837, "total": 0.784}, "both")],
+    [({"price": 0.837, "total": 0.784}, "both")],  # without a price
 )

@@ -271,6 +271,17 @@ taken = replay(model, tokenizer, heldout_rows, **how | {"tools": []})
 show_table(before=measured(before), after=measured(after), taken_away=measured(taken))
 
 # %% [markdown]
+# And what does it still know by heart? That shows only where it cannot call. So the token that opens every call is
+# forbidden, in a prompt that names no tool:
+
+# %%
+call_token = tokenizer.convert_tokens_to_ids("<tool_call>")
+model.generation_config.suppress_tokens = [call_token]
+by_heart = replay(model, tokenizer, heldout_rows, **how | {"tools": []})
+model.generation_config.suppress_tokens = None
+show_table(untrained=measured(alone), calls_forbidden=measured(by_heart))
+
+# %% [markdown]
 # The paired test of chapter 04 on the conversations before and after:
 
 # %%
@@ -385,6 +396,38 @@ figures.show(*figures.bar_panels(
 # By hand: a call that ends in the right answer earns 1 - 0.5. Answering by heart earns the rate at which the model is
 # right. For hard products that rate is near 0, so the call pays; for easy ones it pays only where the model knows less
 # than half.
+#
+# ## Two tools: look up, then multiply
+#
+# Shopping: `PriceList` is an *environment*, of which more below. It makes a table of prices afresh for each row, behind
+# `lookup(item)`. A question asks for a price, or for a price times a number, or for a product alone: the model has both
+# tools in its prompt and must choose. With the book closed, that is without tools, it cannot know a price.
+
+# %%
+from grpo_workbook.environments import PriceList
+
+shop_rows = read("shopping_heldout")
+shop = {"tools": [multiply], "environment": PriceList}
+model, tokenizer = load_policy(run)
+shop_closed = replay(model, tokenizer, shop_rows, **how | {"tools": []})
+shop_before = replay(model, tokenizer, shop_rows, **how | shop)
+
+
+def train_shop(reward):
+    trainer_for(read("shopping_train"), reward, fewer,
+                tools=[multiply], environment_factory=PriceList).train()
+    return replay(model, tokenizer, shop_rows, **how | shop)
+
+
+shop_after = train_shop(answer_after_tools())
+shopping = {name: measured(episodes, shop_rows) for name, episodes in
+            (("closed_book", shop_closed), ("before", shop_before),
+             ("after", shop_after))}
+show_table(**shopping)
+
+# %% [markdown]
+# A total needs two calls in a row, and the second one must hold what the first one found. The untrained model does that
+# now and then: enough for some groups to hold a total that paid, and its advantage is large.
 #
 # ## Rewards over transcripts
 #
@@ -553,7 +596,7 @@ figures.show(*figures.bar_panels(
 ))
 
 # %% [markdown]
-# In 20 steps the model becomes as good as the player at random, or better: 70 % with seed 0, 80 % with seed 1. It
+# In 20 steps the model becomes about as good as the player at random, or better: the two rates are printed above. It
 # halves more often, and its second guess hardly ever contradicts. The third one still does: it depends on two answers
 # at once. Give it more steps, and see.
 
@@ -661,7 +704,8 @@ sandbox.close()
 
 # %% [markdown]
 # The tiny model cannot read the schema of this tool. With a Qwen3 on a GPU it goes to `trainer_for` as
-# `environment_factory=CodeTask`; this has not been run yet.
+# `environment_factory=CodeTask`; this has not been run yet. A test of the course does it on a CPU: a tiny model that
+# has learned one call of `run_python` by heart takes a step of GRPO in this environment.
 #
 # ## Environments of others: OpenEnv and verifiers
 #
@@ -781,6 +825,8 @@ proved = {
                  for entries in (log[:len(off)], off)],
     "game": [sum(won(e)) / 200 for e in (game_before, *game_after.values())],
     "fooled": fooled,
+    "by_heart": measured(by_heart),
+    "shopping": shopping,
 }
 run.output.mkdir(parents=True, exist_ok=True)
 (run.output / "notebook_11.json").write_text(json.dumps(proved, indent=2))
@@ -800,8 +846,8 @@ if run.profile == "smoke":
 # ### Exercise 11.1 · `tokens_needed` · easy · 5 minutes
 #
 # Return the `max_completion_length` that a conversation of `calls` calls needs: a call has `call` tokens, a result with
-# its headers `result`, the answer at the end `answer`. Then put your number for one call of 21 tokens, a result of 21
-# and an answer of 6 into the cell about 30 tokens above, and run it again.
+# its headers `result`, the answer at the end `answer`. The cell below trains with your number for one call of 21 tokens,
+# a result of 21 and an answer of 6.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check, predict
@@ -828,13 +874,33 @@ check("11.1", tokens_needed);
 # ```
 #
 # </details>
+#
+# The run with your number, from fresh adapters and for half of the steps:
+
+# %%
+def run_again(reward, limits=turns):
+    """Train on products once more, and play the held-out ones."""
+    global model, tokenizer
+    model, tokenizer = load_policy(run)
+    limits = limits | {"max_steps": run.max_steps // 2}
+    trainer_for(train_rows, reward, limits, tools=[multiply]).train()
+    room = {"max_new_tokens": limits["max_completion_length"]}
+    return measured(replay(model, tokenizer, heldout_rows, **how | room))
+
+
+try:
+    room = tokens_needed(calls=1, call=21, result=21, answer=6)
+    show_table(yours=run_again(answer_after_tools(),
+                               turns | {"max_completion_length": room}))
+except NotImplementedError:
+    print("Write tokens_needed first, then run this cell.")
 
 # %% [markdown]
 # ### Exercise 11.2 · `priced_reward` · medium · 10 minutes
 #
 # Write the reward of the priced run: 1 if the last message is an assistant's and its content is exactly the answer,
-# else 0; then `price` taken away for each call in the transcript, whether it worked or not. Then train with your own:
-# `trainer_for(train_rows, your_reward, tools=[multiply])`.
+# else 0; then `price` taken away for each call in the transcript, whether it worked or not. The cell below
+# trains with it.
 
 
 # %% tags=["exercise"]
@@ -865,6 +931,19 @@ check("11.2", priced_reward);
 # ```
 #
 # </details>
+#
+# The run with your reward. At a price of 0.9, of what use is a call?
+
+# %%
+def your_reward(completions, answer, **columns):
+    return priced_reward(completions, answer, price=0.9)
+
+
+try:
+    priced_reward([], [], 0.9)
+    show_table(yours=run_again(your_reward))
+except NotImplementedError:
+    print("Write priced_reward first, then run this cell.")
 
 # %% [markdown]
 # ### Exercise 11.3 · `my_tool` · medium · 10 minutes
@@ -910,6 +989,19 @@ check("11.3", my_tool);
 # ```
 #
 # </details>
+#
+# The run with your tool beside the calculator. Its schema stands in every prompt, and the model has never seen it:
+
+# %%
+try:
+    for tools in ([multiply], [multiply, my_tool()]):
+        played = replay(model, tokenizer, heldout_rows, **how | {"tools": tools})
+        tokens = mean(len(episode.prompt_ids) for episode in played)
+        right, calls = measured(played)["all"]
+        print(f"{len(tools)} tools: {tokens:4.0f} tokens in the prompt, "
+              f"{right:.1%} right, {calls:.2f} calls")
+except NotImplementedError:
+    print("Write my_tool first, then run this cell.")
 
 # %% [markdown]
 # ### Exercise 11.4 · `wrong_tool` · medium · 10 minutes
@@ -1006,13 +1098,10 @@ predict("11.5", prediction, run_narrow);
 # %% [markdown]
 # ### Exercise 11.6 · `two_tools` · hard · 15 minutes
 #
-# Shopping: `PriceList` makes a table of prices afresh for each row, behind `lookup(item)`. Some questions need a price,
-# some a price times a number, some only a product: the model has both tools in its prompt and must choose. By heart it
-# cannot know a price. Does it learn to look up *and* multiply in as many steps?
+# Shopping with a price: each call costs 0.6 of a right answer. What does the model still get right after as many steps
+# as above?
 
 # %% tags=["exercise"]
-from grpo_workbook.environments import PriceList
-
 prediction = ...  # "neither", "only single prices", "both"
 
 
@@ -1020,12 +1109,8 @@ def run_shopping() -> dict:
     """The rate right on held-out questions after training, by kind."""
     global model, tokenizer
     model, tokenizer = load_policy(run)
-    shop = trainer_for(read("shopping_train"), answer_after_tools(), fewer,
-                       tools=[multiply], environment_factory=PriceList)
-    shop.train()
-    rows = read("shopping_heldout")
-    played = replay(model, tokenizer, rows, environment=PriceList, **how)
-    return {kind: rate for kind, (rate, _) in measured(played, rows).items()}
+    played = train_shop(answer_after_tools(price=0.6))
+    return {kind: rate for kind, (rate, _) in measured(played, shop_rows).items()}
 
 
 predict("11.6", prediction, run_shopping);
@@ -1033,19 +1118,18 @@ predict("11.6", prediction, run_shopping);
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The reward of a total needs two calls in a row, which the untrained model makes rarely. How often must a group contain
-# one?
+# What does a right price earn after one call, and what a right total after two? And what does saying anything at once?
 #
 # </details>
 #
 # <details><summary>Solution</summary>
 #
 # ```python
-# prediction = "both"
+# prediction = "only single prices"
 # ```
 #
-# In our run 89.5 % of the single prices and 82.4 % of the totals were right. The model makes two calls in a row now and
-# then before training: that is enough for some groups to hold a total that paid, and its advantage is large.
+# A right price earns 1 - 0.6 after its call. A right total earns 1 - 1.2: less than an answer that calls nothing and is
+# wrong. That is arithmetic; how far 20 steps go towards it, your run shows.
 #
 # </details>
 
