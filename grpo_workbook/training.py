@@ -257,10 +257,13 @@ class HeldoutProbe(Callback):
     def _falls_alone(self, state, strict: list[bool]) -> bool:
         """Whether fewer are right than at the best step though the reward rose since then."""
 
+        rows = {e["step"]: e["reward"] for e in state.log_history if "reward" in e}
+        width = max([self.every, *list(rows)[:1]])  # a row may cover more steps than a probe
+
         def reward(step: int) -> float:  # the mean up to this probe; at the start, up to the next
-            last = max(step, self.every)
-            rows = [e["reward"] for e in state.log_history if "reward" in e and e["step"] <= last]
-            return sum(rows[-self.every :]) / self.every
+            last = max(step, width)
+            seen = [paid for at, paid in rows.items() if last - width <= at <= last]
+            return sum(seen) / max(1, len(seen))
 
         rose = reward(state.global_step) > reward(self.best["step"])
         return rose and paired_p_value(self.best["strict"], strict) < 0.05

@@ -48,15 +48,19 @@ class View:
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
         self.best, self.lost, self.fell = self._fall(reward)
-        self.high = self.last("reward") >= bound.high_reward * self.highest > 0
         lines, tested = self.lines("reward"), [s for s in map(self.of, HELDOUT) if len(s) > 1]
         self.trend = float(lines.tail(1).sum())
         # also if it is level now, but one of many moments is easily high by chance
         rose = max([self.trend, *(lines - bound.chance)]) >= bound.sure
         self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
         self.rose = (rose or self.better) and not self.fell
+        # on a scale that is not known any level run is near the highest that it has seen
+        known = self.rose or self.highest <= possible * 1.001
+        self.high = known and self.last("reward") >= bound.high_reward * self.highest > 0
         self.learned = self.rose or self.high
-        planned, most = self.setting("max_steps", 0), math.inf if live else bound.flat_most
+        planned = self.setting("max_steps", 0)
+        most = bound.flat_open if run.table.index.max() < planned else bound.flat_most
+        most = math.inf if live else most
         patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
@@ -180,8 +184,10 @@ def _limits(v: View) -> Iterator[Finding]:
 def _cut_off_by_length(v: View):
     """The fraction of completions at the limit, from their mean length."""
     length, limit = v.of(LENGTH), v.setting("max_completion_length")
-    if math.isnan(limit):  # a mean that is often exactly the longest is the limit
-        limit = length.max() if (length > length.max() - 0.5).sum() >= bound.often else math.inf
+    if math.isnan(limit):  # the mean of a step is exactly the limit if all are cut off
+        top = length.max()
+        whole = top % 1 == 0 and (length == top).sum() >= bound.often
+        limit = top if whole else math.inf
     return (2 * length / limit - 1).clip(0)
 
 
@@ -379,7 +385,8 @@ def _no_alarm(v: View) -> Finding:
     known = {"first": v.first("reward"), "highest": v.highest, "alike": v.first(ZERO_VARIANCE)}
     known["began"] = heldout.head(1).sum()
     # why the loss of this run says nothing about learning
-    loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", v.of("kl").any())
+    kl = "kl" in v.run.broken or v.of("kl").any()
+    loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", kl)
     words = why["with_kl" if beta else "alone"]
     words += why["lengths"] * (not beta and v.settings.get("loss_type") != "grpo")
     about = words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""
