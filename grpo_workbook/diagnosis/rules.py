@@ -146,21 +146,24 @@ def _broken(v: View) -> Iterator[Finding]:
         yield make("nan", broken[metric], (metric, "NaN or infinite", "a number"))
     invalid, paid = v.of(INVALID), [m for m in broken if re.match("reward(s/|$)", m)]
     if len(bad := invalid[invalid > 0]):
-        yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"))
+        yield make("reward_nan", bad.index, (INVALID, bad.iloc[0], "0"))
     elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
-        yield make("reward_nan", broken[paid[0]], (paid[0], "NaN", "a number, or None on purpose"))
+        since = broken[paid[0]]
+        rows = v.run.table[paid[0]].reindex([since, *(s for s in v.run.steps if s > since)])
+        seen = paid[0], "NaN", "a number, or None on purpose"
+        yield make("reward_nan", rows.index[rows.isna()], seen)
     rewards = v.run.table.filter(regex="^(reward|rewards/.*/mean)$").dropna(how="all")
     without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
     if len(without):
         told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
-        found, often = make("no_reward", without[0], told), len(without) >= bound.half * sampled
+        found, often = make("no_reward", without, told), len(without) >= bound.half * sampled
         yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
 
 
 def _limits(v: View) -> Iterator[Finding]:
     half, used = bound.half, v.of(MEMORY)
     if len(high := used[used >= bound.memory_full]):
-        yield make("memory", high.index[0], (MEMORY, high.iloc[0]))
+        yield make("memory", high.index, (MEMORY, high.iloc[0]))
     if v.last(GENERATING) > (most := bound.generation) and v.enough:
         yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
     if v.last(EMPTY) >= half:
@@ -368,11 +371,14 @@ def diagnose(run, *, live: bool = False) -> Diagnosis:
     only after half of its `max_steps`. The list's `unjudged` names metrics that were not logged.
     """
     view = View(read_run(run), live)
-    known = {"learning_rate": view.of("learning_rate").max()} | view.settings
+    seen = {"learning_rate": "learning_rate", "max_completion_length": "completions/max_length"}
+    known = {name: view.of(metric).max() for name, metric in seen.items()} | view.settings
     found = [finding for rule in RULES for finding in rule(view)]
     if not any(f.severity in ALARMS for f in found):
         found.append(_no_alarm(view))
-    return Diagnosis(found, view.run.table, known)
+    all_known = {*view.roles} >= {*view.weights}  # no function of unknown role may judge answers
+    told = {*view.settings, *view.roles.values(), *["correctness"] * all_known}
+    return Diagnosis(found, view.run.table, known, told)
 
 
 def _no_alarm(v: View) -> Finding:

@@ -5,17 +5,20 @@ There is a reader for each form, chosen by the content. Nothing is unpickled or 
 
 import contextlib
 import csv
+import gzip
 import html
 import io
 import json
 import math
 import re
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
@@ -23,9 +26,11 @@ from grpo_workbook.rewards import name_of
 
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
 LARGEST, MOST_ROWS = 300 * 2**20, 1_000_000  # bytes of a file, rows of a tracker
+TRL = "The diagnosis reads whole logs of TRL's GRPOTrainer"
+LISTS = "log_history", "log", "history", "data"  # keys in JSON that hold the entries
 NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
 BINARY = {
-    b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive", b"PAR1": "parquet",
+    b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive",
     b"PK": "a zip archive, or what torch.save wrote", b"\x80": "a pickle, which is never opened",
     b":W&B": "W&B's own format: export wandb.Api().run(NAME).history() with to_csv", b"": "binary",
 }  # fmt: skip
@@ -38,7 +43,6 @@ PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
 SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
-NO_ROLES = "which reward judges the answer: mark yours with @reward(role='correctness') or 'format'"
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,18 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
     runs: dict = {}
+    where = f"{readable(source)}: " if isinstance(source, str | Path) else ""
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
     found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else _read(source)
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
-            runs[name] = _build(entries, given, notes)
+            parts = _parted(entries)
+            for n, part in enumerate(parts, 1):
+                label = f"{name} part {n}".strip() if len(parts) > 1 else name
+                runs[label] = _build(part, given, [*notes])
         except WorkbookError as error:
-            runs[name] = error
+            runs[name] = WorkbookError(f"{where}{error}")
     if not any(isinstance(run, RunLog) for run in runs.values()):
         raise next(iter(runs.values()))
     return runs
@@ -123,15 +131,15 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
     for home, log in _logs(place) if place.is_dir() else [(place, place)]:
         label = str(home.relative_to(place)) if home != place else ""
         try:
-            held = _read(log) if log.suffix != ".parquet" else {}
+            held = _read(log)
         except WorkbookError as error:
             if home == place or home.is_dir():  # another file in a folder may be anything
                 failed[label] = error
             continue
-        more, about = _read_completions(home), _about(home)
+        more, about = _read_completions(home) if home.is_dir() else [], _about(home)
         for name, (entries, told) in held.items():  # charts of one run may be in several files
-            before, known = found.get(name or label, ([], {}))
-            found[name or label] = [*before, *entries, *more], known | told | about
+            before, known = found.get(name or label, (more, {}))  # the log wins: it is later
+            found[name or label] = [*before, *entries], about | known | told
     if found or failed:
         return found
     if entries := _read_completions(place):
@@ -157,10 +165,43 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 
 
 def _about(home: Path) -> dict:
-    """The settings, roles and weights in a run.json of this workbook."""
+    """What is known beside a log: a run.json of this workbook, the settings in other loggers'."""
+    place = home.parent if home.is_file() or home.name.startswith("checkpoint-") else home
+    events = [*place.glob("events.out.tfevents.*"), *place.glob("runs/*/events.out.tfevents.*")]
+    about: dict = {}
+    for path in sorted(events, key=lambda path: path.stat().st_mtime)[-1:]:
+        with contextlib.suppress(WorkbookError):
+            about |= _read(path)[""][1]
+    if (path := place / "config.yaml").is_file() and home.name == "output.log":  # W&B's
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        about |= {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
     # loading the rewards for their roles would run a file of unknown origin
-    about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
-    return about.get("settings", {}) | about
+    own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
+    return about | own.get("settings", {}) | own
+
+
+def _parted(history: list[dict]) -> list[list[dict]]:
+    """The runs that were written one after the other: each begins at the first step again."""
+    key = next((k for k in (*STEPS, "epoch") if any(k in entry for entry in history)), "")
+    parts, seen = [[]], []
+    for entry in history:
+        if "reward" in entry and key in entry:
+            at = _number(entry[key])
+            if seen and max(seen) > seen[0] >= at:
+                parts, seen = [*parts, []], []
+            seen.append(at)
+        parts[-1].append(entry)
+    return parts
+
+
+def _number(step) -> float:
+    """A step as a number: trackers and ms-swift write "5/150"."""
+    try:
+        int(number := float(str(step).partition("/")[0]))  # refuses NaN and infinity
+        return number
+    except (OverflowError, ValueError):
+        said = f"an entry of the log has the step {step!r:.40}"
+        raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
 
 
 def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
@@ -170,36 +211,38 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     key, each = [*told, "step"][0], settings.get("logging_steps")
     if told:  # the others are a tracker's entries about something else
         history = [entry for entry in history if key in entry]
+        notes += ["the optimizer steps: these are a tracker's own"] if key == "_step" else []
     elif isinstance(each, int | float):
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
-    rows, broken, error = {}, {}, None
+    rows, broken, error, again, last = {}, {}, None, [], 0
     for entry in history:
-        try:
-            step = int(float(str(entry.get(key)).partition("/")[0]))
-        except (OverflowError, ValueError):
-            said = f"an entry of the log has the step {entry.get(key)!r:.40}"
-            raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
+        step = int(_number(entry.get(key)))
         if "error" in entry:
             error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
             continue
+        if "reward" in entry and step < last:  # a resumed run repeats steps
+            again += (gone := [s for s, row in rows.items() if s >= step and "reward" in row])
+            rows = {s: row for s, row in rows.items() if s not in gone}
+        last = step if "reward" in entry else last
         row = rows.setdefault(step, {})
         for name, value in entry.items():
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number: no metric
                 if not math.isfinite(value := float(value)):
                     broken.setdefault(name, step)
                     value = math.nan
-                row.setdefault(name, value)  # the log wins over completions
+                row[name] = value
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
     # `chosen` is of DPO; without a `reward`, frac_reward_zero_std is left if no function applied
     if not error and not any(re.match("(frac_)?reward(?!s/chosen)", c) for c in table):
-        kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
-        raise WorkbookError(f"the log has no reward: {kind}")
+        logged, kind = visible(", ".join(table))[:60], "is it of an SFT, DPO or PPO run? " + TRL
+        raise WorkbookError(f"the log has no reward, only {logged}: {kind}")
     run = RunLog(table, settings, broken, error)
     first, last = min(run.steps, default=0), max(run.steps, default=-1)
     if (lost := (last - first) // run.every + 1 - len(run.steps)) > 0:
         notes += [f"{lost} rows between the steps {first} and {last}: they are not in the log"]
-    notes += [NO_ROLES] if run.functions and not run.roles else []
+    if again:
+        notes += [f"the first try of steps {min(again)} to {max(again)}: they were logged again"]
     return replace(run, notes=tuple(notes))
 
 
@@ -283,6 +326,12 @@ def _file(path: Path) -> Runs:
         raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
+    with contextlib.suppress(EOFError, OSError, zlib.error):  # if it is no whole gzip archive
+        raw = gzip.open(io.BytesIO(raw)).read(LARGEST + 1)
+    if raw.startswith(b"PAR1"):
+        table = pd.read_parquet(io.BytesIO(raw))
+        rows = [row.dropna().to_dict() for _, row in table.astype(object).iterrows()]
+        return {} if {"completion", "advantage"} & {*table} else _by_run(rows, {})
     if b"brain.Event" in raw[:64]:
         return _tensorboard(path)
     if raw.startswith(b"SQLite format 3"):
@@ -313,7 +362,7 @@ def _json(value) -> Runs:
             return _notebook(value["cells"])
         settings = {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
         settings |= value.get("settings") or value.get("config") or {}
-        value = next((value[k] for k in ("log_history", "log", "history") if k in value), value)
+        value = next((value[k] for k in LISTS if k in value), value)
     if isinstance(value, Mapping) and all(isinstance(v, Mapping | list) for v in value.values()):
         value = pd.DataFrame(value, dtype=object).to_dict("records")  # by column, as pandas writes
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
@@ -327,11 +376,13 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
     runs: Runs = {}
     for row in rows:
         own, parts = str(row.get("run_name") or row.get("run") or ""), {}
-        for key, value in row.items():
+        for key, value in _flat(row):
             run, _, metric = str(key).rpartition(" - ")
             if value is not None and value != "" and not metric.endswith(("__MIN", "__MAX")):
                 parts.setdefault(run or own, {})[metric_name(metric)] = value
         shared = parts.pop(own, {})
+        if parts and "step" in shared:  # a chart's
+            shared["_step"] = shared.pop("step")
         for run, part in (parts or {own: {}}).items():
             runs.setdefault(run, ([], settings))[0].append(shared | part)
     known = {*STEPS, "reward", "error"}
@@ -339,6 +390,17 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
         names = visible(", ".join(map(str, rows[0])))[:60]
         raise WorkbookError(f"{NO_LOG} a table without steps and rewards: {names}")
     return runs or {"": ([], settings)}
+
+
+def _flat(row: Mapping, inside: str = "") -> Iterator[tuple[str, object]]:
+    """Names and values of a row, also of metrics in a mapping, or in JSON as in trackio's table."""
+    for key, value in row.items():
+        if isinstance(value, str) and value.startswith("{"):
+            value = json.loads(value)
+        if isinstance(value, Mapping):
+            yield from _flat(value, "" if key == "metrics" else f"{key}/")
+        else:
+            yield f"{inside}{key}", value
 
 
 def metric_name(name: str) -> str:
@@ -350,8 +412,12 @@ def metric_name(name: str) -> str:
 
 
 def _csv(text: str) -> Runs:
-    head = text.strip().partition("\n")[0]
-    rows = list(csv.DictReader(io.StringIO(text.strip()), delimiter=max(",;\t", key=head.count)))
+    lines = [line for line in text.strip().splitlines() if line.strip("|-: ")]  # of Markdown
+    head = [*lines, ""][0]
+    sign = max(",;\t|", key=head.count)
+    if sign == ";":  # 0,5 is a half where columns are parted so
+        lines = [line.replace(",", ".") for line in lines]
+    rows = list(csv.DictReader(lines, delimiter=sign))
     if not rows or len(rows[0]) < 2:
         raise WorkbookError(f"{NO_LOG} a text without printed metrics: {head[:60]!r}")
     return _by_run(rows, {})
@@ -388,9 +454,11 @@ def _printed(text: str, settings: dict) -> Runs:
         return {"": (entries, settings)} if entries else {}
     # the bar of the training always moves on: those of generation or a data set do not
     seen = pd.DataFrame(bars[: len(entries)]).fillna(0)
-    moving = [bar for bar in seen if seen[bar].is_monotonic_increasing and seen[bar].is_unique]
-    for total in moving[:1]:
-        entries = [e | {"step": step} for e, step in zip(entries, seen[total], strict=True)]
+    ends = pd.Series([float(e.get("epoch", 0)) for e in entries]).diff() < 0  # another run begins
+    for _, part in seen.groupby(ends.cumsum()):
+        moving = [bar for bar in part if part[bar].is_monotonic_increasing and part[bar].is_unique]
+        for n in part.index if moving else ():
+            entries[n]["step"] = part[moving[0]][n]
     return {"": (entries, {"logging_steps": 1} | settings)}
 
 
@@ -416,9 +484,9 @@ def _tensorboard(place: Path) -> Runs:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
-    tags, entries, settings = log.Tags(), [], {}
-    for tag in tags["scalars"]:
-        entries += [{"step": e.step, metric_name(tag): e.value} for e in log.Scalars(tag)]
+    tags, settings = log.Tags(), {}
+    events = [(e.wall_time, e.step, tag, e.value) for tag in tags["scalars"] for e in log.Scalars(tag)]
+    entries = [{"step": at, metric_name(tag): value} for _, at, tag, value in sorted(events)]
     if (told := "args/text_summary") in tags["tensors"]:
         settings = json.loads(log.Tensors(told)[-1].tensor_proto.string_val[0])
     return {"": (entries, settings)}
