@@ -1,7 +1,9 @@
 """The snippets of the README and of docs/helpers.md, for one's own TRL script, run in their order,
 as they stand there."""
 
+import contextlib
 import re
+import sqlite3
 import sys
 
 import pytest
@@ -84,4 +86,9 @@ def test_the_health_callback_works_beside_a_tracker_without_network(tmp_path):
     result = finished([sys.executable, "tracked.py"], cwd=tmp_path, **env)
     assert result.returncode == 0, result.stderr[-3000:]
     assert re.search(r"found \['\w+'", result.stdout)
-    assert list((tmp_path / "trackio").rglob("*.db"))
+    (path,) = (tmp_path / "trackio").rglob("*.db")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        sent = database.execute("SELECT title, level FROM alerts").fetchall()
+    name = re.search(r"found \['(\w+)'", result.stdout)[1]
+    assert any(title.startswith(f"{name} at step") for title, _ in sent), sent
+    assert {level for _, level in sent} <= {"warn", "error"}

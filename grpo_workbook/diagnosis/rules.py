@@ -59,8 +59,8 @@ class View:
         self.high = known and self.last("reward") >= bound.high_reward * self.highest > 0
         self.learned = self.rose or self.high
         planned = self.setting("max_steps", 0)
-        most = bound.flat_open if run.table.index.max() < planned else bound.flat_most
-        most = math.inf if live else most
+        ended = bound.flat_open if run.table.index.max() < planned else bound.flat_most
+        most = math.inf if live else ended
         patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
@@ -285,8 +285,9 @@ def _alike(v: View) -> Iterator[Finding]:
         norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
         since = v.since(silent >= (0.2 if rounding else bound.half))
         yield make("no_gradient", since, (name, rate), *norm, rounding=ROUNDING)
-    if v.last(ZERO_VARIANCE) >= bound.half and v.high and v.enough_for_two and not still:
-        seen = v.seen(ZERO_VARIANCE), v.seen("reward")
+    now = silent.tail(v.width).mean()
+    if now >= bound.half and v.high and v.enough_for_two and not still:
+        seen = (name, now), v.seen("reward")
         yield make("saturated", v.since(silent >= bound.half), *seen, highest=v.highest)
 
 

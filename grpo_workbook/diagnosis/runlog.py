@@ -106,13 +106,14 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
     runs: dict = {}
-    where = f"{readable(source)}: " if isinstance(source, str | Path) else ""
+    is_file = isinstance(source, str | Path) and Path(source).is_file()
+    where = f"{readable(source)}: " if is_file else ""
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
     found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else _read(source)
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
-            parts = _parted(entries)
+            parts = _parted(entries, notes)
             for n, part in enumerate(parts, 1):
                 label = f"{name} part {n}".strip() if len(parts) > 1 else name
                 runs[label] = _build(part, given, [*notes])
@@ -145,9 +146,8 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
     if entries := _read_completions(place):
         missing = "loss, gradient and KL: there is no log beside the completions"
         return {"": (entries, _about(place), missing)}
-    fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
     said = f"{readable(place)} holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
-    raise WorkbookError(f"{said}: {fix}")
+    raise WorkbookError(f"{said}: give a run's folder or a checkpoint (TRL's save_strategy)")
 
 
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
@@ -166,30 +166,34 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 
 def _about(home: Path) -> dict:
     """What is known beside a log: a run.json of this workbook, the settings in other loggers'."""
-    place = home.parent if home.is_file() or home.name.startswith("checkpoint-") else home
-    events = [*place.glob("events.out.tfevents.*"), *place.glob("runs/*/events.out.tfevents.*")]
+    place = home.parent if home.name in ("trainer_state.json", "log.json", "output.log") else home
+    place = place.parent if place.name.startswith("checkpoint-") else place
     about: dict = {}
-    for path in sorted(events, key=lambda path: path.stat().st_mtime)[-1:]:
-        with contextlib.suppress(WorkbookError):
-            about |= _read(path)[""][1]
-    if (path := place / "config.yaml").is_file() and home.name == "output.log":  # W&B's
+    for path in sorted(place.rglob("events.out.tfevents.*"), key=lambda path: path.name)[-1:]:
+        with contextlib.suppress(WorkbookError):  # the newest: its name begins with the time
+            about = _read(path)[""][1]
+    if home.name == "output.log" and (path := place / "config.yaml").is_file():  # W&B's
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        about |= {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
+        about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
     # loading the rewards for their roles would run a file of unknown origin
     own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
     return about | own.get("settings", {}) | own
 
 
-def _parted(history: list[dict]) -> list[list[dict]]:
-    """The runs that were written one after the other: each begins at the first step again."""
+def _parted(history: list[dict], notes: list[str]) -> list[list[dict]]:
+    """The runs that follow each other: one begins at the first step again, resumed ones later."""
     key = next((k for k in (*STEPS, "epoch") if any(k in entry for entry in history)), "")
-    parts, seen = [[]], []
+    parts, seen, last = [[]], set(), 0.0
     for entry in history:
         if "reward" in entry and key in entry:
             at = _number(entry[key])
-            if seen and max(seen) > seen[0] >= at:
-                parts, seen = [*parts, []], []
-            seen.append(at)
+            if at in seen and at < last and at == min(seen):
+                parts, seen = [*parts, []], set()
+            elif at in seen and at < last:  # the first try went on past the checkpoint
+                parts[-1] = [e for e in parts[-1] if _number(e.get(key, 0)) < at]
+                notes.append(f"the first try of {key} {at:g} to {last:g}: they were logged again")
+            last = at
+            seen.add(at)
         parts[-1].append(entry)
     return parts
 
@@ -215,16 +219,12 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     elif isinstance(each, int | float):
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
-    rows, broken, error, again, last = {}, {}, None, [], 0
+    rows, broken, error = {}, {}, None
     for entry in history:
         step = int(_number(entry.get(key)))
         if "error" in entry:
             error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
             continue
-        if "reward" in entry and step < last:  # a resumed run repeats steps
-            again += (gone := [s for s, row in rows.items() if s >= step and "reward" in row])
-            rows = {s: row for s, row in rows.items() if s not in gone}
-        last = step if "reward" in entry else last
         row = rows.setdefault(step, {})
         for name, value in entry.items():
             with contextlib.suppress(TypeError, ValueError, OverflowError):  # no number: no metric
@@ -241,8 +241,6 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     first, last = min(run.steps, default=0), max(run.steps, default=-1)
     if (lost := (last - first) // run.every + 1 - len(run.steps)) > 0:
         notes += [f"{lost} rows between the steps {first} and {last}: they are not in the log"]
-    if again:
-        notes += [f"the first try of steps {min(again)} to {max(again)}: they were logged again"]
     return replace(run, notes=tuple(notes))
 
 
@@ -326,8 +324,8 @@ def _file(path: Path) -> Runs:
         raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
-    with contextlib.suppress(EOFError, OSError, zlib.error):  # if it is no whole gzip archive
-        raw = gzip.open(io.BytesIO(raw)).read(LARGEST + 1)
+    with contextlib.suppress(EOFError, OSError, zlib.error), gzip.open(path) as file:
+        raw = file.read(LARGEST + 1)  # if it is a whole gzip archive
     if raw.startswith(b"PAR1"):
         table = pd.read_parquet(io.BytesIO(raw))
         rows = [row.dropna().to_dict() for _, row in table.astype(object).iterrows()]
@@ -485,7 +483,9 @@ def _tensorboard(place: Path) -> Runs:
 
     log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
     tags, settings = log.Tags(), {}
-    events = [(e.wall_time, e.step, tag, e.value) for tag in tags["scalars"] for e in log.Scalars(tag)]
+    events = [
+        (e.wall_time, e.step, tag, e.value) for tag in tags["scalars"] for e in log.Scalars(tag)
+    ]
     entries = [{"step": at, metric_name(tag): value} for _, at, tag, value in sorted(events)]
     if (told := "args/text_summary") in tags["tensors"]:
         settings = json.loads(log.Tensors(told)[-1].tensor_proto.string_val[0])
@@ -497,7 +497,7 @@ def _trackio(path: Path) -> Runs:
     with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
         try:
             rows = db.execute(f"SELECT run_name, step, metrics FROM metrics LIMIT {MOST_ROWS}")
-            entries = [{"run": run, "step": step} | json.loads(told) for run, step, told in rows]
+            entries = [dict(zip(("run", "step", "metrics"), row, strict=True)) for row in rows]
             configs = dict(db.execute("SELECT run_name, config FROM configs").fetchall())
         except sqlite3.Error as error:
             raise WorkbookError(f"{NO_LOG} another program's database ({error})") from None
