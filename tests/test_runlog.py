@@ -93,7 +93,8 @@ def printed(with_bars):
                 list(tqdm(range(4), desc="Processed prompts"))
             callback.on_step_end(args, state, control)
             if entry := logged.get(state.global_step):
-                callback.on_log(args, state, control, logs=without(entry, "step"))
+                logs = without(entry, "step") | {"epoch": entry["step"] / 150}
+                callback.on_log(args, state, control, logs=logs)
         callback.on_log(args, state, control, logs={"train_runtime": 9.1, "train_loss": 0.1})
     return kept.getvalue()
 
@@ -123,6 +124,9 @@ TEXTS = {
     "entries.jsonl": lambda: lines(ENTRIES),
     "still_written.jsonl": lambda: lines(ENTRIES) + '{"step": 155, "rew',
     "wandb.csv": lambda: pd.DataFrame(HISTORY).to_csv(),
+    "wandb_table.csv": lambda: pd.DataFrame(
+        h | {"completions": {"_type": "table-file", "ncols": 4}} for h in HISTORY
+    ).to_csv(),
     "wandb.json": lambda: json.dumps(HISTORY),
     "wandb_history.jsonl": lambda: lines([*HISTORY, {"_step": 99, "gpu": 0.5}]),
     "chart.csv": lambda: chart("run-1"),

@@ -106,10 +106,10 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
     runs: dict = {}
-    is_file = isinstance(source, str | Path) and Path(source).is_file()
-    where = f"{readable(source)}: " if is_file else ""
+    on_disk = isinstance(source, str | Path)
+    where = f"{readable(source)}: " if on_disk and Path(source).is_file() else ""
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
-    found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else _read(source)
+    found = _from_disk(Path(source), runs) if on_disk else _read(source)
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
@@ -393,10 +393,9 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
 def _flat(row: Mapping, inside: str = "") -> Iterator[tuple[str, object]]:
     """Names and values of a row, also of metrics in a mapping, or in JSON as in trackio's table."""
     for key, value in row.items():
-        if isinstance(value, str) and value.startswith("{"):
-            value = json.loads(value)
-        if isinstance(value, Mapping):
-            yield from _flat(value, "" if key == "metrics" else f"{key}/")
+        told = json.loads(value) if key == "metrics" and isinstance(value, str) else value
+        if isinstance(told, Mapping):
+            yield from _flat(told, "" if key == "metrics" else f"{key}/")
         else:
             yield f"{inside}{key}", value
 
@@ -483,10 +482,8 @@ def _tensorboard(place: Path) -> Runs:
 
     log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
     tags, settings = log.Tags(), {}
-    events = [
-        (e.wall_time, e.step, tag, e.value) for tag in tags["scalars"] for e in log.Scalars(tag)
-    ]
-    entries = [{"step": at, metric_name(tag): value} for _, at, tag, value in sorted(events)]
+    each = ((e.wall_time, e.step, t, e.value) for t in tags["scalars"] for e in log.Scalars(t))
+    entries = [{"step": at, metric_name(tag): value} for _, at, tag, value in sorted(each)]
     if (told := "args/text_summary") in tags["tensors"]:
         settings = json.loads(log.Tensors(told)[-1].tensor_proto.string_val[0])
     return {"": (entries, settings)}
