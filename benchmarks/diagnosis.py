@@ -763,12 +763,12 @@ PERTURBED: dict[str, Callable] = {
     "noise, a tenth of the deviation": lambda t, chance: (
         t + chance.normal(size=t.shape) * 0.1 * t.std().to_numpy()
     ),
-    "means of 2 rows": partial(_means, of=2),
     "means of 5 rows": partial(_means, of=5),
-    "means of 10 rows": partial(_means, of=10),
     "a fifth of the metrics missing": lambda t, chance: t.drop(columns=_some(t, chance, 0.2)),
     "rewards times 0.2 to 5": _scaled,
     "0.5 to 2 added to each reward": _shifted,
+    "means of 2 rows": partial(_means, of=2),
+    "means of 10 rows": partial(_means, of=10),
 }
 
 
