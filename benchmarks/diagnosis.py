@@ -20,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -765,10 +766,10 @@ def real_report(folder: Path) -> bool:
     return named >= 0.9 * len(sick) and not accused and lives <= len(healthy) // 7
 
 
-def _means_of_5(table, chance):
-    """The table as logging_steps=5 would have left it, if 20 rows or more are left."""
-    means = table.groupby(-(-np.arange(1, len(table) + 1) // 5)).mean()
-    ends = table.index[4::5].union(table.index[-1:])
+def _means(table, chance, of: int):
+    """The table as a larger logging_steps would have left it, if 20 rows or more are left."""
+    means = table.groupby(-(-np.arange(1, len(table) + 1) // of)).mean()
+    ends = table.index[of - 1 :: of].union(table.index[-1:])
     return means.set_axis(ends) if len(means) >= 20 else None
 
 
@@ -784,6 +785,14 @@ def _scaled(table, chance):
     return table.assign(**{c: factor * table[c] for c in paid})
 
 
+def _shifted(table, chance):
+    # each function from 0.5 to 2 higher or lower, and the total with them
+    paid = [c for c in table if re.fullmatch("rewards/.*/mean", c)]
+    by = chance.uniform(0.5, 2) * chance.choice([-1, 1])
+    moved = {c: table[c] + by for c in paid}
+    return table.assign(**moved, reward=table["reward"] + by * max(1, len(paid)))
+
+
 # what happens to a log on its way to the reader: (table, random generator) -> table
 PERTURBED: dict[str, Callable] = {
     "a fifth of the rows dropped": lambda t, chance: t[chance.random(len(t)) > 0.2],
@@ -791,9 +800,12 @@ PERTURBED: dict[str, Callable] = {
     "noise, a tenth of the deviation": lambda t, chance: (
         t + chance.normal(size=t.shape) * 0.1 * t.std().to_numpy()
     ),
-    "means of 5 rows": _means_of_5,
+    "means of 5 rows": partial(_means, of=5),
     "a fifth of the metrics missing": lambda t, chance: t.drop(columns=_some(t, chance, 0.2)),
     "rewards times 0.2 to 5": _scaled,
+    "0.5 to 2 added to each reward": _shifted,
+    "means of 2 rows": partial(_means, of=2),
+    "means of 10 rows": partial(_means, of=10),
 }
 
 
@@ -804,7 +816,7 @@ def perturb_report(folder: Path, times: int) -> None:
     for number, (way, change) in enumerate(PERTURBED.items()):
         counts = np.zeros(4, int)  # named, sick, accused, healthy
         for real in reals:
-            for seed in range(1 if change is _means_of_5 else times):  # it has no chance
+            for seed in range(1 if way.startswith("means") else times):  # it has no chance
                 chance = np.random.default_rng([number, seed, *real.name.encode()])
                 if (table := change(real.run.table, chance)) is None:
                     continue

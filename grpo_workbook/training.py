@@ -257,10 +257,10 @@ class HeldoutProbe(Callback):
     def _falls_alone(self, state, strict: list[bool]) -> bool:
         """Whether fewer are right than at the best step though the reward rose since then."""
 
-        def reward(step: int) -> float:  # the mean up to this probe; at the start, up to the next
-            last = max(step, self.every)
-            rows = [e["reward"] for e in state.log_history if "reward" in e and e["step"] <= last]
-            return sum(rows[-self.every :]) / self.every
-
-        rose = reward(state.global_step) > reward(self.best["step"])
-        return rose and paired_p_value(self.best["strict"], strict) < 0.05
+        rows = {e["step"]: e["reward"] for e in state.log_history if "reward" in e}
+        width = max([self.every, *list(rows)[:1]])  # a row may cover more steps than a probe
+        paid = []  # the mean up to the best probe (at the start, up to the next), and up to this
+        for last in (max(self.best["step"], width), state.global_step):
+            seen = [reward for at, reward in rows.items() if last - width <= at <= last]
+            paid.append(sum(seen) / max(1, len(seen)))
+        return paid[1] > paid[0] and paired_p_value(self.best["strict"], strict) < 0.05

@@ -87,6 +87,8 @@ def test_every_finding_says_its_steps_its_evidence_and_what_to_do(reals):
     for real in reals:
         for found in diagnose(real.run):
             assert real.run.table.index.min() <= found.step <= found.until
-            assert found.until == real.run.table.index.max()
+            assert found.until <= real.run.table.index.max()
+            if found.name not in ("memory", "reward_nan", "no_reward"):  # else the last bad row
+                assert found.until == real.run.table.index.max()
             assert found.evidence
             assert len(found.do) > 20

@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from conftest import REPO, cli
 
@@ -558,8 +559,9 @@ def test_it_looks_at_the_first_log_after_so_many_steps(monkeypatch, every, loggi
 
     import IPython.display
     import torch
+    from transformers import TrainerState
 
-    shown, state = [], SimpleNamespace(global_step=0, log_history=[])
+    shown, state = [], TrainerState()
 
     def display(picture, display_id, update):
         assert display_id == f"panels {id(callback)}"
@@ -594,8 +596,11 @@ def test_roles_come_from_the_attribute_and_not_from_names(kind):
     told, untold = names_hide_roles(kind)
     assert diagnose(told)[0].name == CASES[kind].expected
     assert diagnose(untold)[0].name != CASES[kind].expected
-    assert any("which reward judges the answer" in note for note in read_run(untold).notes)
-    assert not any("which reward" in note for note in read_run(told).notes)
+    asked = [
+        {"correctness" in gap["metric"] for gap in diagnose(log).unjudged} for log in (untold, told)
+    ]
+    assert [True in each for each in asked] == [True, False]
+    assert "which reward judges the answer" in " ".join(as_text(diagnose(untold)).split())
 
 
 def test_functions_say_their_roles():
@@ -823,14 +828,14 @@ def test_what_could_not_be_judged_is_said_with_the_way_to_log_it(capsys, tmp_pat
     assert missing["heldout/strict"]["how"] == "HeldoutProbe logs heldout/strict"
     assert "frac_reward_zero_std" not in missing  # reward_std says enough
     words = " ".join(as_text(result).split())
-    assert "Not judged, for lack of a metric: " in words
+    assert "Not judged: " in words
     assert "hacked (HeldoutProbe logs heldout/strict)" in words
     assert "(TRL logs kl if beta is above 0)" in words
     _, _, said = as_text(diagnose(history(30))).partition("Not judged")
     assert len(said.splitlines()) <= 5
     here = {m["metric"] for m in diagnose(LOGS / "healthy_beta_0.json").unjudged}
     assert here <= {"time/generation_fraction"}
-    needed = {metric for kind in CATALOGUE.values() for metric in kind.needs[:1]}
+    needed = {need for kind in CATALOGUE.values() for need in (*kind.needs[:1], kind.asks)}
     assert set(missing) <= needed
     (tmp_path / "log.json").write_text(json.dumps(real()["log_history"]))
     _, said, _ = diagnosed(capsys, tmp_path, "--json")
@@ -854,18 +859,103 @@ def test_a_live_finding_must_stand_for_three_checks_and_is_sent_on():
     from types import SimpleNamespace
 
     import torch
+    from transformers import TrainerControl, TrainerState
 
     health = HealthCallback(every=1, say=sent.append, alert=lambda *told: sent.append(told))
-    state = SimpleNamespace(global_step=0, log_history=[], max_steps=60)
-    health.on_train_begin(None, state, None, model=torch.nn.Linear(1, 1))
-    for entry in real(34)["log_history"]:
-        state.global_step = entry["step"]
-        state.log_history.append(entry)
-        health.on_log(SimpleNamespace(), state, None, logs=entry)
+
+    def train(health, control=None, **rank):
+        state = TrainerState(max_steps=60, **rank)
+        health.on_train_begin(None, state, control, model=torch.nn.Linear(1, 1))
+        for entry in real(34)["log_history"]:
+            state.global_step = entry["step"]
+            state.log_history.append(dict(entry))
+            health.on_log(SimpleNamespace(), state, control, logs=entry)
+
+    train(health)
     text, (title, words, level) = sent
     assert "reward_flat" in text
     assert (title, level) == ("reward_flat at step 32", "WARN")
     assert "num_generations" in words or "larger groups" in words
+
+    # each process of several looks, and stops, but one reports
+    said, control = [], TrainerControl()
+    how = {"say": said.append, "alert": lambda *told: said.append(told), "stop_on": ["reward_flat"]}
+    train(HealthCallback(every=1, **how), control, is_world_process_zero=False)
+    assert [text for text in said if "Stopping" not in text] == []
+    assert control.should_training_stop
+
+
+@pytest.mark.parametrize("level", [2.3, 3.0, 10.0])
+def test_a_level_reward_above_1_is_flat_and_one_that_rose_there_is_not(level):
+    """Its scale is not known, so that being near the highest seen proves nothing."""
+
+    def paid(s, rise=0.0):
+        noise = math.sin(7.3 * s) + math.sin(1.7 * s * s)
+        return level * (1 + 0.02 * noise + rise * min(1.0, s / 100))
+
+    assert first(real(300, reward=paid)) == "reward_flat"
+    assert first(real(300, reward=lambda s: paid(s, 0.3))) == "healthy"
+    weights = {"reward_weights": {"check_answer": 1.2 * level}}
+    known = {"reward": paid, "rewards__check_answer__mean": lambda s: paid(s) / 1.2 / level}
+    assert first(real(300, weights, **known)) == "healthy"  # 0.83 of what can be earned
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(20, 0.4), (20, 1.0), (60, 2.0), (200, 5.0)])
+def test_steady_lengths_are_not_taken_for_a_limit(mean, spread):
+    for seed in range(5):
+        lengths = np.random.default_rng(seed).normal(mean, spread, 301)
+        assert first(real(300, completion_length=lambda s, of=lengths: of[s])) == "reward_flat"
+
+
+def test_a_log_that_ends_in_mid_run_gets_more_time_but_not_for_ever():
+    planned = {"max_steps": 1000}
+    assert first(real(120)) == "reward_flat"
+    assert first(real(120, planned)) == "too_short"
+    assert first(real(250, planned)) == "reward_flat"
+    assert first(real(250, planned), live=True) == "too_short"
+
+
+def test_a_kl_that_is_always_nan_was_logged():
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s), "loss": lambda s: 0.01}
+    result = diagnose(real(kl=lambda s: math.nan, **rising))
+    assert "because beta is 0" not in result[0].means
+    (gap,) = [m for m in result.unjudged if m["metric"] == "kl"]
+    assert gap["how"] == "kl was never a number"
+
+
+def test_settings_and_roles_that_a_rule_needs_are_asked_for():
+    parts = {"rewards__func_0__mean": lambda s: 0.1}
+    ways = {m["metric"]: m for m in diagnose(real(kl=lambda s: 0.01, **parts)).unjudged}
+    assert ways["beta"]["findings"] == ["beta_too_high"]
+    assert "--set beta=" in ways["beta"]["how"]
+    assert "wrong_answers" in ways["correctness"]["findings"]
+    told = {"beta": 0.0, "reward_roles": {"func_0": "correctness"}}
+    known = diagnose(real(settings=told, kl=lambda s: 0.01, **parts))
+    assert not {"beta", "correctness"} & {m["metric"] for m in known.unjudged}
+    chart = diagnose([{"step": s, "reward": 0.1 * s} for s in range(1, 60)])
+    unjudged = {name for m in chart.unjudged for name in m["findings"]}
+    assert {"rate_too_high", "saturated", "format_ignored", "wrong_answers"} <= unjudged
+
+
+def test_advice_without_the_setting_says_how_to_give_it_and_takes_the_limit_from_the_lengths():
+    do = diagnose(real())[0].do
+    assert "num_generations is not in the log (--set num_generations=VALUE): try 2 times" in do
+    cut = {"completions__clipped_ratio": lambda s: 0.95, "completions__max_length": lambda s: 256.0}
+    (found, *_) = diagnose(real(**cut))
+    assert (found.name, "is 256 now: try 512" in found.do) == ("truncated", True)
+
+
+def test_what_passed_says_its_own_steps():
+    rising = {"reward": lambda s: 0.01 * s + math.sin(7.3 * s)}
+    for metric, bad, others in (
+        ("rewards__check_answer__mean", math.nan, 0.5),
+        ("memory__fraction", 0.99, 0.1),
+        ("rewards__invalid_fraction", 0.5, 0.0),
+    ):
+        seen = {metric: lambda s, bad=bad, others=others: bad if s in (12, 14) else others}
+        found = diagnose(real(60, **seen, **rising))
+        assert (found[0].step, found[0].until) == (12, 14), metric
+        assert "steps 12 to 14" in as_text(found)
 
 
 def test_a_reward_that_is_always_0_is_not_high():

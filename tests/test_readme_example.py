@@ -1,7 +1,9 @@
 """The snippets of the README and of docs/helpers.md, for one's own TRL script, run in their order,
 as they stand there."""
 
+import contextlib
 import re
+import sqlite3
 import sys
 
 import pytest
@@ -100,3 +102,8 @@ def test_the_health_callback_works_beside_a_tracker_without_network(tmp_path, na
     kept, *_ = tmp_path.rglob(f"*.{ending}")
     if name == "wandb":  # what `wandb sync` would send
         assert f"{found[1]} at step ".encode() in kept.read_bytes()
+        return
+    with contextlib.closing(sqlite3.connect(kept)) as database:
+        sent = database.execute("SELECT title, level FROM alerts").fetchall()
+    assert any(title.startswith(f"{found[1]} at step") for title, _ in sent), sent
+    assert {level for _, level in sent} <= {"warn", "error"}

@@ -1,6 +1,7 @@
 """Logs in every form in which people have them: the same run is read from each."""
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -92,7 +93,8 @@ def printed(with_bars):
                 list(tqdm(range(4), desc="Processed prompts"))
             callback.on_step_end(args, state, control)
             if entry := logged.get(state.global_step):
-                callback.on_log(args, state, control, logs=without(entry, "step"))
+                logs = without(entry, "step") | {"epoch": entry["step"] / 150}
+                callback.on_log(args, state, control, logs=logs)
         callback.on_log(args, state, control, logs={"train_runtime": 9.1, "train_loss": 0.1})
     return kept.getvalue()
 
@@ -122,10 +124,26 @@ TEXTS = {
     "entries.jsonl": lambda: lines(ENTRIES),
     "still_written.jsonl": lambda: lines(ENTRIES) + '{"step": 155, "rew',
     "wandb.csv": lambda: pd.DataFrame(HISTORY).to_csv(),
+    "wandb_table.csv": lambda: pd.DataFrame(
+        h | {"completions": {"_type": "table-file", "ncols": 4}} for h in HISTORY
+    ).to_csv(),
     "wandb.json": lambda: json.dumps(HISTORY),
     "wandb_history.jsonl": lambda: lines([*HISTORY, {"_step": 99, "gpu": 0.5}]),
     "chart.csv": lambda: chart("run-1"),
     "german.csv": lambda: pd.DataFrame(ENTRIES).to_csv(sep=";", index=False),
+    "excel.csv": lambda: pd.DataFrame(ENTRIES).to_csv(sep=";", decimal=",", index=False),
+    "data.json": lambda: json.dumps({"data": HISTORY}),
+    "nested.jsonl": lambda: lines(
+        {"step": e["step"], "train": without(e, "step")} for e in ENTRIES
+    ),
+    "trackio_table.csv": lambda: pd.DataFrame(
+        {"id": n, "run_name": "r", "step": n, "metrics": json.dumps(without(h, "_step"))}
+        for n, h in enumerate(HISTORY)
+    ).to_csv(index=False),
+    "markdown.md": lambda: "".join(
+        f"| {' | '.join(map(str, row))} |\n"
+        for row in ([*ENTRIES[0]], ["---:"] * len(ENTRIES[0]), *(e.values() for e in ENTRIES))
+    ),
     "unsloth.ipynb": lambda: notebook(html(trained(ENTRIES))),
     "two_stages.ipynb": lambda: notebook(html(trained(ENTRIES, True)), html(trained(ENTRIES))),
     "stdout.ipynb": lambda: notebook(*[stdout(f"{without(e, 'step')}\n") for e in ENTRIES]),
@@ -216,6 +234,64 @@ def test_tensorboard_from_its_folder_its_file_and_an_output_folder_without_check
         is_the_run(run)
         assert run.settings["num_generations"] == 8  # TRL's default, from args/text_summary
         assert run.settings["beta"] == 0.04
+
+
+def test_parquet_and_gzip_are_read_by_what_they_hold(tmp_path):
+    pd.DataFrame([*HISTORY, {"_step": 99, "gpu": 0.5}]).to_parquet(tmp_path / "history.parquet")
+    (tmp_path / "state.json.gz").write_bytes(gzip.compress(json.dumps(ENTRIES).encode()))
+    for name in ("history.parquet", "state.json.gz"):
+        is_the_run(run := read_run(tmp_path / name))
+        assert run.broken == {}  # what was not logged in a row is no NaN
+
+
+def test_settings_come_from_the_tracker_beside_a_checkpoint(tmp_path):
+    checkpoint = tmp_path / "out" / "checkpoint-150"
+    checkpoint.mkdir(parents=True)
+    state = {"log_history": [e | {"reward": 0.5} for e in ENTRIES], "max_steps": 150}
+    save(checkpoint / "trainer_state.json", json.dumps(state))
+    events(tmp_path / "out" / "runs" / "Nov22_host")
+    for place in (tmp_path / "out", checkpoint, checkpoint / "trainer_state.json"):
+        run = read_run(place)
+        assert (run.settings["beta"], run.settings["max_steps"]) == (0.04, 150)
+        assert run.table["reward"].eq(0.5).all()  # the log itself is the checkpoint's
+    (files := tmp_path / "wandb" / "files").mkdir(parents=True)
+    save(files / "output.log", "\n".join(map(str, ENTRIES)))
+    save(files / "config.yaml", "beta:\n  value: 0.5\nwandb_version: 1\n")
+    for place in (files, files / "output.log"):
+        assert read_run(place).settings["beta"] == 0.5
+
+
+@pytest.mark.parametrize("form", ["entries.jsonl", "steps.log", "terminal.log"])
+def test_two_runs_in_one_log_are_two(tmp_path, form):
+    path = save(tmp_path / form, TEXTS[form]() + "\n" + TEXTS[form]())
+    runs = read_runs(path)
+    assert list(runs) == ["part 1", "part 2"]
+    for run in runs.values():
+        is_the_run(run)
+
+
+def test_a_resumed_run_counts_once_and_the_rows_that_it_repeats_are_the_later_ones(tmp_path):
+    first = [e | {"reward": 9.0, "old": 1.0} if e["step"] > 60 else e for e in ENTRIES[:16]]
+    again = [e for e in ENTRIES if e["step"] > 60]
+    is_the_run(run := read_run([*first, *again]))
+    assert any("the first try of step 65 to 80" in note for note in run.notes)
+    assert "old" not in run.table
+    is_the_run(run := read_run(save(tmp_path / "a.jsonl", lines([*ENTRIES[::-1]]))))
+    assert run.notes == ()  # the newest first is one run
+
+
+def test_a_chart_by_a_trackers_own_counter_says_so(tmp_path):
+    text = chart("a").replace("train/global_step", "Step", 1)
+    run = read_run(save(tmp_path / "chart.csv", text))
+    assert any("a tracker's own" in note for note in run.notes)
+
+
+def test_a_metric_alone_is_refused_by_its_columns_and_an_empty_list_by_its_name(tmp_path):
+    text = "Wall time,Step,Value\n1.0,1,0.5\n2.0,2,0.5\n"
+    with pytest.raises(WorkbookError, match="no reward, only .*Value"):
+        read_run(save(tmp_path / "run-tag-train_reward.csv", text))
+    with pytest.raises(WorkbookError, match="a.json: the log is empty"):
+        read_run(save(tmp_path / "a.json", "[]"))
 
 
 def test_trackios_database_has_a_run_for_each_name(tmp_path):
@@ -395,7 +471,9 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
 def test_logs_of_other_trainers_are_refused_in_every_form(tmp_path, metrics):
     entries = [{"step": s} | metrics for s in range(1, 9)]
     for name, text in (("a.log", "\n".join(map(str, entries))), ("b.jsonl", lines(entries))):
-        with pytest.raises(WorkbookError, match="no reward: is it of an SFT, DPO or PPO run"):
+        with pytest.raises(
+            WorkbookError, match=f"{name}: .* no reward, only .*loss.*: is it of an SFT"
+        ):
             read_run(save(tmp_path / name, text))
 
 

@@ -239,6 +239,22 @@ def test_the_probe_logs_rates_and_takes_a_judge(tiny):
     assert [len(texts) for _, texts in probe.seen] == [3]
 
 
+@pytest.mark.parametrize("logging_steps", [1, 7, 10, 30])
+def test_the_probe_compares_rewards_of_equal_steps_whatever_a_row_covers(tiny, logging_steps):
+    from transformers import TrainerState
+
+    from grpo_workbook.data import WORD_PROBLEMS, load_problems, to_dataset
+
+    heldout = to_dataset(load_problems(WORD_PROBLEMS["heldout"]).select(range(20)))
+    probe = HeldoutProbe(*tiny["qwen"], heldout, every=20, stop=True)
+    probe.best = {"step": 0, "strict": [True] * 20}
+    for slope, alone in ((-0.005, False), (0.0, False), (0.005, True)):
+        steps = range(logging_steps, 121, logging_steps)
+        log = [{"step": s, "reward": 0.98 + slope * s} for s in steps]
+        state = TrainerState(global_step=120, log_history=log)
+        assert probe._falls_alone(state, [False] * 20) == alone
+
+
 @pytest.mark.slow
 def test_the_probe_keeps_the_best_adapter_and_stops_where_only_the_reward_rises(tiny, tmp_path):
     from peft import LoraConfig, get_peft_model

@@ -1,8 +1,9 @@
 """The findings of a diagnosis. Their texts, and the bounds with reasons, are in findings.toml."""
 
 import fnmatch
+import numbers
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,26 +38,27 @@ class Finding:
     evidence: tuple[Evidence, ...]
     means: str
     do: str
-    until: int = 0  # the last one, which is the log's
+    until: int = 0  # the last one, mostly the log's
 
 
 DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_EMPTY = {"explains": (), "needs": (), "healthy": {}, "setting": "", "at_once": False}
+_EMPTY = {"explains": (), "needs": (), "asks": "", "healthy": {}, "setting": "", "at_once": False}
 CATALOGUE = {name: SimpleNamespace(**_EMPTY | kind) for name, kind in DATA["findings"].items()}
 THRESHOLDS = {name: SimpleNamespace(**told) for name, told in DATA["thresholds"].items()}
 bound = SimpleNamespace(**{name: told.value for name, told in THRESHOLDS.items()})
 
 
-def make(name: str, step: int, *seen: tuple, means: str = "", **numbers) -> Finding:
-    """The finding `name` of CATALOGUE, from `step` on; `seen`: each metric and its value."""
+def make(name: str, step, *seen: tuple, means: str = "", **values) -> Finding:
+    """The finding `name` of CATALOGUE, from `step` on or in these; `seen`: metrics and values."""
     # the healthy values come with them, or from the catalogue, with all bounds and these `numbers`
     kind, evidence = CATALOGUE[name], []
     for metric, value, *text in seen:
         known = [t for pattern, t in kind.healthy.items() if fnmatch.fnmatch(metric, pattern)]
-        told = text[0] if text else known[0].format(**vars(bound) | numbers)
+        told = text[0] if text else known[0].format(**vars(bound) | values)
         evidence.append(Evidence(metric, value if isinstance(value, str) else float(value), told))
     said = f"{kind.means} {means}".strip()
-    return Finding(name, kind.severity, int(step), tuple(evidence), said, kind.do)
+    since, until = (step, 0) if isinstance(step, numbers.Real) else (step[0], step[-1])
+    return Finding(name, kind.severity, int(since), tuple(evidence), said, kind.do, int(until))
 
 
 def advice(name: str, settings: dict) -> str:
@@ -67,6 +69,9 @@ def advice(name: str, settings: dict) -> str:
         new = kind.to if now == 0 or not hasattr(kind, "factor") else now * kind.factor
         if new != now:
             said.append(f"{kind.setting} is {now:.4g} now: try {new:.4g}.")
+    elif kind.setting:
+        new = f"{kind.factor:g} times its value" if hasattr(kind, "factor") else f"{kind.to:g}"
+        said.append(f"{kind.setting} is not in the log (--set {kind.setting}=VALUE): try {new}.")
     if hasattr(kind, "then"):
         said.append(f"If that was the cause, {kind.then}.")
     return " ".join(said)
@@ -75,24 +80,27 @@ def advice(name: str, settings: dict) -> str:
 class Diagnosis(list):
     """The findings, the most severe first, without those that another one explains.
 
-    `unjudged`: each metric that was not logged, the findings that need it, and what logs it, as
-    dicts with the keys "metric", "findings" and "how".
+    `unjudged`: each metric or setting that is not known, the findings that need it, and what tells
+    it, as dicts with the keys "metric", "findings" and "how". `told`: settings and roles.
     """
 
-    def __init__(self, found: Sequence[Finding], table, settings: dict):
+    def __init__(self, found: Sequence[Finding], table, settings: dict, told: Collection[str] = ()):
         last = max([0, *map(int, table.index), *(f.step for f in found)])
-        told = [replace(f, until=last, do=advice(f.name, settings)) for f in found]
+        full = [replace(f, until=f.until or last, do=advice(f.name, settings)) for f in found]
         explained = {symptom for f in found for symptom in CATALOGUE[f.name].explains}
         order = [SEVERE, WARNING, FINE, NOTE, *CATALOGUE]  # of two, the cause before its symptom
-        told.sort(key=lambda f: (order.index(f.severity), order.index(f.name)))
-        super().__init__(f for f in told if f.name not in explained)
+        full.sort(key=lambda f: (order.index(f.severity), order.index(f.name)))
+        super().__init__(f for f in full if f.name not in explained)
         logged, missing = list(table.columns[table.notna().any()]), {}
         acts = "tools/call_frequency" in logged
         for name, kind in CATALOGUE.items():
             needs = [m for m in kind.needs if acts or not m.startswith("tools/")]
             if needs and not any(fnmatch.filter(logged, metric) for metric in needs):
                 missing.setdefault(needs[0], []).append(name)
-        how = {metric: told.format(metric) for metric, told in DATA["metrics"].items()}
+            elif kind.asks and kind.asks not in told:
+                missing.setdefault(kind.asks, []).append(name)
+        how = {metric: how.format(metric) for metric, how in DATA["metrics"].items()}
+        how |= {m: f"{m} was never a number" for m in table if m not in logged}
         self.unjudged = [{"metric": m, "findings": f, "how": how[m]} for m, f in missing.items()]
 
 
@@ -100,7 +108,8 @@ def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79
     """The findings for a terminal of 80 columns, then what is not known about the run."""
     lines = []
     for f in found:
-        lines.append(f"{f.severity.upper()}  {f.name}, steps {f.step} to {f.until}")
+        steps = f"steps {f.step} to {f.until}" if f.until != f.step else f"step {f.step}"
+        lines.append(f"{f.severity.upper()}  {f.name}, {steps}")
         seen = "; ".join(map(str, f.evidence))
         for head, text in ("  ", f.means), ("  seen: ", seen), ("  do:   ", f.do):
             lines += wrap(text, width, head)
@@ -108,6 +117,6 @@ def as_text(found: Sequence[Finding], run: RunLog | None = None, width: int = 79
     notes = [f"Not known: {note}" for note in (run.notes if run else ())]
     unjudged = getattr(found, "unjudged", ())
     gaps = "; ".join(f"{', '.join(gap['findings'])} ({gap['how']})" for gap in unjudged)
-    notes += [f"Not judged, for lack of a metric: {gaps}"] if gaps else []
+    notes += [f"Not judged: {gaps}"] if gaps else []
     lines += [line for note in notes for line in wrap(note, width)]
     return "\n".join(lines).rstrip()

@@ -161,14 +161,15 @@ class HealthCallback(Callback):
         settings["max_steps"] = getattr(state, "max_steps", 0) or math.inf
         told = {"log_history": state.log_history, "settings": settings}
         self.looked, run = step, read_run(told, self.watched)
-        for finding in self.look(run):
+        new = self.look(run)
+        for finding in new if state.is_world_process_zero else ():  # each process looks
             self.say(as_text([finding]))
             if self.alert:
                 level = "ERROR" if finding.severity == SEVERE else "WARN"
                 self.alert(f"{finding.name} at step {step}", f"{finding.means} {finding.do}", level)
-            if finding.name in self.stop_on:
-                self.say(f"  Stopping after step {step}: {finding.name} is in stop_on.")
-                control.should_training_stop = True
+        if stop := ", ".join(f.name for f in new if f.name in self.stop_on):
+            self.say(f"  Stopping after step {step}: {stop} is in stop_on.")
+            control.should_training_stop = True
         if self.panels:
             from IPython.display import display
 

@@ -48,15 +48,19 @@ class View:
         self.highest = max([possible, *reward])
         self.gain = self.last("reward") - self.first("reward")
         self.best, self.lost, self.fell = self._fall(reward)
-        self.high = self.last("reward") >= bound.high_reward * self.highest > 0
         lines, tested = self.lines("reward"), [s for s in map(self.of, HELDOUT) if len(s) > 1]
         self.trend = float(lines.tail(1).sum())
         # also if it is level now, but one of many moments is easily high by chance
         rose = max([self.trend, *(lines - bound.chance)]) >= bound.sure
         self.better = any(s.iloc[-1] > s.iloc[0] + bound.better for s in tested)
         self.rose = (rose or self.better) and not self.fell
+        # on a scale that is not known any level run is near the highest that it has seen
+        known = self.rose or self.highest <= possible * 1.001
+        self.high = known and self.last("reward") >= bound.high_reward * self.highest > 0
         self.learned = self.rose or self.high
-        planned, most = self.setting("max_steps", 0), math.inf if live else bound.flat_most
+        planned = self.setting("max_steps", 0)
+        ended = bound.flat_open if run.table.index.max() < planned else bound.flat_most
+        most = math.inf if live else ended
         patience = min(planned / 2, most) if planned > 0 else bound.flat_after
         steps = run.table.index  # a row may be the mean of several steps
         covered = (steps.max() - steps.min()) * len(steps) / max(1, len(steps) - 1)
@@ -142,21 +146,24 @@ def _broken(v: View) -> Iterator[Finding]:
         yield make("nan", broken[metric], (metric, "NaN or infinite", "a number"))
     invalid, paid = v.of(INVALID), [m for m in broken if re.match("reward(s/|$)", m)]
     if len(bad := invalid[invalid > 0]):
-        yield make("reward_nan", bad.index[0], (INVALID, bad.iloc[0], "0"))
+        yield make("reward_nan", bad.index, (INVALID, bad.iloc[0], "0"))
     elif paid and not len(invalid):  # if watched, a NaN means that the function never applied
-        yield make("reward_nan", broken[paid[0]], (paid[0], "NaN", "a number, or None on purpose"))
+        since = broken[paid[0]]
+        rows = v.run.table[paid[0]].reindex([since, *(s for s in v.run.steps if s > since)])
+        seen = paid[0], "NaN", "a number, or None on purpose"
+        yield make("reward_nan", rows.index[rows.isna()], seen)
     rewards = v.run.table.filter(regex="^(reward|rewards/.*/mean)$").dropna(how="all")
     without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
     if len(without):
         told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
-        found, often = make("no_reward", without[0], told), len(without) >= bound.half * sampled
+        found, often = make("no_reward", without, told), len(without) >= bound.half * sampled
         yield found if often and sampled >= bound.first_steps else replace(found, severity=NOTE)
 
 
 def _limits(v: View) -> Iterator[Finding]:
     half, used = bound.half, v.of(MEMORY)
     if len(high := used[used >= bound.memory_full]):
-        yield make("memory", high.index[0], (MEMORY, high.iloc[0]))
+        yield make("memory", high.index, (MEMORY, high.iloc[0]))
     if v.last(GENERATING) > (most := bound.generation) and v.enough:
         yield make("generation_slow", v.since(v.of(GENERATING) >= most), v.seen(GENERATING))
     if v.last(EMPTY) >= half:
@@ -180,8 +187,10 @@ def _limits(v: View) -> Iterator[Finding]:
 def _cut_off_by_length(v: View):
     """The fraction of completions at the limit, from their mean length."""
     length, limit = v.of(LENGTH), v.setting("max_completion_length")
-    if math.isnan(limit):  # a mean that is often exactly the longest is the limit
-        limit = length.max() if (length > length.max() - 0.5).sum() >= bound.often else math.inf
+    if math.isnan(limit):  # the mean of a step is exactly the limit if all are cut off
+        top = length.max()
+        whole = top % 1 == 0 and (length == top).sum() >= bound.often
+        limit = top if whole else math.inf
     return (2 * length / limit - 1).clip(0)
 
 
@@ -276,8 +285,9 @@ def _alike(v: View) -> Iterator[Finding]:
         norm = [v.seen("grad_norm")] if v.gradient >= 0 else []  # or not logged
         since = v.since(silent >= (0.2 if rounding else bound.half))
         yield make("no_gradient", since, (name, rate), *norm, rounding=ROUNDING)
-    if v.last(ZERO_VARIANCE) >= bound.half and v.high and v.enough_for_two and not still:
-        seen = v.seen(ZERO_VARIANCE), v.seen("reward")
+    now = silent.tail(v.width).mean()
+    if now >= bound.half and v.high and v.enough_for_two and not still:
+        seen = (name, now), v.seen("reward")
         yield make("saturated", v.since(silent >= bound.half), *seen, highest=v.highest)
 
 
@@ -362,11 +372,14 @@ def diagnose(run, *, live: bool = False) -> Diagnosis:
     only after half of its `max_steps`. The list's `unjudged` names metrics that were not logged.
     """
     view = View(read_run(run), live)
-    known = {"learning_rate": view.of("learning_rate").max()} | view.settings
+    seen = {"learning_rate": "learning_rate", "max_completion_length": "completions/max_length"}
+    known = {name: view.of(metric).max() for name, metric in seen.items()} | view.settings
     found = [finding for rule in RULES for finding in rule(view)]
     if not any(f.severity in ALARMS for f in found):
         found.append(_no_alarm(view))
-    return Diagnosis(found, view.run.table, known)
+    all_known = {*view.roles} >= {*view.weights}  # no function of unknown role may judge answers
+    told = {*view.settings, *view.roles.values(), *["correctness"] * all_known}
+    return Diagnosis(found, view.run.table, known, told)
 
 
 def _no_alarm(v: View) -> Finding:
@@ -379,7 +392,8 @@ def _no_alarm(v: View) -> Finding:
     known = {"first": v.first("reward"), "highest": v.highest, "alike": v.first(ZERO_VARIANCE)}
     known["began"] = heldout.head(1).sum()
     # why the loss of this run says nothing about learning
-    loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", v.of("kl").any())
+    kl = "kl" in v.run.broken or v.of("kl").any()
+    loss, why, beta = v.of("loss"), DATA["loss"], v.settings.get("beta", kl)
     words = why["with_kl" if beta else "alone"]
     words += why["lengths"] * (not beta and v.settings.get("loss_type") != "grpo")
     about = words.format(f"{loss.abs().mean():.2g} on average") if len(loss) else ""

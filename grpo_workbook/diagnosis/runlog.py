@@ -5,17 +5,20 @@ There is a reader for each form, chosen by the content. Nothing is unpickled or 
 
 import contextlib
 import csv
+import gzip
 import html
 import io
 import json
 import math
 import re
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from grpo_workbook.errors import WorkbookError, visible
 from grpo_workbook.files import read_json, readable
@@ -23,9 +26,11 @@ from grpo_workbook.rewards import name_of
 
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
 LARGEST, MOST_ROWS = 300 * 2**20, 1_000_000  # bytes of a file, rows of a tracker
+TRL = "The diagnosis reads whole logs of TRL's GRPOTrainer"
+LISTS = "log_history", "log", "history", "data"  # keys in JSON that hold the entries
 NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
 BINARY = {
-    b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive", b"PAR1": "parquet",
+    b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive",
     b"PK": "a zip archive, or what torch.save wrote", b"\x80": "a pickle, which is never opened",
     b":W&B": "W&B's own format: export wandb.Api().run(NAME).history() with to_csv", b"": "binary",
 }  # fmt: skip
@@ -38,7 +43,6 @@ PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
 SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
 LOOSE = set(".ipynb .csv .tsv .json .jsonl .log .txt .out .db".split())  # may be logs in a folder
 NOT_REWARDS = ["step", "prompt", "completion", "advantage"]  # of TRL's table of completions
-NO_ROLES = "which reward judges the answer: mark yours with @reward(role='correctness') or 'format'"
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,19 @@ def read_runs(source, functions: Sequence[Callable] = (), settings: Mapping | No
     A run that cannot be read has the WorkbookError as value; if there is no other it is raised.
     """
     runs: dict = {}
+    on_disk = isinstance(source, str | Path)
+    where = f"{readable(source)}: " if on_disk and Path(source).is_file() else ""
     known = dict(settings or {}) | ({"reward_roles": roles_of(functions)} if functions else {})
-    found = _from_disk(Path(source), runs) if isinstance(source, str | Path) else _read(source)
+    found = _from_disk(Path(source), runs) if on_disk else _read(source)
     for name, (entries, told, *notes) in found.items():
         try:
             given = {k: v for k, v in (told | known).items() if v is not None}
-            runs[name] = _build(entries, given, notes)
+            parts = _parted(entries, notes)
+            for n, part in enumerate(parts, 1):
+                label = f"{name} part {n}".strip() if len(parts) > 1 else name
+                runs[label] = _build(part, given, [*notes])
         except WorkbookError as error:
-            runs[name] = error
+            runs[name] = WorkbookError(f"{where}{error}")
     if not any(isinstance(run, RunLog) for run in runs.values()):
         raise next(iter(runs.values()))
     return runs
@@ -123,23 +132,22 @@ def _from_disk(place: Path, failed: dict[str, WorkbookError]) -> dict[str, tuple
     for home, log in _logs(place) if place.is_dir() else [(place, place)]:
         label = str(home.relative_to(place)) if home != place else ""
         try:
-            held = _read(log) if log.suffix != ".parquet" else {}
+            held = _read(log)
         except WorkbookError as error:
             if home == place or home.is_dir():  # another file in a folder may be anything
                 failed[label] = error
             continue
-        more, about = _read_completions(home), _about(home)
+        more, about = _read_completions(home) if home.is_dir() else [], _about(home)
         for name, (entries, told) in held.items():  # charts of one run may be in several files
-            before, known = found.get(name or label, ([], {}))
-            found[name or label] = [*before, *entries, *more], known | told | about
+            before, known = found.get(name or label, (more, {}))  # the log wins: it is later
+            found[name or label] = [*before, *entries], about | known | told
     if found or failed:
         return found
     if entries := _read_completions(place):
         missing = "loss, gradient and KL: there is no log beside the completions"
         return {"": (entries, _about(place), missing)}
-    fix = "give a run's folder or a checkpoint (TRL's save_strategy says when to write it)"
     said = f"{readable(place)} holds no log (trainer_state.json, TensorBoard's, a notebook, a text)"
-    raise WorkbookError(f"{said}: {fix}")
+    raise WorkbookError(f"{said}: give a run's folder or a checkpoint (TRL's save_strategy)")
 
 
 def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
@@ -157,10 +165,47 @@ def _logs(folder: Path, depth: int = 3) -> Iterator[tuple[Path, Path]]:
 
 
 def _about(home: Path) -> dict:
-    """The settings, roles and weights in a run.json of this workbook."""
+    """What is known beside a log: a run.json of this workbook, the settings in other loggers'."""
+    place = home.parent if home.name in ("trainer_state.json", "log.json", "output.log") else home
+    place = place.parent if place.name.startswith("checkpoint-") else place
+    about: dict = {}
+    for path in sorted(place.rglob("events.out.tfevents.*"), key=lambda path: path.name)[-1:]:
+        with contextlib.suppress(WorkbookError):  # the newest: its name begins with the time
+            about = _read(path)[""][1]
+    if home.name == "output.log" and (path := place / "config.yaml").is_file():  # W&B's
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
     # loading the rewards for their roles would run a file of unknown origin
-    about = read_json(path, AGAIN) if (path := home / "run.json").is_file() else {}
-    return about.get("settings", {}) | about
+    own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
+    return about | own.get("settings", {}) | own
+
+
+def _parted(history: list[dict], notes: list[str]) -> list[list[dict]]:
+    """The runs that follow each other: one begins at the first step again, resumed ones later."""
+    key = next((k for k in (*STEPS, "epoch") if any(k in entry for entry in history)), "")
+    parts, seen, last = [[]], set(), 0.0
+    for entry in history:
+        if "reward" in entry and key in entry:
+            at = _number(entry[key])
+            if at in seen and at < last and at == min(seen):
+                parts, seen = [*parts, []], set()
+            elif at in seen and at < last:  # the first try went on past the checkpoint
+                parts[-1] = [e for e in parts[-1] if _number(e.get(key, 0)) < at]
+                notes.append(f"the first try of {key} {at:g} to {last:g}: they were logged again")
+            last = at
+            seen.add(at)
+        parts[-1].append(entry)
+    return parts
+
+
+def _number(step) -> float:
+    """A step as a number: trackers and ms-swift write "5/150"."""
+    try:
+        int(number := float(str(step).partition("/")[0]))  # refuses NaN and infinity
+        return number
+    except (OverflowError, ValueError):
+        said = f"an entry of the log has the step {step!r:.40}"
+        raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
 
 
 def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
@@ -170,16 +215,13 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
     key, each = [*told, "step"][0], settings.get("logging_steps")
     if told:  # the others are a tracker's entries about something else
         history = [entry for entry in history if key in entry]
+        notes += ["the optimizer steps: these are a tracker's own"] if key == "_step" else []
     elif isinstance(each, int | float):
         history = [entry | {"step": each * n} for n, entry in enumerate(history, 1)]
         notes += [f"the steps: none is logged, so each row counts as {each:g} (logging_steps)"]
     rows, broken, error = {}, {}, None
     for entry in history:
-        try:
-            step = int(float(str(entry.get(key)).partition("/")[0]))
-        except (OverflowError, ValueError):
-            said = f"an entry of the log has the step {entry.get(key)!r:.40}"
-            raise WorkbookError(f"{said}: give trainer.state.log_history unchanged") from None
+        step = int(_number(entry.get(key)))
         if "error" in entry:
             error = (step, " ".join(str(entry[k]) for k in ("error", "where") if entry.get(k)))
             continue
@@ -189,17 +231,16 @@ def _build(history: list[dict], settings: dict, notes: list[str]) -> RunLog:
                 if not math.isfinite(value := float(value)):
                     broken.setdefault(name, step)
                     value = math.nan
-                row.setdefault(name, value)  # the log wins over completions
+                row[name] = value
     table = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("step")
     # `chosen` is of DPO; without a `reward`, frac_reward_zero_std is left if no function applied
     if not error and not any(re.match("(frac_)?reward(?!s/chosen)", c) for c in table):
-        kind = "is it of an SFT, DPO or PPO run? The diagnosis reads logs of TRL's GRPOTrainer"
-        raise WorkbookError(f"the log has no reward: {kind}")
+        logged, kind = visible(", ".join(table))[:60], "is it of an SFT, DPO or PPO run? " + TRL
+        raise WorkbookError(f"the log has no reward, only {logged}: {kind}")
     run = RunLog(table, settings, broken, error)
     first, last = min(run.steps, default=0), max(run.steps, default=-1)
     if (lost := (last - first) // run.every + 1 - len(run.steps)) > 0:
         notes += [f"{lost} rows between the steps {first} and {last}: they are not in the log"]
-    notes += [NO_ROLES] if run.functions and not run.roles else []
     return replace(run, notes=tuple(notes))
 
 
@@ -283,6 +324,12 @@ def _file(path: Path) -> Runs:
         raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
+    with contextlib.suppress(EOFError, OSError, zlib.error), gzip.open(path) as file:
+        raw = file.read(LARGEST + 1)  # if it is a whole gzip archive
+    if raw.startswith(b"PAR1"):
+        table = pd.read_parquet(io.BytesIO(raw))
+        rows = [row.dropna().to_dict() for _, row in table.astype(object).iterrows()]
+        return {} if {"completion", "advantage"} & {*table} else _by_run(rows, {})
     if b"brain.Event" in raw[:64]:
         return _tensorboard(path)
     if raw.startswith(b"SQLite format 3"):
@@ -313,7 +360,7 @@ def _json(value) -> Runs:
             return _notebook(value["cells"])
         settings = {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
         settings |= value.get("settings") or value.get("config") or {}
-        value = next((value[k] for k in ("log_history", "log", "history") if k in value), value)
+        value = next((value[k] for k in LISTS if k in value), value)
     if isinstance(value, Mapping) and all(isinstance(v, Mapping | list) for v in value.values()):
         value = pd.DataFrame(value, dtype=object).to_dict("records")  # by column, as pandas writes
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
@@ -327,11 +374,13 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
     runs: Runs = {}
     for row in rows:
         own, parts = str(row.get("run_name") or row.get("run") or ""), {}
-        for key, value in row.items():
+        for key, value in _flat(row):
             run, _, metric = str(key).rpartition(" - ")
             if value is not None and value != "" and not metric.endswith(("__MIN", "__MAX")):
                 parts.setdefault(run or own, {})[metric_name(metric)] = value
         shared = parts.pop(own, {})
+        if parts and "step" in shared:  # a chart's
+            shared["_step"] = shared.pop("step")
         for run, part in (parts or {own: {}}).items():
             runs.setdefault(run, ([], settings))[0].append(shared | part)
     known = {*STEPS, "reward", "error"}
@@ -339,6 +388,16 @@ def _by_run(rows: list[dict], settings: dict) -> Runs:
         names = visible(", ".join(map(str, rows[0])))[:60]
         raise WorkbookError(f"{NO_LOG} a table without steps and rewards: {names}")
     return runs or {"": ([], settings)}
+
+
+def _flat(row: Mapping, inside: str = "") -> Iterator[tuple[str, object]]:
+    """Names and values of a row, also of metrics in a mapping, or in JSON as in trackio's table."""
+    for key, value in row.items():
+        told = json.loads(value) if key == "metrics" and isinstance(value, str) else value
+        if isinstance(told, Mapping):
+            yield from _flat(told, "" if key == "metrics" else f"{key}/")
+        else:
+            yield f"{inside}{key}", value
 
 
 def metric_name(name: str) -> str:
@@ -350,8 +409,12 @@ def metric_name(name: str) -> str:
 
 
 def _csv(text: str) -> Runs:
-    head = text.strip().partition("\n")[0]
-    rows = list(csv.DictReader(io.StringIO(text.strip()), delimiter=max(",;\t", key=head.count)))
+    lines = [line for line in text.strip().splitlines() if line.strip("|-: ")]  # of Markdown
+    head = [*lines, ""][0]
+    sign = max(",;\t|", key=head.count)
+    if sign == ";":  # 0,5 is a half where columns are parted so
+        lines = [line.replace(",", ".") for line in lines]
+    rows = list(csv.DictReader(lines, delimiter=sign))
     if not rows or len(rows[0]) < 2:
         raise WorkbookError(f"{NO_LOG} a text without printed metrics: {head[:60]!r}")
     return _by_run(rows, {})
@@ -388,9 +451,11 @@ def _printed(text: str, settings: dict) -> Runs:
         return {"": (entries, settings)} if entries else {}
     # the bar of the training always moves on: those of generation or a data set do not
     seen = pd.DataFrame(bars[: len(entries)]).fillna(0)
-    moving = [bar for bar in seen if seen[bar].is_monotonic_increasing and seen[bar].is_unique]
-    for total in moving[:1]:
-        entries = [e | {"step": step} for e, step in zip(entries, seen[total], strict=True)]
+    ends = pd.Series([float(e.get("epoch", 0)) for e in entries]).diff() < 0  # another run begins
+    for _, part in seen.groupby(ends.cumsum()):
+        moving = [bar for bar in part if part[bar].is_monotonic_increasing and part[bar].is_unique]
+        for n in part.index if moving else ():
+            entries[n]["step"] = part[moving[0]][n]
     return {"": (entries, {"logging_steps": 1} | settings)}
 
 
@@ -416,9 +481,9 @@ def _tensorboard(place: Path) -> Runs:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     log = EventAccumulator(str(place), {"scalars": MOST_ROWS, "tensors": 10}).Reload()
-    tags, entries, settings = log.Tags(), [], {}
-    for tag in tags["scalars"]:
-        entries += [{"step": e.step, metric_name(tag): e.value} for e in log.Scalars(tag)]
+    tags, settings = log.Tags(), {}
+    each = ((e.wall_time, e.step, t, e.value) for t in tags["scalars"] for e in log.Scalars(t))
+    entries = [{"step": at, metric_name(tag): value} for _, at, tag, value in sorted(each)]
     if (told := "args/text_summary") in tags["tensors"]:
         settings = json.loads(log.Tensors(told)[-1].tensor_proto.string_val[0])
     return {"": (entries, settings)}
@@ -429,7 +494,7 @@ def _trackio(path: Path) -> Runs:
     with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
         try:
             rows = db.execute(f"SELECT run_name, step, metrics FROM metrics LIMIT {MOST_ROWS}")
-            entries = [{"run": run, "step": step} | json.loads(told) for run, step, told in rows]
+            entries = [dict(zip(("run", "step", "metrics"), row, strict=True)) for row in rows]
             configs = dict(db.execute("SELECT run_name, config FROM configs").fetchall())
         except sqlite3.Error as error:
             raise WorkbookError(f"{NO_LOG} another program's database ({error})") from None

@@ -88,8 +88,10 @@ figures.show(figure, f"Two tables of rewards, four groups of four. {listed}. In 
 # %% [markdown]
 # ## A healthy run, metric by metric
 #
-# This is a stored log: 30 steps of the course's main run, as TRL wrote it. `read_run` takes the folder of a run, a
-# checkpoint, a `trainer_state.json`, logged completions, or `trainer.state.log_history`.
+# This is a stored log: 30 steps of the course's main run, as TRL wrote it. `read_run` takes a log as you have it: the
+# folder of a run, a checkpoint, a `trainer_state.json`, a notebook with its training table (`read_run("run.ipynb")`),
+# TensorBoard's folder, what W&B or trackio export (CSV, JSON, parquet), printed metrics in a text, logged completions,
+# or `trainer.state.log_history`. What the log does not say you add: `settings={"beta": 0.04}`.
 
 # %%
 from grpo_workbook import files
@@ -305,7 +307,9 @@ logging = {
 
 # %% [markdown]
 # `HealthCallback` diagnoses the log while it grows. `HeldoutProbe` samples answers to a few held-out problems every ten
-# steps. With `panels=True` the callback also redraws one figure in place.
+# steps. With `panels=True` the callback also redraws one figure in place. `alert=` sends each finding on, to W&B with
+# `alert=wandb.alert`, to trackio with `alert=lambda title, text, level: trackio.alert(title, text,
+# trackio.AlertLevel[level])`; on several GPUs one process does it.
 
 # %%
 from grpo_workbook import HeldoutProbe, data, make_trainer
