@@ -5,7 +5,7 @@
 # run from a sick one (within 30 steps here, within 100 on a GPU), name the disease and its cure, and stop a bad run
 # before it wastes an hour.
 #
-# **Time:** about 3 minutes on two CPU cores (smoke profile).
+# **Time:** about 2 minutes on two CPU cores (smoke profile).
 #
 # For a run of your own: `python -m grpo_workbook diagnose FOLDER`.
 

@@ -4,7 +4,7 @@
 # **After this notebook you can** train a model that calls tools and plays several turns with TRL's own trainer; say
 # which tokens earn a gradient; find the silent losses; and check a tool before a model does.
 #
-# **Time:** about 3 minutes on two CPU cores (smoke profile). A tiny model learns to use a calculator, when to use it,
+# **Time:** about 4 minutes on two CPU cores (smoke profile). A tiny model learns to use a calculator, when to use it,
 # and a strategy over several turns.
 #
 # Until now a completion was one text. A model that acts writes a *call*, waits for the *result*, and goes on, perhaps
