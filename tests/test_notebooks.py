@@ -490,6 +490,7 @@ def learned_to_call_and_fell_without_the_tool(folder, proved):
     assert proved["after"]["all"][0] >= 0.85  # as in 04: 90 % less two standard errors of 160 rows
     assert proved["p_value"] < 1e-6
     assert proved["taken"]["hard"][0] < 0.05  # what it knew by heart is left, and no more
+    assert proved["by_heart"]["hard"][0] < 0.05  # and where it cannot call
     assert proved["lost"]["30"][1] > 0.5 > 0.02 > proved["lost"]["80"][1]
     masked, unmasked = proved["unmasked"]
     assert masked > unmasked + 0.3
