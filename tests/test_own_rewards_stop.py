@@ -51,6 +51,11 @@ def later(completions, **columns):
         print("HANGS", flush=True)
         time.sleep(1000)
     return [float(len(str(completion)) % 3) for completion in completions]
+
+def once_silent(completions, **columns):
+    global calls
+    calls += 1
+    return [None if calls == 3 else float(len(str(c)) % 3) for c in completions]
 """
 SMALL = "--max-steps 5 --heldout 8 --batch-size 8 --max-completion-length 24".split()
 
@@ -149,6 +154,16 @@ def test_a_run_with_a_reward_that_hangs_keeps_a_checkpoint(source, tmp_path):
     again = cli("run", *options, "--reward-timeout", "2", "--resume")
     assert "Continuing from checkpoint-2" in again.stdout
     assert last_checkpoint(tmp_path / "run" / "checkpoints").endswith("checkpoint-4")
+
+
+@pytest.mark.trains
+def test_a_step_in_which_no_reward_applies_ends_no_training_and_is_counted(source, tmp_path):
+    options = [*SMALL, "--rewards", f"{source}:once_silent", "--output", tmp_path / "run"]
+    result = cli("run", *options)
+    assert result.returncode == 0, result.stderr[-3000:]
+    said = " ".join(cli("diagnose", tmp_path / "run").stdout.split())
+    assert "5 rows, steps 1-5 NOTE no_reward, step 2 " in said
+    assert "rows in which no reward applied 1 of 5 " in said
 
 
 @pytest.mark.trains

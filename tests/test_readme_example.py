@@ -9,6 +9,9 @@ import sys
 import pytest
 from conftest import REPO, finished
 
+import grpo_workbook
+from grpo_workbook import diagnosis, planning, resume, sandbox
+
 TEXT = "".join((REPO / n).read_text(encoding="utf-8") for n in ("README.md", "docs/helpers.md"))
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 # What a reader does next with the reward for programs, and after an import
@@ -63,8 +66,11 @@ def prove(folder, python, **env):
 
 def test_there_is_a_snippet_for_each_helper():
     helpers = "answer_reward HealthCallback keep_exact evaluate compare merge unit_tests"
-    for name in [*helpers.split(), "correctness_reward", "plan"]:
+    for name in [*helpers.split(), "correctness_reward", "strict_format_reward", "plan"]:
         assert any(re.search(rf"import .*\b{name}\b", snippet) for snippet in SNIPPETS), name
+        doors = [grpo_workbook, diagnosis, resume, sandbox, planning]
+        words = next(getattr(door, name).__doc__ for door in doors if hasattr(door, name))
+        assert re.search(rf"^ {{4,}}\S*.*\b{name}\b", words, re.MULTILINE), f"{name}: its docstring"
 
 
 @pytest.mark.trains
