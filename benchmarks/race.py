@@ -238,7 +238,9 @@ def differences(by_method: dict[str, dict[int, dict]]) -> dict[str, str]:
     p_values = holm([float(ttest_1samp(found, 0).pvalue) for found in gains.values()])
     for (method, found), p in zip(gains.items(), p_values, strict=True):
         low, high = (100 * end for end in bootstrap_interval(found))
-        word = "no difference" if p >= ALPHA else "better" if found.mean() > 0 else "worse"
+        word = "better" if found.mean() > 0 else "worse"
+        if p >= ALPHA:
+            word = "unsettled" if low > 0 or high < 0 else "no difference"
         said[method] = f"{100 * found.mean():+.1f} [{low:+.1f}, {high:+.1f}], p {p:.2g}: {word}"
     return said
 

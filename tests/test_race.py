@@ -200,9 +200,9 @@ def test_top_entropy_tokens_alone_learn_and_the_bonus_raises_the_objective(racer
 
 
 def test_the_report_says_no_difference_where_there_is_none(capsys):
-    """Seeds that differ by chance, seeds that are always better, and equal ones."""
-    chance, sure = (0.01, -0.01, 0.02, -0.02), (0.1, 0.11, 0.12, 0.1)
-    gains = {"grpo": [0.0] * 4, "rloo": chance, "sft": sure, "dr_grpo": [0.0] * 4}
+    """Seeds that differ by chance, always, by one lucky seed most of all, and equal ones."""
+    chance, sure, one = (0.01, -0.01, 0.02, -0.02), (0.1, 0.11, 0.12, 0.1), (0.01, 0.2, 0.02, 0.03)
+    gains = {"grpo": [0.0] * 4, "rloo": chance, "sft": sure, "ppo": one, "dr_grpo": [0.0] * 4}
     end = dict.fromkeys(("greedy", "pass8", "entropy", "tokens", "steps"), 0.5)
     rows = [
         {
@@ -217,6 +217,7 @@ def test_the_report_says_no_difference_where_there_is_none(capsys):
     lines = {line.split(" |")[0]: line for line in capsys.readouterr().out.splitlines()}
     assert lines["| rloo"].endswith(": no difference |")
     assert lines["| sft"].endswith(": better |")
+    assert lines["| ppo"].endswith(": unsettled |")
     assert lines["| dr_grpo"].endswith("| the same |")
     assert "| 1024 (2 of 4 seeds)" not in lines["| rloo"]  # it is interpolated
     assert "(2 of 4 seeds) | 4 | 4 |" in lines["| rloo"]

@@ -99,7 +99,7 @@ def _order_judged(function) -> str:
     return "the stored runs do not contradict it"
 
 
-_EXPECTED = ["rejection", "sft", "grpo", "clip-higher, one update", "base", "random of 8"]
+_EXPECTED = ["sft", "rejection", "grpo", "clip-higher, one update", "base", "random of 8"]
 
 
 def _moved(name: str, before: str) -> Callable:
