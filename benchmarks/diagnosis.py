@@ -411,7 +411,7 @@ CASES: dict[str, Case] = {
     ),
     "paid_calls": Case(
         "calls_explode",
-        "a guess earns a quarter of a right answer, and ten are allowed",
+        "a guess earns a quarter of a right answer, and eight are allowed",
         GAME | {"max_completion_length": 400},
         rewards=_pays_calls,
         acts=_endless_game,
