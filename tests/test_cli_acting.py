@@ -6,6 +6,7 @@ import pytest
 from conftest import REPO, cli, report_of
 
 from grpo_workbook import RunConfig
+from grpo_workbook.cli import stages
 from grpo_workbook.cli.acting import acts_of, same_seeds
 from grpo_workbook.cli.run import Job
 from grpo_workbook.data import load_split
@@ -87,6 +88,13 @@ def test_a_mistake_in_ones_own_file_is_named_before_a_model_is_loaded(tmp_path, 
     mine.write_text(FAULTY)
     with pytest.raises(WorkbookError, match=said):
         Job(RunConfig.from_env(profile="smoke"), **{option: f"{mine}{name}"})
+
+
+@pytest.mark.parametrize("option", ["--tools", "--environment"])
+def test_stages_say_that_they_train_no_model_that_acts(tmp_path, option):
+    (tmp_path / "stages.yaml").write_text("- {name: one, steps: 1, rewards: strict_format}")
+    with pytest.raises(WorkbookError, match="no model that acts: give --tools"):
+        stages.main([str(tmp_path / "stages.yaml"), option, "mine.py:add"])
 
 
 def test_a_comma_at_the_end_is_no_tool(mine):

@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> int:
         raise WorkbookError("there is no file of stages: give stages FILE.yaml [options]")
     given = read_stages(arguments[0])
     values, overrides = options.read(arguments[1:], probe_every=int)
+    if values.keys() & {"tools", "environment"}:  # between stages only texts are measured
+        raise WorkbookError("stages trains no model that acts: give --tools, --environment to run")
     probe_every, timeout = values.pop("probe_every", 0), values.pop("reward_timeout", 600)
     named = {n: values.pop(n) for n in options.run_fields().keys() & values.keys()}
     named.setdefault("output", os.environ.get("GRPO_WORKBOOK_OUTPUT") or "outputs/stages")
