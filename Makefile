@@ -66,10 +66,13 @@ TRITON := $(VENV)/triton
 $(TRITON): requirements-triton.txt | $(STAMP)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --target $@.new -r requirements-triton.txt && rm -rf $@ && mv $@.new $@ || true
 
-# For tests/test_environments.py: the libraries of two cells of chapter 11; where they cannot be had, these tests are skipped.
+# For tests/test_environments.py: the libraries of two cells of chapter 11, each in a folder of its own because they ask for different
+# versions of mcp; where they cannot be had, these tests are skipped.
 ENVIRONMENTS := $(VENV)/environments
 $(ENVIRONMENTS): requirements-environments.txt | $(STAMP)
-	@$(BIN)/python -m pip install --disable-pip-version-check -q --target $@.new -r requirements-environments.txt && rm -rf $@ && mv $@.new $@ || true
+	@grep == $< | while read one; do \
+	  $(BIN)/python -m pip install --disable-pip-version-check -q --target $@.new/$${one%%==*} $$one || exit 1; \
+	done && rm -rf $@ && mv $@.new $@ || true
 
 test: $(STAMP) $(if $(FULL),$(TRITON))
 	$(PYTEST) -m "not extra"

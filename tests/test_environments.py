@@ -475,7 +475,7 @@ def test_a_model_runs_its_program_in_the_chapters_environment_in_trls_trainer(tm
 @pytest.mark.parametrize("package", ["openenv", "verifiers"])
 def test_the_chapters_cell_for_another_librarys_environments_works(package, monkeypatch):
     # after the course's own packages, which win
-    monkeypatch.setattr(sys, "path", [*sys.path, str(REPO / ".venv" / "environments")])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(REPO / ".venv" / "environments" / package)])
     pytest.importorskip(package)
     names = {"Environment": Environment, "tool": tool, "final_answer": final_answer}
     names["train_rows"] = [{"question": "What is 2 times 4?", "answer": "8"}]
