@@ -78,11 +78,7 @@ def advice(name: str, settings: dict) -> str:
 
 
 class Diagnosis(list):
-    """The findings, the most severe first, without those that another one explains.
-
-    `unjudged`: each metric or setting that is not known, the findings that need it, and what tells
-    it, as dicts with the keys "metric", "findings" and "how". `told`: settings and roles.
-    """
+    """Findings without those that another one explains; `told`: the settings and roles known."""
 
     def __init__(self, found: Sequence[Finding], table, settings: dict, told: Collection[str] = ()):
         last = max([0, *map(int, table.index), *(f.step for f in found)])
@@ -92,9 +88,9 @@ class Diagnosis(list):
         full.sort(key=lambda f: (order.index(f.severity), order.index(f.name)))
         super().__init__(f for f in full if f.name not in explained)
         logged, missing = list(table.columns[table.notna().any()]), {}
-        acts = "tools/call_frequency" in logged
+        acts, named = "tools/call_frequency" in logged, {f.name for f in found}
         for name, kind in CATALOGUE.items():
-            needs = [m for m in kind.needs if acts or not m.startswith("tools/")]
+            needs = [m for m in kind.needs if name not in named and (acts or m[:6] != "tools/")]
             if needs and not any(fnmatch.filter(logged, metric) for metric in needs):
                 missing.setdefault(needs[0], []).append(name)
             elif kind.asks and kind.asks not in told:
