@@ -328,6 +328,8 @@ def test_settings_come_from_the_tracker_beside_a_checkpoint(tmp_path):
     save(files / "config.yaml", "beta:\n  value: 0.5\nwandb_version: 1\n")
     for place in (files, files / "output.log"):
         assert read_run(place).settings["beta"] == 0.5
+    save(files / "config.yaml", "beta: [0.5\nb: {")  # damaged: its settings are not known
+    assert read_run(files).settings == {}
 
 
 @pytest.mark.parametrize("form", ["entries.jsonl", "steps.log", "terminal.log"])
@@ -526,6 +528,15 @@ def test_what_is_no_log_is_called_what_it_is(tmp_path):
         read_run(save(tmp_path / "trainer_state.json", TEXTS["trainer_state.json"]()[:-100]))
 
 
+def test_refusals_fit_a_terminal_of_80_columns(tmp_path, capsys):
+    for name, words in others(tmp_path).items():
+        assert main(["diagnose", str(tmp_path / name)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ")
+        assert max(map(len, said.splitlines())) <= 80
+        assert words in " ".join(said.split())
+
+
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
     os.mkfifo(pipe := tmp_path / "train.log")
     said = "train.log is not a log: it is a pipe or a device: save its content to a file"
@@ -590,6 +601,8 @@ def test_a_folder_of_several_runs_gives_a_table_of_all(outputs, capsys):
     assert json.loads(capsys.readouterr().out) == told["first"]
     assert main(["diagnose", str(outputs), "--completions", "20"]) == 2
     assert "--completions is for one run" in capsys.readouterr().err
+    assert main(["diagnose", str(outputs), "--run", "sft"]) == 2
+    assert "no reward" in capsys.readouterr().err
     assert main(["diagnose", str(outputs), "--run", "third"]) == 2
     assert "no run 'third' in it: choose one of b, first" in " ".join(
         capsys.readouterr().err.split()
@@ -608,6 +621,8 @@ def test_the_command_line_reads_text_and_takes_what_the_log_does_not_say(tmp_pat
     assert "30 rows, steps 5-150, a row for every 5" in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 80
     assert main(["diagnose", str(path), "--set", "logging_steps"]) == 2
+    assert main(["diagnose", str(path), "--set", "reward_roles={f: correctness}"]) == 2
+    assert "its value is not JSON" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow

@@ -88,9 +88,9 @@ class Diagnosis(list):
         full.sort(key=lambda f: (order.index(f.severity), order.index(f.name)))
         super().__init__(f for f in full if f.name not in explained)
         logged, missing = list(table.columns[table.notna().any()]), {}
-        acts, named = "tools/call_frequency" in logged, {f.name for f in found}
+        acts = "tools/call_frequency" in logged
         for name, kind in CATALOGUE.items():
-            needs = [m for m in kind.needs if name not in named and (acts or m[:6] != "tools/")]
+            needs = [m for m in kind.needs if acts or not m.startswith("tools/")]
             if needs and not any(fnmatch.filter(logged, metric) for metric in needs):
                 missing.setdefault(needs[0], []).append(name)
             elif kind.asks and kind.asks not in told:

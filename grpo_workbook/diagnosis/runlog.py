@@ -169,8 +169,9 @@ def _about(home: Path) -> dict:
         with contextlib.suppress(WorkbookError):  # the newest: its name begins with the time
             about = _read(path)[""][1]
     if home.name == "output.log" and (path := place / "config.yaml").is_file():  # W&B's
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
+        with contextlib.suppress(yaml.YAMLError):
+            told = yaml.safe_load(path.read_text(encoding="utf-8"))
+            about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
     # loading the rewards for their roles would run a file of unknown origin
     own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
     return about | own.get("settings", {}) | own
