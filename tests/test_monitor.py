@@ -475,7 +475,8 @@ def test_runs_without_tools_are_not_asked_about_calls_and_one_without_watch_is()
     assert tools == {"results_lost", "turns_used_up"}
     plain, acting = diagnose(history(30)), diagnose(history(30, tools__call_frequency=lambda s: 1))
     assert not [m for m in plain.unjudged if "tools" in m["metric"]]
-    (missing,) = [m for m in acting.unjudged if "tools" in m["metric"]]
+    others, missing = [m for m in acting.unjudged if "tools" in m["metric"]]
+    assert (others["metric"], others["findings"]) == ("tools/broken", ["tool_down"])
     assert set(missing["findings"]) == tools
     assert missing["how"] == "watch logs tools/lost_results where tools are called"
     for path in LOGS.glob("*.json"):

@@ -1,7 +1,7 @@
 """Logs in every form in which people have them: the same run is read from each."""
 
 import contextlib
-import gzip
+import html as html_of_tags
 import io
 import json
 import os
@@ -111,8 +111,21 @@ def chart(*names):
     return frame.to_csv(index=False)
 
 
+def pasted(table):
+    """A table as it is copied out of a browser: tabs between the cells, the bar's text above."""
+    flat, ends = table.replace("\n", ""), {"tr": "\n", "th": "\t", "td": "\t", "div": "\n"}
+    rows = re.sub("</(tr|th|td|div)>|(?=<table)", lambda tag: ends.get(tag[1], "\n"), flat)
+    text = html_of_tags.unescape(re.sub("<[^>]*>", "", rows))
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
 def lines(entries):
     return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+
+
+def markdown():
+    rows = [[*ENTRIES[0]], ["---:"] * len(ENTRIES[0]), *(e.values() for e in ENTRIES)]
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
 
 
 HISTORY = [tracked(e, n) for n, e in enumerate(ENTRIES)]
@@ -140,9 +153,18 @@ TEXTS = {
         {"id": n, "run_name": "r", "step": n, "metrics": json.dumps(without(h, "_step"))}
         for n, h in enumerate(HISTORY)
     ).to_csv(index=False),
-    "markdown.md": lambda: "".join(
-        f"| {' | '.join(map(str, row))} |\n"
-        for row in ([*ENTRIES[0]], ["---:"] * len(ENTRIES[0]), *(e.values() for e in ENTRIES))
+    "markdown.md": lambda: markdown(),
+    "asked.md": lambda: (
+        f"# My run\n\nThe reward, at each step, is level:\n\n{markdown()}\nWhat is wrong with it?\n"
+    ),
+    "pasted.txt": lambda: pasted(trained(ENTRIES)),
+    "spaces.txt": lambda: f"{' '.join(pasted(trained(ENTRIES)).split(chr(9)))}\n\nIs that right?\n",
+    "columns.txt": lambda: pd.DataFrame(ENTRIES).to_string(index=False),
+    "wrapped.json": lambda: json.dumps(
+        {"trainer_state": {"log_history": ENTRIES, "max_steps": 150}, "args": {"stop": []}}
+    ),
+    "results.json": lambda: json.dumps(
+        {"config": "my.yaml", "results": {"sft": None, "grpo": {"config": {}, "logs": ENTRIES}}}
     ),
     "unsloth.ipynb": lambda: notebook(html(trained(ENTRIES))),
     "two_stages.ipynb": lambda: notebook(html(trained(ENTRIES, True)), html(trained(ENTRIES))),
@@ -236,12 +258,59 @@ def test_tensorboard_from_its_folder_its_file_and_an_output_folder_without_check
         assert run.settings["beta"] == 0.04
 
 
-def test_parquet_and_gzip_are_read_by_what_they_hold(tmp_path):
-    pd.DataFrame([*HISTORY, {"_step": 99, "gpu": 0.5}]).to_parquet(tmp_path / "history.parquet")
-    (tmp_path / "state.json.gz").write_bytes(gzip.compress(json.dumps(ENTRIES).encode()))
-    for name in ("history.parquet", "state.json.gz"):
-        is_the_run(run := read_run(tmp_path / name))
-        assert run.broken == {}  # what was not logged in a row is no NaN
+def downloads(logs, folder, form):
+    """What TensorBoard's page saves for each tag: its server's file, with / as _ in the name."""
+    from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins.base_plugin import TBContext
+    from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
+
+    charts = EventMultiplexer().AddRunsFromDirectory(str(logs)).Reload()
+    plugin = ScalarsPlugin(TBContext(data_provider=MultiplexerDataProvider(charts, str(logs))))
+    asked = RequestContext()
+    folder.mkdir()
+    for run, tags in plugin.index_impl(asked, experiment="").items():
+        for tag in tags:
+            body, _ = plugin.scalars_impl(asked, tag, run, "", form)
+            name = f"run-{run}-tag-{tag}.{form}".replace("/", "_")
+            save(folder / name, body if form == "csv" else json.dumps(body))
+    return folder
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_tensorboards_download_of_a_tag_per_file_is_one_run(tmp_path, form):
+    events(tmp_path / "runs" / "Nov22_host")
+    charts = downloads(tmp_path / "runs", tmp_path / "charts", form)
+    runs = read_runs(charts)
+    assert list(runs) == ["charts/Nov22_host"]
+    is_the_run(run := runs["charts/Nov22_host"])
+    assert sorted(run.functions) == sorted(OWN.functions)
+    assert {"completions/mean_length", "reward_std", "grad_norm"} <= {*run.table}
+    assert {f.name for f in diagnose(run)} <= {"healthy", "saturated"}
+    is_the_run(read_run(reward := charts / f"run-Nov22_host-tag-train_reward.{form}"))
+    reward.rename(renamed := tmp_path / f"reward.{form}")
+    is_the_run(read_run(renamed))
+    with pytest.raises(WorkbookError, match="no reward, only .*loss"):
+        read_run(charts / f"run-Nov22_host-tag-train_loss.{form}")
+    downloads(tmp_path / "runs" / "Nov22_host", tmp_path / "other", form)  # its run is called "."
+    is_the_run(read_run(tmp_path / "other"))
+
+
+def test_json_with_several_runs_has_a_run_for_each_name(tmp_path):
+    each = {"log_history": ENTRIES, "max_steps": 150}
+    path = save(tmp_path / "all.json", json.dumps({"seeds": {"a": each, "b": each, "c": {}}}))
+    runs = read_runs(path)
+    assert list(runs) == ["a", "b"]
+    for run in runs.values():
+        is_the_run(run)
+        assert run.settings == {"max_steps": 150}
+
+
+def test_parquet_is_read_by_what_it_holds(tmp_path):
+    pd.DataFrame([*HISTORY, {"_step": 99, "gpu": 0.5}]).to_parquet(tmp_path / "history")
+    is_the_run(run := read_run(tmp_path / "history"))
+    assert run.broken == {}  # what was not logged in a row is no NaN
 
 
 def test_settings_come_from_the_tracker_beside_a_checkpoint(tmp_path):
@@ -259,6 +328,8 @@ def test_settings_come_from_the_tracker_beside_a_checkpoint(tmp_path):
     save(files / "config.yaml", "beta:\n  value: 0.5\nwandb_version: 1\n")
     for place in (files, files / "output.log"):
         assert read_run(place).settings["beta"] == 0.5
+    save(files / "config.yaml", "beta: [0.5\nb: {")  # damaged: its settings are not known
+    assert read_run(files).settings == {}
 
 
 @pytest.mark.parametrize("form", ["entries.jsonl", "steps.log", "terminal.log"])
@@ -287,11 +358,12 @@ def test_a_chart_by_a_trackers_own_counter_says_so(tmp_path):
 
 
 def test_a_metric_alone_is_refused_by_its_columns_and_an_empty_list_by_its_name(tmp_path):
-    text = "Wall time,Step,Value\n1.0,1,0.5\n2.0,2,0.5\n"
+    text = "Time,Step,Value\n1.0,1,0.5\n2.0,2,0.5\n"
     with pytest.raises(WorkbookError, match="no reward, only .*Value"):
-        read_run(save(tmp_path / "run-tag-train_reward.csv", text))
-    with pytest.raises(WorkbookError, match="a.json: the log is empty"):
-        read_run(save(tmp_path / "a.json", "[]"))
+        read_run(save(tmp_path / "metric.csv", text))
+    for text in ("[]", '{"log_history": [], "epoch": 0.1}'):
+        with pytest.raises(WorkbookError, match="a.json: the log is empty"):
+            read_run(save(tmp_path / "a.json", text))
 
 
 def test_trackios_database_has_a_run_for_each_name(tmp_path):
@@ -456,6 +528,15 @@ def test_what_is_no_log_is_called_what_it_is(tmp_path):
         read_run(save(tmp_path / "trainer_state.json", TEXTS["trainer_state.json"]()[:-100]))
 
 
+def test_refusals_fit_a_terminal_of_80_columns(tmp_path, capsys):
+    for name, words in others(tmp_path).items():
+        assert main(["diagnose", str(tmp_path / name)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ")
+        assert max(map(len, said.splitlines())) <= 80
+        assert words in " ".join(said.split())
+
+
 def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
     os.mkfifo(pipe := tmp_path / "train.log")
     said = "train.log is not a log: it is a pipe or a device: save its content to a file"
@@ -520,6 +601,8 @@ def test_a_folder_of_several_runs_gives_a_table_of_all(outputs, capsys):
     assert json.loads(capsys.readouterr().out) == told["first"]
     assert main(["diagnose", str(outputs), "--completions", "20"]) == 2
     assert "--completions is for one run" in capsys.readouterr().err
+    assert main(["diagnose", str(outputs), "--run", "sft"]) == 2
+    assert "no reward" in capsys.readouterr().err
     assert main(["diagnose", str(outputs), "--run", "third"]) == 2
     assert "no run 'third' in it: choose one of b, first" in " ".join(
         capsys.readouterr().err.split()
@@ -538,6 +621,8 @@ def test_the_command_line_reads_text_and_takes_what_the_log_does_not_say(tmp_pat
     assert "30 rows, steps 5-150, a row for every 5" in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 80
     assert main(["diagnose", str(path), "--set", "logging_steps"]) == 2
+    assert main(["diagnose", str(path), "--set", "reward_roles={f: correctness}"]) == 2
+    assert "its value is not JSON" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow

@@ -3,14 +3,12 @@
 examples:
   python -m grpo_workbook diagnose outputs/run           a run of this workbook
   python -m grpo_workbook diagnose outputs               several runs: a table
-  python -m grpo_workbook diagnose my-run/checkpoint-50
-  python -m grpo_workbook diagnose my-run/checkpoint-50/trainer_state.json
+  python -m grpo_workbook diagnose my-run/checkpoint-50  or trainer_state.json
   python -m grpo_workbook diagnose run.ipynb             the table in its output
-  python -m grpo_workbook diagnose my-run/runs/Jan01     TensorBoard's files
+  python -m grpo_workbook diagnose my-run/runs/Jan01     TensorBoard or its CSVs
   python -m grpo_workbook diagnose wandb_export.csv      or .json, or .jsonl
   python -m grpo_workbook diagnose ~/.cache/huggingface/trackio/NAME.db
   python -m grpo_workbook diagnose train.log --set logging_steps=10
-  python -m grpo_workbook diagnose outputs/run --figure health.png
   python -m grpo_workbook diagnose my-run --completions 20   at step 20
 
 Exit status: 0 nothing severe, 1 something severe, 2 no log to read.
@@ -42,14 +40,20 @@ OPTIONS = [
 
 def main(args) -> int:
     """Exit status 1 for a severe finding. Raises WorkbookError if there is no log."""
+    try:
+        return _diagnose(args)
+    except WorkbookError as error:  # "error: " will stand before it
+        raise WorkbookError("\n".join(wrap(str(error), 72))) from None
+
+
+def _diagnose(args) -> int:
     from grpo_workbook import diagnosis  # it loads pandas
 
     runs = diagnosis.read_runs(args.folder, settings=dict(map(_setting, args.set)))
     if args.run is not None:
-        if args.run not in runs:
-            raise WorkbookError(f"no run {args.run!r} in it: choose one of {', '.join(runs)}")
-        if isinstance(runs[args.run], WorkbookError):
-            raise runs[args.run]
+        if not isinstance(runs.get(args.run), diagnosis.RunLog):
+            said = f"no run {args.run!r} in it: choose one of {', '.join(runs)}"
+            raise runs.get(args.run, WorkbookError(said))
         runs = {args.run: runs[args.run]}
     if args.completions is not None and len(runs) > 1:
         raise WorkbookError(f"--completions is for one run: --run with one of {', '.join(runs)}")
@@ -58,11 +62,10 @@ def main(args) -> int:
     if args.json:
         told = {name: _told(run, found.get(name)) for name, run in runs.items()}
         alone = next(iter(told.values())) if len(told) == 1 else {"runs": told}
-        text = json.dumps(alone, default=float)
-        plain = json.loads(text, parse_constant=lambda name: str(float(name)))  # JSON has no NaN
-        print(json.dumps(plain, indent=2))
+        plain = json.loads(json.dumps(alone, default=float), parse_constant=lambda n: str(float(n)))
+        print(json.dumps(plain, indent=2))  # JSON has no NaN
     elif len(runs) == 1:
-        _show(args, *good.values(), *found.values())
+        _show(diagnosis, args, *good.values(), *found.values())
     else:
         print(f"{'run':<32} {'steps':>10}  first finding")
         for name, run in runs.items():
@@ -87,6 +90,8 @@ def _setting(text: str) -> tuple[str, object]:
         raise WorkbookError(f"--set {text}: give NAME=VALUE, for example num_generations=8")
     with contextlib.suppress(ValueError):
         return name, json.loads(value)
+    if name in ("reward_roles", "reward_weights"):
+        raise WorkbookError(f"--set {text}: its value is not JSON, such as '{{\"NAME\": ...}}'")
     return name, value
 
 
@@ -101,18 +106,13 @@ def _told(run, findings) -> dict:
     names = "notes", "settings", "functions", "roles", "every", "broken"
     facts = {name: getattr(run, name) for name in names} | {"ended": run.error}
     facts |= {"metrics": list(run.table), "rows": len(run.table), "steps": _steps(run)}
-    facts["unjudged"] = findings.unjudged
-    return {"findings": [asdict(finding) for finding in findings]} | facts
+    return {"findings": [asdict(f) for f in findings], "unjudged": findings.unjudged} | facts
 
 
-def _show(args, run, findings) -> None:
-    from grpo_workbook import diagnosis
-
+def _show(diagnosis, args, run, findings) -> None:
     rows, each = len(run.table), f", a row for every {run.every}" if run.every > 1 else ""
-    shown = []
-    if args.completions is not None:
-        place = Path(args.folder) / (args.run or "")
-        shown = diagnosis.samples(place, args.completions, groups=2)
+    place = Path(args.folder) / (args.run or "")
+    shown = [] if args.completions is None else diagnosis.samples(place, args.completions, groups=2)
     print(*wrap(f"{readable(args.folder)}: {rows} rows, steps {_steps(run)}{each}", 79), sep="\n")
     print(f"\n{diagnosis.as_text(findings, run)}")
     for sample in shown:

@@ -78,11 +78,7 @@ def advice(name: str, settings: dict) -> str:
 
 
 class Diagnosis(list):
-    """The findings, the most severe first, without those that another one explains.
-
-    `unjudged`: each metric or setting that is not known, the findings that need it, and what tells
-    it, as dicts with the keys "metric", "findings" and "how". `told`: settings and roles.
-    """
+    """Findings without those that another one explains; `told`: the settings and roles known."""
 
     def __init__(self, found: Sequence[Finding], table, settings: dict, told: Collection[str] = ()):
         last = max([0, *map(int, table.index), *(f.step for f in found)])

@@ -1,9 +1,4 @@
-"""The diagnosis during training, and the metrics for it that TRL does not log.
-
-functions = watch(functions)                       # the same rewards, which log more metrics
-trainer = GRPOTrainer(..., reward_funcs=functions)
-trainer.add_callback(HealthCallback(functions, stop_on={"collapsed", "nan"}))
-"""
+"""The diagnosis during training, and the metrics for it that TRL does not log."""
 
 import inspect
 import math
@@ -153,14 +148,11 @@ class HealthCallback(Callback):
         entry |= {"adapter/change": moved, "memory/fraction": _memory_used()}
         called = getattr(self.watched[0], "called_at", None) if self.watched else None
         if called is not None and called > self._begun:  # one generation may serve several steps
-            sampling, whole = called - self._begun, self._ended - self._begun
-            entry["time/generation_fraction"] = sampling / whole
+            entry["time/generation_fraction"] = (called - self._begun) / (self._ended - self._begun)
         if step - self.looked < self.every:
             return
-        settings = {name: value for name, value in vars(args).items() if value is not None}
-        settings["max_steps"] = getattr(state, "max_steps", 0) or math.inf
-        told = {"log_history": state.log_history, "settings": settings}
-        self.looked, run = step, read_run(told, self.watched)
+        settings = vars(args) | {"max_steps": getattr(state, "max_steps", 0) or math.inf}
+        self.looked, run = step, read_run(state.log_history, self.watched, settings)
         new = self.look(run)
         for finding in new if state.is_world_process_zero else ():  # each process looks
             self.say(as_text([finding]))

@@ -1,7 +1,4 @@
-"""The rules of the diagnosis: each looks at a View of the run and yields findings.
-
-Their bounds are in findings.toml. A rule is skipped if its metric was not logged: `unjudged`.
-"""
+"""The rules of the diagnosis: each looks at a View and yields findings (bounds: findings.toml)."""
 
 import math
 import re
@@ -41,8 +38,8 @@ class View:
         if isinstance(given, list | tuple) and len(given) == len(names):  # as in a GRPOConfig
             given = dict(zip(names, given, strict=True))
         self.weights = {n: float(given[n]) if {*names} <= {*given} else 1.0 for n in names}
-        roles = [*DATA["roles"].items()][::-1]  # a correct format is a format
-        guessed = {n: role for role, words in roles for n in names if re.search(words, n)}
+        said = DATA["roles"].items()
+        guessed = {n: role for role, words in said for n in names if re.search(words, n)}
         self.roles = run.roles or guessed
         possible = sum(w for w in self.weights.values() if w > 0)  # if each is at most 1
         self.highest = max([possible, *reward])
@@ -369,7 +366,8 @@ def diagnose(run, *, live: bool = False) -> Diagnosis:
     """What is wrong with the run, the most severe first; one finding "healthy" if nothing is.
 
     `run`: a RunLog, or a source for read_run. `live`: it goes on, so that a flat reward is reported
-    only after half of its `max_steps`. The list's `unjudged` names metrics that were not logged.
+    only after half of its `max_steps`. The list's `unjudged` has, as dicts, each "metric" or
+    setting that is not known, the "findings" that need it, and "how" to log or give it.
     """
     view = View(read_run(run), live)
     seen = {"learning_rate": "learning_rate", "max_completion_length": "completions/max_length"}

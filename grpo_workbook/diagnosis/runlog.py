@@ -1,18 +1,13 @@
-"""One tidy table from a GRPO run: its log in the form in which it was kept, or TRL's completions.
-
-There is a reader for each form, chosen by the content. Nothing is unpickled or executed.
-"""
+"""A run's log as one tidy table: a reader for each form, chosen by content; none executes it."""
 
 import contextlib
 import csv
-import gzip
 import html
 import io
 import json
 import math
 import re
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +22,6 @@ from grpo_workbook.rewards import name_of
 Runs = dict[str, tuple[list[dict], dict]]  # name, "" if the log has none -> entries, settings
 LARGEST, MOST_ROWS = 300 * 2**20, 1_000_000  # bytes of a file, rows of a tracker
 TRL = "The diagnosis reads whole logs of TRL's GRPOTrainer"
-LISTS = "log_history", "log", "history", "data"  # keys in JSON that hold the entries
 NO_LOG, AGAIN = "is not a log: it is", "choose an older checkpoint, or copy it again"
 BINARY = {
     b"\x89PNG": "a PNG image", b"%PDF": "a PDF", b"\x1f\x8b": "a gzip archive",
@@ -38,6 +32,8 @@ STEPS = "global_step", "global_step/max_steps", "step", "_step"  # trackers coun
 RENAMED = {"Step": "step", "Training Loss": "loss", "completion_length": "completions/mean_length"}
 # tqdm's "10/250 [", and metrics as Python, pprint or json print them: {'loss': np.float64(0.1)}
 PRINTED = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[|\{\s*['\"][^{}]{5,20000}\}")
+ONE_TAG = re.compile(r"Wall time,Step,Value|\[\[[\d.e+]+, *\d+, *[^][,]+\]")  # TensorBoard's
+HEAD, ROW = re.compile(r"step\b", re.I), re.compile(r'[\s|"]*\d')  # of a table in a text
 NUMBER = r"-?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?)\b(?:/\d+)?"
 PAIR = re.compile(rf"""['"]([^'"]+)['"]: *(?:[\w.]+\()?['"]?({NUMBER})""", re.I)
 SETTING = re.compile(r"\b(\w+) *= *(-?\d[\d.]*(?:e-?\d+)?) *(?=[,)\n]|$)")  # GRPOConfig(beta=0.04)
@@ -173,8 +169,9 @@ def _about(home: Path) -> dict:
         with contextlib.suppress(WorkbookError):  # the newest: its name begins with the time
             about = _read(path)[""][1]
     if home.name == "output.log" and (path := place / "config.yaml").is_file():  # W&B's
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
+        with contextlib.suppress(yaml.YAMLError):
+            told = yaml.safe_load(path.read_text(encoding="utf-8"))
+            about = {k: v["value"] for k, v in told.items() if isinstance(v, dict) and "value" in v}
     # loading the rewards for their roles would run a file of unknown origin
     own = read_json(path, AGAIN) if (path := place / "run.json").is_file() else {}
     return about | own.get("settings", {}) | own
@@ -192,8 +189,7 @@ def _parted(history: list[dict], notes: list[str]) -> list[list[dict]]:
             elif at in seen and at < last:  # the first try went on past the checkpoint
                 parts[-1] = [e for e in parts[-1] if _number(e.get(key, 0)) < at]
                 notes.append(f"the first try of {key} {at:g} to {last:g}: they were logged again")
-            last = at
-            seen.add(at)
+            seen.add(last := at)
         parts[-1].append(entry)
     return parts
 
@@ -252,8 +248,7 @@ def _completions(place: Path) -> pd.DataFrame | None:
     try:
         table = pd.concat(map(pd.read_parquet, paths), ignore_index=True)
     except (OSError, ValueError) as error:
-        said = f"{readable(place)}: the completions cannot be read ({error})"
-        raise WorkbookError(said) from None
+        raise WorkbookError(f"{readable(place)}: completions cannot be read ({error})") from None
     if missing := sorted(set(NOT_REWARDS) - set(table.columns)):
         what = f"not a completions table of TRL: {', '.join(missing)} missing"
         raise WorkbookError(f"{readable(paths[0])} is {what}")
@@ -269,10 +264,9 @@ def _read_completions(home: Path) -> list[dict]:
     paid = table.drop(columns=NOT_REWARDS[1:]).select_dtypes("number")
     entries = paid.groupby("step").agg(["mean", "std"])
     entries.columns = [f"rewards/{name}/{kind}" for name, kind in entries]
-    for step, rows in table.groupby("step"):
-        said = text_metrics(rows["prompt"], rows["completion"])
-        entries.loc[step, list(said)] = list(said.values())
-    return entries.reset_index().to_dict("records")
+    steps = table.groupby("step")
+    said = {step: text_metrics(rows["prompt"], rows["completion"]) for step, rows in steps}
+    return entries.join(pd.DataFrame(said).T).reset_index().to_dict("records")
 
 
 def text_metrics(prompts: Iterable, completions: Iterable[str]) -> dict[str, float]:
@@ -324,8 +318,6 @@ def _file(path: Path) -> Runs:
         raise WorkbookError(f"{NO_LOG} a pipe or a device: save its content to a file")
     with path.open("rb") as file:
         raw = file.read(LARGEST + 1)
-    with contextlib.suppress(EOFError, OSError, zlib.error), gzip.open(path) as file:
-        raw = file.read(LARGEST + 1)  # if it is a whole gzip archive
     if raw.startswith(b"PAR1"):
         table = pd.read_parquet(io.BytesIO(raw))
         rows = [row.dropna().to_dict() for _, row in table.astype(object).iterrows()]
@@ -341,6 +333,8 @@ def _file(path: Path) -> Runs:
     if len(raw) > LARGEST:
         raise WorkbookError(f"has over {LARGEST >> 20} MiB: cut out the part with the log")
     text = raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    if ONE_TAG.match(text):
+        return _one_tag(path, text)
     try:
         return _json(json.loads(text))
     except json.JSONDecodeError as error:
@@ -352,15 +346,32 @@ def _file(path: Path) -> Runs:
     return _tables([(text, {})]) or _printed(text, {}) or _csv(text)
 
 
-def _json(value) -> Runs:
-    """A notebook, a trainer_state, a list of entries, or columns of metrics."""
-    settings = {}
+def _one_tag(path: Path, text: str) -> Runs:
+    """One tag as TensorBoard downloads it, in a file that names it: run-NAME-tag-train_kl.csv."""
+    read = pd.read_csv if text.startswith("W") else pd.read_json
+    run, _, tag = path.stem.rpartition("-tag-")  # a browser has written _ for / in it
+    tag = re.sub("^(train_)?(rewards|completions|tools|heldout|adapter)_", r"\2/", tag)
+    tag = re.sub("^(rewards/.+)_(mean|std)$", r"\1/\2", tag.removeprefix("train_"))
+    entries = [{"step": at, metric_name(tag): x} for _, at, x in read(io.StringIO(text)).to_numpy()]
+    return {str(Path(path.parent.name, run.removeprefix("run-"))): (entries, {})}
+
+
+def _json(value, known: Mapping | tuple = ()) -> Runs:
+    """A notebook, a trainer_state, entries, columns of metrics, or these inside other keys."""
+    settings = dict(known)
     if isinstance(value, Mapping):
         if "cells" in value:
             return _notebook(value["cells"])
-        settings = {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
-        settings |= value.get("settings") or value.get("config") or {}
-        value = next((value[k] for k in LISTS if k in value), value)
+        settings |= {k: value[k] for k in ("max_steps", "logging_steps") if k in value}
+        told, runs = value.get("settings") or value.get("config"), {}
+        settings |= told if isinstance(told, Mapping) else {}  # or the name of its file
+        if "log_history" in value:
+            return _json(value["log_history"], settings)
+        for name, part in value.items():
+            with contextlib.suppress(ValueError, TypeError):  # what is no log
+                runs |= {k or name: run for k, run in _json(part, settings).items() if run[0]}
+        if runs:
+            return runs if len(runs) > 1 else dict(zip([""], runs.values(), strict=True))
     if isinstance(value, Mapping) and all(isinstance(v, Mapping | list) for v in value.values()):
         value = pd.DataFrame(value, dtype=object).to_dict("records")  # by column, as pandas writes
     if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
@@ -403,20 +414,25 @@ def _flat(row: Mapping, inside: str = "") -> Iterator[tuple[str, object]]:
 def metric_name(name: str) -> str:
     """TRL's present name of a metric that a tracker, Unsloth or TRL before 0.17 calls otherwise."""
     name = name.strip().replace(" / ", "/").removeprefix("train/")
-    name = RENAMED.get(name, name)
-    is_function = re.fullmatch(r"rewards/(?!invalid_fraction)[^/]+", name)
-    return f"{name}/mean" if is_function else name
+    return re.sub("^rewards/(?!invalid_fraction)[^/]+$", r"\g<0>/mean", RENAMED.get(name, name))
 
 
 def _csv(text: str) -> Runs:
-    lines = [line for line in text.strip().splitlines() if line.strip("|-: ")]  # of Markdown
-    head = [*lines, ""][0]
-    sign = max(",;\t|", key=head.count)
+    """A table with commas, semicolons, tabs, Markdown's bars or white space between its cells."""
+    lines = [line for line in text.splitlines() if line.strip("|-+=: ")] or [""]  # of Markdown
+    heads = (n for n, row in enumerate(lines[1:]) if ROW.match(row) and HEAD.search(lines[n]))
+    lines = lines[next(heads, 0) :]  # there may be other text above
+    sign = max(",;\t|", key=lines[0].count)
     if sign == ";":  # 0,5 is a half where columns are parted so
         lines = [line.replace(",", ".") for line in lines]
-    rows = list(csv.DictReader(lines, delimiter=sign))
+    elif sign not in lines[0]:  # white space, also in "Training Loss" and "rewards / f / mean"
+        cell, sign = re.compile(r"(?<!Training)(?<! /)\s+(?!/ )"), "\t"
+        lines = [cell.sub(sign, line.strip()) for line in lines]
+    rows = csv.DictReader(lines, delimiter=sign)
+    rows = [row for row in rows if None not in [*row, *row.values()]]  # text below is no row
     if not rows or len(rows[0]) < 2:
-        raise WorkbookError(f"{NO_LOG} a text without printed metrics: {head[:60]!r}")
+        said = "a text without printed metrics"
+        raise WorkbookError(f"{NO_LOG} {said}: {lines[0].expandtabs(1)[:60]!r}")
     return _by_run(rows, {})
 
 
