@@ -4,7 +4,7 @@
 # **After this notebook you can** load a model in 4 bits, give it LoRA adapters, train it with GRPO through Unsloth and
 # TRL, and say with an interval and a paired test whether it improved on problems it never saw.
 #
-# **Time:** about 5 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
+# **Time:** about 4 minutes on two CPU cores (smoke profile), up to twice that on one core or a busy machine. On a GPU
 # the same cells train Qwen3 or Gemma 3. On a T4, Qwen3-1.7B would train for about 4 hours and be measured for up to one:
 # computed from the profile, not measured. For minutes there too, set `GRPO_WORKBOOK_PROFILE=smoke` before the
 # next cells (`%env GRPO_WORKBOOK_PROFILE=smoke`): it takes the tiny model.
