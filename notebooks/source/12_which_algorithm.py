@@ -173,8 +173,7 @@ check("12.1", rloo_advantages);
 # - **steps**: sums of long numbers, 1,536 completions. The model can add column by column, but usually does not.
 #
 # One loop for all methods, all weights in float32, 64 completions per update. For SFT a training answer counts as a
-# completion. Its rules and learning rates stand in
-# [race_results](https://github.com/grpo-workbook/grpo-workbook/tree/main/benchmarks/race_results). Before you look:
+# completion. Its rules and learning rates stand in `benchmarks/race_results/README.md`. Before you look:
 
 # %% [markdown]
 # ### Exercise 12.2 · `my_order` · medium · 8 minutes
@@ -225,6 +224,7 @@ import pandas as pd
 
 from grpo_workbook import bootstrap_interval, files
 
+pd.set_option("display.width", 120)
 STORED = files.REPO / "benchmarks" / "race_results"
 
 
@@ -373,13 +373,12 @@ def compare_all(task, least=3):
             tested[method] = ttest_1samp(gaps, 0).pvalue
         table[method] = row
     for method, p_value in holm(pd.Series(tested, dtype=float)).items():
-        table[method]["p"] = p_value
         row = table[method]
-        word = "better" if row["gap"] > 0 else "worse"
+        row["p"] = p_value
+        row["verdict"] = "better" if row["gap"] > 0 else "worse"
         if p_value >= 0.05:
             apart = row["low"] > 0 or row["high"] < 0
-            word = "unsettled" if apart else "no difference"
-        row["verdict"] = word
+            row["verdict"] = "unsettled" if apart else "no difference"
     wanted = ["seeds", "gap", "low", "high", "p", "verdict"]
     return pd.DataFrame.from_dict(table, "index").reindex(columns=wanted)
 
