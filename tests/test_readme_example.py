@@ -48,7 +48,7 @@ def prove(folder, python, **env):
     assert re.search(r"'gain': -?0\.\d+, 'ci95': \(.*, 'p_value': \d", said)
     assert float(re.search(r"same greedy token at ([\d.]+)%", said)[1]) >= 98
     assert "GiB are usable" in said
-    assert "\n[1.0]\n" in said  # what correctness_reward gives, as the snippet says
+    assert "\n[1.0] [1.0]\n" in said  # what both rewards give, as the snippet says
     assert "tests [1.0, 0.0]" in said
     assert "reloaded [0.0, 1.0] [1.0, 0.0]" in said
     missing = re.findall(r"^missing: .*", said, re.M)

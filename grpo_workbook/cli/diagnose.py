@@ -3,12 +3,13 @@
 examples:
   python -m grpo_workbook diagnose outputs/run           a run of this workbook
   python -m grpo_workbook diagnose outputs               several runs: a table
-  python -m grpo_workbook diagnose my-run/checkpoint-50  or trainer_state.json
+  python -m grpo_workbook diagnose my-run/checkpoint-50
   python -m grpo_workbook diagnose run.ipynb             the table in its output
   python -m grpo_workbook diagnose my-run/runs/Jan01     TensorBoard or its CSVs
   python -m grpo_workbook diagnose wandb_export.csv      or .json, or .jsonl
   python -m grpo_workbook diagnose ~/.cache/huggingface/trackio/NAME.db
   python -m grpo_workbook diagnose train.log --set logging_steps=10
+  python -m grpo_workbook diagnose outputs/run --figure health.png
   python -m grpo_workbook diagnose my-run --completions 20   at step 20
 
 Exit status: 0 nothing severe, 1 something severe, 2 no log to read.

@@ -148,8 +148,7 @@ class Job:
         answers = "number" if numbers else "text"
         with main_first():
             how |= {"leaks": acting.same_seeds} if episodes else {}
-            parts = data.load_split(run, *given, answers=answers, **how)
-        self.train, self.heldout, leaked = parts
+            self.train, self.heldout, leaked = data.load_split(run, *given, answers=answers, **how)
         try_rewards(used, list(data.to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge = judge_for(answers, judge)
         own_acts = [*self.acts.get("tools", ()), *filter(None, [episodes])]

@@ -226,8 +226,7 @@ def symbolic_correctness(checker: SymbolicChecker | None = None):
 
     @reward(role="correctness", columns=("answer",), answers="text")
     def symbolic_correctness_reward(completions, answer, prompts=None, **columns):
-        texts = [text_of(c) for c in completions]
-        said = [text if _MARK.search(text) else None for text in texts]
+        said = [text if _MARK.search(text) else None for text in map(text_of, completions)]
         rows = list(zip(said, answer, prompts or [""] * len(said), strict=True))
         asked = [row for row in rows if row[1] is not None]
         outcomes = checker.check(asked)

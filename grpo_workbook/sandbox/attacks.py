@@ -29,8 +29,7 @@ class CodeAttack(NamedTuple):
 
 def code_attacks(file: str = "/tmp/workbook-victim/file.txt") -> list[CodeAttack]:
     """All programs. The kind "outside" attacks `file`: give one that may be lost."""
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    kinds = tomllib.loads(text)
+    kinds = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     marks = {"@FILE@": file, "@NEST@": "(" * 5000 + ")" * 5000, "@FORGE@": kinds.pop("forge")}
     found = []
     for kind, programs in kinds.items():
