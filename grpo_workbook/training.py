@@ -125,7 +125,7 @@ def _load_plain(run: RunConfig, lora: dict) -> tuple[Any, Any]:
 
 def sharded() -> bool:
     """Whether `accelerate launch` divides the weights among the processes (FSDP, DeepSpeed)."""
-    return "true" in map(os.environ.get, ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"))
+    return "true" in (os.getenv(f"ACCELERATE_USE_{n}", "").lower() for n in ("FSDP", "DEEPSPEED"))
 
 
 def why_not_plain(run: RunConfig) -> str | None:

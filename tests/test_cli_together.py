@@ -65,9 +65,10 @@ def test_accelerate_reads_the_launch_files(name):
         assert config.deepspeed_config["zero_stage"] == 3
 
 
+@pytest.mark.parametrize("flag", ["true", "True"])  # both count for accelerate
 @pytest.mark.slow
-def test_divided_weights_need_the_plain_backend(tmp_path):
-    result = cli("run", "--output", tmp_path / "out", ACCELERATE_USE_FSDP="true")
+def test_divided_weights_need_the_plain_backend(tmp_path, flag):
+    result = cli("run", "--output", tmp_path / "out", ACCELERATE_USE_FSDP=flag)
     assert result.returncode == 2
     assert "which Unsloth does not support: add --backend plain" in result.stderr
     assert not (tmp_path / "out").exists()
