@@ -1,12 +1,12 @@
 """`run --tools` and `run --environment`: one's own tools and episodes, trained and measured."""
 
 import json
+import sys
 
 import pytest
-from conftest import REPO, cli, report_of
+from conftest import REPO, cli, finished, report_of
 
 from grpo_workbook import RunConfig
-from grpo_workbook.cli import stages
 from grpo_workbook.cli.acting import acts_of, same_seeds
 from grpo_workbook.cli.run import Job
 from grpo_workbook.data import load_split
@@ -90,11 +90,20 @@ def test_a_mistake_in_ones_own_file_is_named_before_a_model_is_loaded(tmp_path, 
         Job(RunConfig.from_env(profile="smoke"), **{option: f"{mine}{name}"})
 
 
+def test_a_run_without_tools_leaves_it_to_unsloth_to_load_transformers_first():
+    code = (
+        "import sys; from grpo_workbook.cli.run import Job; from grpo_workbook import RunConfig\n"
+    )
+    code += "Job(RunConfig.from_env(profile='smoke')); print('transformers' in sys.modules)"
+    assert finished([sys.executable, "-c", code]).stdout.endswith("False\n")
+
+
 @pytest.mark.parametrize("option", ["--tools", "--environment"])
 def test_stages_say_that_they_train_no_model_that_acts(tmp_path, option):
     (tmp_path / "stages.yaml").write_text("- {name: one, steps: 1, rewards: strict_format}")
-    with pytest.raises(WorkbookError, match="no model that acts: give --tools"):
-        stages.main([str(tmp_path / "stages.yaml"), option, "mine.py:add"])
+    result = cli("stages", tmp_path / "stages.yaml", option, "mine.py:add")
+    assert result.returncode == 2
+    assert "no model that acts: give --tools" in result.stderr
 
 
 def test_a_comma_at_the_end_is_no_tool(mine):

@@ -12,8 +12,6 @@ from grpo_workbook.files import write_json
 
 def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
     """The arguments for GRPOTrainer of FILE.py:FUNCTION,... and FILE.py:CLASS; {} for neither."""
-    from transformers.utils import get_json_schema
-
     from grpo_workbook.environments import tools_of
 
     own = [load_own(where) for where in (tools or "").split(",") if where]
@@ -25,6 +23,8 @@ def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
             raise WorkbookError(f"{environment} has no method reset: {fix}")
         own = own + tools_of(episodes())
     for function in own:
+        from transformers.utils import get_json_schema  # `options.read` has loaded Unsloth before
+
         try:
             get_json_schema(function)  # as TRL will, after the model is loaded
         except Exception as error:  # of its own kinds

@@ -102,7 +102,7 @@ def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, 
         if is_main():
             print("Loading the libraries", flush=True)
     theirs: dict = {}
-    if words:
+    if words or {"tools", "environment"} & vars(ours).keys():  # Transformers makes their schemas
         if loads and getattr(ours, "backend", "unsloth") == "unsloth":
             # It patches TRL, so it comes first, but after what the run says in the environment.
             RunConfig.from_env(**{n: v for n, v in vars(ours).items() if n in run_fields()})
