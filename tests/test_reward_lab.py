@@ -119,8 +119,8 @@ ROOMS = ("symbolic", "unit_tests", "code_format")
 
 
 def test_the_collection():
-    assert len(ATTACKS) == 86
-    assert len({a.kind for a in ATTACKS}) == 15
+    assert len(ATTACKS) == 96
+    assert len({a.kind for a in ATTACKS}) == 16
     assert len({(a.kind, a.name) for a in ATTACKS}) == len(ATTACKS)
     assert sum(len(a.text) >= 900_000 for a in ATTACKS) >= 10
     assert len({a.text for a in ATTACKS}) == len(ATTACKS)

@@ -38,9 +38,13 @@ from pebble import ProcessExpired, ProcessPool
 
 from grpo_workbook.answers import BOX, CHANGES, MAX_ANSWER, PLAIN, extract_answer, read_answer
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.reward_lab.judge import PREFER, Judge, agreement, judge_reward, length_bias
 from grpo_workbook.rewards import call, name_of, reward, text_of
 
-__all__ = ["SymbolicChecker", "attacks", "honest", "score", "symbolic_correctness"]
+__all__ = [
+    "PREFER", "Judge", "SymbolicChecker", "agreement", "attacks", "honest", "judge_reward",
+    "length_bias", "score", "symbolic_correctness",
+]  # fmt: skip
 
 START = 120.0  # seconds for a worker to import math-verify; about 1 on an idle machine
 MAX_TRIES = 4  # attempts at a pair if the worker dies

@@ -1,0 +1,206 @@
+"""What happens when a learned reward is wrong? Runs against reward models, noise and steps.
+
+    python benchmarks/goodhart.py --table                      # the report of the stored runs
+    python benchmarks/goodhart.py --list                       # all methods: settings, seeds stored
+    python benchmarks/goodhart.py --minutes 60 --seeds 0 1   # more runs; stored ones are skipped
+    python benchmarks/goodhart.py --tasks noise --methods "group of 4"
+
+Every (task, method, seed) is a process of its own with one thread, and one line in
+benchmarks/goodhart_results, as in benchmarks/race.py. The reward models of a seed are trained by
+the first run that needs them and kept in build/goodhart. All settings were chosen with seed 100:
+
+    python benchmarks/goodhart.py --seeds 100 --folder build/goodhart_dev
+"""
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+
+REPO = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPO), str(REPO / "benchmarks")]
+import race  # noqa: E402
+from race import digest, identity, inputs  # noqa: E402
+
+MAIN, STEPS = race.TASKS["main"], race.TASKS["steps"]
+RULE = {"paid": "rule"}
+PER_TOKEN = RULE | {"loss": "ppo"}  # advantages may differ from token to token
+
+
+def noisy(rate_of_flips: float, **more) -> dict:
+    """The rule, right or wrong, with some of its verdicts flipped."""
+    return {"paid": "noisy rule", "noise": rate_of_flips, **more}
+
+
+# task -> (its model, data and budget; the method that the others are compared with; methods)
+TASKS: dict[str, tuple[dict, str, dict[str, dict]]] = {
+    "models": (MAIN | {"budget": 0}, "0 % flipped", {
+        f"{100 * rate:.0f} % flipped": {"flips": rate} for rate in (0.0, 0.1, 0.2, 0.3)
+    }),
+    "goodhart": (MAIN | {"budget": 1536}, "one model", {
+        "one model": {},
+        "beta 0.1": {"beta": 0.1},
+        "beta 0.3": {"beta": 0.3},
+        "adaptive beta": {"beta": 0.1, "target": 2.0},
+        "batch's std": {"scale": "batch"},
+        "no std": {"scale": "none"},
+        "mean of three": {"models": 3},
+        "minimum of three": {"models": 3, "combine": "minimum"},
+        "minimum of three, beta 0.1": {"models": 3, "combine": "minimum", "beta": 0.1},
+        "early stopping": {"keep": True},
+        "diversity bonus": {"diverse": 1.0},
+        "30 % flipped": {"flips": 0.3},
+        "the rule itself": RULE,
+    }),
+    "noise": (MAIN | {"budget": 1024}, "group of 8", {
+        "group of 4": RULE | {"group": 4},
+        "group of 8": RULE,
+        "group of 16": RULE | {"group": 16},
+        "20 %, group of 4": noisy(0.2, group=4),
+        "20 %, group of 8": noisy(0.2),
+        "20 %, group of 16": noisy(0.2, group=16),
+        "20 %, group of 8, batch's std": noisy(0.2, scale="batch"),
+        "30 %, group of 4": noisy(0.3, group=4),
+        "30 %, group of 8": noisy(0.3),
+        "30 %, group of 16": noisy(0.3, group=16),
+        "30 %, group of 8, batch's std": noisy(0.3, scale="batch"),
+        "30 %, group of 8, rate 1e-4": noisy(0.3, rate=1e-4),
+    }),
+    "pipeline": (MAIN | {"budget": 1024}, "SFT, then GRPO", {
+        "SFT": {"learn": "nothing", "cold": 128, "paid": "rule"},
+        "SFT, then GRPO": {"cold": 128, "beta": 0.1},
+        "SFT, then GRPO, batch's std": {"cold": 128, "beta": 0.1, "scale": "batch"},
+        "SFT, then GRPO, PPO's loss": {"cold": 128, "beta": 0.1, "loss": "ppo"},
+        "SFT, then PPO": {"cold": 128, "beta": 0.1, "baseline": "critic", "loss": "ppo"},
+    }),
+    "diversity": (MAIN | {"budget": 1024}, "majority", {
+        "base": {"learn": "nothing", "paid": "majority"},
+        "majority": {"paid": "majority"},
+        "majority, bonus 0.5": {"paid": "majority", "diverse": 0.5},
+        "majority, bonus 1": {"paid": "majority", "diverse": 1.0},
+    }),
+    "process": (STEPS | {"budget": 1536}, "outcome", {
+        "outcome": PER_TOKEN,
+        "right steps": PER_TOKEN | {"steps": "right"},
+        "true steps": PER_TOKEN | {"steps": "true"},
+    }),
+}  # fmt: skip
+
+# What the report shows of a task's runs; the first is compared.
+COLUMNS = {
+    "models": ("accuracy", "alike", "seconds"),
+    "goodhart": ("sampled", "pass8", "proxy", "kl", "seconds"),
+    "noise": ("sampled", "pass8", "entropy"),
+    "pipeline": ("sampled", "pass8", "proxy", "megabytes", "seconds"),
+    "diversity": ("answer", "answer8", "sampled", "pass8", "entropy"),
+    "process": ("sampled", "pass8", "tokens", "steps"),
+}
+RATES = {"accuracy", "alike", "sampled", "pass8", "answer", "answer8"}
+
+
+def wanted(args) -> Iterable[dict]:
+    """The runs that were asked for, seed by seed, so that what time allows is balanced."""
+    found = []
+    for task in args.tasks:
+        setup, _, methods = TASKS[task]
+        setup = setup | ({"budget": args.budget} if args.budget and setup["budget"] else {})
+        files = inputs("steps" if task == "process" else "main")
+        for method, settings in methods.items():
+            if not args.methods or method in args.methods:
+                row = {"task": task, "method": method, "key": digest(settings, setup, *files)}
+                found.append(row | {"settings": settings, "setup": setup})
+    for seed, row in itertools.product(args.seeds, found):
+        command = f'goodhart.py --tasks {row["task"]} --methods "{row["method"]}" --seeds {seed}'
+        setup = row["setup"] | {"models": str(args.models)}
+        yield row | {"seed": seed, "command": command, "setup": setup}
+
+
+def train(setup: dict, settings: dict, seed: int, dev: bool, points: int) -> dict:
+    """One run, in a process of its own; without a budget only its reward model."""
+    import torch
+    import transformers
+    from datasets import disable_progress_bars
+    from goodhart_training import Learned, Learner, accuracies
+
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    disable_progress_bars()
+    os.chdir(REPO)
+    started, folder = time.perf_counter(), Path(setup["models"])
+    if setup["budget"]:
+        found = Learner(setup, Learned(**settings), seed, setup["budget"], folder).run(points)
+    else:
+        before = time.process_time()
+        found = accuracies(setup, seed, settings["flips"], folder)
+        found["seconds"] = round(time.process_time() - before, 1)
+    return found | {"wall": round(time.perf_counter() - started, 1)}
+
+
+def table(task: str, rows: list[dict]) -> None:
+    """Print the report of a task as Markdown."""
+    by_method: dict[str, dict[int, dict]] = {}
+    for row in rows:
+        row["end"]["seconds"] = row["seconds"]
+        if row.get("log"):  # a run that learns nothing has none
+            row["end"]["kl"] = row["log"][-1]["kl"]
+        by_method.setdefault(row["method"], {})[row["seed"]] = row
+    rival, names = TASKS[task][1], COLUMNS[task]
+    told = race.differences(by_method, lambda _: rival, names[0])
+    heads = [f"{n} %" if n in RATES else n for n in names]
+    print(f"\n{task}: {len(rows)} runs; points of {names[0]} against {rival!r}\n")
+    print("| method | seeds |", " | ".join(heads), "| points |")
+    print("| --- " * (len(names) + 3) + "|")
+    for method, by_seed in by_method.items():
+        ends = [row["end"] for row in by_seed.values()]
+        cells = [_mean(name, [end[name] for end in ends if name in end]) for name in names]
+        print(f"| {method} | {len(by_seed)} |", " | ".join(cells), f"| {told.get(method, '')} |")
+
+
+def _mean(name: str, values: list[float]) -> str:
+    """A cell; empty for what no run has: the rule itself has no proxy."""
+    if not values:
+        return ""
+    return f"{100 * mean(values):.1f}" if name in RATES else f"{mean(values):.3g}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", choices=TASKS, nargs="+", default=[*TASKS])
+    known = [*dict.fromkeys(name for _, _, methods in TASKS.values() for name in methods)]
+    parser.add_argument("--methods", choices=known, nargs="+", metavar="METHOD")
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 to 4; all for --table")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--minutes", type=float, default=1e6, help="then start no new run")
+    parser.add_argument("--table", action="store_true", help="print the report, run nothing")
+    parser.add_argument("--list", action="store_true", help="print the methods, run nothing")
+    parser.add_argument("--budget", type=int, help="completions of a run (default: the task's)")
+    parser.add_argument("--folder", type=Path, default=REPO / "benchmarks" / "goodhart_results")
+    parser.add_argument("--models", type=Path, default=REPO / "build" / "goodhart")
+    args = parser.parse_args()
+    args.seeds = args.seeds or range(32 if args.table or args.list else 5)
+    args.dev, args.points, store = False, 1, race.Store(args.folder, dev=False)
+    if not (args.table or args.list):
+        told = race.circumstances("benchmarks/goodhart_training.py")
+        return race.make(args, store, wanted(args), train, "goodhart_training", told)
+    asked = [identity(row) for row in wanted(args)]
+    for task in args.tasks:
+        stored = {identity(row): row for row in store.rows(task)}
+        rows = [stored[name] for name in asked if name in stored]
+        if args.table and rows:
+            table(task, rows)
+        for method, settings in TASKS[task][2].items() if args.list else ():
+            seeds = sorted(row["seed"] for row in rows if row["method"] == method)
+            print(f"{task:8} {method:32} {json.dumps(settings)} seeds {seeds}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,324 @@
+"""A language model as judge: a real endpoint, endpoints that fail, hostile completions, kappa."""
+
+import asyncio
+import http.server
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import REPO, slow, until
+
+from grpo_workbook import WorkbookError
+from grpo_workbook.reward_lab import (
+    PREFER,
+    Judge,
+    agreement,
+    attacks,
+    judge_reward,
+    length_bias,
+)
+
+ROW = {"prompt": "What is 6 times 7?", "completion": "<answer>42</answer>"}
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@pytest.fixture
+def endpoint():
+    """OpenAI's API over HTTP; `replies` makes the answer to a message: a text, or a status."""
+    servers = []
+
+    def made(replies) -> tuple[str, list[dict]]:
+        seen: list[dict] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                seen.append(request)
+                reply = replies(request["messages"][0]["content"], len(seen))
+                status, text = (reply, "") if isinstance(reply, int) else (200, reply)
+                message = {"role": "assistant", "content": text}
+                body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m"}
+                body |= {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+                body |= {"usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}}
+                if status != 200:
+                    body = {"error": {"message": "no model of this name"}}
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}/v1", seen
+
+    yield made
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def ask(judge: Judge, *rows: dict) -> list:
+    return asyncio.run(judge.ask(rows))
+
+
+def fenced(text: str) -> str:
+    """The completion in a judge's message."""
+    return re.search(r"(=+[0-9a-f]{8})\n(.*)\n\1", text, re.DOTALL)[2]
+
+
+def numbered(n: int) -> list[dict]:
+    return [ROW | {"completion": str(i)} for i in range(n)]
+
+
+def test_equal_questions_are_asked_once_and_remembered_in_a_file(endpoint, tmp_path):
+    url, seen = endpoint(lambda text, n: "no" if fenced(text) == "3" else "Let me see.\n**Yes.**")
+    judge = Judge(url, "m", cache=tmp_path / "replies.jsonl", price=(1.0, 10.0))
+    assert ask(judge, *numbered(4), *numbered(2)) == [1, 1, 1, 0, 1, 1]
+    assert len(seen) == 4
+    assert (judge.counts["asked"], judge.counts["cached"]) == (4, 2)
+    assert judge.tokens == [40, 8]
+    assert judge.cost == pytest.approx(120e-6)
+    with (tmp_path / "replies.jsonl").open("a") as file:
+        file.write('{"a killed wri')
+    again = Judge(url, "m", cache=tmp_path / "replies.jsonl", price=(1.0, 10.0))
+    assert ask(again, *numbered(4)) == [1, 1, 1, 0]
+    assert (len(seen), again.cost) == (4, 0)
+    assert ask(Judge(url, "another", cache=tmp_path / "replies.jsonl"), *numbered(1)) == [1]
+    assert len(seen) == 5
+
+
+def test_a_busy_server_is_asked_again(endpoint):
+    url, seen = endpoint(lambda text, n: 503 if n < 3 else "yes")
+    assert ask(Judge(url, "m"), ROW) == [1.0]
+    assert len(seen) == 3
+
+
+def test_what_gives_no_verdict_is_none_and_counted(endpoint):
+    prose = "Yes and no: it depends on what is meant."
+    url, _ = endpoint(lambda text, n: {"0": prose, "1": 500, "2": ""}.get(fenced(text), "no"))
+    judge = Judge(url, "m", retries=0)
+    assert ask(judge, *numbered(8), ROW | {"completion": "x" * 30_000}) == [
+        *[None] * 3,
+        *[0] * 5,
+        None,
+    ]
+    kinds = ("unreadable", "server error", "too long", "verdicts")
+    assert [judge.counts[kind] for kind in kinds] == [2, 1, 1, 5]
+    assert "30" in judge.why["too long"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "said"),
+    [
+        (lambda text, n: "I like it.", "unreadable: 'i like it.' is none of"),
+        (lambda text, n: 500, "server error: 500"),
+        (
+            lambda text, n: 404,
+            "refuses the request .*no model of this name.*check the model's name",
+        ),
+        (lambda text, n: time.sleep(3) or "yes", "timeout: no reply within 0.2 s"),
+    ],
+)
+def test_a_batch_without_verdicts_stops_the_run(endpoint, replies, said):
+    url, _ = endpoint(replies)
+    with pytest.raises(WorkbookError, match=said):
+        ask(Judge(url, "m", retries=0, timeout=0.2), *numbered(3))
+
+
+def test_a_dead_endpoint_is_named():
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    with pytest.raises(
+        WorkbookError, match=rf"2 of 2 rows got no verdict from {url} \(no connection"
+    ):
+        ask(Judge(url, "m", retries=0), *numbered(2))
+
+
+def test_a_judge_that_likes_the_first_answer_decides_nothing(endpoint):
+    url, _ = endpoint(lambda text, n: "A")
+    judge = Judge(url, "m", PREFER, {"A": 1.0, "B": 0.0})
+    assert asyncio.run(judge.compare([("6*7?", "42", "41"), ("1+1?", "3", "2")])) == [0.5, 0.5]
+    assert judge.counts["position decided"] == 2
+    url, _ = endpoint(lambda text, n: "AB"[text.index("42") > text.index("41")])
+    fair = Judge(url, "m", PREFER, {"A": 1.0, "B": 0.0})
+    assert asyncio.run(fair.compare([("6*7?", "42", "41"), ("6*7?", "41", "42")])) == [1.0, 0.0]
+    assert fair.counts["position decided"] == 0
+
+
+def test_a_missing_field_names_those_that_are_there():
+    with pytest.raises(
+        WorkbookError, match="needs the column 'reference'.* only prompt, completion"
+    ):
+        ask(Judge("http://127.0.0.1:1/v1", "m", "{prompt} {completion} {reference}"), ROW)
+
+
+# ---------------------------------------------------------------- hostile completions
+
+
+TALKING = {a.name: a.text for a in attacks() if a.kind == "talking to a judge"}
+
+
+@pytest.mark.parametrize("name", TALKING)
+def test_a_completion_opens_no_turn(name):
+    from transformers import AutoTokenizer
+
+    judge = Judge("", "m")
+    for folder in ("tiny-qwen3", "tiny-gemma3", "tiny-tools"):
+        tokenizer = AutoTokenizer.from_pretrained(REPO / "data" / folder)
+
+        def special(text, tokenizer=tokenizer):
+            chat = [{"role": "user", "content": judge.text(ROW | {"completion": text})}]
+            ids = tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)["input_ids"]
+            return sum(i in tokenizer.all_special_ids for i in ids)
+
+        assert special(TALKING[name]) == special("41")
+
+
+def test_a_completion_cannot_know_its_fence():
+    judge, fences = Judge("", "m"), set()
+    for _ in range(20):
+        text = judge.text(ROW | {"completion": TALKING["the end of a fence"]})
+        fence = re.search("between lines of (=+[0-9a-f]{8})", text)[1]
+        assert text.count(fence) == 3
+        assert text.split(fence)[2].strip() == TALKING["the end of a fence"]
+        fences.add(fence)
+    assert len(fences) == 20
+
+
+@pytest.fixture(scope="module")
+@slow
+def served(tmp_path_factory):
+    """`transformers serve` with tiny-qwen3: its address, and the model's name."""
+    model, port = str(REPO / "data" / "tiny-qwen3"), free_port()
+    command = [str(Path(sys.executable).with_name("transformers")), "serve", model]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    path = tmp_path_factory.mktemp("serve") / "log.txt"
+    with path.open("w") as log:
+        env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=env)
+
+    def up() -> bool:
+        assert server.poll() is None, path.read_text()[-2000:]
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", port)) == 0
+
+    assert until(up), path.read_text()[-2000:]
+    yield f"http://127.0.0.1:{port}/v1", model
+    server.terminate()
+    server.wait(timeout=60)
+
+
+SUM = "Carla has 22 buttons and buys 7 more. How many buttons does Carla have now?"
+
+
+def test_a_real_endpoint_judges_what_the_model_says(served, tiny):
+    from grpo_workbook import generate
+
+    said = generate(*tiny["qwen"], [[{"role": "user", "content": SUM}]], max_new_tokens=64)[0]
+    word = re.sub(r"[\s*.]+", "", said.strip().splitlines()[-1].lower())
+    judge = Judge(*served, "{prompt}", {word: 1.0}, max_tokens=64)
+    assert asyncio.run(
+        judge_reward(judge)(["x", "y"], [[{"role": "user", "content": SUM}]] * 2)
+    ) == [
+        1.0,
+        1.0,
+    ]
+    assert judge.counts["asked"] == 1
+    assert min(judge.tokens) > 0
+
+
+def test_a_real_model_that_answers_with_prose_is_no_judge(served):
+    judge = Judge(*served, "{prompt}", max_tokens=64)
+    with pytest.raises(WorkbookError, match="1 of 1 rows got no verdict .*unreadable"):
+        ask(judge, {"prompt": SUM})
+    with pytest.raises(WorkbookError, match="refuses the request"):
+        ask(Judge(served[0], "another-model", "{prompt}"), {"prompt": SUM})
+
+
+@pytest.mark.trains
+def test_trl_awaits_the_judge_and_names_it(endpoint, tmp_path):
+    """In a process of its own, because Unsloth patches TRL."""
+    url, seen = endpoint(lambda text, n: "yes" if "<answer>" in text else "no")
+    script = f"""
+import unsloth
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+from grpo_workbook.reward_lab import Judge, judge_reward
+folder = {str(REPO / "data" / "tiny-qwen3")!r}
+judge = Judge({url!r}, "m")
+rows = Dataset.from_list([{{"prompt": [{{"role": "user", "content": {SUM!r}}}]}}] * 4)
+args = GRPOConfig({str(tmp_path)!r}, max_steps=1, per_device_train_batch_size=8, use_cpu=True,
+    bf16=False, num_generations=8, max_completion_length=32, report_to="none", logging_steps=1,
+    save_strategy="no", gradient_checkpointing=False)
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+trainer = GRPOTrainer(model, judge_reward(judge), args, rows,
+    processing_class=AutoTokenizer.from_pretrained(folder))
+trainer.train()
+log = trainer.state.log_history[0]
+print("MEAN", log["rewards/judge_reward/mean"], judge.counts["verdicts"])
+"""
+    from conftest import finished
+
+    result = finished([sys.executable, "-c", script], cwd=tmp_path, PYTHONPATH=str(REPO))
+    found = re.search(r"MEAN (\S+) (\d+)", result.stdout)
+    assert found, result.stderr[-3000:]
+    assert int(found[2]) == 8
+    right = sum("<answer>" in r["messages"][0]["content"] for r in seen)
+    assert float(found[1]) > 0 if right else float(found[1]) == 0
+
+
+# ---------------------------------------------------------------- agreement
+
+
+def test_kappa_is_the_textbooks():
+    """Cohen's own kind of table: 20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4."""
+    verdicts = [1] * 25 + [0] * 25
+    labels = [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15
+    found = agreement(verdicts, labels)
+    assert found.kappa == pytest.approx(0.4)
+    assert found.equal == pytest.approx(0.7)
+    # the large-sample interval (Fleiss, Cohen and Everitt 1969): 0.4 -/+ 1.96 * 0.127
+    assert (found.low, found.high) == pytest.approx((0.15, 0.65), abs=0.03)
+    assert agreement([None, *verdicts], [1, *labels]) == found
+
+
+def test_a_judge_that_always_says_yes_agrees_by_chance_alone():
+    found = agreement([1.0] * 50, [1.0] * 40 + [0.0] * 10)
+    assert (found.kappa, found.equal) == (pytest.approx(0, abs=1e-9), 0.8)
+    with pytest.raises(WorkbookError, match="no verdict on 2 rows"):
+        agreement([None, None], [1, 0])
+
+
+def test_a_length_bias_is_seen_within_a_label():
+    lengths, labels = [1, 2, 3, 4] * 2, [0] * 4 + [1] * 4
+    assert length_bias([0, 0, 1, 1] * 2, labels, lengths) == 1.0
+    assert length_bias([0, 1, 1, 0] * 2, labels, lengths) == 0.5
+    longer_are_right = length_bias([0] * 4 + [1] * 4, labels, [1] * 4 + [9] * 4)
+    assert longer_are_right != longer_are_right  # NaN: labels explain it all
+
+
+def test_no_attack_text_breaks_a_request(endpoint):
+    """Every attack of the lab arrives as one user message, in its fence, as valid JSON."""
+    url, seen = endpoint(lambda text, n: "no")
+    judge = Judge(url, "m", max_characters=2_000_000)
+    texts = [a.text for a in attacks() if a.text.isprintable() or "\n" in a.text]
+    assert ask(judge, *[ROW | {"completion": text} for text in texts]) == [0.0] * len(texts)
+    assert all(len(request["messages"]) == 1 for request in seen)
