@@ -118,9 +118,10 @@ def inputs(task: str) -> list[bytes]:
     return [path.read_bytes() for path in paths]
 
 
-def circumstances() -> dict:
-    """What a result may depend on beside its settings."""
-    code = [REPO / "benchmarks/race_training.py", REPO / "grpo_workbook/grpo.py"]
+def circumstances(*more: str) -> dict:
+    """What a result may depend on beside its settings; `more`: modules beside race_training."""
+    names = ("benchmarks/race_training.py", "grpo_workbook/grpo.py", *more)
+    code = [REPO / name for name in names]
     packages = {name: version(name) for name in ("torch", "transformers", "numpy")}
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
     return {
@@ -219,7 +220,9 @@ def against(method: str) -> str:
     return "grpo, 4 updates" if four else "grpo"
 
 
-def differences(by_method: dict[str, dict[int, dict]]) -> dict[str, str]:
+def differences(
+    by_method: dict[str, dict[int, dict]], against=against, measure: str = "sampled"
+) -> dict[str, str]:
     """method -> its paired difference in percent, with an interval, and what Holm's test says."""
     import numpy as np
     from scipy.stats import ttest_1samp
@@ -229,8 +232,9 @@ def differences(by_method: dict[str, dict[int, dict]]) -> dict[str, str]:
     said, gains = {}, {}
     for method, rows in by_method.items():
         other = by_method.get(against(method), {})
-        seeds = sorted(rows.keys() & other.keys()) if method not in ("grpo", "base") else []
-        found = np.array([rows[s]["end"]["sampled"] - other[s]["end"]["sampled"] for s in seeds])
+        alone = method in ("grpo", "base") or other is rows
+        seeds = [] if alone else sorted(rows.keys() & other.keys())
+        found = np.array([rows[s]["end"][measure] - other[s]["end"][measure] for s in seeds])
         if len(found) >= 3 and np.ptp(found) > 0:
             gains[method] = found
         elif len(found):
@@ -287,15 +291,19 @@ def table(task: str, rows: list[dict]) -> None:
 
 def race(args, store: Store) -> int:
     """Make the runs that are missing; the number of failures."""
+    return make(args, store, wanted(args), train, "race_training", circumstances())
+
+
+def make(args, store: Store, rows: Iterable[dict], train, module: str, told: dict) -> int:
+    """Let `train`, which needs `module`, make those of the runs `rows` that are not stored."""
     done = {identity(row) for task in args.tasks for row in store.rows(task)}
-    todo = [row for row in wanted(args) if identity(row) not in done]
+    todo = [row for row in rows if identity(row) not in done]
     print(f"{len(todo)} runs to make", flush=True)
     until, failed, waiting = time.monotonic() + 60 * args.minutes, 0, {}
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
     context = get_context("forkserver")  # it loads torch once; every run is a fork of its own
-    context.set_forkserver_preload(["race_training"])
-    told = circumstances()
+    context.set_forkserver_preload([module])
     with ProcessPoolExecutor(args.jobs, context, max_tasks_per_child=1) as pool:
         while todo or waiting:
             while todo and len(waiting) < args.jobs and time.monotonic() < until:

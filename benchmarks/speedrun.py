@@ -43,6 +43,7 @@ RECORDS: dict[str, dict] = {
     "60 steps": {"max_steps": 60, **ONLY_FASTER},
     "prompts once": {"max_steps": 80, **SHARED},
     "two processes": {"max_steps": 80, **SHARED, "processes": 2},
+    "128 a step": {"max_steps": 52, "batch_size": 128, **SHARED, "processes": 2},
 }
 
 
