@@ -26,8 +26,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from build_tiny_models import begin, card_head, make_model, make_tokenizer, save, train  # noqa: E402
 
-from grpo_workbook.environments import GuessNumber, PriceList, multiply, tool_suffix  # noqa: E402
-from grpo_workbook.environments.environment import ITEMS  # noqa: E402
+from grpo_workbook.environments import ITEMS, GuessNumber, PriceList, multiply, tool_suffix  # noqa: E402
 
 MODEL, FOLDER = HERE / "tiny-tools", HERE / "tool_tasks"
 # (name, steps, sequences per step, learning rate, fraction of the steps after which weights are rounded to 4 bits)

@@ -7,8 +7,8 @@ import pytest
 from conftest import REPO, cli, finished, report_of
 
 from grpo_workbook import RunConfig
-from grpo_workbook.cli.acting import acts_of, same_seeds
-from grpo_workbook.cli.run import Job
+from grpo_workbook.cli.rewards import acts_of
+from grpo_workbook.cli.run import Job, same_seeds
 from grpo_workbook.data import load_split
 from grpo_workbook.errors import WorkbookError
 

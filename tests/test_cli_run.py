@@ -300,6 +300,7 @@ def test_a_gpu_that_is_too_small_for_the_merge_loses_nothing(tmp_path, capsys, m
         seen.append(alive())
         raise torch.OutOfMemoryError("CUDA out of memory")
 
+    gc.collect()  # models that tests before this one have left
     seen, before, folder = [], alive(), tmp_path / "run"
     monkeypatch.setattr(the_run, "merge", full)
     sizes = ["--max-steps", "1", "--heldout", "8", "--batch-size", "8"]

@@ -354,6 +354,21 @@ def test_the_replay_and_its_tokens_are_trls(loaded, tmp_path):
     same_as_trls(trainer, episodes, rows)
 
 
+def test_what_reset_returns_is_in_the_prompt_as_in_trls_trainer(loaded, tmp_path):
+    class Hinted(GuessNumber):
+        def _start(self, rng, row):
+            super()._start(rng, row)
+            return f" A hint: not {self._secret % 7 + 1}."
+
+    row = {"prompt": [{"role": "user", "content": "Find it."}], "seed": 1}
+    trainer = trls_trainer(loaded, [row] * 2, tmp_path, [], Hinted, reward=[])
+    theirs = trainer._generate_and_score_completions([row] * 2)
+    (episode,) = replay(*loaded, [row], environment=Hinted, max_new_tokens=8)
+    own = theirs["prompt_mask"][0].bool()
+    assert theirs["prompt_ids"][0][own].tolist() == episode.prompt_ids
+    assert row["prompt"][0]["content"] == "Find it."
+
+
 def same_as_trls(trainer, episodes, rows):
     theirs = trainer._generate_and_score_completions(rows)
     for i, episode in enumerate(episodes):

@@ -38,6 +38,13 @@ OPTIONS = [
            help="show the best, a typical and the worst completion of that step"),
 ]  # fmt: skip
 
+# The rules calculate with these settings: the least number of each, and the types of the others.
+LEAST = dict.fromkeys(["learning_rate", "temperature", "beta"], 0) | dict.fromkeys(
+    """num_generations max_completion_length max_steps logging_steps
+    per_device_train_batch_size""".split(), 1)  # fmt: skip
+PARTS = {"reward_roles": (dict, str, '{"NAME": "correctness"}'),
+         "reward_weights": (dict | list, int | float, '{"NAME": 2}')}  # fmt: skip
+
 
 def main(args) -> int:
     """Exit status 1 for a severe finding. Raises WorkbookError if there is no log."""
@@ -66,7 +73,7 @@ def _diagnose(args) -> int:
         plain = json.loads(json.dumps(alone, default=float), parse_constant=lambda n: str(float(n)))
         print(json.dumps(plain, indent=2))  # JSON has no NaN
     elif len(runs) == 1:
-        _show(diagnosis, args, *good.values(), *found.values())
+        _show(args, *good.values(), *found.values())
     else:
         print(f"{'run':<32} {'steps':>10}  first finding")
         for name, run in runs.items():
@@ -86,13 +93,19 @@ def _diagnose(args) -> int:
 
 
 def _setting(text: str) -> tuple[str, object]:
-    name, sign, value = text.partition("=")
+    name, sign, told = text.partition("=")
     if not sign:
         raise WorkbookError(f"--set {text}: give NAME=VALUE, for example num_generations=8")
+    value: object = told
     with contextlib.suppress(ValueError):
-        return name, json.loads(value)
-    if name in ("reward_roles", "reward_weights"):
-        raise WorkbookError(f"--set {text}: its value is not JSON, such as '{{\"NAME\": ...}}'")
+        value = json.loads(told)
+    if name in LEAST and not (isinstance(value, int | float) and value >= LEAST[name]):
+        raise WorkbookError(f"--set {text}: give {name}=NUMBER, of at least {LEAST[name]}")
+    if name in PARTS:
+        whole, part, such = PARTS[name]
+        parts = value.values() if isinstance(value, dict) else value
+        if not (isinstance(value, whole) and all(isinstance(p, part) for p in parts)):
+            raise WorkbookError(f"--set {text}: give JSON, such as {name}='{such}'")
     return name, value
 
 
@@ -110,12 +123,14 @@ def _told(run, findings) -> dict:
     return {"findings": [asdict(f) for f in findings], "unjudged": findings.unjudged} | facts
 
 
-def _show(diagnosis, args, run, findings) -> None:
+def _show(args, run, findings) -> None:
+    from grpo_workbook.diagnosis import as_text, samples
+
     rows, each = len(run.table), f", a row for every {run.every}" if run.every > 1 else ""
     place = Path(args.folder) / (args.run or "")
-    shown = [] if args.completions is None else diagnosis.samples(place, args.completions, groups=2)
+    shown = [] if args.completions is None else samples(place, args.completions, groups=2)
     print(*wrap(f"{readable(args.folder)}: {rows} rows, steps {_steps(run)}{each}", 79), sep="\n")
-    print(f"\n{diagnosis.as_text(findings, run)}")
+    print(f"\n{as_text(findings, run)}")
     for sample in shown:
         print(f"\nstep {args.completions}, {sample.kind}, reward {sample.reward:g}")
         for line in sample.completion.splitlines():

@@ -12,7 +12,6 @@ import re
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_type_hints
 
 from grpo_workbook.cli import option
 from grpo_workbook.cli.rewards import beside, parse_rewards
@@ -78,17 +77,17 @@ def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, 
     loaded, but for the values of GRPOConfig's fields. `loads`: say that it takes time.
     """
     # a bool that is true by default also gets a --no-...; an empty path would be this folder
-    types = {name: str if f.type is Path else f.type for name, f in run_fields().items()}
-    fields = [(n, types[n], f.default is True or None) for n, f in run_fields().items()]
     kinds = {name: kind for name, (kind, _) in OWN.items() if name != "config"} | more
-    parser = _trl_parser([*fields, *((name, kind, None) for name, kind in kinds.items())])
+    fields = [(name, kind, None) for name, kind in kinds.items()]
+    for name, f in run_fields().items():
+        fields.append((name, str if f.type is Path else f.type, f.default is True or None))
+    parser = _trl_parser(dataclasses.make_dataclass("Options", fields))
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS)
     ours, rest = parser.parse_known_args(arguments)
     if "config" in ours:
         ours, rest = parser.parse_known_args([*from_yaml(ours.config), *arguments])  # the last wins
         del ours.config
-    words = [word for word in rest if word.startswith("--")]
-    names = [word.split("=")[0].lstrip("-").replace("-", "_") for word in words]
+    names = [w.split("=")[0].lstrip("-").replace("-", "_") for w in rest if w.startswith("--")]
     for name in names:
         if name in REFUSED:
             raise WorkbookError(f"{name} cannot be set: {REFUSED[name]}")
@@ -102,16 +101,14 @@ def read(arguments: list[str], loads: bool = True, **more: type) -> tuple[dict, 
         if is_main():
             print("Loading the libraries", flush=True)
     theirs: dict = {}
-    if words or {"tools", "environment"} & vars(ours).keys():  # Transformers makes their schemas
+    if names or {"tools", "environment"} & vars(ours).keys():  # Transformers makes their schemas
         if loads and getattr(ours, "backend", "unsloth") == "unsloth":
             # It patches TRL, so it comes first, but after what the run says in the environment.
             RunConfig.from_env(**{n: v for n, v in vars(ours).items() if n in run_fields()})
             import unsloth  # noqa: F401
         from trl import GRPOConfig
 
-        hints = get_type_hints(GRPOConfig)
-        parser = _trl_parser([(name, hints[name], None) for name in dict.fromkeys(names)])
-        found, rest = parser.parse_known_args(rest)
+        found, rest = _trl_parser(GRPOConfig).parse_known_args(rest)
         theirs = vars(found)
     if rest:
         raise WorkbookError(f"{rest[0]!r} is not an option: give --name value")
@@ -148,7 +145,7 @@ def _check(given: dict) -> None:
     raise errors[0]
 
 
-def _trl_parser(fields: list[tuple]) -> argparse.ArgumentParser:
+def _trl_parser(options: type) -> argparse.ArgumentParser:
     from trl.scripts.utils import TrlParser
 
     def refuse(message: str):
@@ -156,7 +153,6 @@ def _trl_parser(fields: list[tuple]) -> argparse.ArgumentParser:
 
     # So far only TRL's parser is loaded, which Unsloth does not patch.
     warnings.filterwarnings("ignore", ".*Unsloth should be imported before")
-    options = dataclasses.make_dataclass("Options", fields)
     parser = TrlParser(options, add_help=False, allow_abbrev=False)
     parser.error = refuse
     for action in parser._actions:
@@ -176,9 +172,8 @@ def from_yaml(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
         typed, texts = (yaml.load(text, Loader=kind) for kind in (yaml.SafeLoader, yaml.BaseLoader))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise WorkbookError(
-            f"{path} cannot be read as YAML: {' '.join(str(error).split())}"
-        ) from None
+        why = " ".join(str(error).split())
+        raise WorkbookError(f"{path} cannot be read as YAML: {why}") from None
     if not isinstance(typed, dict):
         raise WorkbookError(f"{path} is not a mapping: write one `name: value` per line")
     words = []

@@ -1,4 +1,4 @@
-"""Rewards by name on the command line: of the floor, of the rooms, and from the user's files."""
+"""Rewards by name on the command line; functions and classes from the user's own files."""
 
 import contextlib
 import functools
@@ -7,7 +7,6 @@ import os
 import runpy
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -16,7 +15,7 @@ from typing import Any
 
 from grpo_workbook import rewards
 from grpo_workbook.config import nearest
-from grpo_workbook.errors import WorkbookError, visible
+from grpo_workbook.errors import WorkbookError, first_line, visible
 
 
 def parse_rewards(spec: str, timeout: float = 600.0):
@@ -51,15 +50,12 @@ def _timed() -> bool:
 def _limited(name: str, timeout: float, questions: Sequence):
     """End the block after `timeout` seconds or an os._exit with an error, and 3 s after a Ctrl-C.
 
-    It works in the main thread, and by a signal, which Windows lacks: a loop, a sleep or a wait for
-    a server ends; one endless call into C code does not.
+    It works by a signal, which Windows lacks: a loop, a sleep or a wait for a server ends; one
+    endless call into C code does not.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     pid, leave, stopped = os.getpid(), os._exit, []
-    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = {number: handler for number, handler in known.items() if callable(handler)}
+    stops = (signal.SIGINT, signal.SIGTERM)
+    before = {number: known for number in stops if callable(known := signal.getsignal(number))}
 
     def late(*_):
         raise KeyboardInterrupt if stopped else _Late
@@ -142,6 +138,29 @@ def load_own(where: str, kind: str = "function") -> Any:
     return known[name]
 
 
+def acts_of(tools: str | None = None, environment: str | None = None) -> dict:
+    """The arguments for GRPOTrainer of FILE.py:FUNCTION,... and FILE.py:CLASS; {} for neither."""
+    from grpo_workbook.environments import tools_of
+
+    own = [load_own(where) for where in (tools or "").split(",") if where]
+    acts: dict = {"tools": own} if own else {}
+    if environment:
+        acts["environment_factory"] = episodes = load_own(environment, "class")
+        if not hasattr(episodes, "reset"):
+            fix = "derive it from grpo_workbook.environments.Environment"
+            raise WorkbookError(f"{environment} has no method reset: {fix}")
+        own = own + tools_of(episodes())
+    for function in own:
+        from transformers.utils import get_json_schema  # `options.read` has loaded Unsloth before
+
+        try:
+            get_json_schema(function)  # as TRL will, after the model is loaded
+        except Exception as error:  # of its own kinds
+            said = f"no schema can be made of the tool {function.__name__}: {first_line(error)}"
+            raise WorkbookError(f"{said} Give it type hints, and a docstring with Args:") from error
+    return acts
+
+
 def load_reward(where: str, timeout: float = 600.0) -> Callable:
     """The reward FILE.py:FUNCTION, which may take `timeout` seconds for a call."""
     function, name = load_own(where), where.rpartition(":")[2]
@@ -188,8 +207,7 @@ def try_rewards(functions: Sequence[Callable], rows: Sequence[dict]) -> None:
     texts = [text for row in rows for text in (form.format(row.get("answer")), "")]
     columns = {key: [row[key] for row in rows for _ in range(2)] for key in rows[0]}
     for function in functions:
-        rewards.require_columns(
-            rewards.name_of(function), getattr(function, "columns", ()), columns
-        )
+        needed = getattr(function, "columns", ())
+        rewards.require_columns(rewards.name_of(function), needed, columns)
         if hasattr(function, "own"):
             rewards.call(function, texts, **columns)

@@ -15,6 +15,7 @@ examples:
   torchrun --nproc_per_node 2 -m grpo_workbook run --config my.yaml
 """
 
+import json
 import os
 import shutil
 import sys
@@ -22,18 +23,18 @@ import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from grpo_workbook import data, training
-from grpo_workbook.cli import acting, options
+from grpo_workbook import data, stages, training
+from grpo_workbook.cli import options
 from grpo_workbook.cli.report import draw, from_log, peak_rss_mb, show_report, verdict, versions
-from grpo_workbook.cli.rewards import file_hashes, judge_for, parse_rewards, try_rewards
+from grpo_workbook.cli.rewards import acts_of, file_hashes, judge_for, parse_rewards, try_rewards
 from grpo_workbook.cli.together import count, is_main, main_first, once, together
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
+from grpo_workbook.evaluation import Scores
 from grpo_workbook.export import merge, save_adapter, scored, write_card
 from grpo_workbook.files import alone, check_disk, read_json, readable, write_json
 from grpo_workbook.models import check_positions, load_model
 from grpo_workbook.resume import train
-from grpo_workbook.stages import compare
 
 PARTS = "run.json before.json checkpoints log.json adapter after.json merged figures report.json"
 NO_SETTING = ("device", "profile", "model", "family", "seed", "output", "why")
@@ -55,48 +56,43 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def main_run(run, *, overwrite=False, resume=False, overrides=None, **given) -> dict | None:
+def main_run(run, **given) -> dict | None:
     """Load, measure, train, measure, save, merge, prove; returns the content of report.json.
 
-    `overrides` are fields of GRPOConfig that win over the run's, `given` are arguments of `Job`.
-    Bad input is found before the first file is written. Connected processes (see together.py) all
-    train and measure; only the main one writes and merges, the others get None.
+    `given` are arguments of `Job`. Bad input is found before the first file is written. Connected
+    processes (see together.py) all train and measure; only the main one writes and merges, the
+    others get None.
     """
     from accelerate.utils.memory import clear_device_cache
 
     from grpo_workbook.diagnosis import roles_of  # it loads pandas
 
-    started, overrides, output = time.monotonic(), overrides or {}, run.output
-    job, how = Job(run, **given), {"overwrite": overwrite, "resume": resume}
-    more = {"reward_weights": {f.__name__: w for f, w in zip(*job.rewards, strict=True)}}
-    more |= {"reward_roles": roles_of(job.rewards[0]), "processes": count()}
-    identity = job.identity(overrides, **more)
-    model, tokenizer = job.load(identity, **how)
-    run.to_grpo_config(job.rewards[1], overrides, count())  # TRL refuses bad values here
+    started, output, job = time.monotonic(), run.output, Job(run, **given)
+    weights = {f.__name__: weight for f, weight in zip(*job.rewards, strict=True)}
+    more = {"reward_roles": roles_of(job.rewards[0]), "processes": count()}
+    model, tokenizer = job.load(reward_weights=weights, **more)
+    run.to_grpo_config(job.rewards[1], job.overrides, count())  # TRL refuses bad values here
     who = {name: getattr(run, name) for name in ("device", "family", "load_in_4bit")}
-    report = {name: value for name, value in identity.items() if name != "settings"} | who
+    report = {name: value for name, value in job.identity.items() if name != "settings"} | who
     report |= {"data": job.data, "linear4bit_layers": training.count_4bit_layers(model)}
     report |= {"steps": run.max_steps, "lora_parameters": model.get_nb_trainable_parameters()[0]}
     with ExitStack() as held:
-        once(lambda: held.enter_context(own_folder(output, identity, **how)))
+        once(lambda: held.enter_context(own_folder(output, job.identity, **job.mode)))
         path = output / "before.json"
         if kept := once(lambda: read_json(path) if path.is_file() else None):
             print("The baseline was measured before the interruption")
-        more = {"judge": job.judge, "seed": run.seed, "ways": ("sampled", "greedy")}
-        more |= {"acts": job.acts, "turns": overrides.get("max_tool_calling_iterations")}
-        before = acting.measure(run, model, tokenizer, job.heldout, path, kept=kept, **more)
+        before = job.measure(model, tokenizer, path, kept)
         right, n = sum(before[0].strict), before[0].n
         print(f"Before training: {right} of {n} held-out problems strictly right when sampled")
-        given = {"resume": resume, "overrides": overrides, "acts": job.acts}
-        history, told = train_once(run, model, tokenizer, job.train, *job.rewards, **given)
+        history, told = job.train_once(run, model, tokenizer, job.train, *job.rewards)
         if training.sharded():  # no process holds all the weights
             where = {"dtype": run.dtype, "device": run.device, "load_in_4bit": run.load_in_4bit}
             model = load_model(run.model, output / "adapter", **where)[0]
-        after = acting.measure(run, model, tokenizer, job.heldout, output / "after.json", **more)
+        after = job.measure(model, tokenizer, output / "after.json")
         if not is_main():
             return None
         log = [entry for entry in history if "reward" in entry]
-        report |= {**told, "heldout": compare(before, after), **from_log(log, run)}
+        report |= {**told, "heldout": stages.compare(before, after), **from_log(log, run)}
         report |= {"verdict": verdict(report["heldout"]), "versions": versions()}
         asked = job.heldout.select_columns(["question", "answer"]).to_list()[:5]
         rows = zip(asked, before[1].completions, after[1].completions, strict=False)
@@ -115,27 +111,30 @@ def main_run(run, *, overwrite=False, resume=False, overrides=None, **given) -> 
         report["total_seconds"] = round(time.monotonic() - started, 1)
         report["peak_rss_mb"] = peak_rss_mb()
         for kind in ("adapter", "merged"):
-            write_card(output / kind, report, identity["settings"], base=run.model)
+            write_card(output / kind, report, job.identity["settings"], base=run.model)
         write_json(output / "report.json", report)
         return report
 
 
 class Job:
-    """A run's rewards, data and backend; WorkbookError if they do not fit. Writes nothing.
+    """A run's rewards, data and backend, and its steps; WorkbookError if they do not fit.
 
-    `used` are the reward functions to call (default: the run's), `how` are data, heldout_data and
-    options of `load_problems`. `train` and `heldout` are rows, and prompts after `load`.
+    `used` are the reward functions to call (default: the run's), `overrides` are fields of
+    GRPOConfig that win over the run's, `how` are other names of `options.OWN`. `train` and
+    `heldout` are rows, and prompts after `load`. `identity` is the content of run.json: --resume
+    continues only a run with the same one.
     """
 
-    def __init__(self, run, used=(), *, backend="unsloth", judge=None, **how):
-        self.run, self.backend = run, backend
+    def __init__(self, run, used=(), *, backend="unsloth", judge=None, overrides=None, **how):
+        self.run, self.backend, self.overrides = run, backend, overrides or {}
+        self.mode = {name: how.pop(name, False) for name in ("overwrite", "resume")}
         if training.sharded() and backend == "unsloth":
             said = "FSDP and DeepSpeed shard the weights, which Unsloth does not support"
             fix = "add --backend plain, or launch with configs/data_parallel.yaml"
             raise WorkbookError(f"{said}: {fix}")
         if backend == "plain" and (why := training.why_not_plain(run)):
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
-        self.acts = acting.acts_of(how.pop("tools", None), how.pop("environment", None))
+        self.acts = acts_of(how.pop("tools", None), how.pop("environment", None))
         episodes = self.acts.get("environment_factory")
         timeout = how.pop("reward_timeout", 600)
         self.rewards = parse_rewards(run.rewards, timeout)  # (functions, weights)
@@ -147,36 +146,33 @@ class Job:
         numbers = not own or any(getattr(f, "answers", None) == "number" for f in used)
         answers = "number" if numbers else "text"
         with main_first():
-            how |= {"leaks": acting.same_seeds} if episodes else {}
+            how |= {"leaks": same_seeds} if episodes else {}
             self.train, self.heldout, leaked = data.load_split(run, *given, answers=answers, **how)
         try_rewards(used, list(data.to_dataset(self.train.select(range(min(2, len(self.train)))))))
         self.judge = judge_for(answers, judge)
         own_acts = [*self.acts.get("tools", ()), *filter(None, [episodes])]
-        self.reward_files = file_hashes([*used, *own_acts])
-        self.data_sha256 = data.sha256_of(self.train, self.heldout)
         if not own and data.course_data(run.profile) is data.GSM8K:
             given = data.GSM8K.values()
         named = [s and (Path(s).name if Path(s).exists() else str(s)) for s in given]
         self.data = {"source": named[0], "heldout_source": named[1], "dropped_leaked": leaked}
         self.data["max_prompt_length"] = run.max_prompt_length
+        settings = {name: value for name, value in vars(run).items() if name not in NO_SETTING}
+        self.identity = {"backend": backend, "overrides": self.overrides, "settings": settings}
+        self.identity["data_sha256"] = data.sha256_of(self.train, self.heldout)
+        self.identity |= {"profile": run.profile, "model": run.model_name, "seed": run.seed}
+        self.identity["reward_files"] = file_hashes([*used, *own_acts])
 
-    def identity(self, overrides: dict, **more) -> dict:
-        """The content of run.json: --resume continues only a run with the same one."""
-        run, found = self.run, {"backend": self.backend, "data_sha256": self.data_sha256}
-        found |= {"profile": run.profile, "model": run.model_name, "seed": run.seed, **more}
-        found |= {"overrides": overrides, "reward_files": self.reward_files}
-        return found | {"settings": {k: v for k, v in vars(run).items() if k not in NO_SETTING}}
-
-    def load(self, identity: dict, **how):
+    def load(self, **identity):
         """(policy, tokenizer) after checking disk and folder; drops rows that are too long."""
         run, folder = self.run, Path(self.run.model)
+        self.identity |= identity
         # a guess for a hub model; for a folder six times the base and 50 MiB
         needed = {"smoke": 5, "t4": 15, "24gb": 30, "80gb": 80}[run.profile] * 2**30
         if here := folder.is_dir():
             sizes = (f.stat().st_size for f in folder.rglob("*") if f.is_file())
             needed = 6 * sum(sizes) + 50 * 2**20
         once(lambda: check_disk(run.output, needed, "the run"))
-        once(lambda: check_folder(run.output, identity, **how))
+        once(lambda: check_folder(run.output, self.identity, **self.mode))
         print(f"{run}\n\nLoading the model")
         if here:
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on this disk
@@ -197,42 +193,64 @@ class Job:
             raise WorkbookError(f"{said}: give more, or lower --batch-size")
         return model, tokenizer
 
+    def measure(self, model, tokenizer, path=None, kept=None, ways=("sampled", "greedy")):
+        """As `stages.measure`; where the model acts, a completion is its episode, as JSON."""
+        from grpo_workbook.environments import replay
 
-def train_once(run, model, tokenizer, rows, functions, weights, callbacks=(), **how) -> tuple:
-    """Train resumably, with diagnosis, save adapter and log; (TRL's history, report entries).
+        run, acts, heldout = self.run, self.acts, self.heldout
+        if not acts:
+            how = {"ways": ways, "kept": kept, "judge": self.judge, "seed": run.seed}
+            return stages.measure(run, model, tokenizer, heldout, path, **how)
+        turns = self.overrides.get("max_tool_calling_iterations") or run.max_completion_length
+        how = {"tools": acts.get("tools", ()), "environment": acts.get("environment_factory")}
+        how |= {"max_new_tokens": run.max_completion_length, "batch_size": run.eval_batch}
+        how |= {"seed": run.seed, "max_turns": turns}
+        if not kept:
+            kept = {name: list(heldout[name]) for name in ("question", "answer")}
+            for way in ways:
+                played = replay(model, tokenizer, list(heldout), sample=way == "sampled", **how)
+                rows = [(e.right(row), e.messages) for e, row in zip(played, heldout, strict=True)]
+                kept[way] = [json.dumps({"right": right, "messages": m}) for right, m in rows]
+            if path and is_main():
+                write_json(path, kept | {"kind": "episode"})
+        rights = [[json.loads(text)["right"] for text in kept[way]] for way in ways]
+        return [Scores(kept[way], r, r, r) for way, r in zip(ways, rights, strict=True)]
 
-    `how`: resume and overrides. After a Ctrl-C everything is saved, and SystemExit is raised.
-    """
-    from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
+    def train_once(self, run, model, tokenizer, rows, functions, weights, callbacks=()) -> tuple:
+        """Train resumably, with diagnosis, save adapter and log; (TRL's history, report entries).
 
-    given = (run, model, tokenizer, rows, functions, weights, how["overrides"])
-    trainer = training.make_trainer(*given, **how.get("acts", {}))
-    trainer.reward_funcs = functions = watch(trainer.reward_funcs)  # an environment's, too
-    for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
-        trainer.add_callback(callback)
-    started = time.monotonic()
-    with log_the_end(trainer, run.output / "log.json") if is_main() else nullcontext():
-        done = train(trainer, resume=how["resume"])
-    seconds = time.monotonic() - started
-    log = [entry for entry in done.history if "reward" in entry]
-    gather = trainer.accelerator.get_state_dict
-    whole = gather(trainer.model_wrapped) if training.sharded() else None
-    if is_main():
-        write_json(run.output / "log.json", log)
-        # of this task: on other texts training may have changed less than the 4 bits
-        asked = rows["prompt"][:4]
-        save_adapter(model, tokenizer, run.output / "adapter", whole, asked)
-    trainer.accelerator.wait_for_everyone()
-    if done.interrupted:
+        After a Ctrl-C everything is saved, and SystemExit is raised.
+        """
+        from grpo_workbook.diagnosis import HealthCallback, log_the_end, watch
+
+        given = (run, model, tokenizer, rows, functions, weights, self.overrides)
+        trainer = training.make_trainer(*given, **self.acts)
+        trainer.reward_funcs = functions = watch(trainer.reward_funcs)  # an environment's, too
+        for callback in (*([HealthCallback(functions)] if is_main() else []), *callbacks):
+            trainer.add_callback(callback)
+        started = time.monotonic()
+        with log_the_end(trainer, run.output / "log.json") if is_main() else nullcontext():
+            done = train(trainer, resume=self.mode["resume"])
+        seconds = time.monotonic() - started
+        log = [entry for entry in done.history if "reward" in entry]
+        gather = trainer.accelerator.get_state_dict
+        whole = gather(trainer.model_wrapped) if training.sharded() else None
         if is_main():
-            step = f"{trainer.state.global_step} of {run.max_steps}"
-            said = f"\nInterrupted: stopped after step {step}. The same command with"
-            print(said, "--resume continues from there.", file=sys.stderr)
-        raise SystemExit(130)
-    # with the time before the interruption
-    seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
-    told = {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
-    return done.history, told
+            write_json(run.output / "log.json", log)
+            # of this task: on other texts training may have changed less than the 4 bits
+            asked = rows["prompt"][:4]
+            save_adapter(model, tokenizer, run.output / "adapter", whole, asked)
+        trainer.accelerator.wait_for_everyone()
+        if done.interrupted:
+            if is_main():
+                step = f"{trainer.state.global_step} of {run.max_steps}"
+                said = f"\nInterrupted: stopped after step {step}. The same command with"
+                print(said, "--resume continues from there.", file=sys.stderr)
+            raise SystemExit(130)
+        # with the time before the interruption
+        seconds += sum(e["step_time"] for e in log if e["step"] <= done.resumed_from_step)
+        told = {"resumed_from_step": done.resumed_from_step, "train_seconds": round(seconds, 1)}
+        return done.history, told
 
 
 def merged(job: Job, policy) -> dict:
@@ -252,10 +270,19 @@ def merged(job: Job, policy) -> dict:
         said = "the GPU's memory is full while merging; all else is saved. To merge on the CPU:"
         raise WorkbookError(f"{said} CUDA_VISIBLE_DEVICES= {again}") from None
     if job.acts:
-        given = (run, *load_model(folder, device=run.device), job.heldout, None)
-        (played,) = acting.measure(*given, acts=job.acts, ways=["greedy"], seed=run.seed)
+        (played,) = job.measure(*load_model(folder, device=run.device), ways=["greedy"])
         proof |= scored(policy.strict, played.strict, played.completions)
     return proof
+
+
+def same_seeds(train, heldout) -> set[int]:
+    """The training rows whose seed is held out, as `leaked_rows`: another seed, another episode."""
+    for rows in (train, heldout):
+        if "seed" not in rows.column_names:
+            there = ", ".join(rows.column_names)
+            raise WorkbookError(f"an environment needs a column 'seed'; the data has {there}")
+    held = set(heldout["seed"])
+    return {i for i, seed in enumerate(train["seed"]) if seed in held}
 
 
 def parts(output: Path) -> list[str]:

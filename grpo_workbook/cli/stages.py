@@ -18,7 +18,7 @@ from pathlib import Path
 
 from grpo_workbook.cli import option, options
 from grpo_workbook.cli.rewards import beside, parse_rewards
-from grpo_workbook.cli.run import Job, own_folder, train_once
+from grpo_workbook.cli.run import Job, own_folder
 from grpo_workbook.config import RunConfig
 from grpo_workbook.errors import WorkbookError
 from grpo_workbook.files import readable
@@ -47,17 +47,14 @@ def main(arguments: list[str]) -> int:
         pairs = tuple(zip(functions, weights, strict=True))
         stages.append(replace(stage, rewards=pairs, success=success))
         used += [*functions, success] if stage.pass_rate else functions
-    how = {name: bool(values.pop(name, False)) for name in ("overwrite", "resume")}
-    job = Job(run, used, **values)
-    identity = job.identity(overrides, stages=[stage.to_dict() for stage in given])
-    model, tokenizer = job.load(identity, **how)
-    more = {"resume": how["resume"], "overrides": overrides}
-    train = {"train": lambda *stage: train_once(*stage, **more)[0], "resume": how["resume"]}
+    job = Job(run, used, overrides=overrides, **values)
+    model, tokenizer = job.load(stages=[stage.to_dict() for stage in given])
+    train = {"train": lambda *stage: job.train_once(*stage)[0], "resume": job.mode["resume"]}
     if probe_every:
         probe = {"max_new_tokens": run.max_completion_length, "every": probe_every}
         probe |= {"problems": len(job.heldout), "judge": job.judge}
         train["callbacks"] = [HeldoutProbe(model, tokenizer, job.heldout, **probe)]
-    with own_folder(run.output, identity, **how):
+    with own_folder(run.output, job.identity, **job.mode):
         data = job.train, job.heldout
         report = train_stages(run, model, tokenizer, *data, stages, judge=job.judge, **train)
     print()
