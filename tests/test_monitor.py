@@ -778,6 +778,25 @@ def test_without_a_clipped_ratio_the_mean_length_says_that_texts_are_cut_off(
     assert first(real(settings=settings, completion_length=length)) == expected
 
 
+def test_cut_off_by_length_alone_says_that_an_end_token_may_be_the_cause():
+    cut = {"settings": {"max_completion_length": 200}, "completion_length": lambda s: 199.0}
+    by_length = diagnose(real(**cut))[0]
+    by_ratio = diagnose(real(**cut, completions__clipped_ratio=lambda s: 0.95))[0]
+    assert (by_length.name, by_ratio.name) == ("truncated", "truncated")
+    assert "an end token that is never sampled looks the same" in by_length.means
+    some_end = diagnose(real(**cut | {"completion_length": lambda s: 160.0 + s % 5}))[0]
+    assert some_end.name == "truncated"
+    assert "never sampled" not in by_ratio.means + some_end.means
+
+
+def test_rewards_without_their_total_are_read_and_called_neither_flat_nor_healthy():
+    """A chart of one function, or logged completions alone, of many steps."""
+    steps = [{"step": s, "rewards/f/mean": 0.5 + 0.1 * math.sin(7.3 * s)} for s in range(1, 121)]
+    found = diagnose(steps)
+    assert [f.name for f in found] == ["too_short"]
+    assert "reward_flat" in [name for gap in found.unjudged for name in gap["findings"]]
+
+
 def test_the_fraction_of_silent_groups_is_said_as_it_is():
     found = diagnose(real(reward_std=lambda s: 0.5 * (s % 10 == 0)))[0]
     assert found.name == "no_gradient"

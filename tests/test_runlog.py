@@ -622,7 +622,47 @@ def test_the_command_line_reads_text_and_takes_what_the_log_does_not_say(tmp_pat
     assert max(map(len, said.splitlines())) <= 80
     assert main(["diagnose", str(path), "--set", "logging_steps"]) == 2
     assert main(["diagnose", str(path), "--set", "reward_roles={f: correctness}"]) == 2
-    assert "its value is not JSON" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert """give JSON, such as reward_roles='{"NAME": "correctness"}'""" in said
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "reward_roles=5",
+        'reward_roles={"f": 1}',
+        "reward_weights=2",
+        'reward_weights={"f": "high"}',
+        "reward_weights=[1, null]",
+        "beta=low",
+        "num_generations=[8]",
+        "num_generations=0",
+        "max_steps=null",
+        "logging_steps=five",
+    ],
+)
+def test_a_setting_that_no_rule_can_use_is_refused_with_an_example(tmp_path, capsys, setting):
+    path = save(tmp_path / "log.jsonl", lines(ENTRIES))
+    assert main(["diagnose", str(path), "--set", setting]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"error: --set {setting}: give " in said
+    assert f"{setting.partition('=')[0]}=" in said.partition("give ")[2]
+
+
+def test_settings_that_the_rules_can_use_are_taken(tmp_path, capsys):
+    path = save(tmp_path / "log.jsonl", lines(ENTRIES))
+    weights = [1.0] * len(OWN.functions)
+    roles = dict.fromkeys(OWN.functions, "correctness")
+    for name, value in (
+        ("reward_weights", weights),
+        ("reward_weights", dict(zip(OWN.functions, weights, strict=True))),
+        ("reward_roles", roles),
+        ("beta", 0),
+        ("num_generations", 8),
+        ("loss_type", "grpo"),
+    ):
+        main(["diagnose", str(path), "--set", f"{name}={json.dumps(value)}", "--json"])
+        assert json.loads(capsys.readouterr().out)["settings"][name] == value
 
 
 @pytest.mark.slow

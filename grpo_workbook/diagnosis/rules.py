@@ -149,7 +149,7 @@ def _broken(v: View) -> Iterator[Finding]:
         rows = v.run.table[paid[0]].reindex([since, *(s for s in v.run.steps if s > since)])
         seen = paid[0], "NaN", "a number, or None on purpose"
         yield make("reward_nan", rows.index[rows.isna()], seen)
-    rewards = v.run.table.filter(regex="^(reward|rewards/.*/mean)$").dropna(how="all")
+    rewards = v.run.table.filter(regex="^(reward(_std)?|rewards/.*/mean)$").dropna(how="all")
     without, sampled = v.of(LENGTH).drop(rewards.index, errors="ignore").index, len(v.of(LENGTH))
     if len(without):
         told = ("rows in which no reward applied", f"{len(without)} of {sampled}", "none")
@@ -167,18 +167,18 @@ def _limits(v: View) -> Iterator[Finding]:
         yield make("empty", v.since(v.of(EMPTY) >= half), v.seen(EMPTY))
     elif v.last(LENGTH) <= 2 and v.setting("max_completion_length", 99) > 8:
         yield make("empty", v.since(v.of(LENGTH) <= 2), v.seen(LENGTH))
-    most, cut, metric = bound.nearly_all, v.of(CUT_OFF), CUT_OFF
-    if not len(cut):  # half of the limit is a guess for the length of those that end
-        cut, metric = _cut_off_by_length(v), "cut off, from the mean length and its limit"
+    most, by_length = bound.nearly_all, not len(v.of(CUT_OFF))
+    cut = _cut_off_by_length(v) if by_length else v.of(CUT_OFF)
     # from the first steps: length that grows in training is another finding
     usual = min(cut.head(v.width).mean(), cut.tail(v.width).mean(), cut.mean())
-    if usual >= most and metric == CUT_OFF and v.enough_for_two:
+    if usual >= most and not by_length and v.enough_for_two:
         means = [f"rewards/{n}/mean" for n in v.run.functions]
         best = max((v.level(m, v.last(m)) for m in means if not v.dead(m)), default=0.0)
         name = "never_ends" if best > bound.little_earned else "truncated"
-        yield make(name, cut.index[0], (metric, usual), ("best reward function", best), most=most)
+        yield make(name, cut.index[0], (CUT_OFF, usual), ("best reward function", best), most=most)
     elif usual >= half and v.judgeable and not (v.learned or v.fell):
-        yield make("truncated", cut.index[0], (metric, usual), most=half)
+        alike = DATA["findings"]["truncated"]["by_length"] if by_length and usual >= most else ""
+        yield make("truncated", cut.index[0], (cut.name, usual), means=alike, most=half)
 
 
 def _cut_off_by_length(v: View):
@@ -186,9 +186,9 @@ def _cut_off_by_length(v: View):
     length, limit = v.of(LENGTH), v.setting("max_completion_length")
     if math.isnan(limit):  # the mean of a step is exactly the limit if all are cut off
         top = length.max()
-        whole = top % 1 == 0 and (length == top).sum() >= bound.often
-        limit = top if whole else math.inf
-    return (2 * length / limit - 1).clip(0)
+        limit = top if top % 1 == 0 and (length == top).sum() >= bound.often else math.inf
+    cut = (2 * length / limit - 1).clip(0)  # half of the limit is a guess for those that end
+    return cut.rename("cut off, from the mean length and its limit")
 
 
 def _tools(v: View) -> Iterator[Finding]:
@@ -355,7 +355,7 @@ def _movement(v: View) -> Iterator[Finding]:
     still = 0 < moved.max() < bound.hardly and v.gradient > ROUNDING
     if v.judgeable and still and v.gain < bound.gamed_rise * v.highest:
         yield make("rate_too_low", reward.index[0], (MOVED, moved.max()), line)
-    elif v.judgeable and not v.learned and not v.fell:
+    elif v.judgeable and len(reward) and not v.learned and not v.fell:
         yield make("reward_flat", reward.index[0], line)
 
 

@@ -43,7 +43,6 @@ class Program(wire.Peer):
         super().__init__(sock)
         self.known, self.numpy = frozenset(known), numpy
         self.things, self.places = [module], {id(module): 0}
-        self.sent_back = {0}  # things that the judge has asked about: it knows what they are
 
     def special(self, values, value, kind: type):
         """What is no plain value: by its number, a record, or as the nearest plain value."""
@@ -73,8 +72,6 @@ class Program(wire.Peer):
     def thing(self, value) -> list:
         """An object that stays here: its number, what it is, the names of its classes, its own."""
         place = self.places.setdefault(id(value), len(self.things))
-        if place in self.sent_back:
-            return ["h", place]
         if place == len(self.things):
             self.things.append(value)
         kind = value if isinstance(value, type) else type(value)
@@ -88,7 +85,6 @@ class Program(wire.Peer):
     def found(self, values, tag: str, *parts):
         """What the judge has sent by number."""
         if tag == "h":
-            self.sent_back.add(parts[0])
             return self.things[parts[0]]
         return _Callback(self, *parts) if tag == "k" else super().found(values, tag, *parts)
 
@@ -146,12 +142,6 @@ def _event_loop():
     return asyncio.Runner()  # all coroutines have one loop
 
 
-def _random(state, *of_numpy) -> None:
-    random.setstate(state)
-    for one in of_numpy:
-        sys.modules["numpy"].random.set_state(one)
-
-
 def _equal(*pairs) -> list:
     """Whether each pair is equal, None where it raises."""
     found = []
@@ -162,7 +152,8 @@ def _equal(*pairs) -> list:
     return found
 
 
-_OPERATIONS = {"take": _take, "random": _random, "equal": _equal}
+_OPERATIONS = {"take": _take, "equal": _equal, "random": random.setstate}
+_OPERATIONS["numpy random"] = lambda state: sys.modules["numpy"].random.set_state(state)
 _OPERATIONS["wait"] = lambda coroutine: _event_loop().run(coroutine)
 
 

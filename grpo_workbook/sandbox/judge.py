@@ -308,18 +308,14 @@ class Judge(wire.Peer):
         """What the program answers; raises what it raised, or Gone."""
         values = wire.Values(self)
         self.calls += 1
-        early = self.calls == 1 and not self.ready  # the entry point: asked with the program
-        if (
-            self.test.seeds and not early
-        ):  # the program's random numbers are those that the test would have
-            states = [random.getstate()]
+        # the program's random numbers are those that the test would have
+        if self.test.seeds and not operation.endswith("random"):
+            self.ask("random", random.getstate())
             if "numpy" in self.test.modules:
-                states.append(sys.modules["numpy"].random.get_state())
-            packed = wire.Values(self).pack((tuple(states), ()))
-            self._understand(self.converse(["random", packed]))
+                self.ask("numpy random", sys.modules["numpy"].random.get_state())
         try:
             packed = values.pack((arguments, tuple(named.items())))
-            reply = self.converse(None if early else [operation, packed])
+            reply = self.converse([operation, packed])
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values up to 16 MB are possible"
             self.stop("rejected", why, "test")
@@ -579,14 +575,13 @@ def check(job: dict, control: socket.socket, tell) -> list:
     """The verdict on one job; ends its candidates. OSError: the servers are gone."""
 
     @contextlib.contextmanager
-    def begin(*messages: list):
+    def begin(message: list):
         ours, theirs = socket.socketpair()
         control.settimeout(5.0)
         with theirs:
             socket.send_fds(control, [b"b"], [theirs.fileno()])
         try:
-            for message in messages:
-                wire.send(ours, message)
+            wire.send(ours, message)
             wire.receive(ours, time.monotonic() + wire.START_LIMIT)
         except (OSError, EOFError):
             os._exit(1)  # `pool.py` starts other servers
@@ -617,11 +612,10 @@ def check(job: dict, control: socket.socket, tell) -> list:
             __import__(module)
         tell("started")
     job |= {"entry_point": name, "tell": tell}
-    # it is loaded while the setup runs here, and its entry point looked up
-    first = [["__candidate__", job["program"], [*test.classes], "numpy" in sys.modules]]
-    first += [["getattr", [0, ["t", ["t", ["h", 0], test.root], ["t"]]]]] if test.root else []
+    first = ["__candidate__", job["program"], [*test.classes], "numpy" in sys.modules]
     many = begin if source is SCRIPT else None
-    with contextlib.nullcontext() if many else begin(*first) as sock:
+    # it is loaded while the setup runs here
+    with contextlib.nullcontext() if many else begin(first) as sock:
         return Judge(test, job, sock, time.monotonic() + job["seconds"], many).run()
 
 
