@@ -15,7 +15,9 @@ places, so building twice gives the same file except for measured values.
 
 import argparse
 import ast
+import base64
 import hashlib
+import io
 import os
 import re
 import sys
@@ -26,6 +28,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from PIL import Image
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -231,6 +234,23 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
             del cell["outputs"]
 
 
+def halve_pictures(notebook: nbformat.NotebookNode) -> None:
+    """Store the PNG beside a picture's HTML in the size at which it is shown, not in twice that.
+
+    Each picture is stored twice; the PNG is for viewers that show no HTML.
+    """
+    outputs = [o for c in notebook.cells for o in c.get("outputs", []) if "metadata" in o]
+    for output in outputs:
+        width = output["metadata"].get("image/png", {}).get("width")
+        if not width or "<img " not in output["data"].get("text/html", ""):
+            continue
+        image = Image.open(io.BytesIO(base64.b64decode(output["data"]["image/png"])))
+        if image.width >= 2 * width:
+            small = io.BytesIO()
+            image.convert("RGB").reduce(2).quantize(64, 2).save(small, "PNG", optimize=True)
+            output["data"]["image/png"] = base64.b64encode(small.getvalue()).decode()
+
+
 def _settle(text: str) -> str:
     """What a terminal would show in the end: after a carriage return a line is written over."""
     lines = [
@@ -277,6 +297,7 @@ def main() -> int:
                 build(source),
             )
             if stored and renew_words(stored, fresh):
+                halve_pictures(fresh)
                 nbformat.write(fresh, target)
             else:
                 stale.append(source.stem)
@@ -297,6 +318,7 @@ def main() -> int:
         print(f"{source.stem}: executing", flush=True)
         execute(notebook)
         tidy(notebook)
+        halve_pictures(notebook)
         nbformat.validate(notebook)
         nbformat.write(notebook, target)
         print(f"{source.stem}: written")

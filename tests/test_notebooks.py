@@ -6,6 +6,8 @@ outputs may hold no traceback, and a notebook that trains must prove its steps a
 file.
 """
 
+import base64
+import io
 import itertools
 import json
 import os
@@ -18,6 +20,7 @@ import nbformat
 import pytest
 from conftest import REPO, finished
 from filelock import FileLock
+from PIL import Image
 
 sys.path.insert(0, str(REPO / "notebooks"))
 import build
@@ -77,6 +80,9 @@ def test_every_image_has_words(name):
             for tag in re.findall(r"<img [^>]*>", data.get("text/html", "")):
                 assert len(re.search(r'alt="([^"]*)"', tag)[1]) > 40
                 found += 1
+            if width := output.get("metadata", {}).get("image/png", {}).get("width"):
+                image = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+                assert image.width <= width + 1  # as it is shown: the HTML has the large one
         if cell.cell_type == "markdown":
             assert not re.search(r"!\[\s*\]\(", cell.source)
     assert found
@@ -267,6 +273,18 @@ SHORT = {  # notebook -> {what stands in its code once: what stands there in sho
         "24 * 8]": "4 * 8]",
         "total=24": "total=4",
         "len(log) == 16": "len(log) == 2",
+    },
+    "13_learned_rewards": {
+        "train_rows[:320] for": "train_rows[:96] for",
+        "pairs_of(pool[:1024]), pairs_of(pool[1024:], each=6)": "pairs_of(pool[:256]), "
+        "pairs_of(pool[256:], each=6)",
+        "held = pool[1024:]": "held = pool[256:]",
+        "beta, steps=24": "beta, steps=3",
+        "320 + 6 * 8": "320 + 2 * 8",
+        "pool[1024:1184]": "pool[256:280]",
+        "labels = right[1024:1184]": "labels = right[256:280]",
+        "test_pairs[:30]": "test_pairs[:4]",
+        "if not label][:8]": "if not label][:2]",
     },
     "14_capstone": {"max_steps=32, heldout=120": "max_steps=4, heldout=24"},
 }
@@ -519,6 +537,27 @@ def raced_a_slice_and_wrote_steps_because_it_paid(folder, proved):
     assert 0.01 < proved["spread"]["4-bit"] < 1
     assert min(proved["stored"].values()) > 20
     assert len((folder / "outputs" / "race" / "main.jsonl").read_text().splitlines()) == 6
+
+
+@proof("13_learned_rewards", "notebook_13.json")
+def found_where_a_learned_reward_stops_helping(folder, proved):
+    assert proved["pairs"] > 400
+    assert proved["accuracy"] > 0.85 > 0.75 > proved["alike"]
+    assert proved["steps"] == 24
+    first, last = proved["proxy"]
+    assert last > first + 1
+    start, best, end = proved["gold"]
+    assert best > start + 0.1
+    assert end < best - 0.15
+    assert proved["kl"][1] > 20 * max(proved["kl"][0], 1e-3)
+    kappa, low, blind = proved["kappa"]
+    assert low > 0.3
+    assert blind < kappa - 0.3
+    taken = proved["taken in"]
+    assert taken["wrong, in the whole form"] > taken["as they were"] + 0.3
+    assert proved["asked"] > 100
+    assert proved["stored"] > 20
+    assert (folder / "outputs" / "judge" / "model.safetensors").is_file()
 
 
 @proof("14_capstone", "capstone/notebook_14.json")
