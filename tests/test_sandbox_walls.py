@@ -28,7 +28,7 @@ READING += ("command lines of all processes", "the names in a folder")
 def sandbox(request):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with Sandbox(workers=2, time_limit=2.0, level=request.param) as made:
+        with Sandbox(workers=2, time_limit=5.0, level=request.param) as made:
             if made.isolation != request.param:
                 pytest.skip(f"this machine gives {made.isolation}: {made.probe()[1]}")
             yield made
