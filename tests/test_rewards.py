@@ -8,7 +8,7 @@ import pytest
 from conftest import REPO, environment
 
 from grpo_workbook import rewards
-from grpo_workbook.cli.rewards import beside, file_hashes, load_reward, try_rewards
+from grpo_workbook.cli.rewards import beside, file_hashes, load_own, load_reward, try_rewards
 from grpo_workbook.cli.rewards import parse_rewards as parse_with_files
 from grpo_workbook.config import RunConfig
 from grpo_workbook.data import to_dataset
@@ -386,11 +386,19 @@ def test_what_is_no_reward_is_named_with_the_fix(rewards_py, name):
         load_reward(f"{rewards_py}:{name}")
 
 
+@pytest.mark.parametrize("kind", ["function", "class"])
+def test_a_file_with_nothing_to_choose_from_says_so(tmp_path, kind):
+    (tmp_path / "mine.py").write_text("LIMIT = 1\n")
+    with pytest.raises(WorkbookError, match=f"'Mine': there is no {kind} in it: write one$"):
+        load_own(f"{tmp_path}/mine.py:Mine", kind)
+
+
 def test_a_file_that_is_not_there_or_does_not_run(tmp_path, rewards_py):
     with pytest.raises(WorkbookError, match=r"my_reward\.py' does not exist"):
         load_reward(f"{tmp_path}/my_reward.py:my_reward")
     for name, text, said in (
-        ("broken", "def f(:\n    pass\n", r"SyntaxError: .* \(line 1\)"),
+        ("broken", "def f(:\n    pass\n", r"SyntaxError: [^(]* \(broken\.py, line 1\)$"),
+        ("zeros", "x = 1\0\n", "[^(]*$"),
         ("raises", "x = 1\ny = {}['missing']\n", r"KeyError: 'missing' \(line 2\)"),
         ("ends", "import sys\nsys.exit()\n", r"SystemExit:  \(line 2\)"),
     ):

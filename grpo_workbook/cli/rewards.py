@@ -133,7 +133,8 @@ def load_own(where: str, kind: str = "function") -> Any:
     known = {n: own for n, own in found if getattr(inspect, f"is{kind}")(own)}
     if name not in known:
         own = [n for n in known if known[n].__module__ == "<run_path>"]  # not imported
-        raise WorkbookError(f"{path} has no {kind} {name!r}: {nearest(name, own or known)}")
+        near = nearest(name, own or known) if known else f"there is no {kind} in it: write one"
+        raise WorkbookError(f"{path} has no {kind} {name!r}: {near}")
     known[name].own = path
     return known[name]
 
@@ -195,9 +196,9 @@ def _blamed(path: Path, what: str):
         raise
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
-        line = frames[-1].lineno if frames else getattr(error, "lineno", None)  # of a SyntaxError
-        place = f"line {line}" if line else "add **kwargs to its arguments"
-        said = f"{type(error).__name__}: {error} ({place})"
+        fix = " (add **kwargs to its arguments)" if isinstance(error, TypeError) else ""
+        place = f" (line {frames[-1].lineno})" if frames else fix  # a SyntaxError names its line
+        said = f"{type(error).__name__}: {error}{place}"
         raise WorkbookError(f"{path}{what}: {said}") from error
 
 
