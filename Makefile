@@ -100,6 +100,7 @@ models: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/rewards.py
 	$(BIN)/python benchmarks/advantages.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/diagnosis.py --report

@@ -315,7 +315,8 @@ figures.show(
 # | PPO, proximal policy optimization | its own answers, right and wrong | the critic gives each token its own credit | a second model to train |
 # | RLHF, learning from human feedback | people's ratings | needs no check | the reward model can be fooled |
 #
-# Methods are often combined: SFT until the model passes sometimes, then GRPO.
+# Methods are often combined: SFT until the model passes sometimes, then GRPO. [Chapter 12](12_which_algorithm.ipynb) races
+# all of them, and [chapter 13](13_learned_rewards.ipynb) shows how a reward model is fooled.
 #
 # They differ in memory, because some hold several models. Here for 4 billion weights, without activations: a trained
 # weight takes 16 bytes (weight, gradient, AdamW's two moments), a frozen one 2 bytes, in 4 bits half a byte.
@@ -353,7 +354,7 @@ figures.show(figure, f"Bar chart of memory for a model of 4 billion weights: {sa
 # %% [markdown]
 # ## The map
 #
-# Chapters 01 to 03 explain the parts. Chapter 04 is a whole run, 05 to 08 make it trustworthy, 09 and 10 take it
+# Chapters 01 to 03 explain the parts. Chapter 04 is a whole run, 05 to 08 make it trustworthy, 09 to 13 take it
 # further, and 14 is your own project. If you would rather train first, jump to chapter 04 and come back later.
 
 # %%

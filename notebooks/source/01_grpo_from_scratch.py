@@ -1062,7 +1062,8 @@ print(f"a reward model of the policy's size {milliseconds(ask_the_judge):.1f} ms
 #
 # Rewards for single steps do not require PPO: DeepSeekMath (section 4.1.3) describes GRPO with a reward for each step,
 # and TRL's loss accepts advantages for each token. A common order is SFT until the model is right now and then, and
-# GRPO from there. A model that never succeeds gives GRPO nothing to compare.
+# GRPO from there. A model that never succeeds gives GRPO nothing to compare. [Chapter 12](12_which_algorithm.ipynb) compares
+# all four with numbers, and [chapter 13](13_learned_rewards.ipynb) trains a reward model and a critic.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for automatic checks: it fails if the model was not trained or did not learn.

@@ -82,7 +82,7 @@ greeting_reward(
 # reward that turns an error into 0 trains the model on noise.
 #
 # A reward may also be an `async def`, which TRL runs concurrently (useful for a judge behind a network), or the id of a
-# reward model, which TRL loads.
+# reward model, which TRL loads. [Chapter 13](13_learned_rewards.ipynb) trains against both.
 
 # %% [markdown]
 # ## Is it right?
@@ -870,7 +870,8 @@ with SymbolicChecker(time_limit=2.0) as checker:
 # ## Ensembles, and a weight that adapts
 #
 # An ensemble makes one reward of several. Under the *minimum*, cheating one member gains nothing. The *mean* averages
-# out errors. The *vote* (a median) suits judges that are often wrong on their own. It takes a few lines:
+# out errors. The *vote* (a median) suits judges that are often wrong on their own. (Reward models that learned
+# from the same kind of data are wrong together, and then none of these helps: chapter 13.) It takes a few lines:
 
 # %%
 from statistics import fmean, median_low
