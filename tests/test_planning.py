@@ -340,9 +340,9 @@ def test_the_tiny_model_has_no_limit_until_one_is_given():
     ("arguments", "message"),
     [
         (["--model", "llama"], "cannot be built from its config"),
-        (["--profile", "h100"], "profile 'h100'"),
+        (["--profile", "h100"], "unknown profile 'h100': choose one of smoke, t4"),
         (["--batch-size", "33"], "cannot be cut into groups of 8"),
-        (["--memory", "-3"], "and a memory"),
+        (["--memory", "-3"], "the memory is -3 GiB: choose one of"),
     ],
 )
 def test_bad_input_is_named_with_exit_status_2(arguments, message, capsys):

@@ -15,6 +15,8 @@ from conftest import REPO, cli
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from grpo_workbook.cli import main
+
 README = (REPO / "README.md").read_text(encoding="utf-8")
 
 
@@ -244,10 +246,25 @@ def test_a_launchers_number_that_is_none_does_not_hide_what_is_wrong():
     assert "none.jsonl does not exist" in result.stderr
 
 
-def test_an_unknown_command_is_bad_input():
-    result = cli("fly")
-    assert result.returncode == 2
-    assert "fly" in result.stderr
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("fly", "argument COMMAND: invalid choice: 'fly' (choose from"),
+        ("", "the following arguments are required: COMMAND"),
+        ("evaluate qwen", "the following arguments are required: --data"),
+        ("evaluate qwen --data none.jsonl", "the data file none.jsonl does not exist, or is empty"),
+        ("check-data my.csv --answers nummber", "--answers: invalid choice: 'nummber' (choose"),
+        ("progress --jsn", "unrecognized arguments: --jsn"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_nothing_written(
+    tmp_path, monkeypatch, capsys, arguments, said
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {said}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_make_installs_once(tmp_path):

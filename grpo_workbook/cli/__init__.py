@@ -4,6 +4,7 @@ import argparse
 import importlib
 import io
 import os
+import re
 import sys
 
 from grpo_workbook.errors import WorkbookError, visible
@@ -36,6 +37,11 @@ READING = [  # a user's data, for the commands that read it with argparse
 ]
 
 
+def refuse(message: str):
+    """Of every parser: one line in place of its whole usage."""
+    raise WorkbookError(re.sub(r"^argument (--[\w-]+)\S*: ", r"\1: ", message))
+
+
 def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
     """The parser of all commands, or of some."""
     top = argparse.ArgumentParser("python -m grpo_workbook", epilog=EXAMPLES, formatter_class=RAW)
@@ -44,10 +50,10 @@ def parser(commands=tuple(COMMANDS)) -> argparse.ArgumentParser:
         module = importlib.import_module(f"{__name__}.{name}")
         words, _, rest = module.__doc__.partition("\n\n")
         how = {"description": words, "epilog": rest, "formatter_class": RAW, "help": words}
-        how["usage"] = getattr(module, "USAGE", None)
-        command = added.add_parser(name.replace("_", "-"), **how)
+        one = added.add_parser(name.replace("_", "-"), usage=getattr(module, "USAGE", None), **how)
+        top.error = one.error = refuse
         for names, more in module.OPTIONS:
-            command.add_argument(*names, **more)
+            one.add_argument(*names, **more)
     return top
 
 

@@ -84,11 +84,10 @@ def _diagnose(args) -> int:
             steps = _steps(run) if name in good else ""
             print(*wrap(said, 79, f"{name:<32.32} {steps:>10}  "), sep="\n")
         print("\nOne of them in full: --run NAME")
-    if args.figure and len(good) > 1:
-        figures.save(*diagnosis.side_by_side(good), args.figure)
-    elif args.figure:
-        (run,), (findings,) = good.values(), found.values()
-        figures.save(*diagnosis.run_panels(run, findings, readable(args.folder)), args.figure)
+    if args.figure:
+        one = *good.values(), *found.values(), readable(args.folder)
+        drawn = diagnosis.side_by_side(good) if len(good) > 1 else diagnosis.run_panels(*one)
+        figures.save(*drawn, args.figure)
     return int(any(f.severity == diagnosis.SEVERE for each in found.values() for f in each))
 
 

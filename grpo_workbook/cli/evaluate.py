@@ -46,6 +46,7 @@ OPTIONS = [
 
 def main(args) -> int:
     """Evaluate, report, print the numbers. Raises WorkbookError for bad input."""
+    data.find_file(args.data)  # before the libraries are loaded
     several, out, heat = args.samples > 1, args.output, args.temperature
     heat = float(several) if heat is None else heat
     for name in ("samples", "items", "max_new_tokens", "batch_size"):

@@ -13,7 +13,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-from grpo_workbook.cli import option
+from grpo_workbook.cli import option, refuse
 from grpo_workbook.cli.rewards import beside, parse_rewards
 from grpo_workbook.cli.together import is_main
 from grpo_workbook.config import FAMILIES, FOLLOW, PROFILES, RunConfig, find_model, nearest
@@ -147,9 +147,6 @@ def _check(given: dict) -> None:
 
 def _trl_parser(options: type) -> argparse.ArgumentParser:
     from trl.scripts.utils import TrlParser
-
-    def refuse(message: str):
-        raise WorkbookError(re.sub(r"^argument (--[\w-]+)\S*: ", r"\1: ", message))
 
     # So far only TRL's parser is loaded, which Unsloth does not patch.
     warnings.filterwarnings("ignore", ".*Unsloth should be imported before")

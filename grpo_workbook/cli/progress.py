@@ -1,4 +1,4 @@
-"""which exercises you have solved"""
+"""Which exercises you have solved."""
 
 import json
 
@@ -14,10 +14,9 @@ def main(args) -> int:
     if not args.json:
         return exercises.show_progress()
     exercises.load_all()
-    done, tasks = exercises.solved(), sorted(exercises.EXERCISES.items())
-    rows = [
-        {"number": number, "name": task.name, "notebook": task.notebook, "solved": done.get(number)}
-        for number, task in tasks
-    ]
+    done, rows = exercises.solved(), []
+    for number, task in sorted(exercises.EXERCISES.items()):
+        named = {"number": number, "name": task.name, "notebook": task.notebook}
+        rows.append(named | {"solved": done.get(number)})
     print(json.dumps(rows, indent=1))
     return 0

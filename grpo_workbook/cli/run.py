@@ -136,8 +136,7 @@ class Job:
             raise WorkbookError(f"--backend plain cannot train here: {why}. Use --backend unsloth")
         self.acts = acts_of(how.pop("tools", None), how.pop("environment", None))
         episodes = self.acts.get("environment_factory")
-        timeout = how.pop("reward_timeout", 600)
-        self.rewards = parse_rewards(run.rewards, timeout)  # (functions, weights)
+        self.rewards = parse_rewards(run.rewards, how.pop("reward_timeout", 600))
         if hasattr(episodes, "get_reward"):  # it is the reward, and the only one
             self.rewards = [], []
         used, given = used or self.rewards[0], [how.pop(n, None) for n in ("data", "heldout_data")]

@@ -249,8 +249,8 @@ def plan(model: Any, profile: Any, *, gib: float | None = None, **values) -> Pla
     if not isinstance(profile, str):  # the profile t4 gives the values that do not count here
         name, values = "your GPU", _settings_of(profile) | values
     if settings is None or (gib is not None and not 0 < gib < 10**6):
-        known = ", ".join(PROFILES)
-        raise WorkbookError(f"profile {profile!r} with {gib} GiB: choose {known}, and a memory")
+        said = f"the memory is {gib:g} GiB" if settings else f"unknown profile {profile!r}"
+        raise WorkbookError(f"{said}: choose one of {', '.join(PROFILES)}, and a memory above 0")
     chosen = {key: value for key, value in settings.items() if key not in FAMILIES} | values
     if isinstance(model, str):
         shape = find_shape(model := settings[model] if model in FAMILIES else model)
