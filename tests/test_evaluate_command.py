@@ -197,6 +197,7 @@ def test_before_and_after_training(main_runs, tmp_path):
         (["qwen", "--temperature", "nan"], "--temperature is nan"),
         (["qwen", "--items", "0"], "--items is 0"),
         (["qwen", "--baseline", str(REPO / "tests")], "is not finished"),
+        (["qwen", "--baseline", "none"], "the baseline none is not there"),
         (["qwen", "--output", "full"], "full holds other files"),
     ],
 )

@@ -55,7 +55,7 @@ def main(args) -> int:
     if not heat >= 0 or (several and heat == 0):
         raise WorkbookError(f"--temperature is {heat}: 0 is greedy, several --samples need more")
     if (old := args.baseline) and not all((old / name).is_file() for name in FILES):
-        raise WorkbookError(f"the baseline {old} is not finished: run its command again")
+        raise WorkbookError(f"the baseline {old} is not there, or is not finished: run its command")
     known = read_json(old / "report.json") if old else {}
     with alone(out):
         begun = (out / "completions.jsonl").is_file()
