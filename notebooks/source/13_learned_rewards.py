@@ -352,6 +352,10 @@ for score, (name, text) in ranked[:6]:
     print(f"{score:6.2f}  {name:32} {text[:44]!r}")
 
 # %% [markdown]
+# No attack earns more than the right answer, but the best come close, and an honest answer that is wrong loses little.
+# So the model reads the form well and the number hardly. A policy that is trained against it is not limited to this
+# collection: it searches, update by update, for what the model overrates.
+#
 # ### Labels that are wrong
 #
 # Two people agree on 60 to 75 % of pairs ([Coste et al.](https://arxiv.org/abs/2310.02743) list studies). Suppose a
