@@ -254,7 +254,8 @@ def test_mutated_solutions_are_judged_as_plain_execution_judges_them(tasks):
 
 
 KINDS = list(dict.fromkeys(a.kind for a in ATTACKS if a.kind != "outside"))
-ENDLESS_KINDS = ("loops", "endless in the test")
+ENDLESS_KINDS = ("loops", "endless in the test", "endless before the first answer")
+ENDLESS_KINDS += ("functions of Python that the test gives",)
 
 
 def test_the_collection_is_large_and_no_attack_is_there_twice():
@@ -520,6 +521,38 @@ def test_what_ends_a_loop_does_not_cross_as_itself(sandbox, error, test):
     for program in (f"def f(x): raise {error}", own):
         verdict = sandbox.check([job(program, test)])[0]
         assert (verdict.outcome, verdict.fault) == ("error", "program")
+
+
+@pytest.mark.parametrize(
+    ("test", "right"),
+    [
+        ("d = {'k': 5}\nassert f(d, 'k') == d.get('k')", "return d.get(k)"),
+        ("from solution import f\nd = {'k': 5}\nassert f(d, 'k') == d.get('k')", "return d.get(k)"),
+        ("import unittest\nclass T(unittest.TestCase):\n    def test_it(self):\n        d = {'k': 5}\n"
+         "        self.assertEqual(f(d, 'k'), d.get('k'))", "return d.get(k)"),
+        ("d = {'k': 5}\nf(d, 'k')\nassert d == {}", "d.clear()"),
+        ("d = {'k': 5}\nr = f(d, 'k')\nassert (r or d) == {}", "d.clear()"),
+        ("from solution import f\nd = {'k': 5}\nassert f(d, 'k') == 5\nassert d == {}", "return d.pop(k)"),
+    ],
+)  # fmt: skip
+def test_no_answer_does_not_let_an_argument_fit_it(sandbox, test, right):
+    programs = [f"def f(d, k): {body}" for body in (right, "d.clear()", "d[k] = None")]
+    passed = [v.passed for v in sandbox.check([job(p, test) for p in programs])]
+    assert passed == [True, right == "d.clear()", False]
+
+
+def test_a_coroutine_that_the_test_gives_back_is_the_programs_own(sandbox):
+    run = "import asyncio\nasync def f(x): return x + 1\ndef g(c): return asyncio.run(c)"
+    test = "from solution import f, g\nassert g(f(3)) == 4"
+    right, wrong = sandbox.check([job(run, test, ""), job(run.replace("1", "2"), test, "")])
+    assert (right.passed, wrong.outcome, wrong.fault) == (True, "failed", "program")
+
+
+def test_a_test_that_does_not_end_before_it_calls_the_program_is_at_fault(quick):
+    """The name of a function that the program has is no answer yet."""
+    test = "from solution import f\nwhile True: pass\nassert f(3) == 4"
+    (verdict,) = quick.check([job("def f(x): return x + 1", test, "")])
+    assert (verdict.outcome, verdict.fault) == ("timeout", "test")
 
 
 def test_a_program_that_runs_no_assertion_has_not_passed(sandbox):

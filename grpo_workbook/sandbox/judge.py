@@ -6,6 +6,7 @@ has one deadline. Where a C function of Python does not end (a power, a pattern)
 this process, and knows from it whether the program had answered. Standard library only.
 """
 
+import asyncio
 import builtins
 import contextlib
 import copy
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 import types
-from unittest.mock import MagicMock
+import unittest.mock
 
 import jail
 import wire
@@ -68,7 +69,6 @@ def _strict_numpy():
 
     Not here, for it is no right answer: also not in `(f(x) == 5).all()` and `pytest.approx`.
     """
-    import numpy
     import numpy.testing
 
     def refuse(*values):
@@ -99,7 +99,7 @@ def _strict_numpy():
 
 def count_cases(test: Test, job: dict, answers: list) -> int:
     """How many cases the test has at most where the program's every answer is one of these."""
-    anything, counts = MagicMock(), []  # equal to all
+    anything, counts = unittest.mock.MagicMock(), []  # equal to all
     for name in "eq ne lt le gt ge contains bool".split():
         getattr(anything, f"__{name}__").return_value = True
     for answer in (anything, *answers):
@@ -148,9 +148,8 @@ class Judge(wire.Peer):
         self.calls, self.seen = 0, {}  # and an answer of each type
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
-        self.functions: list = []
-        self.things: dict = {}
-        self.errors: dict[str, type] = {}
+        self.functions, self.things = [], {}
+        self.errors, self.sent = {}, {}  # classes: of the program's errors, of objects it was given
         self.lock = threading.RLock()
         self.module = handle(Thing(judge=self, place=0, what="module"))
 
@@ -200,7 +199,8 @@ class Judge(wire.Peer):
             exec(test.setup, self.names)
             self.ready = not test.root
             if self.sock:
-                self._understand(self.converse())  # the program is loaded
+                self.blame(reply := self.converse())
+                self._understand(reply)  # the program is loaded
             solution.__getattr__ = self.member
             if test.root:
                 self._enter(test.root)
@@ -228,17 +228,13 @@ class Judge(wire.Peer):
                 raise ImportError(f"the test function {function.__name__} needs {left[0]!r}")
             result = function(*owner, **case)
             if isinstance(result, types.CoroutineType):
-                import asyncio
-
                 asyncio.run(result)
 
     def _class(self, kind: type) -> None:
         """Run a unittest.TestCase, or a class of test functions as pytest does."""
-        unittest = sys.modules.get("unittest")
-        if unittest and issubclass(kind, unittest.TestCase):
+        if issubclass(kind, unittest.TestCase):
             result = unittest.TestResult()
-            for name in "addError addFailure addSubTest".split():
-                setattr(result, name, self._from_unittest)
+            result.addError = result.addFailure = result.addSubTest = self._from_unittest
             unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
             for _, why in result.skipped if self.raised_one else ():
                 self.fail_one(unittest.SkipTest(why), outside=True)
@@ -279,6 +275,7 @@ class Judge(wire.Peer):
         """What the program prints, run as a script with this input in a process of its own."""
         output, reply = b"", ["value", [0, None]]
         self.calls += 1
+        self.blame()
 
         def feed(ours):  # in a thread, for the program may not read it
             with contextlib.suppress(OSError):
@@ -319,13 +316,20 @@ class Judge(wire.Peer):
         except wire.NotPlain as problem:
             why = f"the test passes {problem}: only plain values up to 16 MB are possible"
             self.stop("rejected", why, "test")
-        if self.ready and not self.answered and arguments[0] is not self.module:
-            self.answered = True  # from now on the program is to blame
-            self.job["tell"]("answered")
+        self.blame(None if self.ready and arguments[0] is not self.module else reply)
         answer = self._understand(reply, values, packed)
         if type(answer) in wire.PLAIN and len(self.seen) < 3 and operation != "equal":
             self.seen.setdefault(type(answer), answer)
         return answer
+
+    def blame(self, reply: list | None = None) -> None:
+        """From now on the program is to blame; not for a reply that gives the test its function."""
+        match reply:
+            case "value", [_, None | ["h", *_]]:
+                return
+        if not self.answered:
+            self.answered = True
+            self.job["tell"]("answered")
 
     def converse(self, message: list | None = None):
         """The program's answer; None if it breaks the protocol."""
@@ -342,15 +346,16 @@ class Judge(wire.Peer):
     def _understand(self, reply, values=None, sent: list | None = None):
         """The value of an answer; raises what the program raised.
 
-        If it gave an answer other than None, and the test does not look at the arguments, they
-        stay as they are: otherwise it could fit them to its answer.
+        If it gave an answer other than None, or the test compares with what it makes from an
+        argument, and does not look at them, they stay: or it could fit them to its answer.
         """
         error = None
         try:
             match reply:
                 case "value", [start, value, *_] as packed:
                     values = values or wire.Values(self)
-                    if start < len(values.objects) and value is not None and not self.test.in_place:
+                    fits = not self.test.in_place and (value is not None or self.test.fits)
+                    if start < len(values.objects) and fits:
                         values = wire.Values(self)
                         values.unpack(sent)
                     return values.unpack(packed)
@@ -373,6 +378,7 @@ class Judge(wire.Peer):
 
     def answer(self, wanted, packed: list) -> list:
         """Call a function of the test for the program."""
+        self.blame()
         reply = super().answer(wanted, packed)
         if reply[0] == "not plain":
             self.note("rejected", f"a function of the test returns {reply[1]}", "test")
@@ -387,7 +393,10 @@ class Judge(wire.Peer):
         if isinstance(value, Handle):
             return ["h", value._thing.place]
         if self.own_class(kind.__name__) is kind:
+            self.sent[kind.__name__] = kind
             return self.record(values, value)
+        if kind is types.CoroutineType and value.cr_code is Judge._wait.__code__:
+            return ["h", value.cr_frame.f_locals["place"]]
         if isinstance(value, Exception) and vars(builtins).get(kind.__name__) is kind:
             return ["E", *self.raised(value)]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -521,9 +530,10 @@ class Judge(wire.Peer):
     def refuse(self, thing: Thing) -> None:
         """The test needs a value, and has an object of the program."""
         name = ".".join([thing.module, *thing.names[:1]])[:200]
-        fault = "test" if thing.module.split(".")[0] in self.test.modules else "program"
+        real = getattr(sys.modules.get(thing.module), thing.names[0], None)
+        is_known = isinstance(real, type) and thing.module.split(".")[0] in self.test.modules
         why = f"the program returned a value of type {name}: only plain values are possible here"
-        self.stop("rejected", why, fault)
+        self.stop("rejected", why, "test" if is_known else "program")
 
     def note(self, outcome: str, reason: str, fault: str = "program") -> None:
         """The first failure is the verdict, and nothing later can change it."""
@@ -543,19 +553,21 @@ class Judge(wire.Peer):
             raise Late
         self.failed += 1
         self.unreached |= outside
-        words = str(error)[:MAX_WORDS]
+        words = ""
+        with contextlib.suppress(Exception):  # an object in it may raise, a number be too long
+            words = str(error)[:MAX_WORDS]
         if isinstance(error, AssertionError) or type(error).__name__ == "Failed":  # of pytest
             self.note("failed", words or "an assertion does not hold")
-        elif self._is_tests_fault(error):
+        elif self._is_tests_fault(error, words):
             why = f"the test cannot run here: {type(error).__name__}: {words}"
             self.note("rejected", why, "test")
         elif not isinstance(error, Gone):
             self.note("error", f"{type(error).__name__}: {words}")
 
-    def _is_tests_fault(self, error: BaseException) -> bool:
+    def _is_tests_fault(self, error: BaseException, words: str) -> bool:
         """An error of the test's own code that no answer of a program can bring about."""
-        kind, _, name = str(error).partition(" object has no attribute ")
-        if hasattr(self.own_class(kind.strip("'")), name.strip("'")):
+        kind, _, name = words.replace("'", "").partition(" object has no attribute ")
+        if kind in self.sent and hasattr(self.sent[kind], name):
             return True  # a method of the test's own class, which does not cross
         if "_of_program" in vars(error):
             return False

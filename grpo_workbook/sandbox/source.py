@@ -37,7 +37,7 @@ class Test:
         tree, start = ast.parse(source), ast.parse(setup)
         is_main = lambda s: isinstance(s, ast.If) and "__name__" in _names_in(s.test)  # noqa: E731
         tree.body = [s for s in tree.body if not is_main(s)]
-        self.source, self.root = source, re.split(r"[.(]", entry_point)[0]
+        self.source, self.root, self.fits = source, re.split(r"[.(]", entry_point)[0], False
         nodes, before = list(ast.walk(tree)), list(ast.walk(start))
         self._names([*nodes, *before])
         self._signs(nodes, entry_point, {n.name for n in before if isinstance(n, ast.ClassDef)})
@@ -99,7 +99,9 @@ class Test:
         Without this, a program could empty a list and so fit it to its answer, in
         `assert f(items) == sorted(items)`.
         """
-        ours = {self.root, "candidate"}
+        ours = {self.root or "candidate", "candidate"}
+        asked = [n for n in nodes if getattr(n, "module", "") == "solution"]
+        ours |= {x.asname or x.name for n in asked for x in n.names}
         ours |= {a.arg for n in nodes if isinstance(n, _FUNCTIONS) for a in n.args.args}
         # calls of the entry point, or of a method
         calls = [n for n in nodes if isinstance(n, ast.Call)]
@@ -117,6 +119,8 @@ class Test:
             asks = any(calls & {*ast.walk(side)} for side in sides)
             if not asks and len(names) == 1 and names[0] & given:
                 return True
+            us = {x for x in sides if _names_in(x) & results or {*map(_called, ast.walk(x))} & ours}
+            self.fits |= bool(us) and any(_names_in(x) & given for x in {*sides} - us)
         return False
 
     def _block(self, statements: list, guarded: bool) -> list:

@@ -173,12 +173,9 @@ class Values:
                 object.__setattr__(value, name, part)
             return
         value.clear()
-        put = getattr(value, "append", None) or getattr(value, "add", None)
+        put = getattr(value, "append", 0) or getattr(value, "add", lambda x: value.__setitem__(*x))
         for part in parts:
-            if put:
-                put(part)
-            else:
-                value[part[0]] = part[1]
+            put(part)
 
 
 class Peer:
