@@ -682,6 +682,23 @@ def test_giving_up_earns_no_more_than_a_wrong_answer(quick, test, end):
     assert gave_up.fraction <= honest.fraction, str(gave_up)
 
 
+@pytest.mark.parametrize(
+    ("test", "long"),
+    [
+        ("for x in f(5):\n    assert x % 2 == 0\nassert len(f(5)) == 5", "return [0] * 5000"),
+        ("for x in f(5):\n    assert x % 2 == 0\nassert len([*f(5)]) == 5", "yield from [0] * 5000"),
+        ("def see(x):\n    assert x % 2 == 0\nf(see)\nassert f(see) == 5", "return [n(0) for _ in range(5000)]"),
+        ("class T:\n    x = 0\nfor t in f(5):\n    assert t.x == 0\nassert len(f(5)) == 5",
+         "return [type('T', (), {'x': 0})() for _ in range(5000)]"),
+    ],
+)  # fmt: skip
+def test_a_long_answer_buys_no_cases(sandbox, test, long):
+    """Of an assert in a loop over one answer no more cases count than the program has calls."""
+    (verdict,) = sandbox.check([job(f"def f(n): {long}", test)])
+    assert not verdict.passed
+    assert verdict.fraction <= 2 / 3, str(verdict)
+
+
 EMPTY = "import numpy as np\ndef f(x): return np.asarray(x)[None][:0]"
 
 

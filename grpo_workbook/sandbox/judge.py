@@ -146,9 +146,10 @@ class Judge(wire.Peer):
         self.names, self.pairs = {}, job.get("pairs", ())
         self.job, self.deadline, self.begin = job, deadline, begin
         self.calls, self.seen = 0, {}  # and an answer of each type
+        self.called = 0 if sock or begin else 10**9  # functions of the program; to count cases: any
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
-        self.functions, self.things = [], {}
+        self.functions, self.things, self.held = [], {}, {}
         self.errors, self.sent = {}, {}  # classes: of the program's errors, of objects it was given
         self.lock = threading.RLock()
         self.module = handle(Thing(judge=self, place=0, what="module"))
@@ -260,6 +261,7 @@ class Judge(wire.Peer):
             self.stop("rejected", f"the program does not define {self.job['entry_point']}")
         # a built-in type crosses as itself, and so is called here
         self.calls, self.ready = int(isinstance(found, type)), True
+        self.called += 10**9 * self.calls
 
     def member(self, name: str):
         """What stands for a name of the program."""
@@ -274,7 +276,7 @@ class Judge(wire.Peer):
     def run_script(self, text: str) -> str:
         """What the program prints, run as a script with this input in a process of its own."""
         output, reply = b"", ["value", [0, None]]
-        self.calls += 1
+        self.calls, self.called = self.calls + 1, self.called + 1
         self.blame()
 
         def feed(ours):  # in a thread, for the program may not read it
@@ -305,6 +307,7 @@ class Judge(wire.Peer):
         """What the program answers; raises what it raised, or Gone."""
         values = wire.Values(self)
         self.calls += 1
+        self.called += operation in ("call", "new")
         # the program's random numbers are those that the test would have
         if self.test.seeds and not operation.endswith("random"):
             self.ask("random", random.getstate())
@@ -546,6 +549,11 @@ class Judge(wire.Peer):
         if outcome != "rejected":
             self.sock.close()  # so that every later call ends here too
         raise Gone
+
+    def holds(self, number: int) -> None:
+        """A case passed: of an assert statement one for each call, so a long answer buys none."""
+        self.held[number] = held = self.held.get(number, 0) + 1
+        self.passed += held <= max(self.called, 1)
 
     def fail_one(self, error: BaseException, outside: bool = False) -> None:
         """A case is lost; `outside` of an assertion, so that other cases were not reached."""

@@ -61,7 +61,7 @@ class Job:
 class Verdict:
     """The verdict on one job: one of OUTCOMES, and the `fault`: "program", "test" or "sandbox".
 
-    `cases_passed` of `cases` assertions held (in a loop each one counts). `ms`: milliseconds.
+    `cases_passed` of `cases` assertions held (in a loop one for each call). `ms`: milliseconds.
     """
 
     outcome: str
