@@ -27,7 +27,7 @@ from unittest.mock import MagicMock
 import jail
 import wire
 from handles import Handle, Thing, handle
-from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_output
+from source import CALLS, PLAIN_NAMES, SCRIPT, Test, is_json, read_json, same_output, same_value
 
 MAX_WORDS = 400  # characters from the program in a reason
 COUNTING = 0.2  # seconds to count the cases that a program did not reach
@@ -139,6 +139,7 @@ class Judge(wire.Peer):
 
     ends = Gone, Late
     error, same_output = Exception, staticmethod(same_output)  # for the compiled test
+    same_value, wanted = staticmethod(same_value), False
 
     def __init__(self, test: Test, job: dict, sock=None, deadline: float = 0, begin=None):
         super().__init__(sock)
@@ -148,7 +149,7 @@ class Judge(wire.Peer):
         self.calls, self.seen = 0, {}  # and an answer of each type
         self.ready = self.answered = self.ended = self.unreached = False
         self.first: tuple[str, str, str] | None = None  # outcome, reason, fault
-        self.functions: list = []
+        self.functions, self.foreign = list[object](), list[str]()
         self.things: dict = {}
         self.errors: dict[str, type] = {}
         self.lock = threading.RLock()
@@ -179,9 +180,9 @@ class Judge(wire.Peer):
         total = max(test.asserts, len(self.pairs), self.passed + self.failed, 1)
         if self.first is None:
             return ["passed", "", "", total, total]
-        if test.elsewhere and self.first[2] == "program":
-            why = f"the test uses {test.elsewhere[0]}, which does not reach the program's process"
-            self.first = "rejected", f"{why}; {self.first[1]}", "test"
+        why = [f"the test uses {x}, which does not reach the program" for x in test.elsewhere]
+        if (why := [*why, *self.foreign]) and self.first[2] == "program":
+            self.first = "rejected", f"{why[0]}; {self.first[1]}", "test"
         if self.unreached and self.passed:
             total = max(total, count_cases(test, self.job, [*self.seen.values()]))
         # at least one case is lost, even if the error was outside of all assertions
@@ -245,7 +246,9 @@ class Judge(wire.Peer):
         elif kind.__name__.startswith("Test"):
             for name in [x for x in dir(kind) if x.startswith("test")]:
                 one = kind()
-                getattr(one, "setup_method", int)()
+                for begin in (getattr(one, f"setup_{x}", None) for x in ("class", "method")):
+                    if begin:  # it may take the method
+                        begin(*[None] * (begin.__code__.co_argcount - 1))
                 self._function(getattr(kind, name), one)
 
     def _from_unittest(self, *found) -> None:
@@ -255,8 +258,11 @@ class Judge(wire.Peer):
     def _enter(self, root: str) -> None:
         """Give the test the program's entry point, perhaps Solution().f."""
         found = None
-        with contextlib.suppress(AttributeError):
-            self.names[root] = found = self.member(root)
+        for name in (*({*self.test.free} & self.test.class_names - {root}), root):
+            with contextlib.suppress(AttributeError):
+                found = self.member(name)
+                is_class = isinstance(found, type) or getattr(found, "_thing", self).wanted
+                self.names |= {name: found} if is_class or name == root else {}
         if callable(found):
             exec(f"candidate = {self.job['entry_point']}", self.names)
             found = self.names["candidate"]
@@ -404,9 +410,9 @@ class Judge(wire.Peer):
             return self.thing(*parts)
         return self.functions[parts[0]] if tag == "k" else super().found(values, tag, *parts)
 
-    def array(self, *given):
+    def array(self, kind: str, shape: list):
         """The program's array: an empty one must not fit the test's value of any shape."""
-        value = super().array(*given)
+        value = super().array(kind, shape)
         return value if value.size else value.view(_strict_numpy())
 
     def allow(self, kind: type, name: str, value) -> None:
@@ -424,8 +430,8 @@ class Judge(wire.Peer):
 
     def is_plain_name(self, name: str) -> bool:
         """Whether a plain value, or an array or a table, has such an attribute."""
-        found = [getattr(sys.modules.get("numpy"), "ndarray", None)]
-        found += [getattr(sys.modules.get("pandas"), x, None) for x in ("DataFrame", "Series")]
+        tables = ("numpy", "ndarray"), ("pandas", "DataFrame"), ("pandas", "Series")
+        found = [getattr(sys.modules.get(m), x, None) for m, x in tables if m in self.test.modules]
         return name in PLAIN_NAMES or any(hasattr(kind, name) for kind in found if kind)
 
     def thing(self, place: int, what: str = "", module="", names=(), fields=(), special=()):
@@ -434,6 +440,8 @@ class Judge(wire.Peer):
             return self._wait(place)
         if what and place not in self.things:  # else the test has sent it
             given = {"module": str(module), "names": [*map(str, names)], "fields": fields}
+            if str(module).split(".")[0] in self.test.modules - sys.stdlib_module_names:
+                self.foreign = [f"a {module} object of the program does not reach the test"[:200]]
             made = handle(Thing(judge=self, place=int(place), what=what, **given), special)
             if what == "iterator":
                 made = self._pull(made)
@@ -612,7 +620,7 @@ def check(job: dict, control: socket.socket, tell) -> list:
             __import__(module)
         tell("started")
     job |= {"entry_point": name, "tell": tell}
-    first = ["__candidate__", job["program"], [*test.classes], "numpy" in sys.modules]
+    first = ["__candidate__", job["program"], [*test.classes], "numpy" in test.modules]
     many = begin if source is SCRIPT else None
     # it is loaded while the setup runs here
     with contextlib.nullcontext() if many else begin(first) as sock:
